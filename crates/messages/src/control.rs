@@ -1,0 +1,62 @@
+//! Life of the kernels themselves: joining, starting, dying, state, logging.
+
+use alloc::{string::String, vec::Vec};
+use machine::{errno, CpuId, KernelId};
+use serde::{Deserialize, Serialize};
+
+/// What a kernel brings to the machine; everyone shows it in /proc and /sys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    pub cpus: Vec<CpuId>,
+    pub memory_bytes: u64,
+    /// NUMA nodes its memory is on.
+    pub nodes: Vec<u16>,
+}
+
+/// What a kernel has done so far; `cob run --stats` and `cobctl status` print it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelStatus {
+    pub uptime_ns: u64,
+    pub cpus: Vec<CpuId>,
+    pub memory_total: u64,
+    pub memory_free: u64,
+    pub threads_now: u64,
+    pub threads_run: u64,
+    pub migrations_in: u64,
+    pub migrations_out: u64,
+    pub faults_local: u64,
+    pub faults_remote: u64,
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub doorbells_sent: u64,
+    pub doorbells_saved: u64,
+    /// Idle time of each of `cpus`, in the same order.
+    pub idle_ns: Vec<u64>,
+}
+
+messages! {
+    "control" 0x100;
+
+    /// A kernel that has come up introduces itself to every kernel present, after its lanes are on
+    /// the board; each answers with its own resources.
+    hello: Hello { resources: Resources } -> Resources, Low;
+
+    /// Is the kernel there, and are its lanes sound? Answered with the same bytes.
+    ping: Ping { payload: Vec<u8> } -> Vec<u8>, Low;
+
+    /// A line for the log of the machine, sent to the kernel that has the log device.
+    log: LogLine { level: u8, text: String } -> (), Low;
+
+    /// Any kernel asks another to start a secondary; answered when its boot CPU runs.
+    boot: Boot { kernel: KernelId } -> errno::Result<()>, Low;
+
+    /// `cobctl status` and `--stats` ask every kernel what it has done.
+    status: Status {} -> KernelStatus, Low;
+
+    /// Whoever finds a kernel dead (panic, or heartbeat missing) tells all others once; each fails
+    /// its calls to it.
+    dead: KernelDied { kernel: KernelId } -> (), High;
+
+    /// The kernel that ends the machine asks the others to stop their CPUs.
+    stop: Stop { status: u8 } -> (), High;
+}

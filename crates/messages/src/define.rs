@@ -1,0 +1,60 @@
+//! The macro behind every subject.
+
+/// Defines the messages of a subject:
+///
+/// ```ignore
+/// messages! {
+///     "vm" 0x300;
+///     /// Who sends it when, and who answers.
+///     fault: Fault { space: SpaceId, page: Page } -> FaultReply, Low;
+/// }
+/// ```
+///
+/// `fault` is the name in counters and traces, `Fault` the struct, `FaultReply` any serde type written
+/// out beside the block (a doc comment line is required), `Low` or `High` the lane. Append new messages
+/// at the end of a block only for tidiness: all kernels of a machine run the same image.
+macro_rules! messages {
+    (
+        $subject:literal $base:literal;
+        $(
+            $(#[doc = $doc:literal])+
+            $name:ident: $type:ident {
+                $( $(#[doc = $field_doc:literal])* $field:ident: $field_type:ty ),* $(,)?
+            } -> $reply:ty, $priority:ident;
+        )*
+    ) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+            pub struct $type {
+                $( $(#[doc = $field_doc])* pub $field: $field_type, )*
+            }
+
+            impl $crate::Request for $type {
+                type Reply = $reply;
+                const KIND: $crate::Kind = $crate::Kind($base + Position::$type as u16);
+                const NAME: &'static str = stringify!($name);
+                const PRIORITY: $crate::Priority = $crate::Priority::$priority;
+            }
+        )*
+
+        #[allow(dead_code)] // A subject may still be empty.
+        enum Position { $($type,)* }
+
+        pub const SUBJECT: $crate::Subject = $crate::Subject {
+            name: $subject,
+            base: $base,
+            messages: &[$(
+                $crate::MessageInfo {
+                    kind: <$type as $crate::Request>::KIND,
+                    name: stringify!($name),
+                    type_name: stringify!($type),
+                    fields: &[$((stringify!($field), stringify!($field_type))),*],
+                    reply: stringify!($reply),
+                    priority: $crate::Priority::$priority,
+                    doc: concat!($($doc),+),
+                },
+            )*],
+        };
+    };
+}

@@ -1,0 +1,5 @@
+//! Futexes.
+
+messages! {
+    "futex" 0x400;
+}

@@ -1,0 +1,5 @@
+//! Processes, threads, signals, migration.
+
+messages! {
+    "process" 0x200;
+}

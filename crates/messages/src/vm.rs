@@ -1,0 +1,5 @@
+//! Address spaces: faults, slices, revocation.
+
+messages! {
+    "vm" 0x300;
+}
