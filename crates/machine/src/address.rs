@@ -1,0 +1,117 @@
+//! Addresses whose type says whose they are.
+
+use core::ops::Range;
+use serde::{Deserialize, Serialize};
+
+pub const PAGE_BITS: u32 = 12;
+/// Bytes in a page.
+pub const PAGE_SIZE: usize = 1 << PAGE_BITS;
+
+/// First address past user space: Linux's `TASK_SIZE_MAX` with four-level tables (one guard page
+/// below the canonical hole).
+pub const USER_END: u64 = 0x7fff_ffff_f000;
+
+/// An address in user space as a program gave it: unchecked, possibly wild. Only a [`PageTable`]
+/// (through an address space) turns it into bytes.
+///
+/// [`PageTable`]: crate::PageTable
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
+pub struct UserAddr(pub u64);
+
+impl UserAddr {
+    pub const NULL: UserAddr = UserAddr(0);
+
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn page(self) -> Page {
+        Page(self.0 >> PAGE_BITS)
+    }
+
+    /// Bytes past the start of its page.
+    pub fn offset(self) -> usize {
+        self.0 as usize % PAGE_SIZE
+    }
+
+    pub fn add(self, bytes: usize) -> UserAddr {
+        UserAddr(self.0.wrapping_add(bytes as u64))
+    }
+}
+
+/// A page of a user address space: its address divided by the page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Page(pub u64);
+
+impl Page {
+    pub fn address(self) -> UserAddr {
+        UserAddr(self.0 << PAGE_BITS)
+    }
+
+    pub fn add(self, pages: u64) -> Page {
+        Page(self.0 + pages)
+    }
+}
+
+/// Half-open range of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PageRange {
+    pub start: Page,
+    pub end: Page,
+}
+
+impl PageRange {
+    pub fn new(start: Page, end: Page) -> Self {
+        PageRange { start, end }
+    }
+
+    pub fn one(page: Page) -> Self {
+        PageRange { start: page, end: page.add(1) }
+    }
+
+    /// The whole of user space.
+    pub fn user() -> Self {
+        PageRange { start: Page(0), end: Page(USER_END >> PAGE_BITS) }
+    }
+
+    /// The pages of `bytes` bytes at page-aligned `start`; None when it leaves user space or wraps.
+    pub fn of(start: UserAddr, bytes: u64) -> Option<Self> {
+        let end = start.0.checked_add(bytes)?.checked_next_multiple_of(PAGE_SIZE as u64)?;
+        (end <= USER_END).then(|| PageRange { start: start.page(), end: UserAddr(end).page() })
+    }
+
+    /// Pages in it.
+    pub fn len(&self) -> u64 {
+        self.end.0.saturating_sub(self.start.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn contains(&self, page: Page) -> bool {
+        self.start <= page && page < self.end
+    }
+
+    pub fn intersect(&self, other: PageRange) -> PageRange {
+        let start = self.start.max(other.start);
+        PageRange { start, end: self.end.min(other.end).max(start) }
+    }
+
+    pub fn pages(&self) -> impl Iterator<Item = Page> {
+        let Range { start, end } = self.start.0..self.end.0;
+        (start..end).map(Page)
+    }
+}
+
+/// A page frame of physical memory, numbered over the whole machine. Whose partition it lies in is
+/// answered by [`Memory::home_of`](crate::Memory::home_of); crate `frames` gives the owning handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame(pub u64);
+
+impl Frame {
+    /// Physical address of its first byte.
+    pub fn address(self) -> u64 {
+        self.0 << PAGE_BITS
+    }
+}

@@ -1,0 +1,153 @@
+//! A CPU as the kernel sees it: user mode is a function that is called and returns with a trap.
+
+use crate::{CpuId, PageTable, UserAddr};
+use alloc::{boxed::Box, vec};
+use serde::{Deserialize, Serialize};
+
+bitflags::bitflags! {
+    /// What may be done with a page, or what a fault tried to do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub struct Access: u8 {
+        const READ = 1;
+        const WRITE = 2;
+        const EXEC = 4;
+    }
+}
+
+/// The general registers of a user thread on x86-64. This, [`FpuState`] and nothing else is what a
+/// thread is made of at the user boundary: what migrates, and what a signal frame saves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(C)]
+pub struct Registers {
+    pub rax: u64,
+    pub rbx: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rbp: u64,
+    pub rsp: u64,
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rip: u64,
+    pub rflags: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[repr(C, align(64))]
+struct Line(#[serde(with = "line")] [u8; 64]);
+
+mod line {
+    //! serde has no arrays of 64 elements; a line travels as eight words.
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8; 64], to: S) -> Result<S::Ok, S::Error> {
+        let mut words = [0u64; 8];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes([
+                chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+            ]);
+        }
+        words.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 64], D::Error> {
+        let words = <[u64; 8]>::deserialize(from)?;
+        let mut bytes = [0u8; 64];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(bytes)
+    }
+}
+
+/// Extended state (x87, SSE, AVX) in the XSAVE layout (Intel SDM 1, 13.4), 64-byte aligned.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FpuState(Box<[Line]>);
+
+impl FpuState {
+    /// All zero, of the size the machine asks for ([`Cpu::fpu_size`]). A zero XSTATE_BV makes XRSTOR
+    /// load the initial configuration (SDM 1, 13.8.1); MXCSR and FCW get their reset values here for
+    /// machines that only have FXSAVE.
+    pub fn initial(bytes: usize) -> Self {
+        let mut state = FpuState(vec![Line([0; 64]); bytes.div_ceil(64)].into_boxed_slice());
+        state.bytes_mut(0, 2).copy_from_slice(&0x037fu16.to_le_bytes());
+        state.bytes_mut(24, 4).copy_from_slice(&0x1f80u32.to_le_bytes());
+        state
+    }
+
+    /// Bytes of the area.
+    pub fn size(&self) -> usize {
+        self.0.len() * 64
+    }
+
+    /// Address and length for the instruction that saves or restores.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// A copy of the area as bytes (for a signal frame).
+    pub fn to_bytes(&self) -> alloc::vec::Vec<u8> {
+        self.0.iter().flat_map(|line| line.0).collect()
+    }
+
+    /// Replaces the area's first bytes (from a signal frame); longer input is cut.
+    pub fn set_bytes(&mut self, bytes: &[u8]) {
+        for (line, chunk) in self.0.iter_mut().zip(bytes.chunks(64)) {
+            line.0[..chunk.len()].copy_from_slice(chunk);
+        }
+    }
+
+    fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        &mut self.0[at / 64].0[at % 64..at % 64 + len]
+    }
+}
+
+/// Why user mode was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// `syscall`: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rip is past it.
+    Syscall,
+    /// A page was touched that the table does not allow.
+    Page { at: UserAddr, access: Access },
+    /// Timer, doorbell or kick: somebody wants the kernel to look around.
+    Interrupt,
+    /// Any other exception of the program, by its vector (SDM 3A, table 6-1) and error code.
+    Exception { vector: u8, code: u64 },
+}
+
+/// The CPU that this code runs on, and its siblings in the same kernel.
+pub trait Cpu: Send + Sync {
+    /// Global number of the current CPU.
+    fn current(&self) -> CpuId;
+    /// CPUs of this kernel, ascending.
+    fn cpus(&self) -> &[CpuId];
+    /// Runs user code until a trap.
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap;
+    /// Bytes of extended state a thread needs.
+    fn fpu_size(&self) -> usize;
+    /// Makes `state` the live extended state of this CPU.
+    fn fpu_load(&self, state: &FpuState);
+    /// Saves the live extended state of this CPU into `state`.
+    fn fpu_save(&self, state: &mut FpuState);
+    /// Nanoseconds since the machine started, the same on every kernel (CLOCK_MONOTONIC).
+    fn now(&self) -> u64;
+    /// Asks for an interrupt on this CPU at `at` (ns of [`Cpu::now`]); None: none wanted.
+    fn set_alarm(&self, at: Option<u64>);
+    /// Makes another CPU of this kernel leave user mode or its idle loop.
+    fn kick(&self, cpu: CpuId);
+    /// Fills `bytes` from the machine's random source.
+    fn random(&self, bytes: &mut [u8]);
+}

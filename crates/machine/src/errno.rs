@@ -1,0 +1,53 @@
+//! Linux error numbers (man 3 errno).
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// An error number as a system call returns it, positive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Errno(pub u16);
+
+pub type Result<T> = core::result::Result<T, Errno>;
+
+macro_rules! numbers {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(pub const $name: Errno = Errno(linux_raw_sys::errno::$name as u16);)*
+        }
+
+        impl fmt::Debug for Errno {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match *self {
+                    $(Errno::$name => f.write_str(stringify!($name)),)*
+                    Errno::RESTART => f.write_str("RESTART"),
+                    Errno(number) => write!(f, "E{number}"),
+                }
+            }
+        }
+    };
+}
+
+numbers! {
+    EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK
+    EBUSY EEXIST EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE
+    EROFS EMLINK EPIPE EDOM ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY ELOOP ENODATA ETIME
+    EPROTO EBADMSG EOVERFLOW EILSEQ ENOTSOCK EDESTADDRREQ EMSGSIZE EPROTOTYPE ENOPROTOOPT
+    EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL
+    ENETDOWN ENETUNREACH ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN ETIMEDOUT
+    ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EINPROGRESS ESTALE EREMOTEIO ECANCELED EOWNERDEAD
+    ENOTRECOVERABLE
+}
+
+impl Errno {
+    pub const EWOULDBLOCK: Errno = Errno::EAGAIN;
+
+    /// Inside the kernel only: a signal interrupted the call, which is to be restarted if the
+    /// handler has SA_RESTART or there is no handler, and answers EINTR otherwise (man 7 signal;
+    /// Linux's ERESTARTSYS).
+    pub const RESTART: Errno = Errno(512);
+
+    /// What goes into rax.
+    pub fn to_return(self) -> u64 {
+        (-(i64::from(self.0))) as u64
+    }
+}

@@ -1,0 +1,169 @@
+//! Identifiers that mean the same on every kernel.
+
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// One running kernel. Small and dense: the index of its partition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KernelId(pub u16);
+
+impl KernelId {
+    /// The kernel the machine booted into.
+    pub const PRIMARY: KernelId = KernelId(0);
+
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for KernelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "k{}", self.0)
+    }
+}
+
+impl fmt::Display for KernelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A CPU of the whole machine: the number SMP Linux would give it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CpuId(pub u32);
+
+/// A process or thread id. Every kernel hands out ids of its own range, so an id names its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pid(pub u32);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// An address space, on all kernels: the kernel that made it (its home) and a number of that kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SpaceId {
+    pub home: KernelId,
+    pub serial: u64,
+}
+
+/// A set of kernels of any size: one word inline, more on the heap once an id needs it.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelSet {
+    low: u64,
+    /// Words for ids 64 and up; no trailing zero words, so equal sets compare equal.
+    high: Vec<u64>,
+}
+
+impl KernelSet {
+    pub const fn new() -> Self {
+        KernelSet { low: 0, high: Vec::new() }
+    }
+
+    pub fn only(kernel: KernelId) -> Self {
+        let mut set = Self::new();
+        set.insert(kernel);
+        set
+    }
+
+    /// Adds `kernel`; true if it was not there.
+    pub fn insert(&mut self, kernel: KernelId) -> bool {
+        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
+        let slot = match word {
+            0 => &mut self.low,
+            _ => {
+                if self.high.len() < word {
+                    self.high.resize(word, 0);
+                }
+                &mut self.high[word - 1]
+            }
+        };
+        let new = *slot & bit == 0;
+        *slot |= bit;
+        new
+    }
+
+    /// Takes `kernel` out; true if it was there.
+    pub fn remove(&mut self, kernel: KernelId) -> bool {
+        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
+        let slot = match word {
+            0 => &mut self.low,
+            _ => match self.high.get_mut(word - 1) {
+                Some(slot) => slot,
+                None => return false,
+            },
+        };
+        let had = *slot & bit != 0;
+        *slot &= !bit;
+        while self.high.last() == Some(&0) {
+            self.high.pop();
+        }
+        had
+    }
+
+    pub fn contains(&self, kernel: KernelId) -> bool {
+        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
+        match word {
+            0 => self.low & bit != 0,
+            _ => self.high.get(word - 1).is_some_and(|slot| slot & bit != 0),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.low == 0 && self.high.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.words().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The members in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = KernelId> + '_ {
+        self.words().enumerate().flat_map(|(index, word)| {
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| KernelId((index * 64 + bit) as u16))
+        })
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        core::iter::once(self.low).chain(self.high.iter().copied())
+    }
+}
+
+impl FromIterator<KernelId> for KernelSet {
+    fn from_iter<I: IntoIterator<Item = KernelId>>(kernels: I) -> Self {
+        let mut set = Self::new();
+        for kernel in kernels {
+            set.insert(kernel);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for KernelSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_grows_past_one_word_and_shrinks_back() {
+        let mut set = KernelSet::new();
+        assert!(set.insert(KernelId(3)));
+        assert!(set.insert(KernelId(200)));
+        assert!(!set.insert(KernelId(200)));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [KernelId(3), KernelId(200)]);
+        assert!(set.remove(KernelId(200)));
+        assert!(!set.remove(KernelId(64)));
+        assert_eq!(set, KernelSet::only(KernelId(3)));
+        assert_eq!(set.len(), 1);
+    }
+}

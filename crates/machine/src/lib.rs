@@ -1,0 +1,25 @@
+//! What a kernel may ask of the machine below it, and the words every other crate speaks.
+//!
+//! Here live the identifiers (kernels, CPUs, frames, pages), the error numbers, the locks and wait
+//! queues of the kernel, and the traits behind which hardware hides: [`Memory`], [`PageTable`],
+//! [`Cpu`], [`Spawner`]. Crate `platform` implements them on x86-64; crate `sim` implements them on
+//! the host under a seeded scheduler. Nothing here knows either, and nothing here may be `unsafe`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod address;
+mod cpu;
+pub mod errno;
+mod ids;
+mod memory;
+pub mod sync;
+mod task;
+
+pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
+pub use cpu::{Access, Cpu, FpuState, Registers, Trap};
+pub use errno::Errno;
+pub use ids::{CpuId, KernelId, KernelSet, Pid, SpaceId};
+pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
+pub use task::{BoxFuture, Spawner};

@@ -1,0 +1,130 @@
+//! Physical memory of a partition, and the page table of one replica of an address space.
+
+use crate::{Access, Frame, KernelId, Page, PageRange, UserAddr};
+use alloc::sync::Arc;
+use serde::{Deserialize, Serialize};
+
+/// No frame is left in this partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+bitflags::bitflags! {
+    /// What the owner of an address keeps in a page-table entry beside the hardware's bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub struct Soft: u16 {
+        /// Shared copy-on-write with another space: a write must copy first.
+        const COW = 1 << 0;
+        /// Mapped by at least one other kernel too (the exact set is in the owner's export table).
+        const EXPORTED = 1 << 1;
+        /// The frame belongs to a file's page cache (or shared memory object), not to this space.
+        const CACHE = 1 << 2;
+        /// Written through this table since the bit was last cleared (hardware sets it).
+        const DIRTY = 1 << 3;
+        /// Used through this table since the bit was last cleared (hardware sets it).
+        const ACCESSED = 1 << 4;
+        /// Kept in memory by `mlock`.
+        const LOCKED = 1 << 5;
+        /// Installed here as a borrower: another kernel owns the page.
+        const BORROWED = 1 << 6;
+    }
+}
+
+/// One present page of a replica. `access` empty is a page that is kept but may not be touched
+/// (`PROT_NONE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub frame: Frame,
+    pub access: Access,
+    pub soft: Soft,
+}
+
+/// What a visitor of [`PageTable::walk`] wants done with the entry it saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Keep,
+    Replace(Mapping),
+    Remove,
+}
+
+/// An access to user memory met a page that the table does not allow. Resolve the fault for `at`,
+/// then try again from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserFault {
+    pub at: UserAddr,
+    pub access: Access,
+}
+
+/// The physical memory of this kernel's partition, and frames of others reached through windows.
+///
+/// Frames handed out have a reference count of one. Counts are kept by the kernel that *holds* the
+/// frame (has it in a page it owns, or in a cache), which may differ from the one whose partition it
+/// lies in: counts of foreign frames live in a side table of the holder, and the last release sends
+/// the frame home.
+pub trait Memory: Send + Sync {
+    /// This kernel.
+    fn kernel(&self) -> KernelId;
+    /// A zeroed frame of this partition with a count of one.
+    fn alloc(&self) -> Option<Frame>;
+    /// One more user of `frame`.
+    fn retain(&self, frame: Frame);
+    /// One user less; the last one frees an own frame, or sends a foreign one home.
+    fn release(&self, frame: Frame);
+    /// Users of `frame` as this kernel counts them (0: not held here).
+    fn count(&self, frame: Frame) -> u32;
+    /// Start counting a frame that another kernel gave us for good (an offered frame adopted), with a
+    /// count of one.
+    fn adopt(&self, frame: Frame);
+    /// Give away an own frame of count one: the receiving kernel counts it from now on. It stays
+    /// reserved here until it comes home through [`Memory::take_home`].
+    fn lend(&self, frame: Frame);
+    /// A frame that was lent comes back: free it.
+    fn take_home(&self, frame: Frame);
+    /// The kernel in whose partition `frame` lies; None for no RAM at all.
+    fn home_of(&self, frame: Frame) -> Option<KernelId>;
+    /// Frames of this partition in all, and free ones.
+    fn totals(&self) -> (u64, u64);
+
+    /// Copy of a whole frame; either may be foreign.
+    fn copy(&self, from: Frame, to: Frame);
+    fn zero(&self, frame: Frame);
+    /// Bytes at `offset` of `frame`; `offset + buf.len()` must stay in the frame.
+    fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]);
+    fn write(&self, frame: Frame, offset: usize, buf: &[u8]);
+    /// The aligned word at `offset`, read atomically (futex compare at the owner).
+    fn load_u32(&self, frame: Frame, offset: usize) -> u32;
+    /// Atomic compare-exchange on the aligned word; Err gives the value found.
+    fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32>;
+
+    /// An empty page table for a new replica.
+    fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory>;
+}
+
+/// The page table of one replica: what the CPUs of this kernel may reach of one address space.
+///
+/// Entries are changed under the replica's lock; only the hardware's ACCESSED and DIRTY bits change
+/// behind the caller's back. A change that *narrows* (removes, write-protects, another frame) counts
+/// only after [`PageTable::flush`] of its range has returned.
+pub trait PageTable: Send + Sync {
+    /// What the machine needs to run user code on this table (CR3 on x86-64).
+    fn root(&self) -> u64;
+    fn get(&self, page: Page) -> Option<Mapping>;
+    /// Installs an entry; gives back what was there. NoMemory if a table page can't be had.
+    fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory>;
+    fn clear(&self, page: Page) -> Option<Mapping>;
+    /// Visits the present entries of `range` in order.
+    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step);
+    /// Returns once no CPU of this kernel can use an older translation of `range`.
+    fn flush(&self, range: PageRange);
+
+    /// Copies user memory into `to`, as far as the table allows reading. On a fault, bytes before
+    /// `at` have been copied.
+    fn read(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault>;
+    fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault>;
+    /// Zeroes `bytes` bytes of user memory.
+    fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault>;
+    /// Length of the string at `from` up to `limit`, without its NUL; None when no NUL within.
+    fn string_length(&self, from: UserAddr, limit: usize) -> Result<Option<usize>, UserFault>;
+    /// Atomic word operations; `at` must be aligned to four bytes.
+    fn load_u32(&self, at: UserAddr) -> Result<u32, UserFault>;
+    fn compare_exchange_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault>;
+}
