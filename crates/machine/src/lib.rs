@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod address;
 mod cpu;
+mod device;
 pub mod errno;
 mod ids;
 mod memory;
@@ -19,6 +20,7 @@ mod task;
 
 pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
 pub use cpu::{Access, Cpu, FpuState, Registers, Trap};
+pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};

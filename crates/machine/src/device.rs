@@ -1,0 +1,26 @@
+//! Devices that reach out of the machine, as the services above see them.
+
+use crate::errno::Result;
+use crate::BoxFuture;
+use alloc::vec::Vec;
+
+/// A stream of bytes each way to somebody outside (a console port). One reader, any number of writers.
+pub trait ByteStream: Send + Sync {
+    /// The next bytes to arrive, never none of them. Dropping the future loses nothing.
+    fn receive(&self) -> BoxFuture<'_, Result<Vec<u8>>>;
+
+    /// Hands `bytes` to the device in one piece and waits until it has taken them. Pieces leave in the
+    /// order in which these futures are first polled while the device has room.
+    fn send(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<()>>;
+}
+
+/// A device that answers each request with one reply (a 9P server). Many may be under way at once, and
+/// the replies come in any order.
+pub trait Exchange: Send + Sync {
+    /// Sends `request` and waits for its reply of at most `room` bytes.
+    ///
+    /// Dropping the future does not call the request back: the device still carries it out, and what it
+    /// answers is thrown away. A request whose effect must not be lost (it makes a fid, say) therefore
+    /// runs in a task of its own or is awaited to the end.
+    fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>>;
+}
