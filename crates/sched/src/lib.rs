@@ -1,0 +1,20 @@
+//! The scheduler of one kernel: tasks, run queues per CPU, and timers.
+//!
+//! A task is a future: a user thread (which runs user code inside its poll) or a piece of kernel work.
+//! Every CPU has a queue of its own, which it alone takes from unless it idles and helps a sibling of the
+//! same kernel. Nothing here knows other kernels; moving a thread to another kernel is crate `process`.
+//!
+//! [`Scheduler::turn`] is one step of a CPU's main loop; the loop itself, which also drains the fabric and
+//! idles, is in crate `kernel` (and in `sim`, with one simulated CPU per kernel).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod queue;
+mod scheduler;
+mod timer;
+
+pub use queue::Class;
+pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef, SLICE_NS};
+pub use timer::{Sleep, Timers};

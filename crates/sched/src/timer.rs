@@ -1,0 +1,100 @@
+//! Timers of one kernel: a queue per CPU, so that a CPU's own sleeps touch nobody else's lines.
+
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::{
+    future::Future,
+    pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
+    task::{Context, Poll, Waker},
+};
+use machine::{sync::Lock, Cpu};
+
+type Key = (u64, u64);
+
+pub struct Timers {
+    cpu: Arc<dyn Cpu>,
+    queues: Vec<Lock<BTreeMap<Key, Waker>>>,
+    serial: AtomicU64,
+}
+
+impl Timers {
+    pub(crate) fn new(cpu: Arc<dyn Cpu>) -> Arc<Self> {
+        let queues = cpu.cpus().iter().map(|_| Lock::new(BTreeMap::new())).collect();
+        Arc::new(Timers { cpu, queues, serial: AtomicU64::new(0) })
+    }
+
+    /// Completes at `at` (ns of [`Cpu::now`]) or soon after; u64::MAX is never.
+    pub fn sleep_until(self: &Arc<Self>, at: u64) -> Sleep {
+        Sleep { timers: self.clone(), at, armed: None }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.cpu.now()
+    }
+
+    /// Wakes what is due on this CPU.
+    pub(crate) fn fire(&self, cpu: usize) {
+        let now = self.cpu.now();
+        loop {
+            let mut queue = self.queues[cpu].lock();
+            match queue.first_entry() {
+                Some(entry) if entry.key().0 <= now => {
+                    let waker = entry.remove();
+                    drop(queue);
+                    waker.wake();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// When this CPU next has something to wake.
+    pub(crate) fn next(&self, cpu: usize) -> Option<u64> {
+        self.queues[cpu].lock().first_key_value().map(|(key, _)| key.0)
+    }
+}
+
+/// A wait for a point in time.
+pub struct Sleep {
+    timers: Arc<Timers>,
+    at: u64,
+    /// The queue and key it stands under.
+    armed: Option<(usize, Key)>,
+}
+
+impl Sleep {
+    fn disarm(&mut self) {
+        if let Some((cpu, key)) = self.armed.take() {
+            self.timers.queues[cpu].lock().remove(&key);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.at <= self.timers.now() {
+            self.disarm();
+            return Poll::Ready(());
+        }
+        if self.at == u64::MAX {
+            return Poll::Pending;
+        }
+        // The task may be polled on another CPU than before: the timer follows it.
+        self.disarm();
+        let timers = &self.timers;
+        let current = timers.cpu.current();
+        let cpu = timers.cpu.cpus().iter().position(|&cpu| cpu == current).unwrap_or(0);
+        let key = (self.at, timers.serial.fetch_add(1, Ordering::Relaxed));
+        timers.queues[cpu].lock().insert(key, context.waker().clone());
+        self.armed = Some((cpu, key));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
