@@ -1,96 +1,9 @@
 //! [`File`]: an open file description.
 
-use crate::{Attributes, Caller, SetAttributes};
+use abi::{Attributes, Caller, DirEntry, Events, FileRef, ObjectId, OpenFlags, SetAttributes, Whence};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{
-    errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame, KernelId,
-};
-use serde::{Deserialize, Serialize};
-
-bitflags::bitflags! {
-    /// Flags of `open` and `fcntl(F_SETFL)`; values of x86-64 Linux.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    pub struct OpenFlags: u32 {
-        const WRONLY = 0o1;
-        const RDWR = 0o2;
-        const CREAT = 0o100;
-        const EXCL = 0o200;
-        const NOCTTY = 0o400;
-        const TRUNC = 0o1000;
-        const APPEND = 0o2000;
-        const NONBLOCK = 0o4000;
-        const DSYNC = 0o10000;
-        const ASYNC = 0o20000;
-        const DIRECT = 0o40000;
-        const LARGEFILE = 0o100000;
-        const DIRECTORY = 0o200000;
-        const NOFOLLOW = 0o400000;
-        const NOATIME = 0o1000000;
-        const CLOEXEC = 0o2000000;
-        const SYNC = 0o4010000;
-        const PATH = 0o10000000;
-        const TMPFILE = 0o20200000;
-    }
-
-    /// `poll` events; values of Linux (man 2 poll).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-    pub struct Events: u32 {
-        const IN = 0x1;
-        const PRI = 0x2;
-        const OUT = 0x4;
-        const ERR = 0x8;
-        const HUP = 0x10;
-        const NVAL = 0x20;
-        const RDNORM = 0x40;
-        const RDBAND = 0x80;
-        const WRNORM = 0x100;
-        const WRBAND = 0x200;
-        const RDHUP = 0x2000;
-    }
-}
-
-impl OpenFlags {
-    pub fn readable(self) -> bool {
-        !self.contains(Self::WRONLY) && !self.contains(Self::PATH)
-    }
-
-    pub fn writable(self) -> bool {
-        self.intersects(Self::WRONLY.union(Self::RDWR)) && !self.contains(Self::PATH)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Whence {
-    Set,
-    Current,
-    End,
-    Data,
-    Hole,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirEntry {
-    pub ino: u64,
-    /// Position of the entry after this one (`d_off`).
-    pub next: u64,
-    pub d_type: u8,
-    pub name: Vec<u8>,
-}
-
-/// A file as another kernel names it: where it lives, and its number in that kernel's export table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FileRef {
-    pub owner: KernelId,
-    pub id: u64,
-}
-
-/// Identity of something that can be mapped: equal for two files exactly if they are the same bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ObjectId {
-    pub owner: KernelId,
-    pub serial: u64,
-}
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame};
 
 /// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
 pub trait Object: Send + Sync + 'static {

@@ -11,10 +11,12 @@
 
 extern crate alloc;
 
-pub mod attributes;
 pub mod file;
 pub mod paths;
 
-pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
-pub use file::{DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, Whence};
-pub use paths::{PathAnswer, PathOp, Paths};
+pub use abi::{
+    Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,
+    PathOp, SetAttributes, Timestamp, Whence,
+};
+pub use file::{File, Object};
+pub use paths::{Base, PathAnswer, Paths};

@@ -5,7 +5,7 @@
 //! and counters, and the table in `docs/`. Types that only occur inside messages stand beside the
 //! block. Whoever owns the service owns the subject: `vm` fills in vm.rs, and so on.
 //!
-//! Messages are made of plain values and the types of `machine`; a page or more of data travels as
+//! Messages are made of plain values and the types of `machine` and `abi`; a page or more of data travels as
 //! the number of a lent frame. Nothing here acts: who answers a message registers with
 //! `fabric::Endpoint::on`.
 #![no_std]

@@ -1,0 +1,17 @@
+//! Plain values of the Linux ABI that several services share and that messages between kernels carry:
+//! file attributes, open flags, path operations, signals, CPU sets. No behaviour beyond their own rules.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod attributes;
+mod cpuset;
+mod file;
+mod path;
+pub mod signal;
+
+pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
+pub use cpuset::CpuSet;
+pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
+pub use path::{FileSystemInfo, PathOp};

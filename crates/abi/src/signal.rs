@@ -1,0 +1,320 @@
+//! Signals: numbers, sets, what a process wants done, and what is pending (man 7 signal).
+
+use alloc::{collections::VecDeque, vec::Vec};
+use machine::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A signal number, 1 to 64.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Signal(u8);
+
+macro_rules! signals {
+    ($($name:ident = $number:literal)*) => {
+        impl Signal { $(pub const $name: Signal = Signal($number);)* }
+    };
+}
+
+signals! {
+    HUP = 1 INT = 2 QUIT = 3 ILL = 4 TRAP = 5 ABRT = 6 BUS = 7 FPE = 8 KILL = 9 USR1 = 10 SEGV = 11 USR2 = 12
+    PIPE = 13 ALRM = 14 TERM = 15 STKFLT = 16 CHLD = 17 CONT = 18 STOP = 19 TSTP = 20 TTIN = 21 TTOU = 22 URG = 23
+    XCPU = 24 XFSZ = 25 VTALRM = 26 PROF = 27 WINCH = 28 IO = 29 PWR = 30 SYS = 31
+}
+
+/// First real-time signal: these queue, the others do not.
+const FIRST_REALTIME: u8 = 32;
+
+impl Signal {
+    /// None unless 1..=64.
+    pub fn new(number: u64) -> Option<Signal> {
+        (1..=64).contains(&number).then_some(Signal(number as u8))
+    }
+
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    pub fn is_realtime(self) -> bool {
+        self.0 >= FIRST_REALTIME
+    }
+
+    /// What happens without a handler.
+    pub fn default_action(self) -> DefaultAction {
+        match self {
+            Signal::CHLD | Signal::URG | Signal::WINCH => DefaultAction::Ignore,
+            Signal::CONT => DefaultAction::Continue,
+            Signal::STOP | Signal::TSTP | Signal::TTIN | Signal::TTOU => DefaultAction::Stop,
+            Signal::QUIT | Signal::ILL | Signal::TRAP | Signal::ABRT | Signal::BUS | Signal::FPE
+            | Signal::SEGV | Signal::XCPU | Signal::XFSZ | Signal::SYS => DefaultAction::Core,
+            _ => DefaultAction::Terminate,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultAction {
+    Ignore,
+    Terminate,
+    /// Terminates; the wait status says "core dumped" only if a core was written, and Cob writes none.
+    Core,
+    Stop,
+    Continue,
+}
+
+/// The kernel's 64-bit sigset: bit n-1 is signal n.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SignalSet(pub u64);
+
+impl SignalSet {
+    pub const EMPTY: SignalSet = SignalSet(0);
+    /// Cannot be blocked, caught or ignored.
+    pub const UNBLOCKABLE: SignalSet = SignalSet(1 << (9 - 1) | 1 << (19 - 1));
+    pub const STOPPING: SignalSet = SignalSet(1 << 18 | 1 << 19 | 1 << 20 | 1 << 21);
+
+    pub fn only(signal: Signal) -> Self {
+        SignalSet(1 << (signal.0 - 1))
+    }
+
+    pub fn contains(self, signal: Signal) -> bool {
+        self.0 & Self::only(signal).0 != 0
+    }
+
+    pub fn insert(&mut self, signal: Signal) {
+        self.0 |= Self::only(signal).0;
+    }
+
+    pub fn remove(&mut self, signal: Signal) {
+        self.0 &= !Self::only(signal).0;
+    }
+
+    pub fn without(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 & !other.0)
+    }
+
+    pub fn union(self, other: SignalSet) -> SignalSet {
+        SignalSet(self.0 | other.0)
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Signal> {
+        (1..=64).map(Signal).filter(move |&signal| self.contains(signal))
+    }
+}
+
+/// Where a signal came from and what it carries: the part of `siginfo_t` that is not padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalInfo {
+    pub signal: Signal,
+    /// `si_code`: SI_USER 0, SI_KERNEL 0x80, SI_QUEUE -1, SI_TIMER -2, SI_TKILL -6, or per signal.
+    pub code: i32,
+    pub errno: i32,
+    pub fields: SignalFields,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SignalFields {
+    None,
+    /// Sent by a process (kill, tkill, sigqueue with its value).
+    Sender { pid: Pid, uid: u32, value: u64 },
+    /// SIGCHLD.
+    Child { pid: Pid, uid: u32, status: i32, utime: u64, stime: u64 },
+    /// SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP.
+    Fault { address: u64 },
+    /// POSIX timer.
+    Timer { id: i32, overrun: i32, value: u64 },
+    /// SIGIO, SIGPOLL.
+    Poll { band: i64, fd: i32 },
+    /// `rt_sigqueueinfo` with fields of the sender's own making.
+    Raw { words: [u64; 4] },
+}
+
+impl SignalInfo {
+    pub const SI_USER: i32 = 0;
+    pub const SI_KERNEL: i32 = 0x80;
+    pub const SI_QUEUE: i32 = -1;
+    pub const SI_TIMER: i32 = -2;
+    pub const SI_TKILL: i32 = -6;
+
+    pub fn kernel(signal: Signal) -> Self {
+        SignalInfo { signal, code: Self::SI_KERNEL, errno: 0, fields: SignalFields::None }
+    }
+
+    pub fn user(signal: Signal, code: i32, pid: Pid, uid: u32) -> Self {
+        SignalInfo { signal, code, errno: 0, fields: SignalFields::Sender { pid, uid, value: 0 } }
+    }
+
+    pub fn fault(signal: Signal, code: i32, address: u64) -> Self {
+        SignalInfo { signal, code, errno: 0, fields: SignalFields::Fault { address } }
+    }
+}
+
+/// `struct sigaction` as rt_sigaction(2) takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// SIG_DFL 0, SIG_IGN 1, or the handler's address.
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: SignalSet,
+}
+
+impl Action {
+    pub const DEFAULT: u64 = 0;
+    pub const IGNORE: u64 = 1;
+    pub const NOCLDSTOP: u64 = 1;
+    pub const NOCLDWAIT: u64 = 2;
+    pub const SIGINFO: u64 = 4;
+    pub const RESTORER: u64 = 0x0400_0000;
+    pub const ONSTACK: u64 = 0x0800_0000;
+    pub const RESTART: u64 = 0x1000_0000;
+    pub const NODEFER: u64 = 0x4000_0000;
+    pub const RESETHAND: u64 = 0x8000_0000;
+}
+
+/// What a process wants done with each signal. Shared by its threads on all kernels: the home kernel
+/// decides the order of changes, every replica holds a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actions(Vec<Action>);
+
+impl Default for Actions {
+    fn default() -> Self {
+        Actions(alloc::vec![Action::default(); 64])
+    }
+}
+
+impl Actions {
+    pub fn get(&self, signal: Signal) -> Action {
+        self.0[signal.0 as usize - 1]
+    }
+
+    pub fn set(&mut self, signal: Signal, action: Action) -> Action {
+        core::mem::replace(&mut self.0[signal.0 as usize - 1], action)
+    }
+
+    /// Would delivery do nothing at all?
+    pub fn ignores(&self, signal: Signal) -> bool {
+        let handler = self.get(signal).handler;
+        handler == Action::IGNORE
+            || handler == Action::DEFAULT && signal.default_action() == DefaultAction::Ignore
+    }
+
+    /// After execve: handlers go back to the default, ignored signals stay ignored.
+    pub fn reset_for_exec(&mut self) {
+        for action in &mut self.0 {
+            let keep = action.handler == Action::IGNORE;
+            *action = Action { handler: if keep { Action::IGNORE } else { Action::DEFAULT }, ..Action::default() };
+        }
+    }
+}
+
+/// Signals that were sent and not yet taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    set: SignalSet,
+    queue: VecDeque<SignalInfo>,
+}
+
+impl Pending {
+    pub fn set(&self) -> SignalSet {
+        self.set
+    }
+
+    /// A standard signal that is pending already is not queued again (man 7 signal). EAGAIN-style limits
+    /// are the caller's business.
+    pub fn push(&mut self, info: SignalInfo) {
+        if self.set.contains(info.signal) && !info.signal.is_realtime() {
+            return;
+        }
+        self.set.insert(info.signal);
+        self.queue.push_back(info);
+    }
+
+    /// Takes the pending signal that is delivered first among those in `wanted`: synchronous faults,
+    /// then the lowest number, then the oldest.
+    pub fn take(&mut self, wanted: SignalSet) -> Option<SignalInfo> {
+        const SYNCHRONOUS: [Signal; 6] =
+            [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::TRAP, Signal::FPE, Signal::SYS];
+        let candidates = SignalSet(self.set.0 & wanted.0);
+        let signal = SYNCHRONOUS
+            .into_iter()
+            .find(|&signal| candidates.contains(signal))
+            .or_else(|| candidates.iter().next())?;
+        let index = self.queue.iter().position(|info| info.signal == signal)?;
+        let info = self.queue.remove(index)?;
+        if !self.queue.iter().any(|info| info.signal == signal) {
+            self.set.remove(signal);
+        }
+        Some(info)
+    }
+
+    pub fn discard(&mut self, signals: SignalSet) {
+        self.queue.retain(|info| !signals.contains(info.signal));
+        self.set = self.set.without(signals);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+/// `sigaltstack`'s stack_t.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AltStack {
+    pub base: u64,
+    pub size: u64,
+    pub flags: u32,
+}
+
+impl AltStack {
+    pub const ONSTACK: u32 = 1;
+    pub const DISABLE: u32 = 2;
+    pub const AUTODISARM: u32 = 1 << 31;
+    pub const NONE: AltStack = AltStack { base: 0, size: 0, flags: Self::DISABLE };
+
+    pub fn contains(&self, sp: u64) -> bool {
+        self.flags & Self::DISABLE == 0 && sp > self.base && sp - self.base <= self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(signal: Signal, value: u64) -> SignalInfo {
+        let fields = SignalFields::Sender { pid: Pid(1), uid: 0, value };
+        SignalInfo { signal, code: SignalInfo::SI_QUEUE, errno: 0, fields }
+    }
+
+    #[test]
+    fn standard_signals_collapse_and_realtime_signals_queue() {
+        let realtime = Signal::new(40).unwrap();
+        let mut pending = Pending::default();
+        for value in 0..3 {
+            pending.push(user(Signal::USR1, value));
+            pending.push(user(realtime, value));
+        }
+        assert_eq!(pending.len(), 4);
+        let order: Vec<_> =
+            core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).collect();
+        assert_eq!(order, [user(Signal::USR1, 0), user(realtime, 0), user(realtime, 1), user(realtime, 2)]);
+        assert!(pending.set().is_empty());
+    }
+
+    #[test]
+    fn a_fault_comes_before_lower_numbers_and_blocked_ones_stay() {
+        let mut pending = Pending::default();
+        pending.push(user(Signal::HUP, 0));
+        pending.push(SignalInfo::fault(Signal::SEGV, 1, 0));
+        pending.push(user(Signal::INT, 0));
+        let all = SignalSet(u64::MAX);
+        assert_eq!(pending.take(all).unwrap().signal, Signal::SEGV);
+        assert_eq!(pending.take(all.without(SignalSet::only(Signal::HUP))).unwrap().signal, Signal::INT);
+        assert_eq!(pending.set(), SignalSet::only(Signal::HUP));
+    }
+}
