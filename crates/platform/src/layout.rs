@@ -1,0 +1,85 @@
+//! The kernel half of the virtual address space: one list of what lies where.
+//!
+//! Every area has a top-level page-table entry of its own that is filled before the first user table
+//! exists, so user tables copy the upper 256 entries once and never have to be updated.
+//!
+//! | area | holds | pages |
+//! |---|---|---|
+//! | direct | this kernel's own partition, at `DIRECT_BASE` + physical address | 2 MiB |
+//! | shared | the board, the trampoline, lanes in other kernels' memory | 4 KiB |
+//! | mmio | device registers, uncached | 4 KiB |
+//! | window | one page at a time of somebody else's memory, per CPU | 4 KiB |
+//! | stacks | kernel stacks with guard pages | 4 KiB |
+//! | image | text, rodata, data of this kernel's own copy | 4 KiB |
+
+use core::ops::Range;
+
+pub const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
+pub const SHARED_BASE: u64 = 0xffff_c000_0000_0000;
+pub const MMIO_BASE: u64 = 0xffff_d000_0000_0000;
+pub const WINDOW_BASE: u64 = 0xffff_e000_0000_0000;
+pub const STACKS_BASE: u64 = 0xffff_f000_0000_0000;
+pub const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
+
+/// Bytes one top-level entry covers; every area but the direct map is that large.
+pub const TOP_BYTES: u64 = 1 << 39;
+
+/// Where the loader puts the primary's image (`PRIMARY_PHYS` in kernel.ld).
+pub const PRIMARY_IMAGE_PHYS: u64 = 0x20_0000;
+
+/// A partition's memory comes in units of this.
+pub const PARTITION_ALIGN: u64 = 0x20_0000;
+
+/// Physical memory below this belongs to no partition.
+pub const COMMON_END: u64 = PARTITION_ALIGN;
+
+/// The page the real-mode code is copied to, then its three page-table pages.
+pub const TRAMPOLINE_PHYS: u64 = 0x8000;
+pub const TRAMPOLINE_BYTES: u64 = 0x4000;
+
+/// The board: the upper half of the common 2 MiB.
+pub const BOARD_PHYS: u64 = 0x10_0000;
+pub const BOARD_BYTES: u64 = 0x10_0000;
+
+/// Mapped by whoever builds a kernel's first page table, at the start of the shared area.
+pub const BOARD_VIRT: u64 = SHARED_BASE;
+pub const TRAMPOLINE_VIRT: u64 = BOARD_VIRT + BOARD_BYTES;
+/// First address of the shared area that is handed out at run time.
+pub const SHARED_FREE: u64 = TRAMPOLINE_VIRT + TRAMPOLINE_BYTES;
+
+/// The local APIC of whichever CPU looks: same place on all of them.
+pub const APIC_PHYS: u64 = 0xfee0_0000;
+pub const APIC_VIRT: u64 = MMIO_BASE;
+pub const MMIO_FREE: u64 = APIC_VIRT + 0x1000;
+
+/// Window slots of a CPU; the last is for booting a kernel.
+pub const WINDOWS_PER_CPU: u64 = 8;
+
+/// Bytes of a kernel stack, and from one stack to the next (the rest is guard).
+pub const STACK_BYTES: u64 = 64 << 10;
+pub const STACK_STRIDE: u64 = 128 << 10;
+
+/// What an area is for: the reason a page of it may be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    Direct,
+    Shared,
+    Mmio,
+    Window,
+    Stacks,
+    Image,
+}
+
+pub const AREAS: [(Area, Range<u64>); 6] = [
+    (Area::Direct, DIRECT_BASE..SHARED_BASE),
+    (Area::Shared, SHARED_BASE..SHARED_BASE + TOP_BYTES),
+    (Area::Mmio, MMIO_BASE..MMIO_BASE + TOP_BYTES),
+    (Area::Window, WINDOW_BASE..WINDOW_BASE + TOP_BYTES),
+    (Area::Stacks, STACKS_BASE..STACKS_BASE + TOP_BYTES),
+    (Area::Image, IMAGE_BASE..0xffff_ffff_ffff_f000),
+];
+
+/// The area `virt` lies in.
+pub fn area_of(virt: u64) -> Option<Area> {
+    AREAS.iter().find(|(_, range)| range.contains(&virt)).map(|&(area, _)| area)
+}
