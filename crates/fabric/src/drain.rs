@@ -1,0 +1,191 @@
+//! Receiving: what a kernel does with its lanes at each entry and when idle.
+//!
+//! Messages of one peer and priority are handled one after the other, by one CPU at a time (the
+//! lock of the inbox, which others only try). `High` lanes are emptied before each round of `Low` ones.
+#![forbid(unsafe_code)]
+
+use crate::call::CallError;
+use crate::endpoint::{Endpoint, Inbox, Peer};
+use crate::handler::{Incoming, Outcome};
+use crate::outbox::CREDIT_BATCH;
+use crate::wire::{Header, Packet, Role};
+use alloc::vec::Vec;
+use core::{mem, sync::atomic::Ordering};
+use messages::{Kind, Priority};
+
+/// Requests taken from a peer before it is the next one's turn.
+const LOW_ROUND: usize = 8;
+
+impl Endpoint {
+    /// Handles up to about `budget` messages and sends what waited for room. Returns how many
+    /// messages it handled. The kernel calls it at each entry and exit and in the idle loop;
+    /// several CPUs may at the same time.
+    pub fn drain(&self, budget: usize) -> usize {
+        self.flush();
+        let mut handled = 0;
+        loop {
+            handled += self.drain_priority(Priority::High, budget - handled, usize::MAX);
+            let low = self.drain_priority(Priority::Low, budget - handled, LOW_ROUND);
+            handled += low;
+            if low == 0 || handled >= budget {
+                return handled;
+            }
+        }
+    }
+
+    /// This CPU will drain again and again from now on, and needs no doorbell.
+    pub fn start_polling(&self) {
+        self.port.set_polling(true);
+    }
+
+    /// This CPU wants to halt or return to user mode. True: nothing is left to do, and doorbells
+    /// will ring; false: something came in meanwhile, the CPU counts as polling again and must drain.
+    pub fn stop_polling(&self) -> bool {
+        self.port.set_polling(false);
+        // Only after that, see doorbell.rs.
+        let busy = self.has_work();
+        if busy {
+            self.port.set_polling(true);
+        }
+        !busy
+    }
+
+    /// Whether a drain would find something to do.
+    pub fn has_work(&self) -> bool {
+        self.peers().iter().filter(|peer| self.listens_to(peer)).any(|peer| {
+            Priority::ALL.into_iter().any(|priority| {
+                self.port.pending(peer.id, priority) || peer.out[priority.index()].backlog() > 0
+            })
+        })
+    }
+
+    fn listens_to(&self, peer: &Peer) -> bool {
+        peer.id != self.me && peer.is_alive()
+    }
+
+    /// Sends what waited for room in the lanes.
+    fn flush(&self) {
+        for peer in self.peers().iter().filter(|peer| self.listens_to(peer)) {
+            for outbox in &peer.out {
+                if outbox.flush(&*self.port) {
+                    self.ring(peer);
+                }
+            }
+        }
+    }
+
+    /// One round over all peers, beginning with another one each time.
+    fn drain_priority(&self, priority: Priority, budget: usize, per_peer: usize) -> usize {
+        let first = self.next_peer.fetch_add(1, Ordering::Relaxed) % self.peers().len();
+        let (after, before) = self.peers().split_at(first);
+        let mut handled = 0;
+        for peer in before.iter().chain(after).filter(|peer| self.listens_to(peer)) {
+            if handled >= budget {
+                break;
+            }
+            handled += self.drain_lane(peer, priority, per_peer.min(budget - handled));
+        }
+        handled
+    }
+
+    fn drain_lane(&self, peer: &Peer, priority: Priority, limit: usize) -> usize {
+        if !self.port.pending(peer.id, priority) {
+            return 0;
+        }
+        // Another CPU is at it, or a handler of this very lane drains: nothing to do here.
+        let Some(mut inbox) = peer.inbox[priority.index()].try_lock() else { return 0 };
+        let mut handled = 0;
+        while handled < limit && peer.is_alive() {
+            let Inbox { buffer, .. } = &mut *inbox;
+            if !self.port.try_recv(peer.id, priority, buffer) {
+                break;
+            }
+            handled += 1;
+            let Inbox { buffer, partial, credits_due } = &mut *inbox;
+            self.receive(peer, priority, buffer, partial, credits_due);
+            if *credits_due >= CREDIT_BATCH {
+                self.return_credits(peer, priority, mem::take(credits_due));
+            }
+        }
+        handled
+    }
+
+    fn receive(&self, peer: &Peer, priority: Priority, packet: &[u8], partial: &mut Vec<u8>, due: &mut u32) {
+        let Some((header, body)) = Header::split(packet) else { return self.counters.malformed.add_one() };
+        if header.role != Role::Fragment {
+            return self.dispatch(peer, priority, header, body, due);
+        }
+        partial.extend_from_slice(body);
+        if header.id == 0 {
+            let whole = mem::take(partial);
+            match Header::split(&whole) {
+                Some((header, body)) => self.dispatch(peer, priority, header, body, due),
+                None => self.counters.malformed.add_one(),
+            }
+        }
+    }
+
+    /// A message to this kernel itself: handled at once, with no lane and no credit.
+    pub(crate) fn deliver_to_self(&self, peer: &Peer, priority: Priority, packet: &[u8]) {
+        if let Some((header, body)) = Header::split(packet) {
+            self.dispatch(peer, priority, header, body, &mut 0);
+        }
+    }
+
+    fn dispatch(&self, peer: &Peer, priority: Priority, header: Header, body: &[u8], due: &mut u32) {
+        match header.role {
+            Role::Request | Role::Notice => self.handle(Incoming { peer, header, body }, due),
+            Role::Reply => self.answered(peer, header, Ok(body)),
+            Role::Cancelled => self.answered(peer, header, Err(CallError::Cancelled)),
+            Role::Refused => self.answered(peer, header, Err(CallError::Refused)),
+            Role::Credit => self.credit(peer, priority, header.id as u32),
+            Role::Cancel => {
+                let running = peer.running.lock().remove(&header.id);
+                if let Some(running) = running {
+                    running.cancel();
+                }
+            }
+            Role::Fragment => self.counters.malformed.add_one(),
+        }
+    }
+
+    fn handle(&self, incoming: Incoming<'_>, due: &mut u32) {
+        let Incoming { peer, header, .. } = incoming;
+        self.counters.received(header.kind);
+        let outcome = match self.handlers.get(header.kind) {
+            Some(handler) => handler(self, incoming),
+            None => Outcome::Malformed,
+        };
+        match outcome {
+            Outcome::Answered if header.role == Role::Request => {}
+            Outcome::Malformed if header.role == Role::Request => {
+                self.counters.malformed.add_one();
+                let refused = Header { role: Role::Refused, ..header };
+                self.transmit_answer(peer, &Packet::bare(refused));
+            }
+            // No answer will return the credit, or only one that was told not to.
+            _ => *due += 1,
+        }
+    }
+
+    fn answered(&self, peer: &Peer, header: Header, answer: Result<&[u8], CallError>) {
+        self.counters.replies_received.add_one();
+        let priority = peer.calls.lock().priority(header.id);
+        self.complete(peer, header.id, answer);
+        if let (Some(priority), false) = (priority, header.parked) {
+            self.credit(peer, priority, 1);
+        }
+    }
+
+    /// Credits travel in the lane of the requests they are for.
+    fn return_credits(&self, peer: &Peer, priority: Priority, count: u32) {
+        let header = Header { kind: Kind(0), role: Role::Credit, parked: false, id: count.into() };
+        self.transmit(peer, priority, &Packet::bare(header));
+    }
+
+    /// Answers always go first class.
+    pub(crate) fn transmit_answer(&self, peer: &Peer, packet: &[u8]) {
+        self.counters.replies_sent.add_one();
+        self.transmit(peer, Priority::High, packet);
+    }
+}

@@ -1,0 +1,348 @@
+//! A kernel's end of the fabric: what the services use.
+//!
+//! This file: construction, peers, sending, calling. Receiving is in drain.rs, handlers in handler.rs, calls
+//! seen from the caller in call.rs, flow control in outbox.rs.
+#![forbid(unsafe_code)]
+
+use crate::call::{Answer, Call, CallError, Calls, Multicast, Then};
+use crate::handler::{Handlers, Running};
+use crate::outbox::{Outbox, Sent};
+use crate::port::Port;
+use crate::stats::{Counters, Stats};
+use crate::wire::{Body, Header, Packet, Role};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, sync::Weak, vec::Vec};
+use core::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    task::{Poll, Waker},
+};
+use machine::{
+    sync::{Lock, WaitQueue},
+    KernelId, KernelSet, Spawner,
+};
+use messages::{Priority, Request};
+
+/// What arrived from one peer with one priority; locked by the CPU that is draining it.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub buffer: Vec<u8>,
+    /// The first fragments of a long packet.
+    pub partial: Vec<u8>,
+    /// Credits of requests taken out of the lane that no answer will return.
+    pub credits_due: u32,
+}
+
+/// Another kernel, or this one (calls to oneself use the same tables, but no lane).
+pub(crate) struct Peer {
+    pub id: KernelId,
+    pub alive: AtomicBool,
+    /// Counts the deaths, so that a task that began for the dead one does not answer its successor.
+    pub epoch: AtomicU32,
+    pub out: [Outbox; 2],
+    pub inbox: [Lock<Inbox>; 2],
+    pub calls: Lock<Calls>,
+    /// Parked requests of this peer that can be cancelled, by id.
+    pub running: Lock<BTreeMap<u64, Arc<Running>>>,
+    /// Woken when credits come back.
+    room: WaitQueue,
+}
+
+impl Peer {
+    fn new(id: KernelId) -> Self {
+        Peer {
+            id,
+            alive: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
+            out: Priority::ALL.map(|priority| Outbox::new(id, priority)),
+            inbox: Default::default(),
+            calls: Lock::default(),
+            running: Lock::default(),
+            room: WaitQueue::new(),
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+}
+
+/// A kernel's end of the fabric. One per kernel, shared by its CPUs.
+pub struct Endpoint {
+    pub(crate) me: KernelId,
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) spawner: Arc<dyn Spawner>,
+    /// By kernel id; as many as the machine can have kernels.
+    peers: Box<[Peer]>,
+    pub(crate) handlers: Handlers,
+    pub(crate) counters: Counters,
+    /// Where the last drain stopped, so that no peer is always first.
+    pub(crate) next_peer: AtomicUsize,
+    this: Weak<Endpoint>,
+}
+
+impl Endpoint {
+    /// An endpoint for kernel `me` of a machine of at most `kernels` kernels (one per CPU). It knows
+    /// nobody but itself until [`Self::add_peer`].
+    pub fn new(me: KernelId, kernels: usize, port: Box<dyn Port>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
+        assert!(me.index() < kernels, "kernel {me} of {kernels}");
+        let endpoint = Arc::new_cyclic(|this| Endpoint {
+            me,
+            port,
+            spawner,
+            peers: (0..kernels).map(|id| Peer::new(KernelId(id as u16))).collect(),
+            handlers: Handlers::new(),
+            counters: Counters::new(),
+            next_peer: AtomicUsize::new(0),
+            this: this.clone(),
+        });
+        endpoint.peers[me.index()].alive.store(true, Ordering::Release);
+        endpoint
+    }
+
+    pub fn me(&self) -> KernelId {
+        self.me
+    }
+
+    /// From now on `kernel` can be called and is listened to. Its lanes must be connected and empty.
+    /// Also for a kernel that was dead and has been started again.
+    pub fn add_peer(&self, kernel: KernelId) {
+        let Some(peer) = self.peer(kernel).filter(|peer| !peer.is_alive()) else { return };
+        for priority in Priority::ALL {
+            peer.out[priority.index()].reset();
+            *peer.inbox[priority.index()].lock() = Inbox::default();
+        }
+        // Under the lock that `start_packet` checks it with.
+        let _calls = peer.calls.lock();
+        peer.alive.store(true, Ordering::Release);
+    }
+
+    /// Fails all calls to `kernel`, now and until it is added again, and stops the handlers that
+    /// work for it. Must not be called from inside a synchronous handler of a message of `kernel`.
+    pub fn declare_dead(&self, kernel: KernelId) {
+        let Some(peer) = self.peer(kernel).filter(|peer| peer.id != self.me) else { return };
+        let (wakers, thens) = {
+            let mut calls = peer.calls.lock();
+            peer.alive.store(false, Ordering::Release);
+            peer.epoch.fetch_add(1, Ordering::AcqRel);
+            calls.fail_all()
+        };
+        for outbox in &peer.out {
+            outbox.reset();
+        }
+        let running = core::mem::take(&mut *peer.running.lock());
+        for handler in running.values() {
+            handler.cancel();
+        }
+        drop(thens);
+        wakers.into_iter().for_each(Waker::wake);
+        peer.room.wake_all();
+    }
+
+    /// Whether `kernel` can be called, as far as this kernel knows.
+    pub fn is_alive(&self, kernel: KernelId) -> bool {
+        self.peer(kernel).is_some_and(Peer::is_alive)
+    }
+
+    /// This kernel and all that can be called.
+    pub fn present(&self) -> KernelSet {
+        self.peers.iter().filter(|peer| peer.is_alive()).map(|peer| peer.id).collect()
+    }
+
+    /// The others that can be called.
+    pub fn others(&self) -> KernelSet {
+        let mut set = self.present();
+        set.remove(self.me);
+        set
+    }
+
+    /// Asks `to` and waits for the answer.
+    ///
+    /// `to` may be this kernel: then the handler runs at once, in the caller.
+    pub fn call<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M> {
+        self.start(to, message)
+    }
+
+    /// Like [`Self::call`]; the request is on its way when this returns, and the handle can cancel it.
+    pub fn start<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M> {
+        self.start_packet(to, &mut request::<M>(&message), None)
+    }
+
+    /// Like [`Self::call`], and when the reply arrives `then` runs with it *inside the drain*, before the
+    /// next message from that kernel is looked at. So what the reply installs is in place before a later revocation
+    /// is handled. `then` must not wait and should be short. It runs even if the call was dropped
+    /// meanwhile; if no reply comes (dead, cancelled, refused), it is dropped.
+    pub fn call_then<M, F>(&self, to: KernelId, message: M, then: F) -> Call<'_, M>
+    where
+        M: Request,
+        F: FnOnce(&M::Reply) + Send + 'static,
+    {
+        let then: Then = Box::new(move |body| {
+            if let Ok(reply) = postcard::from_bytes(body) {
+                then(&reply);
+            }
+        });
+        self.start_packet(to, &mut request::<M>(&message), Some(then))
+    }
+
+    /// Sends the same message to all of `set` and gathers the answers, in the order of the ids.
+    pub fn multicast<M: Request>(&self, set: &KernelSet, message: M) -> Multicast<'_, M> {
+        let mut packet = request::<M>(&message);
+        Multicast::new(set.iter().map(|to| self.start_packet(to, &mut packet, None)).collect())
+    }
+
+    /// Sends a notice: no answer. It never waits; a notice that there is no credit for yet is kept
+    /// here, so who sends many should await [`Self::room`] in between.
+    pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
+        let packet = Packet::new(header, &message);
+        let peer = self.peer(to).filter(|peer| peer.is_alive()).ok_or(CallError::Dead)?;
+        self.transmit_request(peer, M::PRIORITY, 0, &packet);
+        Ok(())
+    }
+
+    /// Waits until a request of type `M` to `to` would go out without waiting for a credit, or
+    /// `to` is dead.
+    pub async fn room<M: Request>(&self, to: KernelId) {
+        let Some(peer) = self.peer(to) else { return };
+        let outbox = &peer.out[M::PRIORITY.index()];
+        peer.room.wait_until(|| (outbox.has_credit() || !peer.is_alive()).then_some(())).await
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
+    }
+
+    pub(crate) fn peer(&self, kernel: KernelId) -> Option<&Peer> {
+        self.peers.get(kernel.index())
+    }
+
+    pub(crate) fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// For what outlives the caller: tasks of handlers.
+    pub(crate) fn shared(&self) -> Arc<Endpoint> {
+        self.this.upgrade().expect("someone is calling its method")
+    }
+
+    fn start_packet<M: Request>(
+        &self,
+        to: KernelId,
+        packet: &mut Packet,
+        then: Option<Then>,
+    ) -> Call<'_, M> {
+        let Some(peer) = self.peer(to) else { return Call::new(self, to, None) };
+        let id = {
+            let mut calls = peer.calls.lock();
+            if !peer.is_alive() {
+                // `then` must not be dropped under the lock: it may own anything.
+                drop(calls);
+                return Call::new(self, to, None);
+            }
+            calls.insert(M::PRIORITY, then)
+        };
+        packet.set_header(Header { kind: M::KIND, role: Role::Request, parked: false, id });
+        self.transmit_request(peer, M::PRIORITY, id, packet);
+        Call::new(self, to, Some(id))
+    }
+
+    fn transmit_request(&self, peer: &Peer, priority: Priority, id: u64, packet: &Packet) {
+        if let Some((header, _)) = Header::split(packet) {
+            self.counters.sent(header.kind);
+        }
+        if peer.id == self.me {
+            return self.deliver_to_self(peer, priority, packet);
+        }
+        let sent = peer.out[priority.index()].send_request(&*self.port, id, packet);
+        self.after_send(peer, sent);
+    }
+
+    /// Sends what needs no credit.
+    pub(crate) fn transmit(&self, peer: &Peer, priority: Priority, packet: &[u8]) {
+        if peer.id == self.me {
+            return self.deliver_to_self(peer, priority, packet);
+        }
+        let sent = peer.out[priority.index()].send(&*self.port, packet);
+        self.after_send(peer, sent);
+    }
+
+    fn after_send(&self, peer: &Peer, sent: Sent) {
+        match sent {
+            Sent::InLane => self.ring(peer),
+            Sent::Queued => self.counters.full.add_one(),
+            Sent::Waiting => {}
+        }
+    }
+
+    pub(crate) fn ring(&self, peer: &Peer) {
+        match self.port.ring(peer.id) {
+            true => self.counters.rung.add_one(),
+            false => self.counters.suppressed.add_one(),
+        }
+    }
+
+    /// `count` credits for requests of `priority` came back from `peer`.
+    pub(crate) fn credit(&self, peer: &Peer, priority: Priority, count: u32) {
+        if peer.id == self.me {
+            return;
+        }
+        if peer.out[priority.index()].give_credits(&*self.port, count) {
+            self.ring(peer);
+        }
+        peer.room.wake_all();
+    }
+
+    pub(crate) fn cancel<M: Request>(&self, to: KernelId, id: u64) {
+        let Some(peer) = self.peer(to) else { return };
+        if !peer.calls.lock().is_waiting(id) {
+            return;
+        }
+        if peer.out[M::PRIORITY.index()].withdraw(id) {
+            return self.complete(peer, id, Err(CallError::Cancelled));
+        }
+        let header = Header { kind: M::KIND, role: Role::Cancel, parked: false, id };
+        self.transmit(peer, M::PRIORITY, &Packet::bare(header));
+    }
+
+    pub(crate) fn abandon<M: Request>(&self, to: KernelId, id: u64) {
+        let Some(peer) = self.peer(to) else { return };
+        if !peer.calls.lock().abandon(id) {
+            return;
+        }
+        if peer.out[M::PRIORITY.index()].withdraw(id) {
+            return self.complete(peer, id, Err(CallError::Cancelled));
+        }
+        let header = Header { kind: M::KIND, role: Role::Cancel, parked: false, id };
+        self.transmit(peer, M::PRIORITY, &Packet::bare(header));
+    }
+
+    pub(crate) fn poll_call(&self, to: KernelId, id: u64, waker: &Waker) -> Poll<Answer> {
+        let peer = self.peer(to).expect("a call has an id only if its peer exists");
+        peer.calls.lock().poll(id, waker)
+    }
+
+    /// The answer to call `id` is there.
+    pub(crate) fn complete(&self, peer: &Peer, id: u64, answer: Result<&[u8], CallError>) {
+        let Some(then) = peer.calls.lock().take_then(id) else { return };
+        let answer = match answer {
+            Ok(body) => {
+                if let Some(then) = then {
+                    then(body);
+                }
+                Ok(Body::new(body))
+            }
+            Err(error) => {
+                drop(then);
+                Err(error)
+            }
+        };
+        let waker = peer.calls.lock().complete(id, answer);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+fn request<M: Request>(message: &M) -> Packet {
+    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0 };
+    Packet::new(header, message)
+}

@@ -1,0 +1,194 @@
+//! What one kernel still has to send to another, per priority, and why that is bounded.
+//!
+//! # Problem
+//!
+//! Lanes fill up. If a kernel that cannot send stopped receiving until it can, two kernels whose
+//! lanes to each other are full would wait for each other for ever. If it kept whatever it cannot
+//! send in a queue without limit, a slow kernel would eat the memory of the fast ones.
+//!
+//! # Idea
+//!
+//! Nothing on the receiving path waits: a packet that finds its lane full goes into `queue` here, and
+//! every later drain tries again, in order. What keeps the queue short are *credits*. To send a
+//! request, a kernel takes one of [`CREDITS`] it has for that receiver and priority. The credit comes back
+//! when the receiver has taken the request out of the lane and
+//!
+//! - answered it at once: with the answer, or
+//! - *parked* it, that is, made a task of its handler because that has to wait; or the request
+//!   was a notice, which has no answer: with a `Credit` packet, for a batch of them.
+//!
+//! A request without a credit stays in `waiting` at its sender, whose caller is waiting anyway.
+//!
+//! # Why no deadlock, even with every lane full
+//!
+//! Consider any two kernels. Every kernel drains its lanes at kernel entry and when idle, and draining
+//! needs no room in any lane. So every lane gets empty in finite time, whatever the others do, and
+//! every queue gets its turn. Requests in lanes, and only they, hold credits; they are all taken in
+//! finite time, so every credit comes back and every waiting request is sent. In particular a
+//! handler that calls back its caller, which calls again, to any depth, never waits for a credit that
+//! is held by the very request it works on; that is the reason for parking.
+//!
+//! # Why bounded
+//!
+//! `queue` to a peer holds at most: our requests with credit (`CREDITS` per priority) and as many
+//! cancels; answers to the peer's requests that we answered at once (its `CREDITS`) and credit packets;
+//! answers of parked requests, each of which had a task here until now, and has a task of the peer
+//! that waits for it.
+//!
+//! # Order
+//!
+//! All answers and the requests of priority `High` take the lane `High`, in the order of the calls that
+//! sent them: a mapping given in an answer and its revocation afterwards arrive in this order.
+//! The one exception: a request that had to wait for a credit counts as sent when it gets it. So a
+//! kernel that revokes must not hand out in an answer what is being revoked, until the revocation has been acknowledged.
+#![forbid(unsafe_code)]
+
+use crate::port::Port;
+use crate::wire::{Header, Role, HEADER};
+use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use machine::{sync::Lock, KernelId};
+use messages::{Kind, Priority};
+
+/// Requests of one priority that may be on their way to one kernel.
+pub const CREDITS: u32 = 256;
+
+/// Credits come back in batches of this many. Less than `CREDITS`, so some are always under way.
+pub const CREDIT_BATCH: u32 = CREDITS / 4;
+
+#[derive(Default)]
+struct Queues {
+    credits: u32,
+    /// Packets that go next, as soon as the lane has room.
+    queue: VecDeque<Box<[u8]>>,
+    /// Requests without a credit, with their ids.
+    waiting: VecDeque<(u64, Box<[u8]>)>,
+}
+
+/// What a send did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the lane: ring.
+    InLane,
+    /// It waits here for room.
+    Queued,
+    /// It waits here for a credit.
+    Waiting,
+}
+
+pub struct Outbox {
+    to: KernelId,
+    priority: Priority,
+    queues: Lock<Queues>,
+    /// Length of `queue`, to be read without the lock.
+    backlog: AtomicUsize,
+}
+
+impl Outbox {
+    pub fn new(to: KernelId, priority: Priority) -> Self {
+        let queues = Lock::new(Queues { credits: CREDITS, ..Queues::default() });
+        Outbox { to, priority, queues, backlog: AtomicUsize::new(0) }
+    }
+
+    /// Forgets everything: the peer is dead, or new.
+    pub fn reset(&self) {
+        let mut queues = self.queues.lock();
+        *queues = Queues { credits: CREDITS, ..Queues::default() };
+        self.backlog.store(0, Ordering::Relaxed);
+    }
+
+    /// Sends a request or notice, for which a credit is needed.
+    pub fn send_request(&self, port: &dyn Port, id: u64, packet: &[u8]) -> Sent {
+        let mut queues = self.queues.lock();
+        // Those that wait were first.
+        if queues.credits == 0 || !queues.waiting.is_empty() {
+            queues.waiting.push_back((id, packet.into()));
+            return Sent::Waiting;
+        }
+        queues.credits -= 1;
+        self.transmit(port, &mut queues, packet)
+    }
+
+    /// Sends an answer, cancel or credit.
+    pub fn send(&self, port: &dyn Port, packet: &[u8]) -> Sent {
+        self.transmit(port, &mut self.queues.lock(), packet)
+    }
+
+    /// Takes back a request that still waits for a credit.
+    pub fn withdraw(&self, id: u64) -> bool {
+        let waiting = &mut self.queues.lock().waiting;
+        match waiting.iter().position(|(other, _)| *other == id) {
+            Some(index) => waiting.remove(index).is_some(),
+            None => false,
+        }
+    }
+
+    /// `count` credits came back. True if something got into the lane: ring.
+    pub fn give_credits(&self, port: &dyn Port, count: u32) -> bool {
+        let mut queues = self.queues.lock();
+        queues.credits = (queues.credits + count).min(CREDITS);
+        let mut sent = false;
+        while queues.credits > 0 {
+            let Some((_, packet)) = queues.waiting.pop_front() else { break };
+            queues.credits -= 1;
+            sent |= self.transmit(port, &mut queues, &packet) == Sent::InLane;
+        }
+        sent
+    }
+
+    /// Whether a request sent now would go without waiting for a credit.
+    pub fn has_credit(&self) -> bool {
+        self.queues.lock().credits > 0
+    }
+
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    /// Sends what waits for room. True if something got into the lane: ring.
+    pub fn flush(&self, port: &dyn Port) -> bool {
+        self.backlog() > 0 && self.flush_locked(port, &mut self.queues.lock())
+    }
+
+    fn flush_locked(&self, port: &dyn Port, queues: &mut Queues) -> bool {
+        let mut sent = false;
+        while let Some(packet) = queues.queue.front() {
+            if port.try_send(self.to, self.priority, packet).is_err() {
+                break;
+            }
+            queues.queue.pop_front();
+            sent = true;
+        }
+        self.backlog.store(queues.queue.len(), Ordering::Relaxed);
+        sent
+    }
+
+    fn transmit(&self, port: &dyn Port, queues: &mut Queues, packet: &[u8]) -> Sent {
+        let max = port.max_message(self.to, self.priority);
+        if packet.len() > max {
+            queues.queue.extend(fragments(packet, max));
+            return if self.flush_locked(port, queues) { Sent::InLane } else { Sent::Queued };
+        }
+        if queues.queue.is_empty() && port.try_send(self.to, self.priority, packet).is_ok() {
+            return Sent::InLane;
+        }
+        queues.queue.push_back(packet.into());
+        self.backlog.store(queues.queue.len(), Ordering::Relaxed);
+        Sent::Queued
+    }
+}
+
+/// Cuts a packet into packets of at most `max` bytes. They stay next to each other in the queue, and
+/// so in the lane, because everything to this peer and priority passes through the queue.
+fn fragments(packet: &[u8], max: usize) -> impl Iterator<Item = Box<[u8]>> + '_ {
+    assert!(max > HEADER, "a port must take packets longer than a header");
+    let mut left = packet.len();
+    packet.chunks(max - HEADER).map(move |chunk| {
+        left -= chunk.len();
+        let header = Header { kind: Kind(0), role: Role::Fragment, parked: false, id: left as u64 };
+        let mut fragment = Vec::with_capacity(HEADER + chunk.len());
+        fragment.extend_from_slice(&header.to_bytes());
+        fragment.extend_from_slice(chunk);
+        fragment.into_boxed_slice()
+    })
+}

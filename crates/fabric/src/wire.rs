@@ -1,0 +1,145 @@
+//! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
+#![forbid(unsafe_code)]
+
+use alloc::vec::Vec;
+use core::ops::Deref;
+use messages::Kind;
+use serde::{de::DeserializeOwned, Serialize};
+
+pub const HEADER: usize = 12;
+
+/// What a packet is. `kind` names the request also in what answers it, for traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Wants an answer with the same id.
+    Request = 0,
+    /// Wants none; its credit comes back with a `Credit`.
+    Notice = 1,
+    Reply = 2,
+    /// Stop working on the request `id`; sent in the lane of the request, so it comes after it.
+    Cancel = 3,
+    /// The answer to a request that stopped because of `Cancel`.
+    Cancelled = 4,
+    /// The answer to a request that has no handler, or whose bytes make no sense.
+    Refused = 5,
+    /// Gives back `id` credits for requests of priority `kind`.
+    Credit = 6,
+    /// Part of a packet too long for the port; `id` is the number of bytes still to come.
+    Fragment = 7,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub kind: Kind,
+    pub role: Role,
+    /// In an answer: the credit of the request was given back before (see outbox.rs).
+    pub parked: bool,
+    pub id: u64,
+}
+
+impl Header {
+    pub fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..2].copy_from_slice(&self.kind.0.to_le_bytes());
+        bytes[2] = self.role as u8;
+        bytes[3] = u8::from(self.parked);
+        bytes[4..].copy_from_slice(&self.id.to_le_bytes());
+        bytes
+    }
+
+    /// Header and body of a packet; `None` if it is none.
+    pub fn split(packet: &[u8]) -> Option<(Header, &[u8])> {
+        let (header, body) = packet.split_first_chunk::<HEADER>()?;
+        let role = match header[2] {
+            0 => Role::Request,
+            1 => Role::Notice,
+            2 => Role::Reply,
+            3 => Role::Cancel,
+            4 => Role::Cancelled,
+            5 => Role::Refused,
+            6 => Role::Credit,
+            7 => Role::Fragment,
+            _ => return None,
+        };
+        let kind = Kind(u16::from_le_bytes([header[0], header[1]]));
+        let (_, id) = header.split_last_chunk::<8>()?;
+        let id = u64::from_le_bytes(*id);
+        Some((Header { kind, role, parked: header[3] != 0, id }, body))
+    }
+}
+
+/// A packet being sent: on the stack when it is short, as nearly all are.
+pub enum Packet {
+    Short([u8; Packet::SHORT], usize),
+    Long(Vec<u8>),
+}
+
+impl Packet {
+    const SHORT: usize = 256;
+
+    pub fn new<T: Serialize>(header: Header, body: &T) -> Packet {
+        let mut bytes = [0; Packet::SHORT];
+        let body_len = match postcard::to_slice(body, &mut bytes[HEADER..]) {
+            Ok(body) => body.len(),
+            Err(_) => return Packet::long(header, body),
+        };
+        bytes[..HEADER].copy_from_slice(&header.to_bytes());
+        Packet::Short(bytes, HEADER + body_len)
+    }
+
+    fn long<T: Serialize>(header: Header, body: &T) -> Packet {
+        let bytes = postcard::to_extend(body, header.to_bytes().to_vec());
+        Packet::Long(bytes.expect("a message is plain data of known length"))
+    }
+
+    pub fn bare(header: Header) -> [u8; HEADER] {
+        header.to_bytes()
+    }
+
+    pub fn set_header(&mut self, header: Header) {
+        let bytes = match self {
+            Packet::Short(bytes, _) => &mut bytes[..],
+            Packet::Long(bytes) => bytes,
+        };
+        bytes[..HEADER].copy_from_slice(&header.to_bytes());
+    }
+}
+
+impl Deref for Packet {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Packet::Short(bytes, len) => &bytes[..*len],
+            Packet::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// The body of an answer while it waits in its correlation slot; short ones need no allocation.
+pub enum Body {
+    Short([u8; Body::SHORT], u8),
+    Long(Vec<u8>),
+}
+
+impl Body {
+    const SHORT: usize = 47;
+
+    pub fn new(bytes: &[u8]) -> Body {
+        if bytes.len() > Body::SHORT {
+            return Body::Long(bytes.to_vec());
+        }
+        let mut short = [0; Body::SHORT];
+        short[..bytes.len()].copy_from_slice(bytes);
+        Body::Short(short, bytes.len() as u8)
+    }
+
+    pub fn decode<T: DeserializeOwned>(&self) -> Option<T> {
+        let bytes = match self {
+            Body::Short(bytes, len) => &bytes[..usize::from(*len)],
+            Body::Long(bytes) => bytes,
+        };
+        postcard::from_bytes(bytes).ok()
+    }
+}
