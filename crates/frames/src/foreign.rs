@@ -1,0 +1,88 @@
+//! Frames of other partitions that this kernel holds.
+//!
+//! A kernel that owns a page may have got its frame from the kernel that touched the page first (the
+//! offered frame of design section 6). It counts the frame's users here, and when the last one is
+//! gone the frame waits in the list of its home until the kernel sends the list, so frames go home in
+//! batches rather than a message each.
+
+use alloc::vec::Vec;
+use core::array;
+use hashbrown::{hash_map::Entry, HashMap};
+use machine::{sync::Lock, Frame, KernelId};
+
+/// CPUs of one kernel that fault on different pages should rarely meet.
+const SHARDS: usize = 16;
+
+pub struct Foreign {
+    counts: [Lock<HashMap<Frame, u32>>; SHARDS],
+    returns: Lock<HashMap<KernelId, Vec<Frame>>>,
+}
+
+impl Default for Foreign {
+    fn default() -> Self {
+        Foreign {
+            counts: array::from_fn(|_| Lock::new(HashMap::new())),
+            returns: Lock::new(HashMap::new()),
+        }
+    }
+}
+
+impl Foreign {
+    fn shard(&self, frame: Frame) -> &Lock<HashMap<Frame, u32>> {
+        &self.counts[frame.0 as usize % SHARDS]
+    }
+
+    /// Another kernel gave us `frame` for good: one user.
+    pub fn adopt(&self, frame: Frame) {
+        let old = self.shard(frame).lock().insert(frame, 1);
+        assert_eq!(old, None, "{frame:?} is adopted twice");
+    }
+
+    pub fn retain(&self, frame: Frame) {
+        match self.shard(frame).lock().get_mut(&frame) {
+            Some(count) => *count += 1,
+            None => panic!("{frame:?} is not held here"),
+        }
+    }
+
+    /// The last release puts the frame on the list of `home`.
+    pub fn release(&self, frame: Frame, home: KernelId) {
+        let last = match self.shard(frame).lock().entry(frame) {
+            Entry::Vacant(_) => panic!("double free of foreign {frame:?}"),
+            Entry::Occupied(entry) if *entry.get() == 1 => entry.remove() == 1,
+            Entry::Occupied(mut entry) => {
+                *entry.get_mut() -= 1;
+                false
+            }
+        };
+        if last {
+            self.returns.lock().entry(home).or_default().push(frame);
+        }
+    }
+
+    pub fn count(&self, frame: Frame) -> u32 {
+        self.shard(frame).lock().get(&frame).copied().unwrap_or(0)
+    }
+
+    /// The single user passes `frame` on to a third kernel, which counts it from now on.
+    pub fn pass_on(&self, frame: Frame) {
+        let count = self.shard(frame).lock().remove(&frame);
+        assert_eq!(count, Some(1), "{frame:?} is passed on while others use it");
+    }
+
+    /// Foreign frames held, and those waiting to go home.
+    pub fn totals(&self) -> (usize, usize) {
+        let held = self.counts.iter().map(|shard| shard.lock().len()).sum();
+        (held, self.returns.lock().values().map(Vec::len).sum())
+    }
+
+    /// Kernels that have frames waiting here, for the task that sends them.
+    pub fn homes(&self) -> Vec<KernelId> {
+        self.returns.lock().keys().copied().collect()
+    }
+
+    /// Frames of `home` that nobody uses here any more; the caller sends them.
+    pub fn drain_returns(&self, home: KernelId) -> Vec<Frame> {
+        self.returns.lock().remove(&home).unwrap_or_default()
+    }
+}

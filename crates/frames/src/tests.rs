@@ -1,0 +1,290 @@
+//! The allocator against a set of frames, and under threads.
+
+use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, TooSmall, MAX_ORDER};
+use core::{cell::Cell, ops::Range, slice};
+use machine::{Frame, KernelId, PAGE_SIZE};
+use proptest::prelude::*;
+use std::{
+    alloc::{alloc, Layout},
+    collections::BTreeMap,
+    panic::{catch_unwind, AssertUnwindSafe},
+    thread,
+    thread_local,
+    vec::Vec,
+};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+thread_local!(static CPU: Cell<usize> = const { Cell::new(0) });
+
+/// A partition over host memory that lasts as long as the test process, full of rubbish.
+fn partition(ranges: &[Range<u64>], reserved: &[Range<u64>], cpus: usize) -> Result<Partition, TooSmall> {
+    let (start, end) = (ranges[0].start, ranges[ranges.len() - 1].end);
+    let bytes = (end - start) as usize;
+    // SAFETY: not empty; the partition gets memory of its own that is never freed.
+    unsafe {
+        let memory = alloc(Layout::from_size_align(bytes, PAGE_SIZE).unwrap());
+        memory.write_bytes(0xa5, bytes);
+        let direct_base = (memory as usize).wrapping_sub(start as usize);
+        Partition::new(&Config { direct_base, ranges, reserved, cpus, cpu: || CPU.get() })
+    }
+}
+
+fn pages(range: Range<u64>) -> Range<u64> {
+    range.start * PAGE..range.end * PAGE
+}
+
+fn is_zero(partition: &Partition, frame: Frame) -> bool {
+    // SAFETY: a mapped page that only this test uses.
+    let bytes = unsafe { slice::from_raw_parts(partition.pointer(frame).as_ptr(), PAGE_SIZE) };
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+fn dirty(partition: &Partition, frame: Frame) {
+    // SAFETY: as above.
+    unsafe { partition.pointer(frame).as_ptr().write_bytes(0x5a, PAGE_SIZE) };
+}
+
+fn panics(action: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(action)).is_err()
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Alloc,
+    Run(usize),
+    Retain(usize),
+    Release(usize),
+    Lend(usize),
+    Home(usize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => Just(Action::Alloc),
+        2 => (0..=MAX_ORDER + 1).prop_map(Action::Run),
+        1 => any::<usize>().prop_map(Action::Retain),
+        4 => any::<usize>().prop_map(Action::Release),
+        1 => any::<usize>().prop_map(Action::Lend),
+        1 => any::<usize>().prop_map(Action::Home),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Use {
+    Counted(u32),
+    Run(usize),
+    Lent,
+}
+
+fn nth(held: &BTreeMap<Frame, Use>, n: usize, wanted: impl Fn(Use) -> bool) -> Option<(Frame, Use)> {
+    let fitting: Vec<_> = held.iter().filter(|(_, state)| wanted(**state)).collect();
+    let (frame, state) = *fitting.get(n % fitting.len().max(1))?;
+    Some((*frame, *state))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    /// Whatever is done, what is handed out is ours, disjoint, zeroed, aligned, and accounted for;
+    /// and in the end everything merges back.
+    #[test]
+    fn agrees_with_a_set_of_frames(actions in prop::collection::vec(action(), 1..300)) {
+        let ranges = [pages(0x1003..0x1900), pages(0x1a00..0x1a01), pages(0x2000..0x2c00)];
+        let reserved = [pages(0x2100..0x2200), PAGE * 0x1004 + 5..PAGE * 0x1006 + 7];
+        let partition = partition(&ranges, &reserved, 2).unwrap();
+        let inside = |frame: Frame| {
+            let at = frame.address();
+            ranges.iter().any(|range| range.contains(&at))
+                && !reserved.iter().any(|range| range.start / PAGE * PAGE <= at && at < range.end)
+        };
+        let free_at_first = partition.totals().1;
+        let mut held = BTreeMap::<Frame, Use>::new();
+        let used = |held: &BTreeMap<Frame, Use>| -> u64 {
+            held.values().map(|state| match state { Use::Run(order) => 1 << order, _ => 1 }).sum()
+        };
+        for (step, action) in actions.into_iter().enumerate() {
+            CPU.set(step / 7 % 2);
+            match action {
+                Action::Alloc => if let Some(frame) = partition.alloc() {
+                    prop_assert!(inside(frame) && is_zero(&partition, frame));
+                    dirty(&partition, frame);
+                    prop_assert_eq!(held.insert(frame, Use::Counted(1)), None);
+                } else {
+                    prop_assert_eq!(used(&held), free_at_first);
+                },
+                Action::Run(order) => if let Some(first) = partition.alloc_run(order) {
+                    prop_assert_eq!(first.0 % (1 << order), 0);
+                    for frame in (first.0..first.0 + (1 << order)).map(Frame) {
+                        prop_assert!(inside(frame));
+                        prop_assert_eq!(partition.count(frame), 0);
+                        dirty(&partition, frame);
+                    }
+                    let before = held.range(..Frame(first.0 + (1 << order))).next_back();
+                    if let Some((frame, state)) = before {
+                        let len = match state { Use::Run(order) => 1 << order, _ => 1 };
+                        prop_assert!(frame.0 + len <= first.0);
+                    }
+                    held.insert(first, Use::Run(order));
+                },
+                Action::Retain(n) => if let Some((frame, Use::Counted(count))) = nth(&held, n, |state| matches!(state, Use::Counted(_))) {
+                    partition.retain(frame);
+                    held.insert(frame, Use::Counted(count + 1));
+                },
+                Action::Release(n) => match nth(&held, n, |state| state != Use::Lent) {
+                    Some((frame, Use::Counted(count))) => {
+                        partition.release(frame);
+                        held.remove(&frame);
+                        if count > 1 {
+                            held.insert(frame, Use::Counted(count - 1));
+                        }
+                    }
+                    Some((frame, Use::Run(order))) => {
+                        partition.free_run(frame, order);
+                        held.remove(&frame);
+                    }
+                    _ => (),
+                },
+                Action::Lend(n) => if let Some((frame, _)) = nth(&held, n, |state| state == Use::Counted(1)) {
+                    partition.lend(frame);
+                    held.insert(frame, Use::Lent);
+                },
+                Action::Home(n) => if let Some((frame, _)) = nth(&held, n, |state| state == Use::Lent) {
+                    prop_assert_eq!(partition.take_home(frame), Ok(()));
+                    held.remove(&frame);
+                },
+            }
+            for (frame, state) in &held {
+                let count = match state { Use::Counted(count) => *count, _ => 0 };
+                prop_assert_eq!(partition.count(*frame), count);
+                prop_assert_eq!(partition.is_lent(*frame), *state == Use::Lent);
+            }
+            prop_assert_eq!(partition.totals().1, free_at_first - used(&held));
+        }
+    }
+}
+
+#[test]
+fn every_frame_can_be_had_once_and_then_there_is_none() {
+    let partition = partition(&[pages(0x100..0x500)], &[], 3).unwrap();
+    let (total, free) = partition.totals();
+    assert_eq!(total, 0x400);
+    // The tables are the only cost.
+    assert!(free >= total - 8, "{free} of {total}");
+    // Some sit in the caches of the other CPUs, and are found there.
+    for cpu in [1, 2] {
+        CPU.set(cpu);
+        let frame = partition.alloc().unwrap();
+        partition.release(frame);
+    }
+    CPU.set(0);
+    let mut all: Vec<_> = core::iter::from_fn(|| partition.alloc()).collect();
+    assert_eq!(all.len() as u64, free);
+    assert_eq!(partition.alloc_run(0), None);
+    assert_eq!(partition.totals().1, 0);
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len() as u64, free);
+    all.into_iter().for_each(|frame| partition.release(frame));
+    assert_eq!(partition.totals().1, free);
+    // Merged again, although the caches keep a few until a run is asked for.
+    let run = partition.alloc_run(9).unwrap();
+    partition.free_run(run, 9);
+}
+
+#[test]
+fn the_tables_cost_less_than_five_bytes_a_frame() {
+    let partition = partition(&[pages(0x1000..0x9000)], &[], 4).unwrap();
+    let (total, free) = partition.totals();
+    assert!((total - free) * PAGE <= total * 5 + PAGE, "{} pages", total - free);
+}
+
+#[test]
+fn no_room_is_an_error() {
+    assert_eq!(partition(&[pages(0x10..0x20)], &[pages(0x10..0x1f)], 64).err(), Some(TooSmall));
+    assert_eq!(partition(&[pages(0x10..0x20)], &[pages(0..0x100)], 1).err(), Some(TooSmall));
+}
+
+#[test]
+fn a_wrong_transition_panics_but_not_for_the_word_of_another_kernel() {
+    let partition = partition(&[pages(0x100..0x200)], &[pages(0x180..0x190)], 1).unwrap();
+    let shared = partition.alloc().unwrap();
+    partition.retain(shared);
+    assert!(panics(|| partition.lend(shared)));
+
+    let lent = OwnFrame::alloc(&partition).unwrap().lend();
+    assert_eq!(partition.take_home(lent), Ok(()));
+    for wrong in [lent, Frame(0x183), Frame(0x99), Frame(0x200)] {
+        assert_eq!(partition.take_home(wrong), Err(NotLent(wrong)));
+    }
+    // The rest leaves a state behind that a kernel would not live to see.
+    let lent = OwnFrame::alloc(&partition).unwrap().lend();
+    assert!(panics(|| partition.release(lent)));
+    assert!(panics(|| partition.release(Frame(0x183))));
+    assert!(panics(|| partition.retain(Frame(0x99))));
+    let run = partition.alloc_run(2).unwrap();
+    assert!(panics(|| partition.release(run)));
+    let frame = partition.alloc().unwrap();
+    partition.release(frame);
+    assert!(panics(|| partition.release(frame)));
+}
+
+#[test]
+fn threads_share_frames_and_lose_none() {
+    const THREADS: usize = 4;
+    let partition = partition(&[pages(0x1000..0x1200), pages(0x1300..0x1400)], &[], THREADS).unwrap();
+    let free = partition.totals().1;
+    let common = partition.alloc().unwrap();
+    thread::scope(|scope| {
+        for cpu in 0..THREADS {
+            let partition = &partition;
+            scope.spawn(move || {
+                CPU.set(cpu);
+                let mut held = Vec::new();
+                for step in 0..20_000usize {
+                    partition.retain(common);
+                    match (step * 7 + cpu) % 5 {
+                        0..=2 => held.extend(partition.alloc().inspect(|frame| {
+                            assert!(is_zero(partition, *frame), "two threads have {frame:?}");
+                            dirty(partition, *frame);
+                        })),
+                        // Everything from time to time, so that caches overflow and frames change CPUs.
+                        3 if step % 1000 > 900 => held.drain(..).for_each(|frame| partition.release(frame)),
+                        _ => {
+                            if let Some(run) = partition.alloc_run(step % 4) {
+                                partition.free_run(run, step % 4);
+                            }
+                        }
+                    }
+                    partition.release(common);
+                }
+                held.drain(..).for_each(|frame| partition.release(frame));
+            });
+        }
+    });
+    assert_eq!(partition.count(common), 1);
+    partition.release(common);
+    assert_eq!(partition.totals().1, free);
+    let kept = THREADS * cache::CAPACITY;
+    assert!(partition.alloc_run(7).is_some(), "more than {kept} frames are kept from merging");
+}
+
+#[test]
+fn the_last_release_of_a_foreign_frame_sends_it_home() {
+    let foreign = Foreign::default();
+    let (a, b) = (Frame(0x40_0000), Frame(0x40_0010));
+    foreign.adopt(a);
+    foreign.adopt(b);
+    foreign.retain(a);
+    foreign.release(a, KernelId(2));
+    assert_eq!((foreign.count(a), foreign.count(b), foreign.count(Frame(1))), (1, 1, 0));
+    assert_eq!(foreign.drain_returns(KernelId(2)), []);
+    foreign.release(a, KernelId(2));
+    foreign.pass_on(b);
+    assert_eq!(foreign.totals(), (0, 1));
+    assert_eq!(foreign.homes(), [KernelId(2)]);
+    assert_eq!(foreign.drain_returns(KernelId(3)), []);
+    assert_eq!(foreign.drain_returns(KernelId(2)), [a]);
+    assert_eq!(foreign.totals(), (0, 0));
+    assert!(panics(|| foreign.release(a, KernelId(2))));
+}

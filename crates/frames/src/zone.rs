@@ -1,0 +1,166 @@
+//! One contiguous range of the partition: its frames' state words and its buddy.
+
+use crate::{
+    buddy::{Buddy, MAX_BLOCK},
+    carve::Carve,
+};
+use core::{
+    ops::Range,
+    sync::atomic::{fence, AtomicU32, Ordering},
+};
+use machine::{sync::Lock, Frame};
+
+/// State words: 0 is free, up to [`MAX_COUNT`] a reference count, above it one of these.
+const FREE: u32 = 0;
+const MAX_COUNT: u32 = 0x7fff_ffff;
+const LENT: u32 = 0x8000_0000;
+/// Part of a contiguous run (heap, DMA), which has one user.
+const RUN: u32 = 0x8000_0001;
+/// The kernel image, these tables, or whatever else was here before the allocator.
+const RESERVED: u32 = 0x8000_0002;
+
+pub struct Zone {
+    /// Frame numbers.
+    range: Range<u64>,
+    /// Frame of the buddy's index 0: `range.start` rounded down to the largest block, so that a block
+    /// is aligned in physical memory too.
+    origin: u64,
+    states: &'static [AtomicU32],
+    buddy: Lock<Buddy>,
+}
+
+impl Zone {
+    fn span(range: &Range<u64>) -> (u64, usize) {
+        let origin = range.start / MAX_BLOCK as u64 * MAX_BLOCK as u64;
+        (origin, ((range.end - origin) as usize).next_multiple_of(MAX_BLOCK))
+    }
+
+    /// Upper bound of the bytes that [`Zone::new`] carves.
+    pub fn cost(range: &Range<u64>) -> usize {
+        let padding = 64 * (crate::MAX_ORDER + 1);
+        let words = Buddy::words_for(Self::span(range).1);
+        Carve::cost::<AtomicU32>((range.end - range.start) as usize) + Carve::cost::<u64>(words) + padding
+    }
+
+    /// All frames are reserved at first.
+    pub fn new(range: Range<u64>, carve: &mut Carve) -> Self {
+        let (origin, span) = Self::span(&range);
+        let states = carve.fill((range.end - range.start) as usize, |_| AtomicU32::new(RESERVED));
+        Zone { origin, states, buddy: Lock::new(Buddy::new(span, carve)), range }
+    }
+
+    pub fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    pub fn contains(&self, frame: Frame) -> bool {
+        self.range.contains(&frame.0)
+    }
+
+    fn state(&self, frame: Frame) -> &AtomicU32 {
+        &self.states[(frame.0 - self.range.start) as usize]
+    }
+
+    fn index(&self, frame: u64) -> usize {
+        (frame - self.origin) as usize
+    }
+
+    /// Gives reserved frames to the allocator.
+    pub fn give(&self, frames: Range<u64>) {
+        let states = (frames.start - self.range.start) as usize..(frames.end - self.range.start) as usize;
+        self.states[states].iter().for_each(|state| state.store(FREE, Ordering::Relaxed));
+        self.buddy.lock().put_range(self.index(frames.start), self.index(frames.end));
+    }
+
+    pub fn free_count(&self) -> usize {
+        self.buddy.lock().free_count()
+    }
+
+    /// Up to `count` single frames, still in state free.
+    pub fn take(&self, count: usize, mut each: impl FnMut(Frame)) {
+        let mut buddy = self.buddy.lock();
+        for _ in 0..count {
+            let Some(index) = buddy.take(0) else { return };
+            each(Frame(self.origin + index as u64));
+        }
+    }
+
+    /// Frames in state free go back into the buddy.
+    pub fn put(&self, frames: impl Iterator<Item = Frame>) {
+        let mut buddy = self.buddy.lock();
+        frames.for_each(|frame| buddy.put(self.index(frame.0), 0));
+    }
+
+    pub fn take_run(&self, order: usize) -> Option<Frame> {
+        let index = self.buddy.lock().take(order)?;
+        let first = Frame(self.origin + index as u64);
+        self.each_of_run(first, order, |state| {
+            let old = state.swap(RUN, Ordering::Relaxed);
+            assert_eq!(old, FREE, "free list is corrupt at {first:?}");
+        });
+        Some(first)
+    }
+
+    pub fn put_run(&self, first: Frame, order: usize) {
+        self.each_of_run(first, order, |state| {
+            let old = state.swap(FREE, Ordering::Relaxed);
+            assert_eq!(old, RUN, "double or foreign free of run {first:?}");
+        });
+        self.buddy.lock().put(self.index(first.0), order);
+    }
+
+    fn each_of_run(&self, first: Frame, order: usize, each: impl Fn(&AtomicU32)) {
+        let start = (first.0 - self.range.start) as usize;
+        self.states[start..start + (1 << order)].iter().for_each(each);
+    }
+
+    /// The first user of a frame that just came out of the free lists. Relaxed: the frame is the
+    /// caller's alone until it publishes it.
+    pub fn first_user(&self, frame: Frame) {
+        let state = self.state(frame);
+        assert_eq!(state.load(Ordering::Relaxed), FREE, "free list is corrupt at {frame:?}");
+        state.store(1, Ordering::Relaxed);
+    }
+
+    pub fn retain(&self, frame: Frame) {
+        // Relaxed: a new user can only come from one that is there already (as with Arc).
+        let old = self.state(frame).fetch_add(1, Ordering::Relaxed);
+        assert!((1..MAX_COUNT).contains(&old), "{frame:?} is used but not counted ({old:#x})");
+    }
+
+    /// True if that was the last user: the frame is in state free now and the caller's.
+    pub fn release(&self, frame: Frame) -> bool {
+        // Release: pairs with the Acquire fence below, so that what the other users did with the
+        // frame happened before its next life.
+        let old = self.state(frame).fetch_sub(1, Ordering::Release);
+        assert!((1..=MAX_COUNT).contains(&old), "double free of {frame:?} ({old:#x})");
+        if old == 1 {
+            fence(Ordering::Acquire);
+        }
+        old == 1
+    }
+
+    pub fn count(&self, frame: Frame) -> u32 {
+        match self.state(frame).load(Ordering::Relaxed) {
+            count @ 0..=MAX_COUNT => count,
+            _ => 0,
+        }
+    }
+
+    pub fn is_lent(&self, frame: Frame) -> bool {
+        self.state(frame).load(Ordering::Relaxed) == LENT
+    }
+
+    pub fn lend(&self, frame: Frame) {
+        // Release: the message that carries the frame away orders it for the receiver; Relaxed on
+        // failure, which panics.
+        let done = self.state(frame).compare_exchange(1, LENT, Ordering::Release, Ordering::Relaxed);
+        assert!(done.is_ok(), "{frame:?} is lent while it has {done:?} users here");
+    }
+
+    /// False if the frame was not lent.
+    pub fn take_home(&self, frame: Frame) -> bool {
+        // Acquire: pairs with the release of the message that brought the frame back.
+        self.state(frame).compare_exchange(LENT, FREE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
