@@ -1,5 +1,371 @@
-//! Processes, threads, signals, migration.
+//! Processes and threads: membership, migration, shared state, signals, waiting, descriptors.
+
+use abi::{
+    signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet},
+    CpuSet, Credentials, FileRef,
+};
+use alloc::{string::String, vec::Vec};
+use machine::{errno, CpuId, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
+use serde::{Deserialize, Serialize};
+
+/// A descriptor table on all kernels: the kernel that made it, and a number of that kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TableId {
+    pub home: KernelId,
+    pub serial: u64,
+}
+
+/// What all threads of a process share beside memory and descriptors. The home kernel decides the order
+/// of changes; every kernel that ever ran a thread of the process holds a copy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shared {
+    pub parent: Pid,
+    pub group: Pid,
+    pub session: Pid,
+    /// Signal its parent gets when it ends (`clone`'s exit signal; 0: none).
+    pub exit_signal: u8,
+    pub actions: abi::signal::Actions,
+    pub umask: u32,
+    /// (soft, hard) of the 16 resources of getrlimit(2).
+    pub limits: Vec<(u64, u64)>,
+    /// Path of the executable, for /proc/PID/exe.
+    pub executable: Vec<u8>,
+    pub layout: Layout,
+    /// execve has happened since fork (setpgid's EACCES).
+    pub executed: bool,
+    pub child_subreaper: bool,
+    pub dumpable: bool,
+    pub no_new_privileges: bool,
+    /// Start time, ns since boot.
+    pub started: u64,
+}
+
+/// Where execve put things, for /proc/PID and prctl.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Layout {
+    pub arguments: (u64, u64),
+    pub environment: (u64, u64),
+    pub stack: u64,
+    pub brk: u64,
+    pub code: (u64, u64),
+    pub auxv: (u64, u64),
+}
+
+/// One change of [`Shared`] (or of the directories).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Change {
+    Action { signal: Signal, action: Action },
+    ResetActions,
+    Umask(u32),
+    Limit { resource: u32, limit: (u64, u64) },
+    Parent(Pid),
+    Group(Pid),
+    Session(Pid),
+    Executable { path: Vec<u8>, layout: Layout },
+    Subreaper(bool),
+    Dumpable(bool),
+    NoNewPrivileges,
+    Cwd(FileRef),
+    Root(FileRef),
+    /// execve made a new address space and maybe a new descriptor table.
+    Image { space: SpaceId, files: TableId },
+}
+
+/// How a process ended, as wait(2) reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    Code(u8),
+    Signal { signal: Signal, core: bool },
+}
+
+impl ExitStatus {
+    /// `wstatus` of wait4(2).
+    pub fn to_wait(self) -> i32 {
+        match self {
+            ExitStatus::Code(code) => i32::from(code) << 8,
+            ExitStatus::Signal { signal, core } => i32::from(signal.number()) | i32::from(core) << 7,
+        }
+    }
+}
+
+/// CPU time and counters of getrusage(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub user_ns: u64,
+    pub system_ns: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary_switches: u64,
+    pub involuntary_switches: u64,
+    /// Peak resident set in KiB.
+    pub max_rss: u64,
+}
+
+impl Usage {
+    pub fn add(&mut self, other: &Usage) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.max_rss = self.max_rss.max(other.max_rss);
+    }
+}
+
+/// Everything about a thread that goes with it when it moves, beside its registers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadState {
+    pub name: Vec<u8>,
+    pub credentials: Credentials,
+    pub blocked: SignalSet,
+    /// The mask to come back to after sigsuspend, ppoll and their like.
+    pub saved_blocked: Option<SignalSet>,
+    pub pending: Pending,
+    pub alt_stack: AltStack,
+    pub clear_child_tid: u64,
+    pub robust_list: (u64, u64),
+    /// (address, length, signature) of rseq(2).
+    pub rseq: Option<(u64, u32, u32)>,
+    pub affinity: CpuSet,
+    pub nice: i8,
+    /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
+    pub policy: (u32, u32),
+    pub parent_death_signal: u8,
+    pub usage: Usage,
+    /// ns since boot.
+    pub started: u64,
+    /// Kernels it has been on.
+    pub visited: KernelSet,
+}
+
+/// What a kernel needs to hold a replica of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Replica {
+    pub shared: Shared,
+    pub space: SpaceId,
+    pub files: TableId,
+    pub cwd: FileRef,
+    pub root: FileRef,
+    pub ending: Option<ExitStatus>,
+    pub stopped: bool,
+    pub pending: SignalSet,
+}
+
+/// What happened to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChildEvent {
+    Exited(ExitStatus),
+    Stopped(Signal),
+    Continued,
+}
+
+/// Which children a wait is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitFor {
+    Any,
+    Process(Pid),
+    Group(Pid),
+}
+
+/// What wait4 and waitid report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitAnswer {
+    pub process: Pid,
+    pub uid: u32,
+    pub event: ChildEvent,
+    pub usage: Usage,
+}
+
+/// A process as /proc and ps show it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProcessView {
+    pub process: Pid,
+    pub shared: Shared,
+    pub name: Vec<u8>,
+    pub credentials: Credentials,
+    pub zombie: bool,
+    pub stopped: bool,
+    pub threads: Vec<ThreadView>,
+    pub usage: Usage,
+    pub children_usage: Usage,
+    pub pending: SignalSet,
+    pub virtual_bytes: u64,
+    pub resident_pages: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadView {
+    pub thread: Pid,
+    pub kernel: KernelId,
+    pub name: Vec<u8>,
+    /// Running, or waiting inside a system call.
+    pub running: bool,
+    pub blocked: SignalSet,
+    pub pending: SignalSet,
+    pub affinity: CpuSet,
+    pub nice: i8,
+    pub policy: (u32, u32),
+    pub usage: Usage,
+    pub started: u64,
+    pub cpu: CpuId,
+}
+
+/// What is asked about the memory of another process (/proc/PID/maps, cmdline, environ, fd).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Inspect {
+    View,
+    Maps,
+    /// Bytes of its memory.
+    Memory { start: u64, end: u64 },
+    /// Open descriptors: number, path, flags.
+    Descriptors,
+    Cwd,
+    Root,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Inspection {
+    View(alloc::boxed::Box<ProcessView>),
+    Text(String),
+    Bytes(Vec<u8>),
+    Descriptors(Vec<(u32, Vec<u8>, u32)>),
+    File(FileRef),
+}
+
+/// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Tune {
+    Affinity(CpuSet),
+    Nice(i8),
+    Policy(u32, u32),
+    Read,
+}
 
 messages! {
     "process" 0x200;
+
+    /// A kernel about to run its first thread of a process asks the home for a replica; from then on the
+    /// home tells it of every change.
+    join: Join { process: Pid } -> errno::Result<Replica>, Low;
+
+    /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
+    /// thread may run there. `replica` is included if the sender is the home.
+    migrate: Migrate {
+        process: Pid, thread: Pid, registers: Registers, fpu: FpuState, state: ThreadState, replica: Option<Replica>,
+    } -> errno::Result<()>, Low;
+
+    /// The kernel that a thread arrived on tells its home, so that signals find it.
+    moved: Moved { process: Pid, thread: Pid, to: KernelId } -> (), High;
+
+    /// A kernel asks the home to change what the threads of a process share; answered when all replicas
+    /// have it.
+    change: ChangeShared { process: Pid, change: Change } -> errno::Result<()>, Low;
+
+    /// The home tells a replica of a change.
+    apply: ApplyChange { process: Pid, change: Change } -> (), High;
+
+    /// A thread made a thread: the home learns of the new member before it runs.
+    born: ThreadBorn { process: Pid, thread: Pid, at: KernelId } -> errno::Result<()>, Low;
+
+    /// A thread has ended on the sender; the home drops it, and finishes the process with the last one.
+    gone: ThreadGone { process: Pid, thread: Pid, usage: Usage, visited: KernelSet, status: ExitStatus } -> (), Low;
+
+    /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
+    end_shadow: EndShadow { process: Pid, thread: Pid } -> (), High;
+
+    /// exit_group, or a deadly signal: the home ends every thread.
+    end_process: EndProcess { process: Pid, status: ExitStatus } -> (), Low;
+
+    /// execve: the home ends every thread but one, and answers when they are gone. The survivor takes the
+    /// process's own id.
+    unthread: Unthread { process: Pid, survivor: Pid } -> errno::Result<()>, Low;
+
+    /// The home tells a replica that its threads of the process (all but `survivor`) must end.
+    end_threads: EndThreads { process: Pid, status: ExitStatus, survivor: Option<Pid> } -> (), High;
+
+    /// The home tells a replica that the process is no more.
+    drop_replica: DropReplica { process: Pid } -> (), Low;
+
+    /// Stop (or continue) the threads of a process on a replica.
+    set_stopped: SetStopped { process: Pid, stopped: bool } -> (), High;
+
+    /// A signal for a process, sent to its home. `sender` is checked for permission there.
+    signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, Low;
+
+    /// A signal for one thread, sent to the home of its process and on to where the thread is.
+    signal_thread: SignalThread {
+        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+    } -> errno::Result<()>, Low;
+
+    /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
+    /// are at home on the receiver; answers how many there were and how many could be signalled.
+    signal_group: SignalGroup { group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid } -> (u32, u32), Low;
+
+    /// The home tells replicas which process-directed signals are waiting to be taken.
+    pending: PendingSignals { process: Pid, set: SignalSet } -> (), High;
+
+    /// A thread that could take one of these process-directed signals asks the home for it.
+    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> Option<SignalInfo>, Low;
+
+    /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
+    /// Answers whether the child may be forgotten at once (nobody will wait for it).
+    child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, usage: Usage } -> bool, Low;
+
+    /// fork: the parent's home notes its new child.
+    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8 } -> (), Low;
+
+    /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
+    /// and nothing has. ECHILD without children.
+    wait: Wait { parent: Pid, which: WaitFor, exited: bool, stopped: bool, continued: bool, keep: bool, poll: bool }
+        -> errno::Result<Option<WaitAnswer>>, Low;
+
+    /// The waited-for child is told that its zombie may go.
+    reap: Reap { child: Pid } -> (), Low;
+
+    /// The parent is gone: the child gets a new one.
+    reparent: Reparent { child: Pid, parent: Pid } -> (), Low;
+
+    /// setpgid, setsid and their questions, answered by the process's home.
+    set_group: SetGroup { process: Pid, group: Pid, caller: Pid, session: Pid } -> errno::Result<()>, Low;
+
+    /// Does this process group exist in this session? Asked of every kernel.
+    find_group: FindGroup { group: Pid, session: Option<Pid> } -> bool, Low;
+
+    /// All processes at home on the receiver.
+    list: ListProcesses {} -> Vec<Pid>, Low;
+
+    /// Which process a thread id belongs to; asked of the kernel whose range it is in.
+    find_thread: FindThread { thread: Pid } -> Option<Pid>, Low;
+
+    /// A look at a process, answered by its home.
+    inspect: InspectProcess { process: Pid, what: Inspect, reader: Credentials } -> errno::Result<Inspection>, Low;
+
+    /// The home asks a replica for its threads of a process.
+    threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
+
+    /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
+    tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
+
+    /// Descriptor `fd` of a table, for a kernel that has not cached it.
+    fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;
+
+    /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number.
+    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<u32>, Low;
+
+    /// Free a number; answers what it held.
+    fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<FileRef>, Low;
+
+    /// Set the close-on-exec flag.
+    fd_flag: DescriptorFlag { table: TableId, fd: u32, close_on_exec: bool } -> errno::Result<()>, Low;
+
+    /// All open descriptors with their flag (fork on another kernel, close_range, /proc).
+    fd_list: DescriptorList { table: TableId } -> Vec<(u32, FileRef, bool)>, Low;
+
+    /// The home of a table tells kernels that cached it that a number changed or went; answered before the
+    /// change is.
+    fd_forget: DescriptorForget { table: TableId, fd: u32 } -> (), High;
+
+    /// One user of the table less on the sender (or, with `more`, one more).
+    fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
 }
