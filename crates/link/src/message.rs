@@ -73,8 +73,6 @@ pub enum ToHost {
     /// The machine is up and has its whole Config; the program is about to run.
     Ready,
     Data(Output, Vec<u8>),
-    /// A line for the log beside the kernel's own.
-    Log(String),
     /// A part of the text for `--stats`, in order.
     Stats(String),
     Exit(ExitStatus),
@@ -102,7 +100,6 @@ mod kind {
     pub const READY: u8 = 0x80;
     /// 0x81 stdout, 0x82 stderr, 0x83 tty.
     pub const DATA: u8 = 0x81;
-    pub const LOG: u8 = 0x84;
     pub const STATS: u8 = 0x85;
     pub const EXIT: u8 = 0x86;
     pub const CANNOT_RUN: u8 = 0x87;
@@ -174,7 +171,6 @@ impl Message for ToHost {
         match self {
             ToHost::Ready => kind::READY,
             ToHost::Data(output, _) => kind::DATA + *output as u8,
-            ToHost::Log(_) => kind::LOG,
             ToHost::Stats(_) => kind::STATS,
             ToHost::Exit(_) => kind::EXIT,
             ToHost::CannotRun { .. } => kind::CANNOT_RUN,
@@ -187,9 +183,7 @@ impl Message for ToHost {
         match self {
             ToHost::Ready => {}
             ToHost::Data(_, bytes) => out.extend_from_slice(bytes),
-            ToHost::Log(text) | ToHost::Stats(text) | ToHost::Panic(text) => {
-                out.extend_from_slice(text.as_bytes())
-            }
+            ToHost::Stats(text) | ToHost::Panic(text) => out.extend_from_slice(text.as_bytes()),
             ToHost::Exit(ExitStatus::Exited(status)) => out.extend_from_slice(&[0, *status]),
             ToHost::Exit(ExitStatus::Signaled(signal)) => out.extend_from_slice(&[1, *signal]),
             ToHost::CannotRun { errno, what } => {
@@ -208,7 +202,6 @@ impl Message for ToHost {
         }
         match (kind, payload) {
             (kind::READY, []) => Ok(ToHost::Ready),
-            (kind::LOG, bytes) => Ok(ToHost::Log(text(bytes))),
             (kind::STATS, bytes) => Ok(ToHost::Stats(text(bytes))),
             (kind::EXIT, [0, status]) => Ok(ToHost::Exit(ExitStatus::Exited(*status))),
             (kind::EXIT, [1, signal @ 1..=64]) => Ok(ToHost::Exit(ExitStatus::Signaled(*signal))),

@@ -27,7 +27,6 @@ fn to_host() -> impl Strategy<Value = ToHost> {
     prop_oneof![
         Just(ToHost::Ready),
         (output(), data()).prop_map(|(output, bytes)| ToHost::Data(output, bytes)),
-        ".{0,40}".prop_map(ToHost::Log),
         ".{0,40}".prop_map(ToHost::Stats),
         any::<u8>().prop_map(|status| ToHost::Exit(ExitStatus::Exited(status))),
         (1u8..=64).prop_map(|signal| ToHost::Exit(ExitStatus::Signaled(signal))),

@@ -1,0 +1,173 @@
+//! The tests that cargo runs on this machine.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::{tail, Tally};
+
+/// Crates that only exist on bare metal.
+const BARE_METAL: [&str; 2] = ["kernel", "platform"];
+
+/// The cargo that `./cob` chose.
+pub fn cargo(project: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("COB_CARGO").unwrap_or("cargo".into()));
+    command
+        .current_dir(project)
+        .env("CARGO_TERM_COLOR", "never");
+    command
+}
+
+/// The words that make cargo build for bare metal; `./cob` knows them, because they depend on the toolchain.
+pub fn bare_metal_words() -> Vec<String> {
+    let words = std::env::var("COB_BARE_METAL")
+        .unwrap_or_else(|_| "--target x86_64-unknown-none".to_string());
+    words.split_whitespace().map(str::to_string).collect()
+}
+
+/// Those of `names` that are in the tree, with `flag` before each.
+pub fn present(project: &Path, flag: &str, names: &[&str]) -> Vec<String> {
+    let there = names.iter().filter(|name| {
+        project
+            .join("crates")
+            .join(name)
+            .join("Cargo.toml")
+            .is_file()
+    });
+    there
+        .flat_map(|name| [flag.to_string(), name.to_string()])
+        .collect()
+}
+
+/// Everything in the workspace that builds for this machine.
+pub fn hosted(project: &Path) -> Vec<String> {
+    let mut words = vec!["--workspace".to_string()];
+    words.extend(present(project, "--exclude", &BARE_METAL));
+    words
+}
+
+pub fn bare_metal(project: &Path) -> Vec<String> {
+    present(project, "-p", &BARE_METAL)
+}
+
+/// Runs a command; `Err` is what it printed at last.
+pub fn outcome(command: &mut Command) -> Result<String, String> {
+    match command.output() {
+        Ok(Output {
+            status,
+            stdout,
+            stderr,
+        }) => {
+            let text = format!(
+                "{}\n{}",
+                String::from_utf8_lossy(&stdout),
+                String::from_utf8_lossy(&stderr)
+            );
+            if status.success() {
+                Ok(text)
+            } else {
+                Err(tail(&text, 60))
+            }
+        }
+        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+    }
+}
+
+pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
+    let mut words = hosted(project);
+    words.extend(present(project, "--exclude", &["sim"]));
+    run("unit", project, &words, names, tally);
+}
+
+pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
+    let words = present(project, "-p", &["sim"]);
+    if words.is_empty() {
+        return tally.skip("sim", "crates/sim is not in the tree");
+    }
+    run("sim", project, &words, names, tally);
+}
+
+fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &mut Tally) {
+    let mut command = cargo(project);
+    command
+        .arg("test")
+        .arg("--no-fail-fast")
+        .args(words)
+        .arg("--")
+        .args(names);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return tally.add(stage, Err(format!("cargo: {error}"))),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let counted = count(&text);
+    tally.passed += counted.passed;
+    println!(
+        "{stage}: {} passed, {} failed, {} ignored",
+        counted.passed,
+        counted.failed.len(),
+        counted.ignored.len()
+    );
+    for name in counted.ignored {
+        tally.skip(&format!("{stage} {name}"), "marked #[ignore]");
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if counted.failed.is_empty() && !output.status.success() {
+        return tally.add(&format!("{stage} (build)"), Err(tail(&errors, 60)));
+    }
+    for name in counted.failed {
+        let section = text
+            .split(&format!("---- {name} stdout ----"))
+            .nth(1)
+            .unwrap_or_default();
+        let section = section.split("\n----").next().unwrap_or_default();
+        let lines: Vec<&str> = section.lines().take(30).collect();
+        tally.add(&format!("{stage} {name}"), Err(lines.join("\n")));
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counted {
+    passed: usize,
+    failed: Vec<String>,
+    ignored: Vec<String>,
+}
+
+/// Reads libtest's lines: `test NAME ... ok`.
+fn count(text: &str) -> Counted {
+    let mut counted = Counted::default();
+    for line in text.lines() {
+        let Some((name, verdict)) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.rsplit_once(" ... "))
+        else {
+            continue;
+        };
+        match verdict.split([',', ' ']).next() {
+            Some("ok") => counted.passed += 1,
+            Some("FAILED") => counted.failed.push(name.to_string()),
+            Some("ignored") => counted.ignored.push(name.to_string()),
+            _ => {}
+        }
+    }
+    counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_lines_are_counted() {
+        let text = "running 4 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d ... ignored, slow\n\
+                    test src/lib.rs - X (line 3) - compile fail ... ok\ntest result: FAILED. 2 passed; 1 failed\n";
+        let counted = count(text);
+        assert_eq!(
+            counted,
+            Counted {
+                passed: 2,
+                failed: vec!["c".into()],
+                ignored: vec!["d".into()]
+            }
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! What the guest tests are: C programs that say in a comment how to build and judge them, and a table of
+//! commands (`tests/guest/cases.toml`) that need no program of ours.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{anyhow, bail, Context, Result};
+use serde::Deserialize;
+
+/// What a result is held against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judge {
+    /// The same command on this machine: status and stdout.
+    Host,
+    /// The program checks itself: status 0 and `ok` as its last line.
+    Itself,
+    /// What the table says.
+    Expect {
+        status: i32,
+        stdout: Option<String>,
+        stderr: Vec<String>,
+    },
+}
+
+/// One command, to be run with several numbers of kernels.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub name: String,
+    pub command: Vec<String>,
+    pub stdin: Stdin,
+    /// Options for `cob run`.
+    pub options: Vec<String>,
+    pub kernels: Vec<u16>,
+    pub judge: Judge,
+    pub timeout: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stdin {
+    Null,
+    Text(String),
+    /// What this shell command prints on the host.
+    From(String),
+}
+
+const KERNELS: [u16; 3] = [1, 2, 4];
+const TIMEOUT: u64 = 60;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    case: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    /// The program and its arguments, or
+    command: Option<Vec<String>>,
+    /// a line for /bin/sh.
+    shell: Option<String>,
+    stdin: Option<String>,
+    stdin_from: Option<String>,
+    #[serde(default)]
+    options: Vec<String>,
+    kernels: Option<Vec<u16>>,
+    timeout: Option<u64>,
+    /// Any of these makes the table the judge instead of the host.
+    status: Option<i32>,
+    stdout: Option<String>,
+    stderr: Option<Vec<String>>,
+}
+
+/// The table's commands.
+pub fn from_table(text: &str) -> Result<Vec<Case>> {
+    let table: Table = toml::from_str(text).context("tests/guest/cases.toml")?;
+    table.case.into_iter().map(from_entry).collect()
+}
+
+fn from_entry(entry: Entry) -> Result<Case> {
+    let command = match (entry.command, entry.shell) {
+        (Some(command), None) => command,
+        (None, Some(line)) => vec!["/bin/sh".to_string(), "-c".to_string(), line],
+        _ => bail!("{}: either command or shell", entry.name),
+    };
+    let stdin = match (entry.stdin, entry.stdin_from) {
+        (None, None) => Stdin::Null,
+        (Some(text), None) => Stdin::Text(text),
+        (None, Some(line)) => Stdin::From(line),
+        _ => bail!("{}: either stdin or stdin_from", entry.name),
+    };
+    let judge = match (entry.status, entry.stdout, entry.stderr) {
+        (None, None, None) => Judge::Host,
+        (status, stdout, stderr) => Judge::Expect {
+            status: status.unwrap_or(0),
+            stdout,
+            stderr: stderr.unwrap_or_default(),
+        },
+    };
+    Ok(Case {
+        name: entry.name,
+        command,
+        stdin,
+        options: entry.options,
+        kernels: entry.kernels.unwrap_or(KERNELS.to_vec()),
+        judge,
+        timeout: entry.timeout.unwrap_or(TIMEOUT),
+    })
+}
+
+/// A C program and how it wants to be built: the first line that starts with `// cob:`.
+#[derive(Debug, PartialEq, Eq)]
+struct Recipe {
+    links: Vec<String>,
+    flags: Vec<String>,
+    kernels: Vec<u16>,
+    itself: bool,
+    args: Vec<String>,
+    timeout: u64,
+}
+
+fn recipe(source: &str) -> Result<Recipe> {
+    let mut recipe = Recipe {
+        links: vec!["dynamic".to_string()],
+        flags: Vec::new(),
+        kernels: KERNELS.to_vec(),
+        itself: false,
+        args: Vec::new(),
+        timeout: TIMEOUT,
+    };
+    let line = source
+        .lines()
+        .find_map(|line| line.strip_prefix("// cob:"))
+        .context("no line `// cob: ...`")?;
+    for word in line.split_whitespace() {
+        let (key, value) = word
+            .split_once('=')
+            .with_context(|| format!("{word}: expected key=value"))?;
+        let list = || value.split(',').map(str::to_string).collect::<Vec<_>>();
+        match key {
+            "link" => recipe.links = list(),
+            "flags" => recipe.flags = list(),
+            "kernels" => {
+                recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?
+            }
+            "compare" => recipe.itself = value == "self",
+            "args" => recipe.args = list(),
+            "timeout" => recipe.timeout = value.parse()?,
+            _ => bail!("unknown key {key}"),
+        }
+    }
+    Ok(recipe)
+}
+
+/// Builds the program `source` in `out` and gives one case per way of linking.
+pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
+    let stem = source
+        .file_stem()
+        .context("a source without a name")?
+        .to_string_lossy()
+        .into_owned();
+    let recipe = recipe(&fs::read_to_string(source)?).with_context(|| stem.clone())?;
+    let mut cases = Vec::new();
+    for link in &recipe.links {
+        let binary = out.join(format!("{stem}.{link}"));
+        compile(source, link, &recipe.flags, &binary).with_context(|| stem.clone())?;
+        let mut command = vec![binary.to_string_lossy().into_owned()];
+        command.extend(recipe.args.clone());
+        cases.push(Case {
+            name: format!("{stem}.{link}"),
+            command,
+            stdin: Stdin::Null,
+            options: Vec::new(),
+            kernels: recipe.kernels.clone(),
+            judge: if recipe.itself {
+                Judge::Itself
+            } else {
+                Judge::Host
+            },
+            timeout: recipe.timeout,
+        });
+    }
+    Ok(cases)
+}
+
+fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Result<()> {
+    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let header = source.with_file_name("test.h");
+    let newest = modified(source).max(modified(&header));
+    if modified(binary) > newest {
+        return Ok(());
+    }
+    let link_flags: &[&str] = match link {
+        "static" => &["-static"],
+        "static-pie" => &["-static-pie"],
+        "dynamic" => &[],
+        other => bail!("link={other}: expected static, static-pie or dynamic"),
+    };
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-D_GNU_SOURCE"])
+        .args(link_flags);
+    let result = gcc
+        .args(flags)
+        .arg("-o")
+        .arg(binary)
+        .arg(source)
+        .arg("-lm")
+        .output()
+        .context("gcc")?;
+    if !result.status.success() {
+        return Err(anyhow!("gcc: {}", String::from_utf8_lossy(&result.stderr)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipes() {
+        let parsed = recipe("// cob: link=static,dynamic flags=-pthread kernels=4 compare=self args=1,2 timeout=9\n");
+        let parsed = parsed.unwrap();
+        assert_eq!(parsed.links, ["static", "dynamic"]);
+        assert_eq!(
+            (parsed.kernels, parsed.itself, parsed.timeout),
+            (vec![4], true, 9)
+        );
+        assert_eq!(parsed.args, ["1", "2"]);
+        assert_eq!(
+            recipe("// words\n// cob: link=static\n").unwrap().kernels,
+            KERNELS
+        );
+        assert!(recipe("int main;").is_err());
+        assert!(recipe("// cob: kernels=x\n").is_err());
+        assert!(recipe("// cob: colour=red\n").is_err());
+    }
+
+    #[test]
+    fn tables() {
+        let cases = from_table(
+            "[[case]]\nname='a'\nshell='echo x'\n[[case]]\nname='b'\ncommand=['true']\nstatus=3\n",
+        );
+        let cases = cases.unwrap();
+        assert_eq!(cases[0].command, ["/bin/sh", "-c", "echo x"]);
+        assert_eq!(cases[0].judge, Judge::Host);
+        assert_eq!(
+            cases[1].judge,
+            Judge::Expect {
+                status: 3,
+                stdout: None,
+                stderr: vec![]
+            }
+        );
+        assert!(from_table("[[case]]\nname='a'\n").is_err());
+        assert!(from_table("[[case]]\nname='a'\nshell='x'\nbogus=1\n").is_err());
+    }
+
+    #[test]
+    fn the_table_in_the_tree_parses_and_names_are_unique() {
+        let text = include_str!("../../../../tests/guest/cases.toml");
+        let mut names: Vec<String> = from_table(text)
+            .unwrap()
+            .into_iter()
+            .map(|case| case.name)
+            .collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,126 @@
+//! Hygiene, in seconds: formatting, lints, and where unsafe code may be.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::cargo::{bare_metal, bare_metal_words, cargo, hosted, outcome};
+use super::Tally;
+
+/// The crates that touch the machine. Every other one forbids unsafe code, so that the compiler watches it.
+const MAY_BE_UNSAFE: [&str; 3] = ["platform", "frames", "fabric"];
+
+pub fn run(project: &Path, tally: &mut Tally) {
+    tally.add(
+        "check fmt",
+        done(outcome(cargo(project).args(["fmt", "--all", "--check"]))),
+    );
+    let lints = [
+        "--",
+        "-D",
+        "warnings",
+        "-D",
+        "clippy::undocumented_unsafe_blocks",
+    ];
+    let hosted = hosted(project);
+    tally.add(
+        "check clippy",
+        done(outcome(
+            cargo(project)
+                .args(["clippy", "--all-targets"])
+                .args(hosted)
+                .args(lints),
+        )),
+    );
+    let bare = bare_metal(project);
+    if bare.is_empty() {
+        tally.skip(
+            "check clippy on bare metal",
+            "neither crates/kernel nor crates/platform is in the tree",
+        );
+    } else {
+        let mut command = cargo(project);
+        command
+            .env("RUSTC_BOOTSTRAP", "1")
+            .args(["clippy", "--release"])
+            .args(bare)
+            .args(bare_metal_words());
+        tally.add(
+            "check clippy on bare metal",
+            done(outcome(command.args(lints))),
+        );
+    }
+    tally.add(
+        "check unsafe",
+        unsafe_only_where_allowed(&project.join("crates")),
+    );
+}
+
+fn done(result: Result<String, String>) -> Result<(), String> {
+    result.map(|_| ())
+}
+
+fn unsafe_only_where_allowed(crates: &Path) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for member in entries(crates)? {
+        let name = member
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !member.join("Cargo.toml").is_file() || MAY_BE_UNSAFE.contains(&name.as_str()) {
+            continue;
+        }
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| member.join(root));
+        for root in roots.iter().filter(|root| root.is_file()) {
+            let text = fs::read_to_string(root).map_err(|error| error.to_string())?;
+            if !text
+                .lines()
+                .any(|line| line.trim() == "#![forbid(unsafe_code)]")
+            {
+                wrong.push(format!(
+                    "{}: #![forbid(unsafe_code)] is missing",
+                    root.display()
+                ));
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let listing =
+        fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut paths: Vec<PathBuf> = listing
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_that_does_not_forbid_unsafe_code_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("good", "//! x\n#![forbid(unsafe_code)]\n"),
+            ("frames", ""),
+            ("bad", "fn main() {}"),
+        ] {
+            fs::create_dir_all(dir.path().join(name).join("src")).unwrap();
+            fs::write(dir.path().join(name).join("Cargo.toml"), "").unwrap();
+            fs::write(dir.path().join(name).join("src/lib.rs"), text).unwrap();
+        }
+        let complaint = unsafe_only_where_allowed(dir.path()).unwrap_err();
+        assert!(
+            complaint.contains("bad/src/lib.rs") && complaint.lines().count() == 1,
+            "{complaint}"
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! Runs the guest tests: each case in a machine of its own, through `cob run` as a user would, and compares.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::cases::{self, Case, Judge, Stdin};
+use super::{tail, Tally};
+use crate::cli::TestOptions;
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Observed {
+    status: i32,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+/// A case with one number of kernels.
+struct Job {
+    case: Case,
+    kernels: u16,
+}
+
+pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
+    let source = project.join("tests/guest");
+    let out = project.join("target/guest");
+    fs::create_dir_all(&out)?;
+    let jobs = select(all_cases(&source, &out, tally)?, options);
+    let work = tempfile::Builder::new().prefix("cob-test-").tempdir()?;
+    let expected = expectations(&jobs, work.path())?;
+
+    let mut queue: Vec<Job> = jobs;
+    queue.reverse();
+    let (queue, tally) = (Mutex::new(queue), Mutex::new(tally));
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| loop {
+                let Some(job) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
+                    return;
+                };
+                let name = format!("{} [{}]", job.case.name, job.kernels);
+                let verdict = judge(&job, expected.get(&job.case.name), work.path());
+                tally
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .add(&name, verdict);
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Builds what is to build. A program that does not compile is a failed test, not the end of all others.
+fn all_cases(source: &Path, out: &Path, tally: &mut Tally) -> Result<Vec<Case>> {
+    let listing = fs::read_dir(source).with_context(|| source.display().to_string())?;
+    let mut files: Vec<PathBuf> = listing
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    files.sort();
+    let mut cases = Vec::new();
+    for file in files {
+        match cases::from_source(&file, out) {
+            Ok(built) => cases.extend(built),
+            Err(error) => tally.add(
+                &format!("{} (build)", file.display()),
+                Err(format!("{error:#}")),
+            ),
+        }
+    }
+    cases.extend(cases::from_table(&fs::read_to_string(
+        source.join("cases.toml"),
+    )?)?);
+    Ok(cases)
+}
+
+fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
+    let named = |case: &Case| {
+        options.names.is_empty() || options.names.iter().any(|name| case.name.contains(name))
+    };
+    let counted = |kernels: &u16| options.kernels.is_none_or(|only| only == *kernels);
+    let mut jobs = Vec::new();
+    for case in cases.into_iter().filter(named) {
+        for kernels in case.kernels.iter().copied().filter(counted) {
+            jobs.push(Job {
+                case: case.clone(),
+                kernels,
+            });
+        }
+    }
+    jobs
+}
+
+/// What this machine's Linux answers, once per case however many kernels follow.
+fn expectations(jobs: &[Job], work: &Path) -> Result<BTreeMap<String, Observed>> {
+    let mut expected = BTreeMap::new();
+    for case in jobs
+        .iter()
+        .map(|job| &job.case)
+        .filter(|case| case.judge == Judge::Host)
+    {
+        if expected.contains_key(&case.name) {
+            continue;
+        }
+        let mut command = Command::new("/usr/bin/timeout");
+        command.arg(case.timeout.to_string()).args(&case.command);
+        // The program finds the same directory, empty, at the same place in the guest.
+        let observed = observe(command, case, &fresh(work, &case.name)?)
+            .with_context(|| format!("{} on the host", case.name))?;
+        fresh(work, &case.name)?;
+        expected.insert(case.name.clone(), observed);
+    }
+    Ok(expected)
+}
+
+fn fresh(work: &Path, name: &str) -> Result<PathBuf> {
+    let directory = work.join(name.replace('/', "-"));
+    if directory.exists() {
+        fs::remove_dir_all(&directory)?;
+    }
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
+fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observed> {
+    command.current_dir(directory).env_clear();
+    command
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("HOME", directory);
+    command.env("LANG", "C.UTF-8").env("TERM", "dumb");
+    if let Some(kernel) = std::env::var_os("COB_KERNEL") {
+        command.env("COB_KERNEL", kernel);
+    }
+    let scratch = tempfile::tempfile()?;
+    match &case.stdin {
+        Stdin::Null => command.stdin(Stdio::null()),
+        Stdin::Text(text) => {
+            fs::write(
+                format!(
+                    "/proc/self/fd/{}",
+                    std::os::fd::AsRawFd::as_raw_fd(&scratch)
+                ),
+                text,
+            )?;
+            command.stdin(scratch)
+        }
+        Stdin::From(line) => {
+            let producer = Command::new("/bin/sh")
+                .args(["-c", line])
+                .stdout(Stdio::piped())
+                .spawn()?;
+            command.stdin(producer.stdout.context("no pipe")?)
+        }
+    };
+    let output = command.output()?;
+    let status = match (
+        output.status.code(),
+        std::os::unix::process::ExitStatusExt::signal(&output.status),
+    ) {
+        (Some(code), _) => code,
+        (None, signal) => 128 + signal.unwrap_or_default(),
+    };
+    Ok(Observed {
+        status,
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), String> {
+    let case = &job.case;
+    let directory = work.join(format!("{}-{}", case.name.replace('/', "-"), job.kernels));
+    let log = directory.with_extension("log");
+    let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"))?;
+    let verdict = match (&case.judge, expected) {
+        (Judge::Host, Some(host)) => same(host, &observed),
+        (Judge::Host, None) => Err("nothing to compare with".to_string()),
+        (Judge::Itself, _) => match (
+            observed.status,
+            observed.stdout.trim_ascii_end().ends_with(b"ok"),
+        ) {
+            (0, true) => Ok(()),
+            (status, _) => Err(format!(
+                "status {status}, stdout:\n{}",
+                shown(&observed.stdout)
+            )),
+        },
+        (
+            Judge::Expect {
+                status,
+                stdout,
+                stderr,
+            },
+            _,
+        ) => as_told(*status, stdout.as_deref(), stderr, &observed),
+    };
+    verdict.map_err(|why| {
+        let kernels = fs::read(&log).unwrap_or_default();
+        let kernels = tail(&String::from_utf8_lossy(&kernels), 15);
+        format!(
+            "{why}\nstderr:\n{}\nlog:\n{kernels}",
+            tail(&observed.stderr, 15)
+        )
+    })
+}
+
+fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
+    let case = &job.case;
+    File::create(log)?;
+    // cob ends the machine itself at the timeout; the outer one is for a cob that does not.
+    let mut command = Command::new("/usr/bin/timeout");
+    command
+        .args(["-s", "KILL", &(case.timeout + 20).to_string()])
+        .arg(std::env::current_exe()?);
+    command
+        .args(["run", "--kernels", &job.kernels.to_string(), "--cpus", "4"])
+        .arg("--log")
+        .arg(log);
+    command
+        .args(["--timeout", &case.timeout.to_string()])
+        .args(&case.options)
+        .arg("--")
+        .args(&case.command);
+    let directory = work.join(case.name.replace('/', "-"));
+    fs::create_dir_all(&directory)?;
+    observe(command, case, &directory)
+}
+
+fn same(host: &Observed, guest: &Observed) -> Result<(), String> {
+    if host.stdout != guest.stdout {
+        return Err(difference(&host.stdout, &guest.stdout));
+    }
+    if host.status != guest.status {
+        return Err(format!(
+            "status {} here, {} in the guest",
+            host.status, guest.status
+        ));
+    }
+    Ok(())
+}
+
+fn as_told(
+    status: i32,
+    stdout: Option<&str>,
+    stderr: &[String],
+    observed: &Observed,
+) -> Result<(), String> {
+    if observed.status != status {
+        return Err(format!("status {} instead of {status}", observed.status));
+    }
+    if let Some(stdout) = stdout.filter(|stdout| stdout.as_bytes() != observed.stdout) {
+        return Err(difference(stdout.as_bytes(), &observed.stdout));
+    }
+    match stderr
+        .iter()
+        .find(|words| !observed.stderr.contains(*words))
+    {
+        Some(missing) => Err(format!("stderr does not say {missing:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The first line that differs, with the one before it.
+fn difference(expected: &[u8], observed: &[u8]) -> String {
+    let (expected_text, observed_text) = (
+        String::from_utf8_lossy(expected),
+        String::from_utf8_lossy(observed),
+    );
+    let (left, right): (Vec<&str>, Vec<&str>) = (
+        expected_text.lines().collect(),
+        observed_text.lines().collect(),
+    );
+    let at = (0..left.len().max(right.len())).find(|at| left.get(*at) != right.get(*at));
+    let Some(at) = at else {
+        return format!(
+            "{} bytes expected, {} in the guest",
+            expected.len(),
+            observed.len()
+        );
+    };
+    let line = |lines: &[&str]| {
+        lines
+            .get(at)
+            .map_or("(nothing more)".to_string(), |line| shown(line.as_bytes()))
+    };
+    let before = at
+        .checked_sub(1)
+        .map(|at| format!("after   {}\n", shown(left[at].as_bytes())))
+        .unwrap_or_default();
+    format!(
+        "stdout differs in line {}:\n{before}here    {}\nguest   {}",
+        at + 1,
+        line(&left),
+        line(&right)
+    )
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(2000)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed(status: i32, stdout: &str) -> Observed {
+        Observed {
+            status,
+            stdout: stdout.as_bytes().to_vec(),
+            stderr: "cob: not found\n".to_string(),
+        }
+    }
+
+    #[test]
+    fn differences_are_found_and_named() {
+        assert!(same(&observed(0, "a\nb\n"), &observed(0, "a\nb\n")).is_ok());
+        let why = same(&observed(0, "a\nb\n"), &observed(0, "a\nc\n")).unwrap_err();
+        assert!(
+            why.contains("line 2") && why.contains("here    b") && why.contains("guest   c"),
+            "{why}"
+        );
+        assert!(same(&observed(0, "a\n"), &observed(0, "a"))
+            .unwrap_err()
+            .contains("bytes"));
+        assert!(same(&observed(0, ""), &observed(1, ""))
+            .unwrap_err()
+            .contains("status 0 here, 1"));
+        assert!(same(&observed(0, "a\nb\n"), &observed(0, "a\n"))
+            .unwrap_err()
+            .contains("nothing more"));
+    }
+
+    #[test]
+    fn the_table_can_be_the_judge() {
+        let said = ["not found".to_string()];
+        assert!(as_told(2, None, &said, &observed(2, "x")).is_ok());
+        assert!(as_told(0, None, &said, &observed(2, "x")).is_err());
+        assert!(as_told(2, Some("y"), &said, &observed(2, "x")).is_err());
+        assert!(as_told(2, None, &["else".to_string()], &observed(2, "x")).is_err());
+    }
+}

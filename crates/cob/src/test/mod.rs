@@ -1,0 +1,102 @@
+//! `cob test`: everything that says whether Cob works, from the cheapest to the dearest.
+//!
+//! - `check`: formatting, lints, where unsafe code is. `cargo`: the tests of the crates, and the simulator.
+//! - `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
+//!
+//! Only cob itself calls this. Nothing is skipped without being counted and named.
+
+mod cargo;
+mod cases;
+mod check;
+mod guest;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+
+use crate::cli::{TestOptions, TestStage};
+
+/// What came out so far.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub passed: usize,
+    pub failed: Vec<String>,
+    pub skipped: Vec<String>,
+}
+
+impl Tally {
+    pub fn add(&mut self, name: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                self.passed += 1;
+                println!("ok      {name}");
+            }
+            Err(why) => {
+                println!("FAILED  {name}");
+                why.lines().for_each(|line| println!("        | {line}"));
+                self.failed.push(name.to_string());
+            }
+        }
+    }
+
+    pub fn skip(&mut self, name: &str, why: &str) {
+        println!("skipped {name}: {why}");
+        self.skipped.push(name.to_string());
+    }
+}
+
+pub fn main(options: TestOptions) -> Result<u8> {
+    let project = project()?;
+    let mut tally = Tally::default();
+    let wanted = |stage| options.stage.is_none_or(|only| only == stage);
+    if wanted(TestStage::Check) {
+        println!("== check");
+        check::run(&project, &mut tally);
+    }
+    if wanted(TestStage::Unit) {
+        println!("== unit");
+        cargo::unit(&project, &options.names, &mut tally);
+    }
+    if wanted(TestStage::Sim) {
+        println!("== sim");
+        cargo::sim(&project, &options.names, &mut tally);
+    }
+    if wanted(TestStage::Guest) {
+        println!("== guest");
+        guest::run(&project, &options, &mut tally)?;
+    }
+    if !tally.failed.is_empty() {
+        println!("\nfailed:");
+        tally.failed.iter().for_each(|name| println!("  {name}"));
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        tally.passed,
+        tally.failed.len(),
+        tally.skipped.len()
+    );
+    if tally.passed + tally.failed.len() == 0 {
+        bail!("no test has such a name");
+    }
+    Ok(u8::from(!tally.failed.is_empty()))
+}
+
+/// The root of the repository: `./cob` says it; without it, from the place of this program in `target/`.
+pub fn project() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("COB_PROJECT") {
+        return Ok(PathBuf::from(path));
+    }
+    let this = std::env::current_exe()?;
+    let found = this
+        .ancestors()
+        .find(|dir| dir.join("tests/guest").is_dir() && dir.join("crates").is_dir());
+    found
+        .map(Path::to_path_buf)
+        .context("the source tree of Cob is not around this program")
+}
+
+/// The last lines of a long text.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

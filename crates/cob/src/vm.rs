@@ -1,0 +1,295 @@
+//! QEMU: the command line of the machine, and a process that never outlives us.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{bail, Context, Result};
+use nix::fcntl::{fcntl, FcntlArg, FdFlag};
+use nix::sys::socket::{setsockopt, socketpair, sockopt, AddressFamily, SockFlag, SockType};
+use tempfile::TempDir;
+
+use crate::cli::Accel;
+
+/// Larger than all windows of the link together with what control frames can add: see `link::Window`.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+pub const ROOT_TAG: &str = "root";
+
+/// What there is to know to start a machine.
+pub struct Machine {
+    pub kernel: PathBuf,
+    pub append: String,
+    pub initrd: Option<PathBuf>,
+    pub cpus: u16,
+    pub nodes: u16,
+    pub memory: u64,
+    pub accel: Accel,
+    /// Mount tag, directory, writable.
+    pub shares: Vec<(String, PathBuf, bool)>,
+    pub log: PathBuf,
+}
+
+/// A running machine. Dropping it ends it.
+pub struct Vm {
+    child: Child,
+    errors: PathBuf,
+    // After the child, so that the files go when nobody writes them any more.
+    _files: TempDir,
+}
+
+/// A private directory for the files of one run; gone when dropped.
+pub fn private_directory() -> Result<TempDir> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_dir());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("cob-");
+    // A runtime directory may be someone else's after su.
+    let made = runtime.and_then(|dir| builder.tempdir_in(dir).ok());
+    made.map_or_else(|| builder.tempdir(), Ok)
+        .context("cannot make a private directory")
+}
+
+impl Vm {
+    /// Starts the machine and gives the host's end of the link.
+    pub fn start(machine: &Machine, files: TempDir) -> Result<(Vm, UnixStream)> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::Stream,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )?;
+        // What QEMU sends waits in the buffer of its own end. Root may exceed the system's maximum.
+        if setsockopt(&theirs, sockopt::SndBufForce, &SOCKET_BUFFER).is_err() {
+            setsockopt(&theirs, sockopt::SndBuf, &SOCKET_BUFFER)?;
+        }
+        fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()))?;
+
+        let errors = files.path().join("qemu.err");
+        let mut command = with_parent_death_signal("qemu-system-x86_64");
+        command.args(arguments(machine, &theirs)?);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&errors)?);
+        // Its own process group: Ctrl-C is for the program, not for QEMU.
+        command.process_group(0);
+        let child = command.spawn().with_context(|| {
+            format!(
+                "cannot start {} (./cob installs what is missing)",
+                command.get_program().to_string_lossy()
+            )
+        })?;
+        drop(theirs);
+        Ok((
+            Vm {
+                child,
+                errors,
+                _files: files,
+            },
+            UnixStream::from(ours),
+        ))
+    }
+
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        let _ = self.child.kill();
+        self.child.wait().ok()
+    }
+
+    /// What QEMU itself complained about.
+    pub fn complaints(&self) -> String {
+        fs::read_to_string(&self.errors)
+            .unwrap_or_default()
+            .trim()
+            .to_string()
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// If we are killed, QEMU must go too. Only the new process itself can ask the kernel for that, before exec;
+/// util-linux's setpriv does it, so this crate needs no unsafe code after fork.
+fn with_parent_death_signal(program: &str) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
+
+fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    let accel = if use_kvm(machine.accel)? {
+        "kvm"
+    } else {
+        "tcg,thread=multi"
+    };
+    add(&[
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
+    add(&["-machine", "q35", "-cpu", "max", "-accel", accel]);
+    add(&[
+        "-smp",
+        &machine.cpus.to_string(),
+        "-m",
+        &format!("{}K", machine.memory >> 10),
+    ]);
+    add(&[
+        "-kernel",
+        text(&machine.kernel)?,
+        "-append",
+        &machine.append,
+    ]);
+    if let Some(initrd) = &machine.initrd {
+        add(&["-initrd", text(initrd)?]);
+    }
+    add(&[
+        "-chardev",
+        &format!("file,id=log,path={}", option_text(&machine.log)?),
+        "-serial",
+        "chardev:log",
+    ]);
+    add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
+    add(&[
+        "-chardev",
+        &format!("socket,id=link,fd={}", link.as_raw_fd()),
+    ]);
+    add(&[
+        "-device",
+        "virtio-serial-pci,max_ports=1,disable-legacy=on",
+        "-device",
+        "virtconsole,chardev=link",
+    ]);
+    for (index, (tag, directory, writable)) in machine.shares.iter().enumerate() {
+        let readonly = if *writable { "off" } else { "on" };
+        let path = option_text(directory)?;
+        add(&[
+            "-fsdev",
+            &format!("local,id=fs{index},security_model=none,multidevs=remap,readonly={readonly},path={path}"),
+            "-device",
+            &format!("virtio-9p-pci,fsdev=fs{index},mount_tag={tag},disable-legacy=on"),
+        ]);
+    }
+    for node in numa_nodes(machine.nodes, machine.cpus, machine.memory) {
+        add(&node.each_ref().map(String::as_str));
+    }
+    Ok(args)
+}
+
+/// Memory and CPUs in equal contiguous parts; what does not divide goes to the first nodes.
+fn numa_nodes(nodes: u16, cpus: u16, memory: u64) -> Vec<[String; 4]> {
+    if nodes < 2 {
+        return Vec::new();
+    }
+    let (nodes, cpus, mebibytes) = (u64::from(nodes), u64::from(cpus), memory >> 20);
+    let part = |total: u64, node: u64| total / nodes + u64::from(node < total % nodes);
+    let mut first_cpu = 0;
+    let mut one = |node: u64| {
+        let last_cpu = first_cpu + part(cpus, node) - 1;
+        // QEMU wants the sizes to add up to -m exactly; the odd kibibytes go with the first node.
+        let kibibytes =
+            part(mebibytes, node) * 1024 + if node == 0 { (memory >> 10) % 1024 } else { 0 };
+        let object = format!("memory-backend-ram,id=mem{node},size={kibibytes}K");
+        let numa = format!("node,nodeid={node},memdev=mem{node},cpus={first_cpu}-{last_cpu}");
+        first_cpu = last_cpu + 1;
+        ["-object".to_string(), object, "-numa".to_string(), numa]
+    };
+    (0..nodes).map(&mut one).collect()
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{}: QEMU needs a name in UTF-8", path.display()))
+}
+
+/// Inside an option list of QEMU a comma is written twice.
+fn option_text(path: &Path) -> Result<String> {
+    Ok(text(path)?.replace(',', ",,"))
+}
+
+/// A /dev/kvm without hardware virtualization exists (nested emulation, an instruction at a time): the CPU decides.
+pub fn use_kvm(accel: Accel) -> Result<bool> {
+    let opens = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/kvm")
+            .is_ok()
+    };
+    match accel {
+        Accel::Tcg => Ok(false),
+        Accel::Kvm if opens() => Ok(true),
+        Accel::Kvm => bail!("--accel kvm: /dev/kvm does not open"),
+        Accel::Auto => {
+            let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+            Ok(has_virtualization(&cpuinfo) && opens())
+        }
+    }
+}
+
+fn has_virtualization(cpuinfo: &str) -> bool {
+    let flags = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .unwrap_or_default();
+    flags
+        .split_whitespace()
+        .any(|flag| flag == "vmx" || flag == "svm")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kvm_is_the_cpus_decision() {
+        assert!(has_virtualization("processor: 0\nflags\t\t: fpu vmx sse\n"));
+        assert!(has_virtualization("flags: svm\n"));
+        assert!(!has_virtualization(
+            "flags: fpu sse svm_lock vmx_x\nvmx flags: ept\n"
+        ));
+        assert!(!has_virtualization(""));
+    }
+
+    #[test]
+    fn nodes_share_everything_out() {
+        assert!(numa_nodes(1, 4, 1 << 30).is_empty());
+        let nodes = numa_nodes(3, 8, 1 << 30);
+        let cpus: Vec<&str> = nodes
+            .iter()
+            .map(|node| node[3].split("cpus=").nth(1).unwrap())
+            .collect();
+        assert_eq!(cpus, ["0-2", "3-5", "6-7"]);
+        let size = |node: &[String; 4]| -> u64 {
+            node[1]
+                .split("size=")
+                .nth(1)
+                .unwrap()
+                .trim_end_matches('K')
+                .parse()
+                .unwrap()
+        };
+        assert_eq!(nodes.iter().map(size).sum::<u64>(), 1 << 20);
+    }
+
+    #[test]
+    fn commas_in_names_do_not_end_an_option() {
+        assert_eq!(option_text(Path::new("/a,b")).unwrap(), "/a,,b");
+    }
+}
