@@ -89,6 +89,18 @@ impl WaitQueue {
         }
     }
 
+    /// Wakes `waker` at every change until [`WaitQueue::unsubscribe`]: for a watcher that outlives any
+    /// one wait (epoll).
+    pub fn subscribe(&self, waker: Waker) -> usize {
+        self.wakers.lock().insert(waker)
+    }
+
+    pub fn unsubscribe(&self, key: usize) {
+        // Dropped outside the lock: a waker may own what owns the queue.
+        let waker = self.wakers.lock().try_remove(key);
+        drop(waker);
+    }
+
     pub fn has_waiters(&self) -> bool {
         !self.wakers.lock().is_empty()
     }
