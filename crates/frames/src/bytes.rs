@@ -58,7 +58,7 @@ pub unsafe fn write(page: *mut u8, offset: usize, from: &[u8]) {
 /// # Safety
 /// `page` is page-aligned and mapped writable for a page as long as the result is used.
 pub unsafe fn word<'a>(page: *mut u8, offset: usize) -> &'a AtomicU32 {
-    assert!(offset % 4 == 0 && offset < PAGE_SIZE, "no aligned word of the frame");
+    assert!(offset.is_multiple_of(4) && offset < PAGE_SIZE, "no aligned word of the frame");
     // SAFETY: aligned and inside the page; user code touches the word with whole-word instructions.
     unsafe { AtomicU32::from_ptr(page.add(offset).cast()) }
 }

@@ -19,7 +19,7 @@ impl Carve {
 
     /// The first `bytes` bytes (a [`Carve::cost`]) as a carve of their own.
     pub fn split(&mut self, bytes: usize) -> Carve {
-        assert!(bytes <= self.left && bytes % 64 == 0, "the tables' size was computed wrong");
+        assert!(bytes <= self.left && bytes.is_multiple_of(64), "the tables' size was computed wrong");
         let front = Carve { next: self.next, left: bytes };
         // SAFETY: inside the bytes that are ours.
         self.next = unsafe { self.next.add(bytes) };

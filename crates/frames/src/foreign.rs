@@ -20,10 +20,7 @@ pub struct Foreign {
 
 impl Default for Foreign {
     fn default() -> Self {
-        Foreign {
-            counts: array::from_fn(|_| Lock::new(HashMap::new())),
-            returns: Lock::new(HashMap::new()),
-        }
+        Foreign { counts: array::from_fn(|_| Lock::new(HashMap::new())), returns: Lock::new(HashMap::new()) }
     }
 }
 

@@ -151,6 +151,11 @@ impl Partition {
         Ok(())
     }
 
+    /// A lent frame comes back in use (its page is owned here again): one user.
+    pub fn adopt(&self, frame: Frame) {
+        self.zone(frame).adopt(frame);
+    }
+
     /// Where the direct map has `frame`, which lies in this partition.
     pub fn pointer(&self, frame: Frame) -> NonNull<u8> {
         debug_assert!(self.contains(frame), "{frame:?} is foreign");

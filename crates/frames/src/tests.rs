@@ -8,8 +8,7 @@ use std::{
     alloc::{alloc, Layout},
     collections::BTreeMap,
     panic::{catch_unwind, AssertUnwindSafe},
-    thread,
-    thread_local,
+    thread, thread_local,
     vec::Vec,
 };
 
@@ -217,6 +216,10 @@ fn a_wrong_transition_panics_but_not_for_the_word_of_another_kernel() {
     for wrong in [lent, Frame(0x183), Frame(0x99), Frame(0x200)] {
         assert_eq!(partition.take_home(wrong), Err(NotLent(wrong)));
     }
+    let lent = OwnFrame::alloc(&partition).unwrap().lend();
+    partition.adopt(lent);
+    assert_eq!(partition.count(lent), 1);
+    assert!(panics(|| partition.adopt(lent)));
     // The rest leaves a state behind that a kernel would not live to see.
     let lent = OwnFrame::alloc(&partition).unwrap().lend();
     assert!(panics(|| partition.release(lent)));

@@ -163,4 +163,11 @@ impl Zone {
         // Acquire: pairs with the release of the message that brought the frame back.
         self.state(frame).compare_exchange(LENT, FREE, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
+
+    /// The lent frame comes back with something in it: it is in use again, by one user.
+    pub fn adopt(&self, frame: Frame) {
+        // Acquire: as in `take_home`.
+        let done = self.state(frame).compare_exchange(LENT, 1, Ordering::Acquire, Ordering::Relaxed);
+        assert!(done.is_ok(), "{frame:?} is adopted but was not lent ({done:?})");
+    }
 }

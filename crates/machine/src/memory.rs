@@ -2,6 +2,7 @@
 
 use crate::{Access, Frame, KernelId, Page, PageRange, UserAddr};
 use alloc::sync::Arc;
+use core::any::Any;
 use serde::{Deserialize, Serialize};
 
 /// No frame is left in this partition.
@@ -104,14 +105,20 @@ pub trait Memory: Send + Sync {
 /// Entries are changed under the replica's lock; only the hardware's ACCESSED and DIRTY bits change
 /// behind the caller's back. A change that *narrows* (removes, write-protects, another frame) counts
 /// only after [`PageTable::flush`] of its range has returned.
-pub trait PageTable: Send + Sync {
+///
+/// [`Any`], so that the machine can recognize its own tables when [`Cpu::run_user`] is given one.
+///
+/// [`Cpu::run_user`]: crate::Cpu::run_user
+pub trait PageTable: Any + Send + Sync {
     /// What the machine needs to run user code on this table (CR3 on x86-64).
     fn root(&self) -> u64;
     fn get(&self, page: Page) -> Option<Mapping>;
     /// Installs an entry; gives back what was there. NoMemory if a table page can't be had.
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory>;
     fn clear(&self, page: Page) -> Option<Mapping>;
-    /// Visits the present entries of `range` in order.
+    /// Visits the present entries of `range` in order. DIRTY may be set after the visitor looked: a
+    /// replacement by the same frame keeps it, but who removes a writable entry must take the page for
+    /// dirty (or write-protect and flush first).
     fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step);
     /// Returns once no CPU of this kernel can use an older translation of `range`.
     fn flush(&self, range: PageRange);
