@@ -1,7 +1,11 @@
 //! [`File`]: an open file description.
 
-use abi::{Attributes, Caller, DirEntry, Events, FileRef, ObjectId, OpenFlags, SetAttributes, Whence};
+use crate::namespace::Location;
+use abi::{
+    Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, SetAttributes, Whence,
+};
 use alloc::{sync::Arc, vec::Vec};
+use crate::control::{Control, ControlAnswer};
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame};
 
@@ -66,6 +70,26 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Err(Errno::ENODEV))
     }
 
+    /// `read` for a program: a terminal first asks whether `caller` is in its foreground (SIGTTIN).
+    fn read_for<'a>(&'a self, _caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.read(buf)
+    }
+    /// `write` for a program (TOSTOP, SIGTTOU). What applies to all writes: a stream (pipe, socket,
+    /// terminal) may take less than all even if it may block, so that a signal loses no count; the system
+    /// call goes on with the rest until it meets an error, and then answers the count so far if there is one.
+    fn write_for<'a>(&'a self, _caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.write(buf)
+    }
+    /// What only some kinds of files can do; reaches the owner like every operation.
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        ready(Err(match control {
+            Control::Socket(_) => Errno::ENOTSOCK,
+            Control::PtyPeer(_) => Errno::ENOTTY,
+            Control::PipeSize | Control::SetPipeSize(_) => Errno::EBADF,
+            _ => Errno::EINVAL,
+        }))
+    }
+
     /// What can be done now without waiting.
     fn poll(&self) -> Events {
         Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM
@@ -90,6 +114,22 @@ pub trait File: Any + Send + Sync + 'static {
     fn closed(&self, _caller: &Caller) {}
     /// Set for a stand-in: where the file really lives.
     fn remote(&self) -> Option<FileRef> {
+        None
+    }
+    /// flock(2) and fcntl(2) locks; waits if the operation says so. The answer is that of `LockOp::Get`.
+    fn lock<'a>(&'a self, _caller: &'a Caller, _op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        ready(Err(Errno::EBADF))
+    }
+    /// fcntl(F_ADD_SEALS, F_GET_SEALS): adds `add` (may be 0), then says which there are.
+    fn seal(&self, _add: u32) -> BoxFuture<'_, Result<u32>> {
+        ready(Err(Errno::EINVAL))
+    }
+    /// A new description of the same file, as opening /proc/self/fd/N gives, for a file without a name.
+    fn reopen<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        ready(Err(Errno::ENXIO))
+    }
+    /// Where in this kernel's tree of names the file was opened; None without a name, or if remote.
+    fn location(&self) -> Option<&Location> {
         None
     }
     /// For downcasts inside crate `fs` (epoll watching epoll, passing descriptors, directory handles) and `process`.

@@ -10,13 +10,42 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+#[macro_use]
+extern crate std;
 
+mod cache;
+pub mod devfs;
 pub mod file;
+// Objects without a file system, and files of other kernels.
+pub mod anonymous;
+pub mod control;
+pub mod epoll;
+pub mod event;
+pub mod pipe;
+pub mod poll;
+mod waiting;
+#[cfg(test)]
+mod testing;
+pub mod inode;
+pub mod locks;
+pub mod namespace;
+pub mod ninep;
 pub mod paths;
+mod services;
+pub mod synthetic;
+pub mod tmpfs;
+pub mod union;
 
 pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,
     PathOp, SetAttributes, Timestamp, Whence,
 };
+pub use cache::PageCache;
+pub use control::{Control, ControlAnswer};
 pub use file::{File, Object};
+pub use inode::{FileSystem, Inode};
+pub use namespace::{LocalPaths, Location};
 pub use paths::{Base, PathAnswer, Paths};
+pub use services::{Clock, Services};
+pub use tmpfs::{anonymous_object, memfd};

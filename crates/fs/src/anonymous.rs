@@ -1,0 +1,136 @@
+//! What every object without a name in the file system shares: a number, an owner, status flags.
+
+use crate::{Attributes, Caller, Kind, OpenFlags, SetAttributes};
+use alloc::{format, vec::Vec};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, PAGE_SIZE};
+
+/// Device number of pipes, sockets and other objects that have no path (Linux's pipefs and its kin).
+const DEVICE: (u32, u32) = (0, 0xf_ffff);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Inode numbers count from a range of this kernel's own, so that two pipes of different kernels never
+/// look like the same file. Called once, before the first object is made.
+pub fn number_from(kernel: KernelId) {
+    NEXT.store((u64::from(kernel.0) << 32) | 1, Relaxed);
+}
+
+pub(crate) fn next_number() -> u64 {
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// The inode of an object without a path.
+pub(crate) struct Identity(Lock<Attributes>);
+
+impl Identity {
+    pub fn new(kind: Kind, permissions: u32, caller: &Caller) -> Self {
+        let owner = (caller.credentials.fsuid, caller.credentials.fsgid);
+        Self::of(DEVICE, next_number(), kind as u32 | permissions, owner, (0, 0))
+    }
+
+    /// eventfd and its kin: one inode for all of them on Linux too, with no file type.
+    pub fn untyped() -> Self {
+        Self::of(DEVICE, next_number(), 0o600, (0, 0), (0, 0))
+    }
+
+    pub fn of(dev: (u32, u32), ino: u64, mode: u32, owner: (u32, u32), rdev: (u32, u32)) -> Self {
+        let (uid, gid) = owner;
+        Identity(Lock::new(Attributes {
+            dev,
+            ino,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            rdev,
+            size: 0,
+            block_size: PAGE_SIZE as u32,
+            blocks: 0,
+            accessed: Default::default(),
+            modified: Default::default(),
+            changed: Default::default(),
+        }))
+    }
+
+    pub fn attributes(&self) -> Attributes {
+        self.0.lock().clone()
+    }
+
+    pub fn number(&self) -> u64 {
+        self.0.lock().ino
+    }
+
+    /// fchmod, fchown and futimens on the descriptor (man 2 chmod says who may).
+    pub fn set(&self, caller: &Caller, set: SetAttributes) -> Result<()> {
+        let mut now = self.0.lock();
+        let owns = caller.credentials.fsuid == now.uid;
+        if !owns && !caller.credentials.is_privileged() {
+            return Err(Errno::EPERM);
+        }
+        if set.size.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(mode) = set.mode {
+            now.mode = now.mode & !0o7777 | mode & 0o7777;
+        }
+        now.uid = set.uid.unwrap_or(now.uid);
+        now.gid = set.gid.unwrap_or(now.gid);
+        now.accessed = set.accessed.unwrap_or(now.accessed);
+        now.modified = set.modified.unwrap_or(now.modified);
+        Ok(())
+    }
+
+    /// `pipe:[12]`.
+    pub fn path(&self, kind: &str) -> Vec<u8> {
+        format!("{kind}:[{}]", self.number()).into_bytes()
+    }
+}
+
+/// Access mode and status flags of an open file description.
+pub(crate) struct StatusFlags(AtomicU32);
+
+/// What F_SETFL may change.
+const SETTABLE: OpenFlags = OpenFlags::APPEND
+    .union(OpenFlags::NONBLOCK)
+    .union(OpenFlags::ASYNC)
+    .union(OpenFlags::DIRECT)
+    .union(OpenFlags::NOATIME);
+
+/// What concerns opening only and is not reported by F_GETFL.
+const TRANSIENT: OpenFlags = OpenFlags::CREAT
+    .union(OpenFlags::EXCL)
+    .union(OpenFlags::NOCTTY)
+    .union(OpenFlags::TRUNC)
+    .union(OpenFlags::CLOEXEC);
+
+impl StatusFlags {
+    pub fn new(flags: OpenFlags) -> Self {
+        StatusFlags(AtomicU32::new(flags.difference(TRANSIENT).bits()))
+    }
+
+    pub fn get(&self) -> OpenFlags {
+        OpenFlags::from_bits_retain(self.0.load(Relaxed))
+    }
+
+    pub fn set(&self, flags: OpenFlags) {
+        let flags = self.get().difference(SETTABLE).union(flags.intersection(SETTABLE));
+        self.0.store(flags.bits(), Relaxed);
+    }
+
+    pub fn nonblocking(&self) -> bool {
+        self.get().contains(OpenFlags::NONBLOCK)
+    }
+}
+
+/// The answer of an ioctl that gives an int.
+pub(crate) fn answer_int(data: &mut Vec<u8>, value: usize) {
+    data.clear();
+    data.extend_from_slice(&(value.min(i32::MAX as usize) as i32).to_ne_bytes());
+}
+
+/// The int that an ioctl was given, by value or by pointer.
+pub(crate) fn argument_int(data: &[u8]) -> Result<i32> {
+    let bytes = data.get(..4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EFAULT)?;
+    Ok(i32::from_ne_bytes(bytes))
+}

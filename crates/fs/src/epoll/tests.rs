@@ -1,0 +1,163 @@
+use super::*;
+use crate::{event::EventFd, pipe::pipe, pipe::PipeEnd, testing::*};
+
+const IN: u32 = Events::IN.bits();
+const OUT: u32 = Events::OUT.bits();
+const HUP: u32 = Events::HUP.bits();
+
+fn add(epoll: &Epoll, fd: i32, file: &Arc<dyn File>, events: u32) -> Result<()> {
+    let interest = EpollInterest { events, data: fd as u64 };
+    block_on(epoll.change(EpollControl::Add { fd, file: file.clone(), interest }))
+}
+
+fn modify(epoll: &Epoll, fd: i32, file: &Arc<dyn File>, events: u32) -> Result<()> {
+    let interest = EpollInterest { events, data: fd as u64 };
+    block_on(epoll.change(EpollControl::Modify { fd, file: file.clone(), interest }))
+}
+
+fn delete(epoll: &Epoll, fd: i32, file: &Arc<dyn File>) -> Result<()> {
+    block_on(epoll.change(EpollControl::Delete { fd, file: file.clone() }))
+}
+
+fn taken(epoll: &Epoll) -> Vec<(u64, u32)> {
+    epoll.take(64).into_iter().map(|event| (event.data, event.events)).collect()
+}
+
+fn ends() -> (Arc<dyn File>, Arc<PipeEnd>) {
+    let (read, write) = pipe(&caller(1), OpenFlags::NONBLOCK).unwrap();
+    (read, write)
+}
+
+fn epoll() -> Arc<Epoll> {
+    Epoll::new(OpenFlags::empty()).unwrap()
+}
+
+#[test]
+fn level_stays_edge_tells_once_per_change_and_oneshot_once() {
+    for (mode, second) in [(0, true), (EDGE, false), (ONESHOT, false)] {
+        let epoll = epoll();
+        let (read, write) = ends();
+        add(&epoll, 3, &read, IN | mode).unwrap();
+        assert_eq!(taken(&epoll), []);
+        block_on(write.write(b"a")).unwrap();
+        assert_eq!(taken(&epoll), [(3, IN)]);
+        assert_eq!(!taken(&epoll).is_empty(), second);
+        block_on(write.write(b"b")).unwrap();
+        assert_eq!(!taken(&epoll).is_empty(), mode != ONESHOT, "another edge");
+        drop(write);
+        assert_eq!(taken(&epoll).is_empty(), mode == ONESHOT, "hang-up, too, only until rearmed");
+        modify(&epoll, 3, &read, IN | mode).unwrap();
+        assert_eq!(taken(&epoll), [(3, IN | HUP)]);
+    }
+}
+
+#[test]
+fn reading_is_no_edge_for_the_reader() {
+    let epoll = epoll();
+    let (read, write) = ends();
+    add(&epoll, 3, &read, IN | EDGE).unwrap();
+    block_on(write.write(b"abc")).unwrap();
+    assert_eq!(taken(&epoll), [(3, IN)]);
+    block_on(read.read(&mut [0; 1])).unwrap();
+    assert_eq!(taken(&epoll), []);
+}
+
+#[test]
+fn errors_of_epoll_ctl() {
+    let epoll = epoll();
+    let (read, _write) = ends();
+    assert_eq!(delete(&epoll, 3, &read), Err(Errno::ENOENT));
+    assert_eq!(modify(&epoll, 3, &read, IN), Err(Errno::ENOENT));
+    add(&epoll, 3, &read, IN).unwrap();
+    assert_eq!(add(&epoll, 3, &read, IN), Err(Errno::EEXIST));
+    add(&epoll, 4, &read, IN).unwrap();
+    assert_eq!(add(&epoll, 5, &read, IN | EXCLUSIVE | ONESHOT), Err(Errno::EINVAL));
+    add(&epoll, 5, &read, IN | EXCLUSIVE).unwrap();
+    assert_eq!(modify(&epoll, 5, &read, IN), Err(Errno::EINVAL));
+    assert_eq!(modify(&epoll, 4, &read, IN | EXCLUSIVE), Err(Errno::EINVAL));
+    let itself: Arc<dyn File> = epoll.clone();
+    assert_eq!(add(&epoll, 6, &itself, IN), Err(Errno::EINVAL));
+    delete(&epoll, 3, &read).unwrap();
+    assert_eq!(delete(&epoll, 3, &read), Err(Errno::ENOENT));
+    assert_eq!(Epoll::new(OpenFlags::NONBLOCK).err(), Some(Errno::EINVAL));
+}
+
+#[test]
+fn a_closed_file_vanishes_and_its_number_is_free_again() {
+    let epoll = epoll();
+    let (read, write) = ends();
+    add(&epoll, 3, &read, IN).unwrap();
+    block_on(write.write(b"a")).unwrap();
+    drop(read);
+    assert_eq!(taken(&epoll), []);
+    assert!(epoll.shared.entries.lock().is_empty());
+    let (read, write) = ends();
+    add(&epoll, 3, &read, IN).unwrap();
+    block_on(write.write(b"a")).unwrap();
+    assert_eq!(taken(&epoll), [(3, IN)]);
+    drop(epoll);
+    assert!(!read.changes().unwrap().has_waiters());
+}
+
+#[test]
+fn more_ready_than_asked_for_takes_turns() {
+    let epoll = epoll();
+    let files: Vec<Arc<dyn File>> = (0..5).map(|_| EventFd::new(1, 0).unwrap() as Arc<dyn File>).collect();
+    for (fd, file) in files.iter().enumerate() {
+        add(&epoll, fd as i32, file, IN).unwrap();
+    }
+    let mut seen: Vec<u64> = (0..5).flat_map(|_| epoll.take(2)).map(|event| event.data).collect();
+    seen.sort();
+    assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
+}
+
+#[test]
+fn an_epoll_in_an_epoll_is_readable_when_it_has_events() {
+    let (outer, inner) = (epoll(), epoll());
+    let (read, write) = ends();
+    let inner_file: Arc<dyn File> = inner.clone();
+    add(&outer, 9, &inner_file, IN).unwrap();
+    add(&inner, 3, &read, IN).unwrap();
+    assert_eq!(taken(&outer), []);
+    block_on(write.write(b"a")).unwrap();
+    assert_eq!(taken(&outer), [(9, IN)]);
+    assert_eq!(taken(&inner), [(3, IN)]);
+    block_on(read.read(&mut [0; 1])).unwrap();
+    assert_eq!(taken(&outer), []);
+    let outer_file: Arc<dyn File> = outer.clone();
+    assert_eq!(add(&inner, 8, &outer_file, IN), Err(Errno::ELOOP));
+}
+
+#[test]
+fn a_chain_of_epolls_is_limited() {
+    let mut below = epoll();
+    let mut kept = Vec::new();
+    let added = (0..10)
+        .map(|_| {
+            let above = epoll();
+            let file: Arc<dyn File> = below.clone();
+            let result = add(&above, 1, &file, IN);
+            kept.push(std::mem::replace(&mut below, above));
+            result
+        })
+        .take_while(|result| result.is_ok())
+        .count();
+    assert_eq!(added, MAX_NESTS);
+}
+
+#[test]
+fn a_waiter_wakes_up_for_an_event_and_gives_up_after_the_timeout() {
+    let epoll = epoll();
+    let (read, write) = ends();
+    add(&epoll, 3, &read, IN | OUT).unwrap();
+    let file: Arc<dyn File> = epoll.clone();
+    let who = caller(1);
+    let none = block_on(wait(&file, &who, 8, Some(ready(()))));
+    assert_eq!(none.unwrap(), []);
+    let mut waiting = alloc::boxed::Box::pin(wait(&file, &who, 8, None));
+    assert!(once(waiting.as_mut()).is_none());
+    block_on(write.write(b"a")).unwrap();
+    let events = once(waiting.as_mut()).unwrap().unwrap();
+    assert_eq!(events, [EpollInterest { events: IN, data: 3 }]);
+    assert_eq!(block_on(wait(&file, &who, 0, None)), Err(Errno::EINVAL));
+}

@@ -1,0 +1,199 @@
+//! eventfd(2): a 64-bit counter that can be waited for.
+
+use crate::{
+    anonymous::{Identity, StatusFlags},
+    file::ready,
+    waiting::attempt,
+    Attributes, Events, File, OpenFlags,
+};
+use alloc::{sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno,
+};
+
+/// The counter never gets this high by write(2); Cob itself may push it there, then poll says ERR.
+const LIMIT: u64 = u64::MAX;
+
+pub struct EventFd {
+    count: Lock<u64>,
+    semaphore: bool,
+    flags: StatusFlags,
+    inode: Identity,
+    changes: WaitQueue,
+}
+
+impl EventFd {
+    pub const SEMAPHORE: u32 = 1;
+
+    /// eventfd2(2).
+    pub fn new(count: u32, flags: u32) -> Result<Arc<Self>> {
+        let open = OpenFlags::from_bits_retain(flags & !Self::SEMAPHORE);
+        if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(open) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Arc::new(EventFd {
+            count: Lock::new(u64::from(count)),
+            semaphore: flags & Self::SEMAPHORE != 0,
+            flags: StatusFlags::new(open | OpenFlags::RDWR),
+            inode: Identity::untyped(),
+            changes: WaitQueue::new(),
+        }))
+    }
+
+    /// Adds without waiting, for signals from inside the kernel (asynchronous I/O, user-monitored
+    /// threads): saturates where a program would wait.
+    pub fn signal(&self, add: u64) {
+        {
+            let mut count = self.count.lock();
+            *count = count.saturating_add(add);
+        }
+        self.changes.wake_all();
+    }
+
+    fn take(&self) -> Result<u64> {
+        let taken = {
+            let mut count = self.count.lock();
+            let taken = match (*count, self.semaphore) {
+                (0, _) => return Err(Errno::EAGAIN),
+                (_, true) => 1,
+                (all, false) => all,
+            };
+            *count -= taken;
+            taken
+        };
+        self.changes.wake_all();
+        Ok(taken)
+    }
+
+    fn add(&self, value: u64) -> Result<usize> {
+        {
+            let mut count = self.count.lock();
+            match count.checked_add(value) {
+                Some(sum) if sum < LIMIT => *count = sum,
+                _ => return Err(Errno::EAGAIN),
+            }
+        }
+        self.changes.wake_all();
+        Ok(8)
+    }
+}
+
+impl File for EventFd {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        if buf.len() < 8 {
+            return ready(Err(Errno::EINVAL));
+        }
+        attempt(&self.changes, self.flags.nonblocking(), move || {
+            buf[..8].copy_from_slice(&self.take()?.to_ne_bytes());
+            Ok(8)
+        })
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        let Some(bytes) = buf.get(..8).and_then(|bytes| bytes.try_into().ok()) else {
+            return ready(Err(Errno::EINVAL));
+        };
+        let value = u64::from_ne_bytes(bytes);
+        if value == LIMIT {
+            return ready(Err(Errno::EINVAL));
+        }
+        attempt(&self.changes, self.flags.nonblocking(), move || self.add(value))
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.flags.set(flags);
+        ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.inode.attributes()))
+    }
+
+    fn poll(&self) -> Events {
+        let count = *self.count.lock();
+        let mut events = Events::empty();
+        if count > 0 {
+            events |= Events::IN;
+        }
+        if count < LIMIT - 1 {
+            events |= Events::OUT;
+        }
+        if count == LIMIT {
+            events |= Events::ERR;
+        }
+        events
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(&self.changes)
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(b"anon_inode:[eventfd]".to_vec())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn read(file: &EventFd) -> Result<u64> {
+        let mut bytes = [0; 8];
+        block_on(file.read(&mut bytes)).map(|_| u64::from_ne_bytes(bytes))
+    }
+
+    fn write(file: &EventFd, value: u64) -> Result<usize> {
+        block_on(file.write(&value.to_ne_bytes()))
+    }
+
+    #[test]
+    fn a_read_takes_all_or_one() {
+        let nonblock = OpenFlags::NONBLOCK.bits();
+        let counter = EventFd::new(3, nonblock).unwrap();
+        assert_eq!(read(&counter), Ok(3));
+        assert_eq!(read(&counter), Err(Errno::EAGAIN));
+        let semaphore = EventFd::new(2, nonblock | EventFd::SEMAPHORE).unwrap();
+        assert_eq!((read(&semaphore), read(&semaphore)), (Ok(1), Ok(1)));
+        assert_eq!(read(&semaphore), Err(Errno::EAGAIN));
+        assert_eq!(EventFd::new(0, 2).err(), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn the_counter_stops_one_below_the_top() {
+        let counter = EventFd::new(0, OpenFlags::NONBLOCK.bits()).unwrap();
+        assert_eq!(write(&counter, u64::MAX), Err(Errno::EINVAL));
+        assert_eq!(write(&counter, u64::MAX - 1), Ok(8));
+        assert_eq!(counter.poll(), Events::IN);
+        assert_eq!(write(&counter, 1), Err(Errno::EAGAIN));
+        assert_eq!(write(&counter, 0), Ok(8));
+        counter.signal(1);
+        assert_eq!(counter.poll(), Events::IN | Events::ERR);
+        assert_eq!(read(&counter), Ok(u64::MAX));
+        assert_eq!(block_on(counter.read(&mut [0; 7])), Err(Errno::EINVAL));
+        assert_eq!(block_on(counter.write(&[0; 7])), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_blocked_writer_goes_on_after_a_read() {
+        let counter = EventFd::new(0, 0).unwrap();
+        write(&counter, u64::MAX - 1).unwrap();
+        let value = 5u64.to_ne_bytes();
+        let mut blocked = counter.write(&value);
+        assert!(once(blocked.as_mut()).is_none());
+        assert_eq!(read(&counter), Ok(u64::MAX - 1));
+        assert_eq!(once(blocked.as_mut()), Some(Ok(8)));
+        assert_eq!(read(&counter), Ok(5));
+    }
+}

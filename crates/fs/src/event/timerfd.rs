@@ -1,0 +1,281 @@
+//! timerfd_create(2).
+//!
+//! A timer is a deadline and an interval; how often it has expired follows from the clock when somebody
+//! asks. Only for waking those who wait does a task run: one for each armed timer, which ends when the
+//! timer is armed anew or closed.
+
+use crate::{
+    anonymous::{Identity, StatusFlags},
+    control::{Control, ControlAnswer},
+    file::ready,
+    waiting::attempt,
+    Attributes, Caller, Events, File, OpenFlags,
+};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{any::Any, future::poll_fn, task::Poll};
+use machine::{
+    errno::Result,
+    sync::{Lock, Registration, WaitQueue},
+    BoxFuture, Errno, Spawner,
+};
+
+/// Time as the kernel serves it: nanoseconds of CLOCK_MONOTONIC. Absolute times of other clocks are
+/// converted by the system call.
+pub trait Timers: Send + Sync {
+    fn now(&self) -> u64;
+    /// Done once [`Timers::now`] has reached `ns`.
+    fn at(&self, ns: u64) -> BoxFuture<'static, ()>;
+}
+
+#[derive(Clone, Copy, Default)]
+struct Setting {
+    /// Next expiry that was not read yet; None: disarmed.
+    next: Option<u64>,
+    interval: u64,
+    /// Counts settings, so that the task of an old one knows that it is.
+    generation: u64,
+    closed: bool,
+}
+
+impl Setting {
+    /// Expiries up to `now` that were not read.
+    fn expired(&self, now: u64) -> u64 {
+        match self.next {
+            Some(next) if next <= now => match self.interval {
+                0 => 1,
+                interval => 1 + (now - next) / interval,
+            },
+            _ => 0,
+        }
+    }
+
+    /// Those expiries were read.
+    fn advance(&mut self, expired: u64) {
+        self.next = match self.interval {
+            0 => None,
+            interval => self.next.map(|next| next + expired * interval),
+        };
+    }
+
+    /// The first expiry after `now`.
+    fn upcoming(&self, now: u64) -> Option<u64> {
+        let next = self.next?;
+        match self.expired(now) {
+            0 => Some(next),
+            _ if self.interval == 0 => None,
+            expired => Some(next + expired * self.interval),
+        }
+    }
+}
+
+struct Shared {
+    timers: Arc<dyn Timers>,
+    setting: Lock<Setting>,
+    changes: WaitQueue,
+    /// Woken when the setting is another one.
+    rearmed: WaitQueue,
+}
+
+pub struct TimerFd {
+    shared: Arc<Shared>,
+    spawner: Arc<dyn Spawner>,
+    flags: StatusFlags,
+    inode: Identity,
+}
+
+impl TimerFd {
+    pub fn new(timers: Arc<dyn Timers>, spawner: Arc<dyn Spawner>, flags: OpenFlags) -> Result<Arc<Self>> {
+        if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
+            return Err(Errno::EINVAL);
+        }
+        let shared = Shared {
+            timers,
+            setting: Lock::new(Setting::default()),
+            changes: WaitQueue::new(),
+            rearmed: WaitQueue::new(),
+        };
+        Ok(Arc::new(TimerFd {
+            shared: Arc::new(shared),
+            spawner,
+            flags: StatusFlags::new(flags | OpenFlags::RDWR),
+            inode: Identity::untyped(),
+        }))
+    }
+
+    /// timerfd_gettime: time to the next expiry (0: disarmed), and the interval.
+    pub fn get(&self) -> (u64, u64) {
+        let now = self.shared.timers.now();
+        let setting = *self.shared.setting.lock();
+        let left = setting.upcoming(now).map_or(0, |next| next - now);
+        (left, setting.interval)
+    }
+
+    /// timerfd_settime; `next` in nanoseconds of CLOCK_MONOTONIC. Gives what [`TimerFd::get`] gave before.
+    pub fn set(&self, next: Option<u64>, interval: u64) -> (u64, u64) {
+        let before = self.get();
+        let generation = {
+            let mut setting = self.shared.setting.lock();
+            let generation = setting.generation + 1;
+            *setting = Setting { next, interval, generation, closed: false };
+            generation
+        };
+        self.shared.rearmed.wake_all();
+        self.shared.changes.wake_all();
+        if next.is_some() {
+            self.spawner.spawn(Box::pin(announce(self.shared.clone(), generation)));
+        }
+        before
+    }
+
+    fn take(&self) -> Result<u64> {
+        let now = self.shared.timers.now();
+        let mut setting = self.shared.setting.lock();
+        match setting.expired(now) {
+            0 => Err(Errno::EAGAIN),
+            expired => {
+                setting.advance(expired);
+                Ok(expired)
+            }
+        }
+    }
+}
+
+/// Wakes the waiters at every expiry of one setting.
+async fn announce(shared: Arc<Shared>, generation: u64) {
+    loop {
+        let next = {
+            let now = shared.timers.now();
+            let setting = *shared.setting.lock();
+            match setting.upcoming(now) {
+                Some(next) if setting.generation == generation && !setting.closed => next,
+                _ => break,
+            }
+        };
+        let mut alarm = shared.timers.at(next);
+        let mut rearmed = Registration::new(&shared.rearmed);
+        poll_fn(|context| {
+            rearmed.register(context.waker());
+            let setting = *shared.setting.lock();
+            if setting.generation != generation || setting.closed {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().poll(context)
+        })
+        .await;
+        shared.changes.wake_all();
+    }
+}
+
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        self.shared.setting.lock().closed = true;
+        self.shared.rearmed.wake_all();
+    }
+}
+
+impl File for TimerFd {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        if buf.len() < 8 {
+            return ready(Err(Errno::EINVAL));
+        }
+        attempt(&self.shared.changes, self.flags.nonblocking(), move || {
+            buf[..8].copy_from_slice(&self.take()?.to_ne_bytes());
+            Ok(8)
+        })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.flags.set(flags);
+        ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.inode.attributes()))
+    }
+
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        let (value, interval) = match control {
+            Control::TimerGet => self.get(),
+            Control::TimerSet { value: 0, .. } => self.set(None, 0),
+            Control::TimerSet { absolute: true, value, interval } => self.set(Some(value), interval),
+            Control::TimerSet { absolute: false, value, interval } => {
+                self.set(Some(self.shared.timers.now().saturating_add(value)), interval)
+            }
+            _ => return ready(Err(Errno::EINVAL)),
+        };
+        ready(Ok(ControlAnswer::Timer { value, interval }))
+    }
+
+    fn poll(&self) -> Events {
+        match self.shared.setting.lock().expired(self.shared.timers.now()) {
+            0 => Events::empty(),
+            _ => Events::IN,
+        }
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(&self.shared.changes)
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(b"anon_inode:[timerfd]".to_vec())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn read(file: &TimerFd) -> Option<u64> {
+        let mut bytes = [0; 8];
+        now_or_never(file.read(&mut bytes))?.unwrap();
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn missed_expiries_are_counted_and_the_rest_is_told() {
+        let clock = Arc::new(FakeTimers::default());
+        let timer = TimerFd::new(Arc::new(clock.clone()), Arc::new(Threads), OpenFlags::empty()).unwrap();
+        assert_eq!(timer.set(Some(100), 30), (0, 0));
+        clock.advance(99);
+        assert_eq!((read(&timer), timer.get()), (None, (1, 30)));
+        clock.advance(65);
+        assert_eq!(timer.get(), (26, 30));
+        assert_eq!(read(&timer), Some(3));
+        assert_eq!(read(&timer), None);
+        assert_eq!(timer.set(None, 0), (26, 30));
+        clock.advance(1000);
+        assert_eq!(read(&timer), None);
+    }
+
+    #[test]
+    fn a_reader_is_woken_at_the_expiry_and_the_task_ends_with_the_file() {
+        let clock = Arc::new(FakeTimers::default());
+        let timer = TimerFd::new(Arc::new(clock.clone()), Arc::new(Threads), OpenFlags::empty()).unwrap();
+        timer.set(Some(10), 0);
+        let reader = {
+            let timer = timer.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 8];
+                block_on(timer.read(&mut bytes)).map(|_| u64::from_ne_bytes(bytes))
+            })
+        };
+        clock.advance(10);
+        assert_eq!(reader.join().unwrap(), Ok(1));
+        timer.set(Some(1_000_000), 0);
+        let shared = Arc::downgrade(&timer.shared);
+        drop(timer);
+        while shared.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

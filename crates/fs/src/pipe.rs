@@ -1,0 +1,359 @@
+//! Pipes and named pipes (man 7 pipe, man 7 fifo).
+//!
+//! A pipe is a byte queue between two ends. A write of at most PIPE_BUF bytes goes in whole or waits; a
+//! longer one puts in what fits and says how much that was, so that a signal in the middle of a long
+//! write loses no count: whoever calls goes on with the rest as long as the description may block.
+//!
+//! Readers and writers wait in queues of their own: a read wakes writers only, so an edge-triggered
+//! epoll on the read end does not see its own reading as news.
+
+use crate::{
+    anonymous::{answer_int, Identity, StatusFlags},
+    control::{Control, ControlAnswer},
+    file::ready,
+    waiting::attempt,
+    Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
+};
+use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use core::any::Any;
+use linux_raw_sys::ioctl::FIONREAD;
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno, PAGE_SIZE,
+};
+
+/// Writes up to this many bytes are atomic.
+pub const PIPE_BUF: usize = 4096;
+const DEFAULT_CAPACITY: usize = 65536;
+/// /proc/sys/fs/pipe-max-size.
+pub const MAX_CAPACITY: usize = 1 << 20;
+
+struct State {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    readers: usize,
+    writers: usize,
+    /// Opens so far, for those who wait for a partner that may be gone again when they look.
+    reader_opens: u64,
+    writer_opens: u64,
+}
+
+/// What the two ends share. A fifo's inode keeps one as long as it is open anywhere.
+pub struct Pipe {
+    state: Lock<State>,
+    /// Woken when there may be more to read.
+    readable: WaitQueue,
+    /// Woken when there may be more room.
+    writable: WaitQueue,
+    /// Woken in both cases, for an end that is open both ways.
+    either: WaitQueue,
+}
+
+impl Default for Pipe {
+    fn default() -> Self {
+        Pipe {
+            state: Lock::new(State {
+                bytes: VecDeque::new(),
+                capacity: DEFAULT_CAPACITY,
+                readers: 0,
+                writers: 0,
+                reader_opens: 0,
+                writer_opens: 0,
+            }),
+            readable: WaitQueue::new(),
+            writable: WaitQueue::new(),
+            either: WaitQueue::new(),
+        }
+    }
+}
+
+impl Pipe {
+    fn wake_readers(&self) {
+        self.readable.wake_all();
+        self.either.wake_all();
+    }
+
+    fn wake_writers(&self) {
+        self.writable.wake_all();
+        self.either.wake_all();
+    }
+
+    fn try_read(&self, buf: &mut [u8]) -> Result<usize> {
+        let count = {
+            let mut state = self.state.lock();
+            let count = copy_front(&state.bytes, buf);
+            if count == 0 {
+                return if buf.is_empty() || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
+            }
+            state.bytes.drain(..count);
+            if state.bytes.is_empty() && state.bytes.capacity() > DEFAULT_CAPACITY {
+                state.bytes.shrink_to(DEFAULT_CAPACITY);
+            }
+            count
+        };
+        self.wake_writers();
+        Ok(count)
+    }
+
+    fn try_write(&self, buf: &[u8]) -> Result<usize> {
+        let count = {
+            let mut state = self.state.lock();
+            if state.readers == 0 {
+                return Err(Errno::EPIPE);
+            }
+            let room = state.capacity.saturating_sub(state.bytes.len());
+            let count = match buf.len() <= PIPE_BUF {
+                true if room < buf.len() => 0,
+                _ => room.min(buf.len()),
+            };
+            if count == 0 {
+                return if buf.is_empty() { Ok(0) } else { Err(Errno::EAGAIN) };
+            }
+            state.bytes.extend(&buf[..count]);
+            count
+        };
+        self.wake_readers();
+        Ok(count)
+    }
+
+    fn resize(&self, bytes: usize, caller: &Caller) -> Result<usize> {
+        if bytes > i32::MAX as usize {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = bytes.max(PAGE_SIZE).next_power_of_two();
+        if wanted > MAX_CAPACITY && !caller.credentials.is_privileged() {
+            return Err(Errno::EPERM);
+        }
+        {
+            let mut state = self.state.lock();
+            if wanted < state.bytes.len() {
+                return Err(Errno::EBUSY);
+            }
+            state.capacity = wanted;
+        }
+        self.wake_writers();
+        Ok(wanted)
+    }
+}
+
+fn copy_front(from: &VecDeque<u8>, to: &mut [u8]) -> usize {
+    let (front, back) = from.as_slices();
+    let first = front.len().min(to.len());
+    to[..first].copy_from_slice(&front[..first]);
+    let second = back.len().min(to.len() - first);
+    to[first..first + second].copy_from_slice(&back[..second]);
+    first + second
+}
+
+/// An end of a pipe, or an open fifo.
+pub struct PipeEnd {
+    pipe: Arc<Pipe>,
+    flags: StatusFlags,
+    inode: Arc<Identity>,
+    /// A fifo answers stat and /proc/PID/fd through the file that names it.
+    named: Option<Arc<dyn File>>,
+    /// Writers that had opened before this end: no hang-up before the first new one.
+    writers_before: u64,
+}
+
+/// pipe2(2): the read end and the write end. O_DIRECT (packets) answers EINVAL, as Linux did before 3.4.
+pub fn pipe(caller: &Caller, flags: OpenFlags) -> Result<(Arc<PipeEnd>, Arc<PipeEnd>)> {
+    let allowed = OpenFlags::CLOEXEC | OpenFlags::NONBLOCK;
+    if !allowed.contains(flags) {
+        return Err(Errno::EINVAL);
+    }
+    let pipe = Arc::new(Pipe::default());
+    let inode = Arc::new(Identity::new(Kind::Fifo, 0o600, caller));
+    let read = PipeEnd::new(&pipe, flags, inode.clone(), None);
+    let write = PipeEnd::new(&pipe, flags | OpenFlags::WRONLY, inode, None);
+    Ok((Arc::new(read), Arc::new(write)))
+}
+
+/// Opens the fifo whose inode holds `pipe`, waiting for a partner as man 7 fifo says. `named` is the file
+/// of the directory entry, asked for attributes and the path.
+pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Arc<dyn File>) -> Result<Arc<dyn File>> {
+    let inode = Arc::new(Identity::untyped());
+    if flags.writable() && !flags.readable() && flags.contains(OpenFlags::NONBLOCK) {
+        let state = pipe.state.lock();
+        if state.readers == 0 {
+            return Err(Errno::ENXIO);
+        }
+    }
+    let (readers, writers) = {
+        let state = pipe.state.lock();
+        (state.reader_opens, state.writer_opens)
+    };
+    let end = Arc::new(PipeEnd::new(&pipe, flags, inode, Some(named)));
+    if flags.contains(OpenFlags::NONBLOCK) || flags.readable() && flags.writable() {
+        return Ok(end);
+    }
+    // A partner that came and went in between counts: it was woken by us and did its work.
+    let (queue, opening_reads) = match flags.readable() {
+        true => (&pipe.readable, true),
+        false => (&pipe.writable, false),
+    };
+    queue
+        .wait_until(|| {
+            let state = pipe.state.lock();
+            let met = match opening_reads {
+                true => state.writers > 0 || state.writer_opens > writers,
+                false => state.readers > 0 || state.reader_opens > readers,
+            };
+            met.then_some(())
+        })
+        .await;
+    Ok(end)
+}
+
+impl PipeEnd {
+    fn new(pipe: &Arc<Pipe>, flags: OpenFlags, inode: Arc<Identity>, named: Option<Arc<dyn File>>) -> Self {
+        let writers_before = {
+            let mut state = pipe.state.lock();
+            let before = state.writer_opens - state.writers as u64;
+            if flags.readable() {
+                state.readers += 1;
+                state.reader_opens += 1;
+            }
+            if flags.writable() {
+                state.writers += 1;
+                state.writer_opens += 1;
+            }
+            before
+        };
+        pipe.wake_readers();
+        pipe.wake_writers();
+        PipeEnd { pipe: pipe.clone(), flags: StatusFlags::new(flags), inode, named, writers_before }
+    }
+
+    /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.
+    pub fn peek(&self, buf: &mut [u8]) -> usize {
+        copy_front(&self.pipe.state.lock().bytes, buf)
+    }
+}
+
+impl Drop for PipeEnd {
+    fn drop(&mut self) {
+        let flags = self.flags.get();
+        {
+            let mut state = self.pipe.state.lock();
+            state.readers -= usize::from(flags.readable());
+            state.writers -= usize::from(flags.writable());
+            if state.readers + state.writers == 0 {
+                state.bytes = VecDeque::new();
+            }
+        }
+        self.pipe.wake_readers();
+        self.pipe.wake_writers();
+    }
+}
+
+impl File for PipeEnd {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        if !self.flags.get().readable() {
+            return ready(Err(Errno::EBADF));
+        }
+        attempt(&self.pipe.readable, self.flags.nonblocking(), move || self.pipe.try_read(buf))
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        if !self.flags.get().writable() {
+            return ready(Err(Errno::EBADF));
+        }
+        attempt(&self.pipe.writable, self.flags.nonblocking(), move || self.pipe.try_write(buf))
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.flags.set(flags);
+        ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        match &self.named {
+            Some(file) => file.attributes(),
+            None => ready(Ok(self.inode.attributes())),
+        }
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        match &self.named {
+            Some(file) => file.set_attributes(caller, set),
+            None => ready(self.inode.set(caller, set)),
+        }
+    }
+
+    fn ioctl<'a>(&'a self, _caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        if request != FIONREAD {
+            return ready(Err(Errno::ENOTTY));
+        }
+        answer_int(data, self.pipe.state.lock().bytes.len());
+        ready(Ok(0))
+    }
+
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        ready(match control {
+            Control::PipeSize => Ok(ControlAnswer::Number(self.pipe.state.lock().capacity as i64)),
+            Control::SetPipeSize(bytes) => {
+                self.pipe.resize(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))
+            }
+            Control::Peek(bytes) if self.flags.get().readable() => {
+                let mut buf = alloc::vec![0; (bytes as usize).min(MAX_CAPACITY)];
+                let count = self.peek(&mut buf);
+                buf.truncate(count);
+                Ok(ControlAnswer::Bytes(buf))
+            }
+            _ => Err(Errno::EINVAL),
+        })
+    }
+
+    fn poll(&self) -> Events {
+        let state = self.pipe.state.lock();
+        let flags = self.flags.get();
+        let mut events = Events::empty();
+        if flags.readable() {
+            if !state.bytes.is_empty() {
+                events |= Events::IN | Events::RDNORM;
+            }
+            if state.writers == 0 && state.writer_opens > self.writers_before {
+                events |= Events::HUP;
+            }
+        }
+        if flags.writable() {
+            if state.capacity.saturating_sub(state.bytes.len()) >= PIPE_BUF {
+                events |= Events::OUT | Events::WRNORM;
+            }
+            if state.readers == 0 {
+                events |= Events::ERR;
+            }
+        }
+        events
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        let flags = self.flags.get();
+        Some(match (flags.readable(), flags.writable()) {
+            (true, false) => &self.pipe.readable,
+            (false, _) => &self.pipe.writable,
+            (true, true) => &self.pipe.either,
+        })
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        match &self.named {
+            Some(file) => file.path(),
+            None => ready(self.inode.path("pipe")),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+#[path = "pipe_tests.rs"]
+mod tests;

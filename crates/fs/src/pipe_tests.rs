@@ -1,0 +1,140 @@
+use super::*;
+use crate::testing::*;
+
+fn pair() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
+    pipe(&caller(1), OpenFlags::empty()).unwrap()
+}
+
+fn read(end: &PipeEnd, bytes: usize) -> Option<Result<Vec<u8>>> {
+    let mut buf = vec![0; bytes];
+    let count = now_or_never(end.read(&mut buf))?;
+    Some(count.map(|count| buf[..count].to_vec()))
+}
+
+fn write(end: &PipeEnd, bytes: &[u8]) -> Option<Result<usize>> {
+    now_or_never(end.write(bytes))
+}
+
+#[test]
+fn bytes_come_out_in_order_then_the_end() {
+    let (reader, writer) = pair();
+    assert_eq!(read(&reader, 4), None);
+    write(&writer, b"hello").unwrap().unwrap();
+    assert_eq!(read(&reader, 4), Some(Ok(b"hell".to_vec())));
+    assert_eq!(read(&reader, 4), Some(Ok(b"o".to_vec())));
+    drop(writer);
+    assert_eq!(read(&reader, 4), Some(Ok(vec![])));
+    assert_eq!(reader.poll(), Events::HUP);
+}
+
+#[test]
+fn small_writes_are_whole_or_wait_and_large_ones_fill_up() {
+    let (reader, writer) = pair();
+    assert_eq!(write(&writer, &vec![1; DEFAULT_CAPACITY - 10]), Some(Ok(DEFAULT_CAPACITY - 10)));
+    assert_eq!(writer.poll(), Events::empty());
+    assert_eq!(write(&writer, &[2; 11]), None);
+    assert_eq!(write(&writer, &[2; PIPE_BUF + 1]), Some(Ok(10)));
+    block_on(writer.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    assert_eq!(write(&writer, &[2; PIPE_BUF + 1]), Some(Err(Errno::EAGAIN)));
+    read(&reader, PIPE_BUF).unwrap().unwrap();
+    assert_eq!(writer.poll(), Events::OUT | Events::WRNORM);
+}
+
+#[test]
+fn a_blocked_writer_is_woken_by_a_read_and_by_the_end_of_readers() {
+    let (reader, writer) = pair();
+    write(&writer, &vec![0; DEFAULT_CAPACITY]).unwrap().unwrap();
+    let mut blocked = writer.write(b"x");
+    assert!(once(blocked.as_mut()).is_none());
+    read(&reader, 1).unwrap().unwrap();
+    assert_eq!(once(blocked.as_mut()), Some(Ok(1)));
+    let mut blocked = writer.write(b"x");
+    assert!(once(blocked.as_mut()).is_none());
+    drop(reader);
+    assert_eq!(once(blocked.as_mut()), Some(Err(Errno::EPIPE)));
+    assert!(writer.poll().contains(Events::ERR));
+}
+
+#[test]
+fn each_end_goes_one_way() {
+    let (reader, writer) = pair();
+    assert_eq!(write(&reader, b"x"), Some(Err(Errno::EBADF)));
+    assert_eq!(read(&writer, 1), Some(Err(Errno::EBADF)));
+    assert_eq!(block_on(reader.seek(0, crate::Whence::Set)), Err(Errno::ESPIPE));
+    assert_eq!(block_on(reader.read_at(&mut [0], 0)), Err(Errno::ESPIPE));
+    assert!(pipe(&caller(1), OpenFlags::DIRECT).is_err());
+}
+
+#[test]
+fn the_size_is_a_power_of_two_and_holds_what_is_there() {
+    let (reader, writer) = pair();
+    let root = caller(1);
+    let mut user = caller(1);
+    user.credentials.euid = 1000;
+    let set = |caller, size| match block_on(writer.control(caller, Control::SetPipeSize(size))) {
+        Ok(ControlAnswer::Number(size)) => Ok(size),
+        Ok(_) => unreachable!(),
+        Err(errno) => Err(errno),
+    };
+    assert_eq!(set(&user, 1), Ok(4096));
+    assert_eq!(set(&user, 70_000), Ok(131_072));
+    assert_eq!(set(&user, MAX_CAPACITY as u64 + 1), Err(Errno::EPERM));
+    assert_eq!(set(&root, MAX_CAPACITY as u64 + 1), Ok(2 * MAX_CAPACITY as i64));
+    assert_eq!(set(&root, 1 << 40), Err(Errno::EINVAL));
+    write(&writer, &[0; 5000]).unwrap().unwrap();
+    assert_eq!(set(&user, 4096), Err(Errno::EBUSY));
+    let mut data = Vec::new();
+    block_on(reader.ioctl(&user, FIONREAD, &mut data)).unwrap();
+    assert_eq!(data, 5000i32.to_ne_bytes());
+}
+
+#[test]
+fn peeking_takes_nothing() {
+    let (reader, writer) = pair();
+    write(&writer, b"abc").unwrap().unwrap();
+    let mut buf = [0; 2];
+    assert_eq!((reader.peek(&mut buf), &buf), (2, b"ab"));
+    assert_eq!(read(&reader, 9), Some(Ok(b"abc".to_vec())));
+}
+
+fn open(fifo: &Arc<Pipe>, flags: OpenFlags) -> BoxFuture<'static, Result<Arc<dyn File>>> {
+    let named = crate::event::EventFd::new(0, 0).unwrap();
+    alloc::boxed::Box::pin(open_fifo(fifo.clone(), flags, named))
+}
+
+#[test]
+fn opening_a_fifo_waits_for_the_other_side() {
+    let fifo = Arc::new(Pipe::default());
+    let mut reader = open(&fifo, OpenFlags::empty());
+    assert!(once(reader.as_mut()).is_none());
+    let mut writer = open(&fifo, OpenFlags::WRONLY);
+    let writer = once(writer.as_mut()).unwrap().unwrap();
+    drop(writer);
+    let reader = once(reader.as_mut()).expect("the writer came, though it has left").unwrap();
+    assert_eq!(reader.poll(), Events::HUP);
+}
+
+#[test]
+fn opening_a_fifo_without_waiting() {
+    let fifo = Arc::new(Pipe::default());
+    let nonblock = OpenFlags::NONBLOCK;
+    let writer = now_or_never(open(&fifo, nonblock | OpenFlags::WRONLY)).unwrap();
+    assert_eq!(writer.err(), Some(Errno::ENXIO));
+    let reader = now_or_never(open(&fifo, nonblock)).unwrap().unwrap();
+    assert_eq!(reader.poll(), Events::empty(), "no hang-up before the first writer");
+    assert_eq!(block_on(reader.read(&mut [0])), Ok(0));
+    let writer = now_or_never(open(&fifo, nonblock | OpenFlags::WRONLY)).unwrap().unwrap();
+    assert_eq!(block_on(reader.read(&mut [0])), Err(Errno::EAGAIN));
+    drop(writer);
+    assert_eq!(reader.poll(), Events::HUP);
+    let both = now_or_never(open(&fifo, OpenFlags::RDWR)).unwrap().unwrap();
+    assert_eq!(both.poll(), Events::OUT | Events::WRNORM);
+}
+
+#[test]
+fn an_interrupted_open_leaves_nothing_open() {
+    let fifo = Arc::new(Pipe::default());
+    assert!(now_or_never(open(&fifo, OpenFlags::empty())).is_none());
+    let writer = now_or_never(open(&fifo, OpenFlags::WRONLY | OpenFlags::NONBLOCK)).unwrap();
+    assert_eq!(writer.err(), Some(Errno::ENXIO));
+}

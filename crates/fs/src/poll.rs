@@ -1,0 +1,100 @@
+//! Waiting for any of several files: the engine of poll, ppoll, select and pselect.
+//!
+//! The one danger is a change that falls between looking and sleeping. So every file's queue gets our
+//! waker first, and only then are the files looked at once more:
+//!
+//! ```text
+//! poller                         writer
+//! looks: nothing
+//!                                puts a byte in, wakes the queue (nobody is there yet)
+//! puts its waker into the queue
+//! looks again: IN                                        <- without this look it would sleep forever
+//! ```
+
+use crate::{Events, File};
+use alloc::{sync::Arc, vec::Vec};
+use core::{future::poll_fn, task::Poll};
+use machine::{errno::Result, sync::Registration, BoxFuture};
+
+/// Reported whether asked for or not.
+pub const ALWAYS: Events = Events::ERR.union(Events::HUP).union(Events::NVAL);
+
+/// What is ready of each file, waiting until something is or `timeout` is over (None: forever). All
+/// empty after the timeout.
+pub async fn wait(files: &[(Arc<dyn File>, Events)], timeout: Option<BoxFuture<'_, ()>>) -> Result<Vec<Events>> {
+    let look = || {
+        let found: Vec<Events> =
+            files.iter().map(|(file, wanted)| file.poll() & (*wanted | ALWAYS)).collect();
+        found.iter().any(|events| !events.is_empty()).then_some(found)
+    };
+    for (file, _) in files {
+        file.watch().await?;
+    }
+    if let Some(found) = look() {
+        return Ok(found);
+    }
+    let mut timeout = timeout;
+    let mut registrations: Vec<Registration> =
+        files.iter().filter_map(|(file, _)| file.changes().map(Registration::new)).collect();
+    let found = poll_fn(|context| {
+        for registration in &mut registrations {
+            registration.register(context.waker());
+        }
+        if let Some(found) = look() {
+            return Poll::Ready(Some(found));
+        }
+        match &mut timeout {
+            Some(timeout) => timeout.as_mut().poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    })
+    .await;
+    Ok(found.unwrap_or_else(|| files.iter().map(|_| Events::empty()).collect()))
+}
+
+/// poll with a timeout of zero.
+pub async fn now(files: &[(Arc<dyn File>, Events)]) -> Result<Vec<Events>> {
+    wait(files, Some(crate::file::ready(()))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{pipe::pipe, testing::*, OpenFlags};
+    use std::{boxed::Box, future::Future};
+
+    #[test]
+    fn a_write_between_looking_and_sleeping_is_seen() {
+        let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
+        let mut waiting = Box::pin(wait(&files, None));
+        let (waker, woken) = counter();
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        block_on(write.write(b"x")).unwrap();
+        assert!(woken() > 0);
+        let Poll::Ready(found) = waiting.as_mut().poll(&mut context) else { panic!("still waiting") };
+        assert_eq!(found.unwrap(), [Events::IN]);
+    }
+
+    #[test]
+    fn a_timeout_gives_nothing_and_hang_up_is_always_told() {
+        let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let mut files: Vec<(Arc<dyn File>, Events)> = vec![(read, Events::IN), (write, Events::empty())];
+        assert_eq!(block_on(now(&files)).unwrap(), [Events::empty(), Events::empty()]);
+        files.truncate(1);
+        assert_eq!(block_on(now(&files)).unwrap(), [Events::HUP]);
+    }
+
+    #[test]
+    fn dropping_the_wait_leaves_no_waker_behind() {
+        let (read, _write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
+        {
+            let mut waiting = Box::pin(wait(&files, None));
+            assert!(once(waiting.as_mut()).is_none());
+            assert!(read.changes().unwrap().has_waiters());
+        }
+        assert!(!read.changes().unwrap().has_waiters());
+    }
+}

@@ -1,0 +1,92 @@
+//! What the tests of this crate run futures with.
+
+use crate::{Caller, Credentials};
+use alloc::{boxed::Box, sync::Arc, task::Wake};
+use core::{future::Future, pin::Pin, task::{Context, Poll, Waker}};
+use machine::{sync::{Lock, WaitQueue}, BoxFuture, Pid, Spawner};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+pub fn caller(process: u32) -> Caller {
+    let pid = Pid(process);
+    Caller { credentials: Credentials::default(), process: pid, thread: pid, group: pid, session: pid, umask: 0o022 }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = core::pin::pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+/// One poll.
+pub fn once<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// One poll of a future that is then dropped: what an interrupted call is.
+pub fn now_or_never<T>(future: BoxFuture<'_, T>) -> Option<T> {
+    let mut future = future;
+    once(future.as_mut())
+}
+
+/// A waker and how often it was woken.
+pub fn counter() -> (Waker, impl Fn() -> usize) {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    (Waker::from(count.clone()), move || count.0.load(SeqCst))
+}
+
+/// A thread for each task.
+pub struct Threads;
+
+impl Spawner for Threads {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        std::thread::spawn(move || block_on(task));
+    }
+}
+
+/// A clock that a test moves.
+#[derive(Default)]
+pub struct FakeTimers {
+    now: Lock<u64>,
+    moved: WaitQueue,
+}
+
+impl FakeTimers {
+    pub fn advance(&self, ns: u64) {
+        *self.now.lock() += ns;
+        self.moved.wake_all();
+    }
+}
+
+impl crate::event::Timers for Arc<FakeTimers> {
+    fn now(&self) -> u64 {
+        *self.now.lock()
+    }
+
+    fn at(&self, ns: u64) -> BoxFuture<'static, ()> {
+        let timers = self.clone();
+        Box::pin(async move { timers.moved.wait_until(|| (*timers.now.lock() >= ns).then_some(())).await })
+    }
+}
