@@ -7,22 +7,25 @@
 //!
 //! # Idea
 //!
-//! A slot is one cache line and says itself whether it is full. Its first word holds a *turn*: even,
-//! it may be written; odd, it may be read; every lap around the ring adds two. Each side keeps its
-//! own position, in its own memory, and never looks at the other's.
+//! A slot is one cache line and says itself what is in it. Its first word holds a *turn*, which grows by
+//! two with every lap around the ring: odd, there is a message to be read in this lap; even, it may be written
+//! in that lap. Each side keeps its own position, in its own memory, and never looks at the other's.
 //!
 //! ```text
 //!              slot 0        slot 1        slot 2        slot 3
-//!   turn         2             1             1             0
-//!            free, lap 1   full, lap 0   full, lap 0   free, lap 0
-//!                              ^ receiver                  ^ sender
+//!   turn         3             1             1             0
+//!            full, lap 1   full, lap 0   full, lap 0   free, lap 0
+//!                  not read yet ^ receiver                  ^ not written yet
 //! ```
 //!
-//! A message longer than a slot takes several in a row; the turn and the length stand in the first.
-//! The sender fills the others before it publishes the first, so the receiver sees all or nothing,
-//! and looks at the first one only. The receiver frees the slots in ascending order, so one look at the *last*
-//! slot a sender wants tells it that all before are free too. It uses that to look ahead: it checks
-//! one slot a quarter ring further on and then writes that quarter without reading anything.
+//! The receiver knows by the turn alone whether a slot is new: in lap 1 it waits for a 3, and a 1 left
+//! over from lap 0 is not that. So it need not mark every slot it has read. It marks the last slot of
+//! every *batch* (a quarter of the ring) when it has passed it, and the sender, which may write up to
+//! `limit`, looks at these slots only. In between, both just run: the receiver reads lines and the
+//! sender overwrites them.
+//!
+//! A message longer than a slot takes several in a row; turn and length stand in the first. The sender
+//! fills the others before it publishes the first, so the receiver sees all or nothing.
 //!
 //! # Several CPUs on a side
 //!
@@ -31,8 +34,7 @@
 //! the first unpublished slot, so messages arrive in ticket order. On the receiving side one CPU at a
 //! time holds `claimed`; the others do not wait for it, they have no business there meanwhile.
 //!
-//! Zeroed memory is an empty lane. A turn repeats after 2^31 laps, far beyond how long one side
-//! can stay between reading a turn and acting on it.
+//! Zeroed memory is an empty lane. A turn repeats after 2^47 laps: years of nothing but messages.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
 use alloc::vec::Vec;
@@ -41,10 +43,12 @@ use core::ptr::NonNull;
 /// Bytes of a message in each slot.
 pub const PAYLOAD: usize = 56;
 
+const LEN_BITS: u32 = 16;
+
 /// One cache line of a lane.
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Turn in the high half, length of the message in the low half.
+    /// Turn above, length of the message in the low `LEN_BITS`.
     word: AtomicU64,
     payload: UnsafeCell<[u8; PAYLOAD]>,
 }
@@ -75,14 +79,20 @@ impl Ring {
     }
 
     /// The turn of a slot that may be written at `position`; one more means that it may be read.
-    fn writable_turn(&self, position: u64) -> u32 {
-        ((position >> self.capacity.trailing_zeros()) as u32).wrapping_mul(2)
+    fn writable_turn(&self, position: u64) -> u64 {
+        (position >> self.capacity.trailing_zeros()) * 2
+    }
+
+    /// How many slots the receiver gives back at a time.
+    fn batch(&self) -> u64 {
+        1 << self.capacity.trailing_zeros().saturating_sub(2)
     }
 
     /// The largest message that one `try_send` takes. Half the lane, so that a long message does not
     /// have to wait until the lane is quite empty.
     fn max_message(&self) -> usize {
-        (self.capacity / 2).max(1) as usize * PAYLOAD
+        let half = (self.capacity / 2).max(1) as usize;
+        (half * PAYLOAD).min((1 << LEN_BITS) - 1)
     }
 }
 
@@ -95,8 +105,12 @@ fn slots_for(len: usize) -> u64 {
     len.div_ceil(PAYLOAD).max(1) as u64
 }
 
-fn turn(word: u64) -> u32 {
-    (word >> 32) as u32
+fn turn(word: u64) -> u64 {
+    word >> LEN_BITS
+}
+
+fn word(turn: u64, len: usize) -> u64 {
+    turn << LEN_BITS | len as u64
 }
 
 /// The sending end of a lane. Its cursors are in the sender's memory.
@@ -104,7 +118,7 @@ pub struct Sender {
     ring: Ring,
     /// The next ticket: position of the first slot that nobody has claimed.
     tail: AtomicU64,
-    /// All positions below are known to be free or were already used.
+    /// Positions below may be written: whatever was there a lap ago has been read.
     limit: AtomicU64,
 }
 
@@ -144,8 +158,7 @@ impl Sender {
             self.write(first + 1 + index as u64, chunk);
         }
         self.write(first, head);
-        let turn = self.ring.writable_turn(first).wrapping_add(1);
-        let word = u64::from(turn) << 32 | bytes.len() as u64;
+        let word = word(self.ring.writable_turn(first) + 1, bytes.len());
         // Release: publishes the payload of all slots; pairs with the Acquire in `Receiver::front`.
         self.ring.slot(first).word.store(word, Ordering::Release);
         Ok(())
@@ -170,19 +183,24 @@ impl Sender {
         }
     }
 
-    /// Finds out whether all slots before `end` are free, and if possible a quarter ring more.
+    /// Moves `limit` on by the batches that the receiver has passed; true if it gets to `end`.
     #[cold]
     fn look_ahead(&self, end: u64) -> bool {
-        for end in [end + self.ring.capacity / 4, end] {
-            // Acquire pairs with the Release in `Receiver::free`: the receiver has read the slot
-            // (and all before, which it freed earlier) when we write it again.
-            let word = self.ring.slot(end - 1).word.load(Ordering::Acquire);
-            if turn(word) == self.ring.writable_turn(end - 1) {
-                self.limit.fetch_max(end, Ordering::Release);
+        loop {
+            // Acquire as in `claim`.
+            let limit = self.limit.load(Ordering::Acquire);
+            if end <= limit {
                 return true;
             }
+            let next = limit + self.ring.batch();
+            // Acquire pairs with the Release in `Receiver::pass`: the receiver has read all slots
+            // of the batch when we write them again.
+            let word = self.ring.slot(next - 1).word.load(Ordering::Acquire);
+            if turn(word) != self.ring.writable_turn(next - 1) {
+                return false;
+            }
+            self.limit.fetch_max(next, Ordering::Release);
         }
-        false
     }
 
     #[inline]
@@ -245,8 +263,8 @@ impl Receiver {
     fn front(&self, position: u64) -> Option<usize> {
         // Acquire pairs with the Release in `Sender::try_send`.
         let word = self.ring.slot(position).word.load(Ordering::Acquire);
-        let readable = self.ring.writable_turn(position).wrapping_add(1);
-        (turn(word) == readable).then_some(word as u32 as usize)
+        let len = word as usize & ((1 << LEN_BITS) - 1);
+        (turn(word) == self.ring.writable_turn(position) + 1).then_some(len)
     }
 
     #[inline]
@@ -257,22 +275,24 @@ impl Receiver {
             let chunk = (len - buffer.len()).min(PAYLOAD);
             self.ring.slot(position).payload.with(|payload| {
                 // SAFETY: the slot belongs to a published message and this CPU holds `claimed`, so
-                // nobody writes it until we free it; `chunk` is at most PAYLOAD.
+                // nobody writes it until we pass it; `chunk` is at most PAYLOAD.
                 buffer.extend_from_slice(unsafe { core::slice::from_raw_parts(payload.cast::<u8>(), chunk) });
             });
-            self.free(position);
         }
         self.head.store(end, Ordering::Relaxed);
+        self.pass(position, end);
     }
 
+    /// Marks the batches that end between `from` and `to` as free for the next lap.
     #[inline]
-    fn free(&self, position: u64) {
-        let turn = self.ring.writable_turn(position).wrapping_add(2);
-        // Release: our reads of the payload are over; pairs with the Acquire in `look_ahead`.
-        self.ring.slot(position).word.store(u64::from(turn) << 32, Ordering::Release);
+    fn pass(&self, from: u64, to: u64) {
+        let batch = self.ring.batch();
+        let mut end = (from | (batch - 1)) + 1;
+        while end <= to {
+            let word = word(self.ring.writable_turn(end - 1) + 2, 0);
+            // Release: our reads of the payloads are over; pairs with the Acquire in `look_ahead`.
+            self.ring.slot(end - 1).word.store(word, Ordering::Release);
+            end += batch;
+        }
     }
 }
-
-#[cfg(all(test, not(feature = "loom")))]
-#[path = "lane_tests.rs"]
-mod tests;

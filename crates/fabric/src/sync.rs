@@ -1,18 +1,18 @@
 //! The atomics and cells of the lock-free parts, replaceable by loom's for model checking.
 
-#[cfg(feature = "loom")]
+#[cfg(loom)]
 pub use loom::{
     cell::UnsafeCell,
     sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-#[cfg(not(feature = "loom"))]
+#[cfg(not(loom))]
 pub use {
     core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering},
     plain::UnsafeCell,
 };
 
-#[cfg(not(feature = "loom"))]
+#[cfg(not(loom))]
 mod plain {
     /// `core::cell::UnsafeCell` with the interface of loom's.
     #[repr(transparent)]
