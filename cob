@@ -25,9 +25,9 @@ up_to_date() {
 # Debian packages for what is not there. Arguments: pairs of a file or command that shows it is there, and a package.
 missing_packages() {
     while [ $# -gt 0 ]; do
+        # A file may be given as a pattern.
+        # shellcheck disable=SC2086
         case $1 in
-            # A pattern, perhaps.
-            # shellcheck disable=SC2086
             /*) ls $1 >/dev/null 2>&1 || echo "$2" ;;
             *) command -v "$1" >/dev/null 2>&1 || echo "$2" ;;
         esac

@@ -4,6 +4,7 @@
 //!
 //! - `cli`: the command line. `program`: which file PROGRAM means. `run`: one run from start to end.
 //! - `vm`: QEMU. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
+//! - `symbols`: names for the addresses in a panic.
 //! - `test`: `cob test`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod program;
 mod run;
 mod session;
 mod signals;
+mod symbols;
 mod terminal;
 mod test;
 mod vm;

@@ -16,7 +16,7 @@ use crate::cli::{MachineOptions, RunOptions};
 use crate::session::{self, Ending, Event, Link, Streams};
 use crate::terminal::Terminal;
 use crate::vm::{self, Machine, Vm};
-use crate::{program, signals, status};
+use crate::{program, signals, status, symbols};
 
 /// How much of the kernels' log is shown when they fail.
 const LOG_TAIL: usize = 30;
@@ -165,7 +165,7 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
 fn show_tail(log: &Path, options: &MachineOptions) {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     if lines.is_empty() {
         return eprintln!("cob: the kernels' log is empty");
     }
@@ -175,10 +175,19 @@ fn show_tail(log: &Path, options: &MachineOptions) {
         " (--log FILE keeps all of it)"
     };
     eprintln!("cob: the end of the kernels' log{hint}:");
-    lines
-        .iter()
-        .skip(lines.len().saturating_sub(LOG_TAIL))
-        .for_each(|line| eprintln!("  {}", line.trim_end()));
+    let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
+    let names = kernel_image()
+        .map(|kernel| symbols::name(&kernel, tail))
+        .unwrap_or_default();
+    for line in tail {
+        match symbols::addresses(line)
+            .next()
+            .and_then(|address| names.get(address))
+        {
+            Some(name) => eprintln!("  {line}  {name}"),
+            None => eprintln!("  {line}"),
+        }
+    }
 }
 
 /// The kernel image beside this program, where `./cob` builds it.

@@ -125,6 +125,10 @@ fn receive(
     loop {
         let length = match stream.read(&mut buffer) {
             Ok(0) => return Ending::Lost("the machine ended without a word".to_string()),
+            // What was on the way to a QEMU that is gone now.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                return Ending::Lost("the machine ended without a word".to_string());
+            }
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Ending::Lost(format!("the link broke: {error}")),
