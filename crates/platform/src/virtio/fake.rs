@@ -1,0 +1,208 @@
+//! A device for tests: reads the rings through the addresses it was given, as hardware does, and finishes chains in
+//! any order it is told.
+
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+use core::{alloc::Layout, ptr::NonNull, sync::atomic::AtomicUsize, sync::atomic::Ordering};
+
+use machine::sync::Lock;
+use virtio_drivers::{
+    transport::{DeviceStatus, DeviceType, InterruptStatus, Transport},
+    BufferDirection, Hal, PhysAddr,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::ring::{Doorbell, Ring, SIZE};
+
+/// Physical addresses are the host's virtual ones.
+pub struct HostMemory;
+
+fn layout(pages: usize) -> Layout {
+    Layout::from_size_align(pages * 4096, 4096).expect("small")
+}
+
+// SAFETY: the global allocator gives unique, aligned, zeroed memory, valid until it is given back.
+unsafe impl Hal for HostMemory {
+    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        // SAFETY: the layout is not of size zero.
+        let memory = unsafe { alloc::alloc::alloc_zeroed(layout(pages)) };
+        (memory as PhysAddr, NonNull::new(memory).expect("memory"))
+    }
+    unsafe fn dma_dealloc(_: PhysAddr, memory: NonNull<u8>, pages: usize) -> i32 {
+        // SAFETY: allocated above with the same layout.
+        unsafe { alloc::alloc::dealloc(memory.as_ptr(), layout(pages)) };
+        0
+    }
+    unsafe fn mmio_phys_to_virt(_: PhysAddr, _: usize) -> NonNull<u8> {
+        unreachable!("the fake has no registers")
+    }
+    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        buffer.as_ptr().cast::<u8>() as PhysAddr
+    }
+    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+}
+
+#[derive(Clone, Copy, Default)]
+struct Addresses {
+    descriptors: u64,
+    available: u64,
+    used: u64,
+}
+
+#[derive(Default)]
+struct State {
+    addresses: Addresses,
+    seen: u16,
+    finished: u16,
+}
+
+/// The device's side of one queue.
+#[derive(Clone, Default)]
+pub struct FakeDevice {
+    state: Arc<Lock<State>>,
+    pub rung: Arc<AtomicUsize>,
+}
+
+/// A chain as the device sees it.
+pub struct Taken {
+    pub head: u16,
+    pub out: Vec<u8>,
+    into: Option<(u64, u32)>,
+}
+
+struct Bell(Arc<AtomicUsize>);
+
+impl Doorbell for Bell {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl FakeDevice {
+    pub fn ring(&self) -> Ring<HostMemory> {
+        Ring::new(&mut self.clone(), 0, Box::new(Bell(self.rung.clone()))).expect("a ring")
+    }
+
+    /// Chains that were made available since the last time.
+    pub fn take(&self) -> Vec<Taken> {
+        let state = &mut *self.state.lock();
+        let at = state.addresses;
+        let mut chains = vec![];
+        // SAFETY: the addresses are those of the ring under test, which outlives the test's last use of the device;
+        // driver and device run in one thread.
+        unsafe {
+            let index = ((at.available + 2) as *const u16).read_volatile();
+            while state.seen != index {
+                let slot = u64::from(state.seen) % SIZE as u64;
+                let head = ((at.available + 4 + 2 * slot) as *const u16).read_volatile();
+                state.seen = state.seen.wrapping_add(1);
+                let (mut chain, mut next) = (
+                    Taken {
+                        head,
+                        out: vec![],
+                        into: None,
+                    },
+                    Some(head),
+                );
+                while let Some(descriptor) = next {
+                    let entry = at.descriptors + 16 * u64::from(descriptor);
+                    let address = (entry as *const u64).read_volatile();
+                    let length = ((entry + 8) as *const u32).read_volatile();
+                    let flags = ((entry + 12) as *const u16).read_volatile();
+                    next = (flags & 1 != 0).then(|| ((entry + 14) as *const u16).read_volatile());
+                    if flags & 2 != 0 {
+                        chain.into = Some((address, length));
+                    } else {
+                        chain.out.extend_from_slice(core::slice::from_raw_parts(
+                            address as *const u8,
+                            length as usize,
+                        ));
+                    }
+                }
+                chains.push(chain);
+            }
+        }
+        chains
+    }
+
+    /// Writes `bytes` into the chain and gives it back.
+    pub fn finish(&self, chain: &Taken, bytes: &[u8]) {
+        if let Some((address, length)) = chain.into {
+            let bytes = &bytes[..bytes.len().min(length as usize)];
+            // SAFETY: the ring keeps the buffer until it sees the chain used.
+            unsafe {
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len())
+            };
+        }
+        self.finish_raw(chain.head.into(), bytes.len() as u32);
+    }
+
+    /// Puts any entry into the used ring, also one that no honest device would.
+    pub fn finish_raw(&self, id: u32, length: u32) {
+        let state = &mut *self.state.lock();
+        let used = state.addresses.used;
+        let slot = u64::from(state.finished) % SIZE as u64;
+        state.finished = state.finished.wrapping_add(1);
+        // SAFETY: as in `take`.
+        unsafe {
+            ((used + 4 + 8 * slot) as *mut u32).write_volatile(id);
+            ((used + 8 + 8 * slot) as *mut u32).write_volatile(length);
+            ((used + 2) as *mut u16).write_volatile(state.finished);
+        }
+    }
+}
+
+impl Transport for FakeDevice {
+    fn device_type(&self) -> DeviceType {
+        DeviceType::Console
+    }
+    fn read_device_features(&mut self) -> u64 {
+        0
+    }
+    fn write_driver_features(&mut self, _: u64) {}
+    fn max_queue_size(&mut self, _: u16) -> u32 {
+        SIZE as u32
+    }
+    fn notify(&mut self, _: u16) {}
+    fn get_status(&self) -> DeviceStatus {
+        DeviceStatus::empty()
+    }
+    fn set_status(&mut self, _: DeviceStatus) {}
+    fn set_guest_page_size(&mut self, _: u32) {}
+    fn requires_legacy_layout(&self) -> bool {
+        false
+    }
+    fn queue_set(
+        &mut self,
+        _: u16,
+        _: u32,
+        descriptors: PhysAddr,
+        available: PhysAddr,
+        used: PhysAddr,
+    ) {
+        self.state.lock().addresses = Addresses {
+            descriptors,
+            available,
+            used,
+        };
+    }
+    fn queue_unset(&mut self, _: u16) {}
+    fn queue_used(&mut self, _: u16) -> bool {
+        false
+    }
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        InterruptStatus::empty()
+    }
+    fn read_config_generation(&self) -> u32 {
+        0
+    }
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, _: usize) -> virtio_drivers::Result<T> {
+        Err(virtio_drivers::Error::ConfigSpaceMissing)
+    }
+    fn write_config_space<T: IntoBytes + Immutable>(
+        &mut self,
+        _: usize,
+        _: T,
+    ) -> virtio_drivers::Result<()> {
+        Err(virtio_drivers::Error::ConfigSpaceMissing)
+    }
+}
