@@ -246,7 +246,8 @@ impl Receiver {
     #[inline]
     pub fn try_recv(&self, buffer: &mut Vec<u8>) -> bool {
         // Acquire pairs with the Release at the end: `head` and the buffers of this side are ours.
-        if !self.pending() || self.claimed.swap(true, Ordering::Acquire) {
+        let claim = || self.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        if !self.pending() || claim().is_err() {
             return false;
         }
         let position = self.head.load(Ordering::Relaxed);
