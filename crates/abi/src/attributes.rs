@@ -44,6 +44,12 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
+impl Timestamp {
+    /// Stands for the clock's time in [`SetAttributes`] (utimensat's UTIME_NOW, same value): a caller who
+    /// may write the file may set this time, another one only the owner.
+    pub const NOW: Timestamp = Timestamp { seconds: 0, nanoseconds: 0x3fff_ffff };
+}
+
 /// `struct stat` without its padding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {

@@ -8,10 +8,12 @@ extern crate alloc;
 mod attributes;
 mod cpuset;
 mod file;
+mod lock;
 mod path;
 pub mod signal;
 
 pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
 pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
+pub use lock::{LockConflict, LockMode, LockOp, LockRange};
 pub use path::{FileSystemInfo, PathOp};

@@ -1,0 +1,599 @@
+//! The page cache of one file.
+//!
+//! A file's bytes exist once in memory: in the frames here. read and write copy from and to them,
+//! shared mappings map them, so all three agree by construction. For tmpfs and memfd the cache is the
+//! file; for files of the host a [`Store`] lies below, from which pages are read (ahead of a sequential
+//! reader) and to which dirty ones are written.
+//!
+//! The dangerous interleaving is a truncation while a page is on its way from the store: the answer
+//! would bring dead bytes back. So a page on its way is a slot with a ticket; truncation removes the
+//! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
+//! (its future dropped) takes its tickets with it and wakes those who waited for them.
+
+use crate::{inode::Extent, services::Services, Object, ObjectId};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec, vec::Vec};
+use core::ops::Range;
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock, WaitQueue},
+    BoxFuture, Errno, Frame, PAGE_SIZE,
+};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Read-ahead in pages: where it starts, and how far it doubles.
+const WINDOW: (u64, u64) = (16, 64);
+/// Longest file (MAX_LFS_FILESIZE).
+pub const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// What lies below a cache.
+pub trait Store: Send + Sync {
+    /// Up to `len` bytes from `offset` on; fewer only at the end of the file.
+    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>>;
+    fn write(&self, offset: u64, data: Vec<u8>) -> BoxFuture<'_, Result<()>>;
+    /// A page has become dirty where none was.
+    fn dirtied(&self) {}
+}
+
+enum Slot {
+    Loading(u64),
+    Ready { frame: Frame, dirty: bool },
+}
+
+struct State {
+    size: u64,
+    pages: BTreeMap<u64, Slot>,
+    tickets: u64,
+    /// The page a sequential reader wants next from the store, and how far to read ahead then.
+    next: u64,
+    window: u64,
+    dirty: usize,
+}
+
+pub struct PageCache {
+    id: ObjectId,
+    services: Arc<Services>,
+    store: Option<Arc<dyn Store>>,
+    state: Lock<State>,
+    loaded: WaitQueue,
+    /// Held by who changes size or contents, so that appends do not overlap.
+    writer: AsyncLock<()>,
+}
+
+/// A frame counted for its holder.
+struct Held<'a> {
+    cache: &'a PageCache,
+    frame: Frame,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.cache.services.memory.release(self.frame);
+    }
+}
+
+/// Pages on their way; what has not arrived is given up.
+struct Loading<'a> {
+    cache: &'a PageCache,
+    ticket: u64,
+    pages: Range<u64>,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.cache.state.lock();
+        for index in self.pages.clone() {
+            if matches!(state.pages.get(&index), Some(Slot::Loading(ticket)) if *ticket == self.ticket) {
+                state.pages.remove(&index);
+            }
+        }
+        drop(state);
+        self.cache.loaded.wake_all();
+    }
+}
+
+enum Step {
+    Have(Frame),
+    Wait,
+    Load { ticket: u64, pages: Range<u64> },
+}
+
+impl PageCache {
+    /// Pages that exist only here.
+    pub fn memory(services: &Arc<Services>, size: u64) -> Arc<Self> {
+        Self::new(services, size, None)
+    }
+
+    /// Pages of a file that lies elsewhere.
+    pub fn over(services: &Arc<Services>, size: u64, store: Arc<dyn Store>) -> Arc<Self> {
+        let cache = Self::new(services, size, Some(store));
+        services.register(&cache);
+        cache
+    }
+
+    fn new(services: &Arc<Services>, size: u64, store: Option<Arc<dyn Store>>) -> Arc<Self> {
+        Arc::new(PageCache {
+            id: services.object_id(),
+            services: services.clone(),
+            store,
+            state: Lock::new(State {
+                size,
+                pages: BTreeMap::new(),
+                tickets: 0,
+                next: 0,
+                window: WINDOW.0,
+                dirty: 0,
+            }),
+            loaded: WaitQueue::new(),
+            writer: AsyncLock::new(()),
+        })
+    }
+
+    pub fn len(&self) -> u64 {
+        self.state.lock().size
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn has_dirty(&self) -> bool {
+        self.state.lock().dirty > 0
+    }
+
+    /// Frames in memory.
+    pub fn frames(&self) -> u64 {
+        self.state.lock().pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count() as u64
+    }
+
+    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let part;
+            {
+                let state = self.state.lock();
+                if at >= state.size {
+                    break;
+                }
+                part = (buf.len() - done).min(PAGE_SIZE - within).min((state.size - at) as usize);
+                let target = &mut buf[done..done + part];
+                match state.pages.get(&index) {
+                    Some(Slot::Ready { frame, .. }) => {
+                        self.services.memory.read(*frame, within, target);
+                        done += part;
+                        continue;
+                    }
+                    None if self.store.is_none() => {
+                        target.fill(0);
+                        done += part;
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            match self.load(index).await {
+                Ok(held) => self.services.memory.read(held.frame, within, &mut buf[done..done + part]),
+                // Truncated meanwhile.
+                Err(Errno::EFAULT) => break,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            done += part;
+        }
+        Ok(done)
+    }
+
+    /// Writes at `offset`, None: at the end. Says where, and how much. `limit` is asked under the
+    /// writer's lock for the right to write that range (seals).
+    pub async fn write_at(
+        &self,
+        data: &[u8],
+        offset: Option<u64>,
+        permit: impl Fn(u64, u64) -> Result<()> + Send,
+    ) -> Result<(u64, usize)> {
+        let _writer = self.writer.lock().await;
+        let start = offset.unwrap_or_else(|| self.len());
+        if data.is_empty() {
+            return Ok((start, 0));
+        }
+        if start >= MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        let data = &data[..data.len().min((MAX_SIZE - start) as usize)];
+        permit(start, start + data.len() as u64)?;
+        let mut done = 0;
+        while done < data.len() {
+            let at = start + done as u64;
+            let within = (at % PAGE) as usize;
+            let part = (data.len() - done).min(PAGE_SIZE - within);
+            match self.write_page(at / PAGE, within, &data[done..done + part]).await {
+                Ok(()) => done += part,
+                Err(_) if done > 0 => break,
+                Err(Errno::ENOMEM) => return Err(Errno::ENOSPC),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((start, done))
+    }
+
+    async fn write_page(&self, index: u64, within: usize, data: &[u8]) -> Result<()> {
+        loop {
+            let whole = {
+                let mut state = self.state.lock();
+                let end = index * PAGE + (within + data.len()) as u64;
+                if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
+                    self.services.memory.write(*frame, within, data);
+                    state.size = state.size.max(end);
+                    self.dirty(state, index);
+                    return Ok(());
+                }
+                // Nothing of the old page will be left: no need to read it.
+                index * PAGE >= state.size || (within == 0 && end >= state.size.min((index + 1) * PAGE))
+            };
+            if self.store.is_some() && !whole {
+                drop(self.load(index).await?);
+                continue;
+            }
+            let frame = self.services.frame()?;
+            let mut state = self.state.lock();
+            match state.pages.get(&index) {
+                Some(Slot::Ready { .. }) => {
+                    drop(state);
+                    self.services.memory.release(frame);
+                }
+                // A slot on its way loses its ticket: these bytes are newer.
+                _ => {
+                    self.services.memory.write(frame, within, data);
+                    state.pages.insert(index, Slot::Ready { frame, dirty: false });
+                    state.size = state.size.max(index * PAGE + (within + data.len()) as u64);
+                    self.dirty(state, index);
+                    self.loaded.wake_all();
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn dirty(&self, mut state: machine::sync::LockGuard<'_, State>, index: u64) {
+        let Some(store) = &self.store else { return };
+        let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) else { return };
+        if core::mem::replace(dirty, true) {
+            return;
+        }
+        state.dirty += 1;
+        let first = state.dirty == 1;
+        drop(state);
+        if first {
+            store.dirtied();
+        }
+    }
+
+    /// The frame of a page, read from the store if need be. EFAULT past the end.
+    async fn load(&self, index: u64) -> Result<Held<'_>> {
+        loop {
+            match self.step(index)? {
+                Step::Have(frame) => return Ok(Held { cache: self, frame }),
+                Step::Wait => {
+                    self.loaded
+                        .wait_until(|| {
+                            let state = self.state.lock();
+                            (!matches!(state.pages.get(&index), Some(Slot::Loading(_)))).then_some(())
+                        })
+                        .await
+                }
+                Step::Load { ticket, pages } => {
+                    let Some(store) = &self.store else { return Err(Errno::EIO) };
+                    let loading = Loading { cache: self, ticket, pages: pages.clone() };
+                    let len = (pages.end - pages.start) as usize * PAGE_SIZE;
+                    let data = store.read(pages.start * PAGE, len).await?;
+                    self.arrive(&loading, &data)?;
+                }
+            }
+        }
+    }
+
+    fn step(&self, index: u64) -> Result<Step> {
+        let mut state = self.state.lock();
+        if index >= state.size.div_ceil(PAGE) {
+            return Err(Errno::EFAULT);
+        }
+        match state.pages.get(&index) {
+            Some(Slot::Ready { frame, .. }) => {
+                self.services.memory.retain(*frame);
+                return Ok(Step::Have(*frame));
+            }
+            Some(Slot::Loading(_)) => return Ok(Step::Wait),
+            None => {}
+        }
+        if self.store.is_none() {
+            drop(state);
+            let frame = self.services.frame()?;
+            let mut state = self.state.lock();
+            if index >= state.size.div_ceil(PAGE) || state.pages.contains_key(&index) {
+                drop(state);
+                self.services.memory.release(frame);
+                return self.step(index);
+            }
+            self.services.memory.retain(frame);
+            state.pages.insert(index, Slot::Ready { frame, dirty: false });
+            return Ok(Step::Have(frame));
+        }
+        state.window = if index == state.next { (state.window * 2).min(WINDOW.1) } else { WINDOW.0 };
+        let limit = (index + state.window).min(state.size.div_ceil(PAGE));
+        let end = state.pages.range(index..limit).next().map_or(limit, |(taken, _)| *taken);
+        state.next = end;
+        state.tickets += 1;
+        let ticket = state.tickets;
+        for page in index..end {
+            state.pages.insert(page, Slot::Loading(ticket));
+        }
+        Ok(Step::Load { ticket, pages: index..end })
+    }
+
+    /// Puts bytes from the store into frames. Only the first page must succeed; read-ahead may not.
+    fn arrive(&self, loading: &Loading<'_>, data: &[u8]) -> Result<()> {
+        for (nth, index) in loading.pages.clone().enumerate() {
+            let frame = match self.services.frame() {
+                Ok(frame) => frame,
+                Err(error) if nth == 0 => return Err(error),
+                Err(_) => break,
+            };
+            let part = data.get(nth * PAGE_SIZE..).unwrap_or_default();
+            let part = &part[..part.len().min(PAGE_SIZE)];
+            self.services.memory.write(frame, 0, part);
+            let mut state = self.state.lock();
+            match state.pages.get(&index) {
+                Some(Slot::Loading(ticket)) if *ticket == loading.ticket => {
+                    state.pages.insert(index, Slot::Ready { frame, dirty: false });
+                }
+                _ => {
+                    drop(state);
+                    self.services.memory.release(frame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the size; `below` does the same in the store, after `permit` was asked (old size, new).
+    pub async fn truncate(
+        &self,
+        size: u64,
+        permit: impl Fn(u64, u64) -> Result<()> + Send,
+        below: BoxFuture<'_, Result<()>>,
+    ) -> Result<()> {
+        let _writer = self.writer.lock().await;
+        if size > MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        permit(self.len(), size)?;
+        below.await?;
+        self.resize(size);
+        Ok(())
+    }
+
+    /// Forgets what lies past `size`; the last page is zero from there on.
+    pub fn resize(&self, size: u64) {
+        let mut state = self.state.lock();
+        state.size = size;
+        let dead = state.pages.split_off(&size.div_ceil(PAGE));
+        for slot in dead.values() {
+            if let Slot::Ready { frame, dirty } = slot {
+                state.dirty -= usize::from(*dirty);
+                self.services.memory.release(*frame);
+            }
+        }
+        let within = (size % PAGE) as usize;
+        match state.pages.get(&(size / PAGE)) {
+            Some(Slot::Ready { frame, .. }) if within > 0 => {
+                self.services.memory.write(*frame, within, &vec![0; PAGE_SIZE - within]);
+            }
+            // Its tail may be on the way: read it again.
+            Some(Slot::Loading(_)) => drop(state.pages.remove(&(size / PAGE))),
+            _ => {}
+        }
+        drop(state);
+        self.loaded.wake_all();
+    }
+
+    /// Makes `start..end` a hole (FALLOC_FL_PUNCH_HOLE); memory files only.
+    pub async fn punch(&self, start: u64, end: u64) {
+        let _writer = self.writer.lock().await;
+        let mut state = self.state.lock();
+        let indices: Vec<u64> = state.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(index, _)| *index).collect();
+        for index in indices {
+            let from = start.max(index * PAGE) - index * PAGE;
+            let to = end.min((index + 1) * PAGE) - index * PAGE;
+            if from == 0 && to == PAGE {
+                if let Some(Slot::Ready { frame, .. }) = state.pages.remove(&index) {
+                    self.services.memory.release(frame);
+                }
+            } else if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
+                self.services.memory.write(*frame, from as usize, &vec![0; (to - from) as usize]);
+            }
+        }
+    }
+
+    /// Allocates the pages of `start..end` and, if asked, moves the end of the file (fallocate).
+    pub async fn reserve(&self, start: u64, end: u64, keep_size: bool) -> Result<()> {
+        let _writer = self.writer.lock().await;
+        if end > MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        for index in start / PAGE..end.div_ceil(PAGE) {
+            if self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
+                let frame = self.services.frame().map_err(|_| Errno::ENOSPC)?;
+                if let Some(Slot::Ready { frame, .. }) =
+                    self.state.lock().pages.insert(index, Slot::Ready { frame, dirty: false })
+                {
+                    self.services.memory.release(frame);
+                }
+            }
+        }
+        let mut state = self.state.lock();
+        if !keep_size {
+            state.size = state.size.max(end);
+        }
+        Ok(())
+    }
+
+    /// The first byte at or after `offset` that is data (in a page) or hole (in none).
+    pub fn seek(&self, offset: u64, what: Extent) -> Result<u64> {
+        let state = self.state.lock();
+        if offset >= state.size {
+            return Err(Errno::ENXIO);
+        }
+        let mut index = offset / PAGE;
+        match what {
+            Extent::Data => match state.pages.range(index..).next() {
+                Some((page, _)) if page * PAGE < state.size => Ok(offset.max(page * PAGE)),
+                _ => Err(Errno::ENXIO),
+            },
+            Extent::Hole => {
+                while state.pages.contains_key(&index) {
+                    index += 1;
+                }
+                Ok(offset.max(index * PAGE).min(state.size))
+            }
+        }
+    }
+
+    /// The file was changed below: forgets clean pages.
+    pub fn invalidate(&self, size: u64) {
+        let mut state = self.state.lock();
+        if state.dirty > 0 {
+            return;
+        }
+        state.size = size;
+        for slot in core::mem::take(&mut state.pages).values() {
+            if let Slot::Ready { frame, .. } = slot {
+                self.services.memory.release(*frame);
+            }
+        }
+        drop(state);
+        self.loaded.wake_all();
+    }
+
+    /// Drops up to `frames` clean pages that nobody maps; says how many.
+    pub fn reclaim(&self, frames: usize) -> usize {
+        if self.store.is_none() {
+            return 0;
+        }
+        // Called when memory is short, perhaps from inside this cache: never wait for the lock.
+        let Some(mut state) = self.state.try_lock() else { return 0 };
+        let memory = &self.services.memory;
+        let idle: Vec<(u64, Frame)> = state
+            .pages
+            .iter()
+            .filter_map(|(index, slot)| match slot {
+                Slot::Ready { frame, dirty: false } if memory.count(*frame) == 1 => Some((*index, *frame)),
+                _ => None,
+            })
+            .take(frames)
+            .collect();
+        for (index, frame) in &idle {
+            state.pages.remove(index);
+            memory.release(*frame);
+        }
+        idle.len()
+    }
+
+    /// The next run of dirty pages in `range`, marked clean, and its bytes.
+    fn take_dirty(&self, range: &Range<u64>) -> Option<(Range<u64>, Vec<u8>)> {
+        let mut state = self.state.lock();
+        let size = state.size;
+        let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
+        let first = *state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot))?.0;
+        let mut data = Vec::new();
+        let mut index = first;
+        while index < range.end.min(first + WINDOW.1) {
+            let Some(Slot::Ready { frame, dirty: dirty @ true }) = state.pages.get_mut(&index) else { break };
+            *dirty = false;
+            let start = data.len();
+            data.resize(start + (size - index * PAGE).min(PAGE) as usize, 0);
+            self.services.memory.read(*frame, 0, &mut data[start..]);
+            index += 1;
+        }
+        state.dirty -= (index - first) as usize;
+        Some((first..index, data))
+    }
+
+    /// Writes dirty pages back.
+    pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let mut range = start / PAGE..end.div_ceil(PAGE);
+        while let Some((pages, data)) = self.take_dirty(&range) {
+            let writing = Writing { cache: self, pages: pages.clone() };
+            store.write(pages.start * PAGE, data).await?;
+            core::mem::forget(writing);
+            range.start = pages.end;
+        }
+        Ok(())
+    }
+}
+
+/// Pages on their way to the store: dirty again unless they get there.
+struct Writing<'a> {
+    cache: &'a PageCache,
+    pages: Range<u64>,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.cache.state.lock();
+        for index in self.pages.clone() {
+            if let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) {
+                let was = core::mem::replace(dirty, true);
+                state.dirty += usize::from(!was);
+            }
+        }
+    }
+}
+
+impl Object for PageCache {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.len()
+    }
+
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        Box::pin(async move {
+            let held = self.load(index).await?;
+            self.services.memory.retain(held.frame);
+            Ok(held.frame)
+        })
+    }
+
+    fn resident(&self, index: u64) -> Option<Frame> {
+        let state = self.state.lock();
+        match state.pages.get(&index) {
+            Some(Slot::Ready { frame, .. }) if index < state.size.div_ceil(PAGE) => {
+                self.services.memory.retain(*frame);
+                Some(*frame)
+            }
+            _ => None,
+        }
+    }
+
+    fn mark_dirty(&self, index: u64) {
+        self.dirty(self.state.lock(), index);
+    }
+
+    fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.write_back(start, end))
+    }
+}
+
+impl Drop for PageCache {
+    fn drop(&mut self) {
+        for slot in self.state.get_mut().pages.values() {
+            if let Slot::Ready { frame, .. } = slot {
+                self.services.memory.release(*frame);
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! [`Inode`]: a file as its file system knows it, without names and without open state.
+//!
+//! The namespace ([`crate::namespace`]) does what is the same for all file systems: walking paths,
+//! permissions, serialising changes of a directory. An implementation is called after those checks and
+//! may rely on them: `create` is called for a name that does not exist, while nobody else changes this
+//! directory, by somebody who may.
+
+use crate::{
+    file::ready, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags,
+    SetAttributes,
+};
+use alloc::{sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
+
+/// What is to be made by [`Inode::create`].
+#[derive(Clone, Debug)]
+pub struct NewNode {
+    pub kind: Kind,
+    /// Permission bits, umask applied.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: (u32, u32),
+    /// Text of a symbolic link.
+    pub target: Vec<u8>,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub ino: u64,
+    pub d_type: u8,
+    pub name: Vec<u8>,
+}
+
+/// Where a symbolic link leads.
+pub enum Followed {
+    Path(Vec<u8>),
+    /// A link of /proc/PID/fd and its kin: to the open file itself, whatever its name is by now.
+    File(Arc<dyn File>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteAt {
+    Offset(u64),
+    /// At the end, wherever it is at that moment (O_APPEND).
+    End,
+}
+
+/// What a fifo's pipe or a bound socket hangs on, so that it is found again through any name.
+pub type Attachment = Lock<Option<Arc<dyn Any + Send + Sync>>>;
+
+/// Where the data of a sparse file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Data,
+    Hole,
+}
+
+pub const FOREVER: u64 = u64::MAX;
+
+pub trait Inode: Any + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn kind(&self) -> Kind;
+    fn ino(&self) -> u64;
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>>;
+    /// The attributes, if they are known without waiting.
+    fn attributes_now(&self) -> Option<Attributes> {
+        None
+    }
+    /// Applies what is Some. `Timestamp::NOW` stands for the clock's time. Times of change are up to
+    /// the file system.
+    fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>>;
+    fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>>;
+    fn locks(&self) -> Option<&LockTable> {
+        None
+    }
+    fn attachment(&self) -> Option<&Attachment> {
+        None
+    }
+    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(()))
+    }
+
+    // Directories.
+    fn lookup<'a>(&'a self, _caller: &'a Caller, _name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        ready(Err(Errno::ENOTDIR))
+    }
+    /// How long (ns) an answer of `lookup`, also ENOENT, may be believed: 0 for trees that change by
+    /// themselves, [`FOREVER`] where all changes come through the namespace.
+    fn believed(&self) -> u64 {
+        FOREVER
+    }
+    /// All names but `.` and `..`.
+    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        ready(Err(Errno::ENOTDIR))
+    }
+    fn create<'a>(&'a self, _name: &'a [u8], _new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        ready(Err(Errno::EPERM))
+    }
+    /// A file without a name (O_TMPFILE); `link` may give it one.
+    fn create_unnamed(&self, _new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+    fn link<'a>(&'a self, _name: &'a [u8], _node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EPERM))
+    }
+    /// Removes `name`, which is `node`. ENOTEMPTY is the file system's to find.
+    fn unlink<'a>(&'a self, _name: &'a [u8], _node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EPERM))
+    }
+    /// Moves `from`, which is `node`, to `to` in `target` (of the same file system), replacing `old`.
+    fn rename<'a>(
+        &'a self,
+        _from: &'a [u8],
+        _node: &'a Arc<dyn Inode>,
+        _target: &'a Arc<dyn Inode>,
+        _to: &'a [u8],
+        _old: Option<&'a Arc<dyn Inode>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EPERM))
+    }
+    /// RENAME_EXCHANGE.
+    fn exchange<'a>(
+        &'a self,
+        _from: &'a [u8],
+        _node: &'a Arc<dyn Inode>,
+        _target: &'a Arc<dyn Inode>,
+        _to: &'a [u8],
+        _other: &'a Arc<dyn Inode>,
+    ) -> BoxFuture<'a, Result<()>> {
+        ready(Err(Errno::EINVAL))
+    }
+
+    // Symbolic links.
+    fn follow<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        ready(Err(Errno::EINVAL))
+    }
+    /// What readlink says; differs from [`Inode::follow`] for links to open files.
+    fn read_link<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+        alloc::boxed::Box::pin(async move {
+            match self.follow(caller).await? {
+                Followed::Path(path) => Ok(path),
+                Followed::File(file) => Ok(file.path().await),
+            }
+        })
+    }
+
+    // Regular files.
+    /// Called once per open, before the file is used: EACCES of the host, copy-up before writing, a
+    /// file of its own instead of the usual one (generated text).
+    fn open<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
+        ready(Ok(None))
+    }
+    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        ready(Err(Errno::EINVAL))
+    }
+    /// Where the write began, and how many bytes were written.
+    fn write_at<'a>(&'a self, _data: &'a [u8], _at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
+        ready(Err(Errno::EINVAL))
+    }
+    /// fallocate(2).
+    fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+    /// The first offset at or after `offset` that is data or hole; ENXIO past the end. Default: all data.
+    fn seek(&self, offset: u64, what: Extent) -> BoxFuture<'_, Result<u64>> {
+        alloc::boxed::Box::pin(async move {
+            let size = self.attributes().await?.size;
+            match what {
+                _ if offset >= size => Err(Errno::ENXIO),
+                Extent::Data => Ok(offset),
+                Extent::Hole => Ok(size),
+            }
+        })
+    }
+    fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(Err(Errno::ENODEV))
+    }
+    /// fcntl(F_ADD_SEALS, F_GET_SEALS): adds, then says which there are.
+    fn seal(&self, _add: u32) -> Result<u32> {
+        Err(Errno::EINVAL)
+    }
+}
+
+/// The same file?
+pub fn same(a: &Arc<dyn Inode>, b: &Arc<dyn Inode>) -> bool {
+    core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
+/// A mounted tree.
+pub trait FileSystem: Send + Sync {
+    /// As in /proc/filesystems.
+    fn kind(&self) -> &'static str;
+    fn root(&self) -> Arc<dyn Inode>;
+    /// Writes back all that is dirty.
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        ready(Ok(()))
+    }
+}

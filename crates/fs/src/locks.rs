@@ -1,0 +1,176 @@
+//! Locks of one file: flock(2), and record locks of processes and of open file descriptions (fcntl(2)).
+//!
+//! flock and fcntl locks do not see each other, as on Linux. Cycles of waiting processes are not looked
+//! for (no EDEADLK); a signal ends the wait.
+
+use abi::{LockConflict, LockMode, LockRange};
+use alloc::vec::Vec;
+use machine::{errno::Result, sync::{Lock, WaitQueue}, Errno, Pid};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Process(Pid),
+    Description(u64),
+    Flock(u64),
+}
+
+impl Owner {
+    fn sees(self, other: Owner) -> bool {
+        self != other && matches!(self, Owner::Flock(_)) == matches!(other, Owner::Flock(_))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    owner: Owner,
+    range: LockRange,
+    exclusive: bool,
+}
+
+pub const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+
+#[derive(Default)]
+pub struct LockTable {
+    held: Lock<Vec<Held>>,
+    changed: WaitQueue,
+}
+
+fn conflict(held: &[Held], owner: Owner, range: LockRange, exclusive: bool) -> Option<Held> {
+    held.iter()
+        .find(|lock| {
+            lock.owner.sees(owner)
+                && (exclusive || lock.exclusive)
+                && lock.range.start < range.end
+                && range.start < lock.range.end
+        })
+        .copied()
+}
+
+impl LockTable {
+    pub fn test(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<LockConflict> {
+        if mode == LockMode::Unlock {
+            return None;
+        }
+        let found = conflict(&self.held.lock(), owner, range, mode == LockMode::Exclusive)?;
+        Some(LockConflict {
+            range: found.range,
+            mode: if found.exclusive { LockMode::Exclusive } else { LockMode::Shared },
+            process: match found.owner {
+                Owner::Process(pid) => Some(pid),
+                Owner::Description(_) | Owner::Flock(_) => None,
+            },
+        })
+    }
+
+    pub async fn set(&self, owner: Owner, range: LockRange, mode: LockMode, wait: bool) -> Result<()> {
+        if range.start >= range.end {
+            return Err(Errno::EINVAL);
+        }
+        // man 2 flock: converting is not atomic; the old lock goes first, and may be lost to a waiter.
+        if matches!(owner, Owner::Flock(_)) {
+            self.replace(owner, range, None);
+        }
+        let exclusive = match mode {
+            LockMode::Unlock => {
+                self.replace(owner, range, None);
+                return Ok(());
+            }
+            LockMode::Shared => false,
+            LockMode::Exclusive => true,
+        };
+        if self.try_set(owner, range, exclusive) {
+            return Ok(());
+        }
+        if !wait {
+            return Err(Errno::EAGAIN);
+        }
+        self.changed.wait_until(|| self.try_set(owner, range, exclusive).then_some(())).await;
+        Ok(())
+    }
+
+    fn try_set(&self, owner: Owner, range: LockRange, exclusive: bool) -> bool {
+        let mut held = self.held.lock();
+        if conflict(&held, owner, range, exclusive).is_some() {
+            return false;
+        }
+        carve(&mut held, owner, range);
+        held.push(Held { owner, range, exclusive });
+        drop(held);
+        // An exclusive lock may have become a shared one.
+        self.changed.wake_all();
+        true
+    }
+
+    fn replace(&self, owner: Owner, range: LockRange, with: Option<Held>) {
+        let mut held = self.held.lock();
+        carve(&mut held, owner, range);
+        held.extend(with);
+        drop(held);
+        self.changed.wake_all();
+    }
+
+    /// Everything `owner` holds is given up.
+    pub fn release(&self, owner: Owner) {
+        let mut held = self.held.lock();
+        let before = held.len();
+        held.retain(|lock| lock.owner != owner);
+        let fewer = held.len() < before;
+        drop(held);
+        if fewer {
+            self.changed.wake_all();
+        }
+    }
+}
+
+/// Cuts `range` out of what `owner` holds.
+fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
+    let mut rest = Vec::new();
+    held.retain(|lock| {
+        if lock.owner != owner || lock.range.end <= range.start || range.end <= lock.range.start {
+            return true;
+        }
+        if lock.range.start < range.start {
+            rest.push(Held { range: LockRange { start: lock.range.start, end: range.start }, ..*lock });
+        }
+        if range.end < lock.range.end {
+            rest.push(Held { range: LockRange { start: range.end, end: lock.range.end }, ..*lock });
+        }
+        false
+    });
+    held.extend(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::block_on;
+
+    fn range(start: u64, end: u64) -> LockRange {
+        LockRange { start, end }
+    }
+
+    #[test]
+    fn unlocking_the_middle_splits_a_lock() {
+        let table = LockTable::default();
+        let (a, b) = (Owner::Process(Pid(1)), Owner::Process(Pid(2)));
+        block_on(table.set(a, range(0, 100), LockMode::Exclusive, false)).unwrap();
+        assert_eq!(block_on(table.set(b, range(40, 50), LockMode::Shared, false)), Err(Errno::EAGAIN));
+        block_on(table.set(a, range(40, 50), LockMode::Unlock, false)).unwrap();
+        block_on(table.set(b, range(40, 50), LockMode::Exclusive, false)).unwrap();
+        assert_eq!(table.test(b, WHOLE, LockMode::Shared).unwrap().range, range(0, 40));
+        table.release(a);
+        assert_eq!(table.test(b, WHOLE, LockMode::Exclusive), None);
+    }
+
+    #[test]
+    fn flock_and_record_locks_do_not_see_each_other() {
+        let table = LockTable::default();
+        block_on(table.set(Owner::Flock(1), WHOLE, LockMode::Exclusive, false)).unwrap();
+        block_on(table.set(Owner::Process(Pid(1)), WHOLE, LockMode::Exclusive, false)).unwrap();
+        assert_eq!(block_on(table.set(Owner::Flock(2), WHOLE, LockMode::Shared, false)), Err(Errno::EAGAIN));
+        assert_eq!(
+            block_on(table.set(Owner::Description(1), WHOLE, LockMode::Shared, false)),
+            Err(Errno::EAGAIN)
+        );
+    }
+}

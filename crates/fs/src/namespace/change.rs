@@ -1,0 +1,283 @@
+//! Making, linking, renaming and removing names.
+//!
+//! The problem: a change reads a directory ("is there such a name? is it empty?") and then alters it,
+//! and waits in between for the host. The rule: who changes or fills a directory holds its `changing`.
+//! unlink of a directory also holds the victim's, so nothing is made in it meanwhile. rename holds two,
+//! and both locks of a pair are only ever waited for under `renaming`, ancestor first, otherwise by
+//! address. Without `renaming`, A/x -> B/y beside B -> A/x/B could cut a loop out of the tree.
+
+use super::{
+    dentry::{Dentry, Location},
+    open::new_node,
+    permission::{self, EXEC, WRITE},
+    walk::{attributes, Last, Walk},
+    LocalPaths,
+};
+use crate::{inode::NewNode, Base, Caller, Kind};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
+use machine::{errno::Result, sync::AsyncGuard, Errno};
+
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+
+/// The name at the end of a path that is to be made.
+fn new_name(last: Last) -> Result<(Vec<u8>, bool)> {
+    match last {
+        Last::Name { name, slash } => Ok((name, slash)),
+        Last::Here | Last::Up | Last::File(_) => Err(Errno::EEXIST),
+    }
+}
+
+impl LocalPaths {
+    async fn create(&self, caller: &Caller, base: &Base, path: &[u8], new: NewNode) -> Result<()> {
+        let mut walk = Walk::new(self, caller, base, path, false)?;
+        let (name, slash) = new_name(walk.to_parent(path).await?)?;
+        if slash && new.kind != Kind::Directory {
+            // `mknod x/`: EEXIST if x is there, else ENOENT.
+            let found = walk.child(&name).await?;
+            return Err(if found.is_some() { Errno::EEXIST } else { Errno::ENOENT });
+        }
+        self.make(&walk, &name, new).await.map(drop)
+    }
+
+    pub(super) async fn make_dir(&self, caller: &Caller, base: &Base, path: &[u8], mode: u32) -> Result<()> {
+        // The set-id bits of a new directory come from its parent only.
+        self.create(caller, base, path, new_node(Kind::Directory, mode & 0o1777)).await
+    }
+
+    pub(super) async fn make_node(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        mode: u32,
+        rdev: (u32, u32),
+    ) -> Result<()> {
+        let kind = match mode & 0o170000 {
+            0 => Kind::Regular,
+            _ => Kind::of_mode(mode).ok_or(Errno::EINVAL)?,
+        };
+        match kind {
+            Kind::Directory => return Err(Errno::EPERM),
+            Kind::Symlink => return Err(Errno::EINVAL),
+            Kind::CharDevice | Kind::BlockDevice if !caller.credentials.is_privileged() => return Err(Errno::EPERM),
+            _ => {}
+        }
+        self.create(caller, base, path, NewNode { rdev, ..new_node(kind, mode) }).await
+    }
+
+    pub(super) async fn symlink(&self, caller: &Caller, base: &Base, target: Vec<u8>, path: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if target.len() >= 4096 {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.create(caller, base, path, NewNode { target, ..new_node(Kind::Symlink, 0o777) }).await
+    }
+
+    pub(super) async fn link(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        from: &[u8],
+        to: &[u8],
+        follow: bool,
+        empty_ok: bool,
+    ) -> Result<()> {
+        let source = match base.at.location() {
+            Some(location) if from.is_empty() && empty_ok => location.clone(),
+            _ => Walk::new(self, caller, base, from, false)?.to_location(from, follow).await?,
+        };
+        let mut walk = Walk::new(self, caller, base, to, true)?;
+        let (name, slash) = new_name(walk.to_parent(to).await?)?;
+        let directory = walk.at.dentry.clone();
+        let _changing = directory.changing.lock().await;
+        if self.dentry_locked(caller, &directory, &name).await?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if slash || directory.is_removed() {
+            return Err(Errno::ENOENT);
+        }
+        if !Arc::ptr_eq(&source.mount, &walk.at.mount) {
+            return Err(Errno::EXDEV);
+        }
+        if source.inode().kind() == Kind::Directory {
+            return Err(Errno::EPERM);
+        }
+        walk.at.mount.check_writable()?;
+        let above = attributes(&directory.inode).await?;
+        permission::may(&caller.credentials, &above, WRITE | EXEC)?;
+        directory.inode.link(&name, source.inode()).await?;
+        directory.learn(&name, Some(source.inode().clone()), self.now());
+        Ok(())
+    }
+
+    /// May `caller` take `dentry` out of `directory`?
+    async fn check_remove(&self, caller: &Caller, directory: &Location, dentry: &Arc<Dentry>) -> Result<()> {
+        directory.mount.check_writable()?;
+        let above = attributes(directory.inode()).await?;
+        permission::may(&caller.credentials, &above, WRITE | EXEC)?;
+        permission::may_remove(&caller.credentials, &above, &attributes(&dentry.inode).await?)?;
+        if dentry.mounts.load(Ordering::Acquire) > 0 {
+            return Err(Errno::EBUSY);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unlink(&self, caller: &Caller, base: &Base, path: &[u8], directory: bool) -> Result<()> {
+        let mut walk = Walk::new(self, caller, base, path, false)?;
+        let (name, slash) = match walk.to_parent(path).await? {
+            Last::Name { name, slash } => (name, slash),
+            last if directory => return Err(self.no_rmdir(path, &last)),
+            _ => return Err(Errno::EISDIR),
+        };
+        let above = &walk.at.dentry;
+        let _changing = above.changing.lock().await;
+        let dentry = self.dentry_locked(caller, above, &name).await?.ok_or(Errno::ENOENT)?;
+        let is_directory = dentry.inode.kind() == Kind::Directory;
+        if slash && !directory {
+            return Err(if is_directory { Errno::EISDIR } else { Errno::ENOTDIR });
+        }
+        self.check_remove(caller, &walk.at, &dentry).await?;
+        match (directory, is_directory) {
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        let _victim = match is_directory {
+            true => Some(dentry.changing.lock().await),
+            false => None,
+        };
+        above.inode.unlink(&name, &dentry.inode).await?;
+        above.forget(&name, self.now());
+        Ok(())
+    }
+
+    fn no_rmdir(&self, path: &[u8], last: &Last) -> Errno {
+        match last {
+            Last::Up => Errno::ENOTEMPTY,
+            // "." is EINVAL, "/" is EBUSY (man 2 rmdir).
+            _ if path.iter().all(|byte| *byte == b'/') => Errno::EBUSY,
+            _ => Errno::EINVAL,
+        }
+    }
+
+    pub(super) async fn rename(&self, caller: &Caller, base: &Base, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
+        // RENAME_WHITEOUT (4) is for file systems on top of others; as where it is not supported.
+        if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 || flags == RENAME_NOREPLACE | RENAME_EXCHANGE {
+            return Err(Errno::EINVAL);
+        }
+        let mut source = Walk::new(self, caller, base, from, false)?;
+        let mut target = Walk::new(self, caller, base, to, true)?;
+        let source_last = source.to_parent(from).await?;
+        let target_last = target.to_parent(to).await?;
+        if !Arc::ptr_eq(&source.at.mount, &target.at.mount) {
+            return Err(Errno::EXDEV);
+        }
+        let Last::Name { name: old_name, slash: old_slash } = source_last else { return Err(Errno::EBUSY) };
+        let Last::Name { name: new_name, slash: new_slash } = target_last else {
+            return Err(if flags & RENAME_NOREPLACE != 0 { Errno::EEXIST } else { Errno::EBUSY });
+        };
+        let names = Names { old: old_name, new: new_name, slashes: (old_slash, new_slash) };
+        let _renaming = self.renaming.lock().await;
+        let _locks = lock_pair(&source.at.dentry, &target.at.dentry).await;
+        self.rename_locked(caller, &source.at, &target.at, &names, flags).await
+    }
+
+    async fn rename_locked(
+        &self,
+        caller: &Caller,
+        source: &Location,
+        target: &Location,
+        names: &Names,
+        flags: u32,
+    ) -> Result<()> {
+        let (above, below) = (&source.dentry, &target.dentry);
+        let dentry = self.dentry_locked(caller, above, &names.old).await?.ok_or(Errno::ENOENT)?;
+        let replaced = self.dentry_locked(caller, below, &names.new).await?;
+        let exchange = flags & RENAME_EXCHANGE != 0;
+        match &replaced {
+            Some(_) if flags & RENAME_NOREPLACE != 0 => return Err(Errno::EEXIST),
+            None if exchange => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        let is_directory = dentry.inode.kind() == Kind::Directory;
+        let replaces_directory = replaced.as_ref().map(|dentry| dentry.inode.kind() == Kind::Directory);
+        let ends_directory = if exchange { replaces_directory == Some(true) } else { is_directory };
+        if names.slashes.0 && !is_directory || names.slashes.1 && !ends_directory && !is_directory {
+            return Err(Errno::ENOTDIR);
+        }
+        if below.is_within(&dentry) {
+            return Err(Errno::EINVAL);
+        }
+        if replaced.as_ref().is_some_and(|replaced| above.is_within(replaced)) {
+            return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+        }
+        if below.is_removed() {
+            return Err(Errno::ENOENT);
+        }
+        self.check_remove(caller, source, &dentry).await?;
+        match &replaced {
+            Some(replaced) => self.check_remove(caller, target, replaced).await?,
+            None => {
+                permission::may(&caller.credentials, &attributes(target.inode()).await?, WRITE | EXEC)?;
+            }
+        }
+        if is_directory && !Arc::ptr_eq(above, below) {
+            // Its `..` changes, which is a write to it.
+            permission::may(&caller.credentials, &attributes(&dentry.inode).await?, WRITE)?;
+        }
+        match (is_directory, replaces_directory) {
+            _ if exchange => {}
+            (true, Some(false)) => return Err(Errno::ENOTDIR),
+            (false, Some(true)) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        // Two names of one file: nothing to do (man 2 rename).
+        if replaced.as_ref().is_some_and(|replaced| crate::inode::same(&replaced.inode, &dentry.inode)) {
+            return Ok(());
+        }
+        let now = self.now();
+        if let (true, Some(other)) = (exchange, &replaced) {
+            above.inode.exchange(&names.old, &dentry.inode, &below.inode, &names.new, &other.inode).await?;
+            above.adopt(&names.old, other.clone(), now);
+            below.adopt(&names.new, dentry, now);
+            return Ok(());
+        }
+        let _victim = match &replaced {
+            Some(victim) if replaces_directory == Some(true) => Some(victim.changing.lock().await),
+            _ => None,
+        };
+        let old = replaced.as_ref().map(|replaced| &replaced.inode);
+        above.inode.rename(&names.old, &dentry.inode, &below.inode, &names.new, old).await?;
+        if replaced.is_some() {
+            below.forget(&names.new, now);
+        }
+        below.adopt(&names.new, dentry, now);
+        // Not `forget`: the dentry lives on under its new name.
+        above.learn(&names.old, None, now);
+        Ok(())
+    }
+}
+
+struct Names {
+    old: Vec<u8>,
+    new: Vec<u8>,
+    slashes: (bool, bool),
+}
+
+/// Both directories' `changing`, in the order given above. Only under `renaming`.
+async fn lock_pair<'a>(
+    a: &'a Arc<Dentry>,
+    b: &'a Arc<Dentry>,
+) -> (AsyncGuard<'a, ()>, Option<AsyncGuard<'a, ()>>) {
+    if Arc::ptr_eq(a, b) {
+        return (a.changing.lock().await, None);
+    }
+    let b_first = a.is_within(b) || (!b.is_within(a) && Arc::as_ptr(b) < Arc::as_ptr(a));
+    let (first, second) = if b_first { (b, a) } else { (a, b) };
+    let outer = first.changing.lock().await;
+    (outer, Some(second.changing.lock().await))
+}

@@ -1,0 +1,172 @@
+//! Open directories.
+
+use super::{
+    dentry::Location,
+    files::Opened,
+    walk::attributes,
+};
+use crate::{inode::Listed, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence};
+use abi::{LockConflict, LockOp};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{errno::Result, sync::AsyncLock, BoxFuture, Errno};
+
+/// Bytes of `struct linux_dirent64` before the name.
+const HEADER: usize = 19;
+
+/// A directory, open for reading or as a place (O_PATH): a base for paths.
+pub struct DirFile {
+    opened: Opened,
+    reading: AsyncLock<Reading>,
+}
+
+/// The names are listed once, when reading starts, and again after a rewind: POSIX leaves open whether
+/// later changes are seen, and so positions stay valid while others remove what they have read.
+struct Reading {
+    listed: Option<Vec<Listed>>,
+    position: u64,
+}
+
+impl DirFile {
+    pub(super) fn new(services: &Services, at: Location, flags: OpenFlags) -> Arc<DirFile> {
+        let reading = AsyncLock::new(Reading { listed: None, position: 0 });
+        Arc::new(DirFile { opened: Opened::new(services, at, flags), reading })
+    }
+
+    async fn read(&self, budget: usize) -> Result<Vec<DirEntry>> {
+        let at = &self.opened.at;
+        if self.opened.flags().contains(OpenFlags::PATH) {
+            return Err(Errno::EBADF);
+        }
+        let mut reading = self.reading.lock().await;
+        if at.dentry.is_removed() {
+            return Err(Errno::ENOENT);
+        }
+        if reading.listed.is_none() {
+            // Reading was permitted when the directory was opened.
+            reading.listed = Some(at.inode().list(&crate::devfs::SYSTEM).await?);
+        }
+        let listed = reading.listed.as_deref().unwrap_or_default();
+        let above = at.up().map_or(at.inode().ino(), |above| above.inode().ino());
+        let directory = Kind::Directory.d_type();
+        let mut entries = Vec::new();
+        let mut used = 0;
+        let mut position = reading.position;
+        loop {
+            let entry = |ino, d_type, name: &[u8]| DirEntry { ino, next: position + 1, d_type, name: name.to_vec() };
+            let entry = match position {
+                0 => entry(at.inode().ino(), directory, b"."),
+                1 => entry(above, directory, b".."),
+                _ => match listed.get(position as usize - 2) {
+                    Some(listed) => entry(listed.ino, listed.d_type, &listed.name),
+                    None => break,
+                },
+            };
+            let size = (HEADER + entry.name.len() + 1).next_multiple_of(8);
+            if used + size > budget {
+                if entries.is_empty() {
+                    return Err(Errno::EINVAL);
+                }
+                break;
+            }
+            used += size;
+            position += 1;
+            entries.push(entry);
+        }
+        reading.position = position;
+        Ok(entries)
+    }
+}
+
+impl File for DirFile {
+    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(self.unreadable()))
+    }
+
+    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(self.unreadable()))
+    }
+
+    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+
+    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            if self.opened.flags().contains(OpenFlags::PATH) {
+                return Err(Errno::EBADF);
+            }
+            let mut reading = self.reading.lock().await;
+            let start = match whence {
+                Whence::Set => 0,
+                Whence::Current => reading.position,
+                _ => return Err(Errno::EINVAL),
+            };
+            let to = start.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
+            if to == 0 {
+                reading.listed = None;
+            }
+            reading.position = to;
+            Ok(to)
+        })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.opened.flags()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.opened.set_flags(flags);
+        crate::file::ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.opened.at.inode()))
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.opened.set_attributes(caller, set))
+    }
+
+    fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {
+        Box::pin(self.read(budget))
+    }
+
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        self.opened.at.inode().sync(data_only)
+    }
+
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        Box::pin(self.opened.lock(caller, op))
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.opened.at.path())
+    }
+
+    fn closed(&self, caller: &Caller) {
+        self.opened.closed(caller);
+    }
+
+    fn location(&self) -> Option<&Location> {
+        Some(&self.opened.at)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl DirFile {
+    fn unreadable(&self) -> Errno {
+        if self.opened.flags().contains(OpenFlags::PATH) {
+            Errno::EBADF
+        } else {
+            Errno::EISDIR
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Open descriptions of files that have names: regular files, O_PATH, and the cloak that gives a device,
+//! fifo or generated file the name it was opened by.
+
+use super::{
+    dentry::Location,
+    permission,
+    walk::attributes,
+};
+use crate::{
+    inode::{Extent, WriteAt},
+    locks::{Owner, WHOLE},
+    Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, Services, SetAttributes, Whence,
+};
+use abi::{LockConflict, LockMode, LockOp};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock, WaitQueue},
+    BoxFuture, Errno,
+};
+
+/// What F_SETFL may change.
+pub(super) const SETTABLE: OpenFlags = OpenFlags::APPEND
+    .union(OpenFlags::NONBLOCK)
+    .union(OpenFlags::ASYNC)
+    .union(OpenFlags::DIRECT)
+    .union(OpenFlags::NOATIME);
+
+/// What F_GETFL does not show.
+pub(super) const TRANSIENT: OpenFlags = OpenFlags::CREAT
+    .union(OpenFlags::EXCL)
+    .union(OpenFlags::NOCTTY)
+    .union(OpenFlags::TRUNC)
+    .union(OpenFlags::CLOEXEC);
+
+/// What an open file with a name has in common, whatever it is.
+pub(super) struct Opened {
+    pub at: Location,
+    pub flags: Lock<OpenFlags>,
+    /// Names this description as an owner of locks.
+    serial: u64,
+}
+
+impl Opened {
+    pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
+        Opened { at, flags: Lock::new(flags - TRANSIENT), serial: services.object_id().serial }
+    }
+
+    pub fn flags(&self) -> OpenFlags {
+        *self.flags.lock()
+    }
+
+    pub fn set_flags(&self, flags: OpenFlags) {
+        let mut own = self.flags.lock();
+        *own = (*own - SETTABLE) | (flags & SETTABLE);
+    }
+
+    pub async fn set_attributes(&self, caller: &Caller, set: SetAttributes) -> Result<()> {
+        let flags = self.flags();
+        if flags.contains(OpenFlags::PATH) {
+            return Err(Errno::EBADF);
+        }
+        if set.size.is_some() && !flags.writable() {
+            return Err(Errno::EINVAL);
+        }
+        self.at.mount.check_writable()?;
+        let now = attributes(self.at.inode()).await?;
+        let set = permission::check_set(caller, &now, set, true)?;
+        self.at.inode().set(set).await
+    }
+
+    pub async fn lock(&self, caller: &Caller, op: LockOp) -> Result<Option<LockConflict>> {
+        let table = self.at.inode().locks().ok_or(Errno::ENOLCK)?;
+        let flags = self.flags();
+        let owner = |description| match description {
+            true => Owner::Description(self.serial),
+            false => Owner::Process(caller.process),
+        };
+        if flags.contains(OpenFlags::PATH) {
+            return Err(Errno::EBADF);
+        }
+        match op {
+            LockOp::Flock { mode, wait } => {
+                table.set(Owner::Flock(self.serial), WHOLE, mode, wait).await?;
+                Ok(None)
+            }
+            LockOp::Set { range, mode, wait, description } => {
+                let allowed = match mode {
+                    LockMode::Shared => flags.readable(),
+                    LockMode::Exclusive => flags.writable(),
+                    LockMode::Unlock => true,
+                };
+                if !allowed {
+                    return Err(Errno::EBADF);
+                }
+                table.set(owner(description), range, mode, wait).await?;
+                Ok(None)
+            }
+            LockOp::Get { range, mode, description } => Ok(table.test(owner(description), range, mode)),
+        }
+    }
+
+    /// A descriptor was closed: the process loses its record locks on the file (man 2 fcntl).
+    pub fn closed(&self, caller: &Caller) {
+        if let Some(table) = self.at.inode().locks() {
+            table.release(Owner::Process(caller.process));
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(table) = self.at.inode().locks() {
+            table.release(Owner::Flock(self.serial));
+            table.release(Owner::Description(self.serial));
+        }
+    }
+}
+
+/// An open regular file.
+pub struct RegularFile {
+    opened: Opened,
+    /// Held through a read or write, which makes them atomic to each other (man 2 read, "Bugs", as POSIX
+    /// wants it).
+    position: AsyncLock<u64>,
+}
+
+impl RegularFile {
+    pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Arc<Self> {
+        Arc::new(RegularFile { opened: Opened::new(services, at, flags), position: AsyncLock::new(0) })
+    }
+
+    async fn put(&self, data: &[u8], offset: u64) -> Result<(u64, usize)> {
+        let flags = self.opened.flags();
+        if !flags.writable() {
+            return Err(Errno::EBADF);
+        }
+        let inode = self.opened.at.inode();
+        let at = if flags.contains(OpenFlags::APPEND) { WriteAt::End } else { WriteAt::Offset(offset) };
+        let written = inode.write_at(data, at).await?;
+        if flags.intersects(OpenFlags::DSYNC) {
+            inode.sync(!flags.contains(OpenFlags::SYNC)).await?;
+        }
+        Ok(written)
+    }
+
+    async fn get(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.opened.flags().readable() {
+            return Err(Errno::EBADF);
+        }
+        if offset > crate::cache::MAX_SIZE {
+            return Err(Errno::EINVAL);
+        }
+        self.opened.at.inode().read_at(buf, offset).await
+    }
+}
+
+impl File for RegularFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let read = self.get(buf, *position).await?;
+            *position += read as u64;
+            Ok(read)
+        })
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let (start, written) = self.put(buf, *position).await?;
+            *position = start + written as u64;
+            Ok(written)
+        })
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.get(buf, offset))
+    }
+
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        // Linux appends here too if O_APPEND is set (man 2 pwrite, "Bugs").
+        Box::pin(async move { Ok(self.put(buf, offset).await?.1) })
+    }
+
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let inode = self.opened.at.inode();
+            let start = match whence {
+                Whence::Set => 0,
+                Whence::Current => *position,
+                Whence::End => attributes(inode).await?.size,
+                Whence::Data | Whence::Hole => {
+                    let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                    let what = if whence == Whence::Data { Extent::Data } else { Extent::Hole };
+                    *position = inode.seek(from, what).await?;
+                    return Ok(*position);
+                }
+            };
+            let to = start.checked_add_signed(offset).filter(|to| *to <= crate::cache::MAX_SIZE);
+            *position = to.ok_or(Errno::EINVAL)?;
+            Ok(*position)
+        })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.opened.flags()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.opened.set_flags(flags);
+        crate::file::ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.opened.at.inode()))
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.opened.set_attributes(caller, set))
+    }
+
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        self.opened.at.inode().sync(data_only)
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if !self.opened.flags().writable() {
+                return Err(Errno::EBADF);
+            }
+            if len == 0 {
+                return Err(Errno::EINVAL);
+            }
+            if offset.checked_add(len).is_none_or(|end| end > crate::cache::MAX_SIZE) {
+                return Err(Errno::EFBIG);
+            }
+            self.opened.at.inode().allocate(mode, offset, len).await
+        })
+    }
+
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        self.opened.at.inode().object(self.opened.flags().writable())
+    }
+
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        Box::pin(self.opened.lock(caller, op))
+    }
+
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        Box::pin(async move {
+            if add != 0 && !self.opened.flags().writable() {
+                return Err(Errno::EPERM);
+            }
+            self.opened.at.inode().seal(add)
+        })
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.opened.at.path())
+    }
+
+    fn closed(&self, caller: &Caller) {
+        self.opened.closed(caller);
+    }
+
+    fn location(&self) -> Option<&Location> {
+        Some(&self.opened.at)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// O_PATH on anything but a directory: a place, not a file.
+pub(super) struct PathFile {
+    pub at: Location,
+    pub flags: OpenFlags,
+}
+
+impl File for PathFile {
+    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn flags(&self) -> OpenFlags {
+        self.flags - OpenFlags::CLOEXEC
+    }
+    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.at.inode()))
+    }
+    fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn ioctl<'a>(&'a self, _: &'a Caller, _: u32, _: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.at.path())
+    }
+    fn location(&self) -> Option<&Location> {
+        Some(&self.at)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A file of its own kind (device, fifo, generated text), opened by a name: behaves as `inner`, is
+/// called and owned as the name says. Downcasts see `inner`.
+pub(super) struct NodeFile {
+    inner: Arc<dyn File>,
+    at: Location,
+}
+
+impl NodeFile {
+    pub fn wrap(inner: Arc<dyn File>, at: Location) -> Arc<dyn File> {
+        Arc::new(NodeFile { inner, at })
+    }
+}
+
+impl File for NodeFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.inner.read(buf)
+    }
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.inner.write(buf)
+    }
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        self.inner.write_at(buf, offset)
+    }
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        self.inner.seek(offset, whence)
+    }
+    fn flags(&self) -> OpenFlags {
+        self.inner.flags()
+    }
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.inner.set_flags(flags)
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.at.inode()))
+    }
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            // Truncating a device does nothing to be undone; Linux says EINVAL by descriptor.
+            let now = attributes(self.at.inode()).await?;
+            let set = permission::check_set(caller, &now, set, true)?;
+            self.at.mount.check_writable()?;
+            self.at.inode().set(set).await
+        })
+    }
+    fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {
+        self.inner.read_dir(budget)
+    }
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        self.inner.ioctl(caller, request, data)
+    }
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        self.inner.sync(data_only)
+    }
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        self.inner.allocate(mode, offset, len)
+    }
+    fn poll(&self) -> Events {
+        self.inner.poll()
+    }
+    fn changes(&self) -> Option<&WaitQueue> {
+        self.inner.changes()
+    }
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.watch()
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        self.inner.object()
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.at.path())
+    }
+    fn closed(&self, caller: &Caller) {
+        self.inner.closed(caller);
+    }
+    fn remote(&self) -> Option<FileRef> {
+        self.inner.remote()
+    }
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        self.inner.lock(caller, op)
+    }
+    fn location(&self) -> Option<&Location> {
+        Some(&self.at)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}

@@ -1,0 +1,149 @@
+//! The tree of names: mounts, walks, and everything that takes a path ([`LocalPaths`]).
+//!
+//! `walk` turns a path into a [`Location`]; `open`, `query` and `change` do what is asked there, after
+//! the permission checks that are the same for all file systems; `mount` and `mounting` hang trees into
+//! the tree; `files` holds the open descriptions of files that have names. What a file system itself
+//! must know is behind [`crate::Inode`]. Called by crate `linux` through [`crate::Paths`].
+
+mod change;
+mod dentry;
+mod directory;
+mod files;
+pub mod mount;
+mod mounting;
+mod open;
+pub mod permission;
+mod query;
+mod walk;
+
+pub use dentry::{Dentry, Location};
+pub use files::RegularFile;
+pub use mount::Mount;
+pub use mounting::Mounter;
+pub use walk::resolve;
+
+use crate::{
+    devfs::{Devices, FifoOpener},
+    Base, Caller, File, FileSystem, OpenFlags, PathAnswer, PathOp, Paths, Services,
+};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    BoxFuture, Errno,
+};
+use mount::MountTable;
+
+/// Cached names before unused ones are dropped.
+const NAME_LIMIT: usize = 32 * 1024;
+
+/// The paths of the kernel that owns the root file system.
+pub struct LocalPaths {
+    services: Arc<Services>,
+    pub devices: Arc<Devices>,
+    root: Arc<Mount>,
+    mounts: MountTable,
+    kinds: Lock<BTreeMap<Vec<u8>, Arc<dyn Mounter>>>,
+    /// One rename between directories at a time: so the tree has no loops (see `change`).
+    renaming: AsyncLock<()>,
+    names: AtomicUsize,
+}
+
+impl LocalPaths {
+    pub fn new(services: Arc<Services>, root: Arc<dyn FileSystem>, devices: Arc<Devices>) -> Arc<Self> {
+        let dentry = Dentry::root(root.root());
+        let mount = Mount::new(root, dentry, None, b"/".to_vec(), mount::flags::RELATIME);
+        let mounts = MountTable::default();
+        mounts.add(mount.clone());
+        Arc::new(LocalPaths {
+            services,
+            devices,
+            root: mount,
+            mounts,
+            kinds: Lock::new(BTreeMap::new()),
+            renaming: AsyncLock::new(()),
+            names: AtomicUsize::new(0),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.services.clock.monotonic()
+    }
+
+    pub fn root_location(&self) -> Location {
+        Location { mount: self.root.clone(), dentry: self.root.root.clone() }
+    }
+
+    /// All mounts, for /proc/mounts.
+    pub fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.mounts.list()
+    }
+
+    /// sync(2).
+    pub async fn sync(&self) -> Result<()> {
+        for mount in self.mounts.list() {
+            mount.file_system.sync().await?;
+        }
+        Ok(())
+    }
+
+    fn count_name(&self) {
+        if self.names.fetch_add(1, Ordering::Relaxed) >= NAME_LIMIT {
+            let dropped: usize = self.mounts.list().iter().map(|mount| mount.root.prune()).sum();
+            self.names.fetch_sub(dropped.min(NAME_LIMIT), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Paths for LocalPaths {
+    fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
+        Box::pin(async move {
+            let done = |()| PathAnswer::Done;
+            match op {
+                PathOp::Open { path, flags, mode, resolve } => {
+                    self.open(caller, base, &path, flags, mode, resolve).await.map(PathAnswer::File)
+                }
+                PathOp::Stat { path, follow, empty_ok } => {
+                    self.stat(caller, base, &path, follow, empty_ok).await.map(PathAnswer::Attributes)
+                }
+                PathOp::StatFs { path } => self.stat_fs(caller, base, &path).await.map(PathAnswer::FileSystem),
+                PathOp::ReadLink { path, empty_ok } => {
+                    self.read_link(caller, base, &path, empty_ok).await.map(PathAnswer::Bytes)
+                }
+                PathOp::Access { path, mode, effective, follow, empty_ok } => {
+                    self.access(caller, base, &path, mode, effective, follow, empty_ok).await.map(done)
+                }
+                PathOp::MakeDir { path, mode } => self.make_dir(caller, base, &path, mode).await.map(done),
+                PathOp::MakeNode { path, mode, rdev } => {
+                    self.make_node(caller, base, &path, mode, rdev).await.map(done)
+                }
+                PathOp::Symlink { target, path } => self.symlink(caller, base, target, &path).await.map(done),
+                PathOp::Link { from, to, follow, empty_ok } => {
+                    self.link(caller, base, &from, &to, follow, empty_ok).await.map(done)
+                }
+                PathOp::Rename { from, to, flags } => self.rename(caller, base, &from, &to, flags).await.map(done),
+                PathOp::Unlink { path, directory } => self.unlink(caller, base, &path, directory).await.map(done),
+                PathOp::SetAttributes { path, follow, empty_ok, set } => {
+                    self.set_attributes(caller, base, &path, follow, empty_ok, set).await.map(done)
+                }
+                PathOp::Mount { source, path, kind, flags, data } => {
+                    self.mount(caller, base, source, &path, &kind, flags, &data).await.map(done)
+                }
+                PathOp::Unmount { path, flags } => self.unmount(caller, base, &path, flags).await.map(done),
+            }
+        })
+    }
+
+    fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        Box::pin(async move {
+            let file = directory::DirFile::new(&self.services, self.root_location(), OpenFlags::DIRECTORY);
+            Ok(file as Arc<dyn File>)
+        })
+    }
+}
+
+/// The opener of fifos, or ENXIO until crate `linux` has set one.
+fn fifo_opener(devices: &Devices) -> Result<FifoOpener> {
+    devices.fifo().ok_or(Errno::ENXIO)
+}

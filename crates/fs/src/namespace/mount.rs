@@ -1,0 +1,114 @@
+//! Mounts: which tree hangs where.
+
+use super::dentry::{Dentry, Location};
+use crate::FileSystem;
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::{errno::Result, sync::Lock, Errno};
+
+/// Flags of mount(2).
+pub mod flags {
+    pub const RDONLY: u64 = 1;
+    pub const NOSUID: u64 = 2;
+    pub const NODEV: u64 = 4;
+    pub const NOEXEC: u64 = 8;
+    pub const REMOUNT: u64 = 32;
+    pub const NOATIME: u64 = 1024;
+    pub const BIND: u64 = 4096;
+    pub const MOVE: u64 = 8192;
+    pub const REC: u64 = 16384;
+    pub const SILENT: u64 = 32768;
+    pub const PROPAGATION: u64 = 1 << 17 | 1 << 18 | 1 << 19 | 1 << 20;
+    pub const RELATIME: u64 = 1 << 21;
+    /// What a mount keeps.
+    pub const KEPT: u64 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | RELATIME;
+}
+
+pub struct Mount {
+    pub root: Arc<Dentry>,
+    /// The directory that this mount covers; None for the root of everything.
+    pub on: Option<Location>,
+    pub file_system: Arc<dyn FileSystem>,
+    pub source: Vec<u8>,
+    flags: AtomicU64,
+}
+
+impl Mount {
+    pub(super) fn new(
+        file_system: Arc<dyn FileSystem>,
+        root: Arc<Dentry>,
+        on: Option<Location>,
+        source: Vec<u8>,
+        flags: u64,
+    ) -> Arc<Self> {
+        Arc::new(Mount { root, on, file_system, source, flags: AtomicU64::new(flags & flags::KEPT) })
+    }
+
+    /// A tree that hangs nowhere, for files without names.
+    pub(crate) fn detached(file_system: Arc<dyn FileSystem>) -> Arc<Self> {
+        let root = Dentry::root(file_system.root());
+        Self::new(file_system, root, None, Vec::new(), 0)
+    }
+
+    pub fn flags(&self) -> u64 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_flags(&self, flags: u64) {
+        self.flags.store(flags & flags::KEPT, Ordering::Relaxed);
+    }
+
+    pub fn check_writable(&self) -> Result<()> {
+        match self.flags() & flags::RDONLY {
+            0 => Ok(()),
+            _ => Err(Errno::EROFS),
+        }
+    }
+}
+
+/// All mounts, oldest first. Few and rarely changed, so a list; a dentry's own count of mounts keeps
+/// walks from searching it.
+#[derive(Default)]
+pub(super) struct MountTable(Lock<Vec<Arc<Mount>>>);
+
+impl MountTable {
+    /// The mount that covers `at`, if any.
+    pub fn covering(&self, at: &Location) -> Option<Arc<Mount>> {
+        if at.dentry.mounts.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mounts = self.0.lock();
+        mounts.iter().rev().find(|mount| mount.on.as_ref().is_some_and(|on| on.same(at))).cloned()
+    }
+
+    pub fn add(&self, mount: Arc<Mount>) {
+        if let Some(on) = &mount.on {
+            // Pairs with the load in `covering`: who sees the count finds the entry.
+            on.dentry.mounts.fetch_add(1, Ordering::Release);
+        }
+        self.0.lock().push(mount);
+    }
+
+    /// Takes `mount` out unless it is busy: used by an open file, a working directory or another mount.
+    pub fn remove(&self, mount: &Arc<Mount>, detach: bool) -> Result<()> {
+        let mut mounts = self.0.lock();
+        let on = mount.on.as_ref().ok_or(Errno::EINVAL)?;
+        let place = mounts.iter().position(|other| Arc::ptr_eq(other, mount)).ok_or(Errno::EINVAL)?;
+        // The table's, and the caller's two (the walk's location and the argument).
+        if !detach && Arc::strong_count(mount) > 2 {
+            return Err(Errno::EBUSY);
+        }
+        mounts.remove(place);
+        let bound_elsewhere = mounts.iter().any(|other| Arc::ptr_eq(&other.file_system, &mount.file_system));
+        drop(mounts);
+        on.dentry.mounts.fetch_sub(1, Ordering::Release);
+        if !bound_elsewhere {
+            mount.root.prune();
+        }
+        Ok(())
+    }
+
+    pub fn list(&self) -> Vec<Arc<Mount>> {
+        self.0.lock().clone()
+    }
+}

@@ -1,0 +1,123 @@
+//! mount(2), umount2(2), and hanging up trees at boot.
+
+use super::{
+    dentry::{Dentry, Location},
+    mount::{flags, Mount},
+    walk::Walk,
+    LocalPaths,
+};
+use crate::{Base, Caller, FileSystem, Kind};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, BoxFuture, Errno};
+
+const MNT_FORCE: u32 = 1;
+const MNT_DETACH: u32 = 2;
+const UMOUNT_NOFOLLOW: u32 = 8;
+
+/// Makes file systems of one kind (`mount -t KIND`).
+pub trait Mounter: Send + Sync {
+    fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
+}
+
+impl LocalPaths {
+    pub fn register_kind(&self, kind: &str, mounter: Arc<dyn Mounter>) {
+        self.kinds.lock().insert(kind.as_bytes().to_vec(), mounter);
+    }
+
+    /// Names for /proc/filesystems.
+    pub fn kinds(&self) -> Vec<Vec<u8>> {
+        self.kinds.lock().keys().cloned().collect()
+    }
+
+    /// Hangs `file_system` on the existing directory (or file, for a file's root) `path`.
+    pub async fn attach(
+        &self,
+        caller: &Caller,
+        path: &[u8],
+        file_system: Arc<dyn FileSystem>,
+        source: &[u8],
+        flags: u64,
+    ) -> Result<()> {
+        let root = crate::Paths::root(self).await?;
+        let base = Base { root: root.clone(), at: root, to: None };
+        let on = Walk::new(self, caller, &base, path, false)?.to_location(path, true).await?;
+        self.hang(on, Dentry::root(file_system.root()), file_system, source.to_vec(), flags)
+    }
+
+    fn hang(
+        &self,
+        on: Location,
+        root: Arc<Dentry>,
+        file_system: Arc<dyn FileSystem>,
+        source: Vec<u8>,
+        flags: u64,
+    ) -> Result<()> {
+        let is_directory = |dentry: &Dentry| dentry.inode.kind() == Kind::Directory;
+        if is_directory(&on.dentry) != is_directory(&root) {
+            return Err(Errno::ENOTDIR);
+        }
+        if on.dentry.is_removed() {
+            return Err(Errno::ENOENT);
+        }
+        // MS_STRICTATIME aside, relatime is what Linux defaults to.
+        let flags = if flags & flags::NOATIME == 0 { flags | flags::RELATIME } else { flags };
+        self.mounts.add(Mount::new(file_system, root, Some(on), source, flags));
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) async fn mount(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        source: Vec<u8>,
+        path: &[u8],
+        kind: &[u8],
+        flags: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        if !caller.credentials.is_privileged() {
+            return Err(Errno::EPERM);
+        }
+        let on = Walk::new(self, caller, base, path, false)?.to_location(path, true).await?;
+        if flags & flags::REMOUNT != 0 {
+            if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
+                return Err(Errno::EINVAL);
+            }
+            on.mount.set_flags(flags);
+            return Ok(());
+        }
+        // Nothing propagates here: one namespace.
+        if flags & flags::PROPAGATION != 0 {
+            return Ok(());
+        }
+        if flags & flags::MOVE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & flags::BIND != 0 {
+            let from = Walk::new(self, caller, base, &source, false)?.to_location(&source, true).await?;
+            let flags = flags | from.mount.flags();
+            return self.hang(on, from.dentry, from.mount.file_system.clone(), source, flags);
+        }
+        let mounter = self.kinds.lock().get(kind).cloned().ok_or(Errno::ENODEV)?;
+        let file_system = mounter.mount(&source, data).await?;
+        self.hang(on, Dentry::root(file_system.root()), file_system, source, flags)
+    }
+
+    pub(super) async fn unmount(&self, caller: &Caller, base: &Base, path: &[u8], flags: u32) -> Result<()> {
+        if flags & !(MNT_FORCE | MNT_DETACH | UMOUNT_NOFOLLOW) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if !caller.credentials.is_privileged() {
+            return Err(Errno::EPERM);
+        }
+        let follow = flags & UMOUNT_NOFOLLOW == 0;
+        let Location { mount, dentry } =
+            Walk::new(self, caller, base, path, false)?.to_location(path, follow).await?;
+        if !Arc::ptr_eq(&dentry, &mount.root) {
+            return Err(Errno::EINVAL);
+        }
+        mount.file_system.sync().await?;
+        self.mounts.remove(&mount, flags & MNT_DETACH != 0)
+    }
+}

@@ -1,0 +1,216 @@
+//! open(2), openat2(2), and making files.
+
+use super::{
+    directory::DirFile,
+    dentry::{Dentry, Location},
+    files::{NodeFile, PathFile, RegularFile},
+    fifo_opener,
+    mount::flags,
+    permission::{self, READ, WRITE},
+    walk::{attributes, Last, Target, Walk},
+    LocalPaths,
+};
+use crate::{devfs::Opening, inode::NewNode, Base, Caller, File, Kind, OpenFlags, SetAttributes};
+use alloc::{format, sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno};
+
+impl LocalPaths {
+    pub(super) async fn open(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        mut flags: OpenFlags,
+        mode: u32,
+        resolve: u64,
+    ) -> Result<Arc<dyn File>> {
+        if flags.contains(OpenFlags::PATH) {
+            flags &= OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;
+        }
+        let mut walk = Walk::new(self, caller, base, path, false)?.with_resolve(base, path, resolve)?;
+        if flags.contains(OpenFlags::TMPFILE) {
+            return self.open_unnamed(walk, path, flags, mode).await;
+        }
+        if !flags.contains(OpenFlags::CREAT) {
+            let follow = !flags.contains(OpenFlags::NOFOLLOW);
+            return match walk.to_target(path, follow).await? {
+                Target::At(location) => self.open_at(caller, location, flags, false).await,
+                Target::File(file) => reopen(caller, file, flags).await,
+            };
+        }
+        if flags.contains(OpenFlags::DIRECTORY) {
+            return Err(Errno::EINVAL);
+        }
+        let mut last = walk.to_parent(path).await?;
+        loop {
+            let (name, slash) = match last {
+                Last::Here | Last::Up if flags.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
+                // Also the end of a link to an open file, which need not be a directory.
+                Last::Here | Last::Up => return self.open_at(caller, walk.at.clone(), flags, false).await,
+                Last::File(file) => return reopen(caller, file, flags).await,
+                Last::Name { name, slash } => (name, slash),
+            };
+            if slash {
+                return Err(Errno::EISDIR);
+            }
+            if let Some(found) = walk.child(&name).await? {
+                if flags.contains(OpenFlags::EXCL) {
+                    return Err(Errno::EEXIST);
+                }
+                if found.inode().kind() == Kind::Symlink && !flags.contains(OpenFlags::NOFOLLOW) {
+                    last = walk.follow(&found, b"").await?;
+                    continue;
+                }
+                return self.open_at(caller, found, flags, false).await;
+            }
+            let new = new_node(Kind::Regular, mode);
+            match self.make(&walk, &name, new).await {
+                Ok(dentry) => {
+                    let made = Location { mount: walk.at.mount.clone(), dentry };
+                    return self.open_at(caller, made, flags, true).await;
+                }
+                // Made by somebody else since we looked.
+                Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCL) => {
+                    last = Last::Name { name, slash };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn open_unnamed(&self, mut walk: Walk<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<Arc<dyn File>> {
+        if !flags.writable() {
+            return Err(Errno::EINVAL);
+        }
+        let at = walk.to_location(path, true).await?;
+        if at.inode().kind() != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let caller = walk.caller;
+        let directory = attributes(at.inode()).await?;
+        permission::may(&caller.credentials, &directory, WRITE | permission::EXEC)?;
+        at.mount.check_writable()?;
+        let (mode, gid) = permission::inherit(caller, &directory, Kind::Regular, mode);
+        let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new_node(Kind::Regular, mode) };
+        let inode = at.inode().create_unnamed(new).await?;
+        let name = format!("#{}", inode.ino()).into_bytes();
+        let dentry = Dentry::unnamed(inode, Some(at.dentry.clone()), name);
+        let flags = flags - (OpenFlags::TMPFILE - OpenFlags::DIRECTORY) - OpenFlags::DIRECTORY;
+        self.open_at(caller, Location { mount: at.mount, dentry }, flags, true).await
+    }
+
+    /// Makes `name` in the walk's directory: permission, then the file system's part.
+    pub(super) async fn make(&self, walk: &Walk<'_>, name: &[u8], new: NewNode) -> Result<Arc<Dentry>> {
+        let directory = &walk.at.dentry;
+        let caller = walk.caller;
+        let _changing = directory.changing.lock().await;
+        if self.dentry_locked(caller, directory, name).await?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        if directory.is_removed() {
+            return Err(Errno::ENOENT);
+        }
+        walk.at.mount.check_writable()?;
+        let above = attributes(&directory.inode).await?;
+        permission::may(&caller.credentials, &above, WRITE | permission::EXEC)?;
+        let (mode, gid) = permission::inherit(caller, &above, new.kind, new.mode);
+        let mode = if new.kind == Kind::Symlink { 0o777 } else { mode };
+        let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new };
+        let inode = directory.inode.create(name, new).await?;
+        self.count_name();
+        // A directory that believes nothing (a generated tree) makes nothing either, so this is cached.
+        directory.learn(name, Some(inode), self.now()).ok_or(Errno::EIO)
+    }
+
+    /// Opens what the walk has found. `made`: by this very call, which may thus do what the mode forbids.
+    pub(super) async fn open_at(
+        &self,
+        caller: &Caller,
+        at: Location,
+        flags: OpenFlags,
+        made: bool,
+    ) -> Result<Arc<dyn File>> {
+        let inode = at.inode().clone();
+        let kind = inode.kind();
+        if flags.contains(OpenFlags::DIRECTORY) && kind != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        if flags.contains(OpenFlags::PATH) {
+            return Ok(match kind {
+                Kind::Directory => DirFile::new(&self.services, at, flags),
+                _ => Arc::new(PathFile { at, flags }),
+            });
+        }
+        match kind {
+            Kind::Symlink => return Err(Errno::ELOOP),
+            Kind::Directory if flags.writable() || flags.contains(OpenFlags::CREAT) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        let truncate = flags.contains(OpenFlags::TRUNC) && kind == Kind::Regular;
+        if !made {
+            self.check_open(caller, &at, flags, truncate).await?;
+        }
+        match kind {
+            Kind::Directory => return Ok(DirFile::new(&self.services, at, flags)),
+            Kind::Socket => return Err(Errno::ENXIO),
+            Kind::CharDevice | Kind::BlockDevice => {
+                if at.mount.flags() & flags::NODEV != 0 {
+                    return Err(Errno::EACCES);
+                }
+                let rdev = attributes(&inode).await?.rdev;
+                let opening = Opening { caller, flags, at: &at, rdev };
+                let file = self.devices.open(kind, opening).await?;
+                return Ok(NodeFile::wrap(file, at));
+            }
+            Kind::Fifo => {
+                let opener = fifo_opener(&self.devices)?;
+                let file = opener(Opening { caller, flags, at: &at, rdev: (0, 0) }).await?;
+                return Ok(NodeFile::wrap(file, at));
+            }
+            Kind::Regular | Kind::Symlink => {}
+        }
+        if let Some(file) = inode.open(caller, flags).await? {
+            return Ok(NodeFile::wrap(file, at));
+        }
+        if truncate && !made {
+            inode.set(SetAttributes { size: Some(0), ..SetAttributes::default() }).await?;
+        }
+        Ok(RegularFile::new(&self.services, at, flags))
+    }
+
+    async fn check_open(&self, caller: &Caller, at: &Location, flags: OpenFlags, truncate: bool) -> Result<()> {
+        let now = attributes(at.inode()).await?;
+        let mut want = 0;
+        if flags.readable() {
+            want |= READ;
+        }
+        if flags.writable() || truncate {
+            want |= WRITE;
+        }
+        // Access mode 3 (Linux: ioctl only) needs both.
+        permission::may(&caller.credentials, &now, want)?;
+        if want & WRITE != 0 && matches!(now.kind(), Kind::Regular | Kind::Directory) {
+            at.mount.check_writable()?;
+        }
+        let owner = caller.credentials.is_privileged() || caller.credentials.fsuid == now.uid;
+        if flags.contains(OpenFlags::NOATIME) && !owner {
+            return Err(Errno::EPERM);
+        }
+        Ok(())
+    }
+}
+
+async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    if flags.contains(OpenFlags::PATH) {
+        return Ok(file);
+    }
+    if flags.contains(OpenFlags::DIRECTORY) {
+        return Err(Errno::ENOTDIR);
+    }
+    file.reopen(caller, flags).await
+}
+
+/// A node whose owner and final mode [`LocalPaths::make`] decides.
+pub(super) fn new_node(kind: Kind, mode: u32) -> NewNode {
+    NewNode { kind, mode, uid: 0, gid: 0, rdev: (0, 0), target: Vec::new() }
+}

@@ -1,0 +1,130 @@
+//! stat, statfs, readlink, access, and changing attributes by path.
+
+use super::{
+    permission,
+    walk::{attributes, location_of, Target, Walk},
+    LocalPaths,
+};
+use crate::{Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes};
+use alloc::vec::Vec;
+use machine::{errno::Result, Errno};
+
+impl LocalPaths {
+    async fn target(&self, caller: &Caller, base: &Base, path: &[u8], follow: bool, empty_ok: bool) -> Result<Target> {
+        if path.is_empty() && empty_ok {
+            return Ok(match base.at.location() {
+                Some(location) => Target::At(location.clone()),
+                None => Target::File(base.at.clone()),
+            });
+        }
+        Walk::new(self, caller, base, path, false)?.to_target(path, follow).await
+    }
+
+    pub(super) async fn stat(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        follow: bool,
+        empty_ok: bool,
+    ) -> Result<Attributes> {
+        match self.target(caller, base, path, follow, empty_ok).await? {
+            Target::At(location) => attributes(location.inode()).await,
+            Target::File(file) => file.attributes().await,
+        }
+    }
+
+    pub(super) async fn stat_fs(&self, caller: &Caller, base: &Base, path: &[u8]) -> Result<FileSystemInfo> {
+        match self.target(caller, base, path, true, true).await? {
+            Target::At(location) => {
+                let mut info = location.inode().info().await?;
+                // ST_* equal the MS_* flags of the low bits; ST_RELATIME is 4096, ST_VALID 32.
+                let flags = location.mount.flags();
+                let relatime = if flags & super::mount::flags::RELATIME != 0 { 4096 } else { 0 };
+                info.flags |= flags & 0x40f | relatime | 32;
+                Ok(info)
+            }
+            // Pipes, sockets and their kin live on internal mounts; the numbers of pipefs.
+            Target::File(_) => {
+                Ok(FileSystemInfo { kind: 0x5049_5045, block_size: 4096, name_max: 255, ..FileSystemInfo::default() })
+            }
+        }
+    }
+
+    pub(super) async fn read_link(&self, caller: &Caller, base: &Base, path: &[u8], empty_ok: bool) -> Result<Vec<u8>> {
+        match self.target(caller, base, path, false, empty_ok).await? {
+            Target::At(location) if location.inode().kind() == Kind::Symlink => {
+                location.inode().read_link(caller).await
+            }
+            // readlinkat(fd, "") of something else: ENOENT (man 2 readlink).
+            Target::At(_) if path.is_empty() => Err(Errno::ENOENT),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) async fn access(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        mode: u32,
+        effective: bool,
+        follow: bool,
+        empty_ok: bool,
+    ) -> Result<()> {
+        if mode & !7 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let own = &caller.credentials;
+        let credentials = match effective {
+            true => own.clone(),
+            false => Credentials { euid: own.uid, egid: own.gid, fsuid: own.uid, fsgid: own.gid, ..own.clone() },
+        };
+        let caller = Caller { credentials, ..caller.clone() };
+        let (now, location) = match self.target(&caller, base, path, follow, empty_ok).await? {
+            Target::At(location) => (attributes(location.inode()).await?, Some(location)),
+            Target::File(file) => (file.attributes().await?, None),
+        };
+        permission::may(&caller.credentials, &now, mode)?;
+        let stored = matches!(now.kind(), Kind::Regular | Kind::Directory | Kind::Symlink);
+        match location {
+            Some(location) if mode & permission::WRITE != 0 && stored => location.mount.check_writable(),
+            Some(location)
+                if mode & permission::EXEC != 0
+                    && now.kind() == Kind::Regular
+                    && location.mount.flags() & super::mount::flags::NOEXEC != 0 =>
+            {
+                Err(Errno::EACCES)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn set_attributes(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        path: &[u8],
+        follow: bool,
+        empty_ok: bool,
+        set: SetAttributes,
+    ) -> Result<()> {
+        let location = match self.target(caller, base, path, follow, empty_ok).await? {
+            Target::At(location) => location,
+            Target::File(file) if path.is_empty() => return file.set_attributes(caller, set).await,
+            Target::File(file) => location_of(&file)?,
+        };
+        let now = attributes(location.inode()).await?;
+        if set.size.is_some() && now.kind() == Kind::Regular {
+            permission::may(&caller.credentials, &now, permission::WRITE)?;
+        }
+        location.mount.check_writable()?;
+        // chmod of a symbolic link is not supported (man 2 fchmodat, AT_SYMLINK_NOFOLLOW).
+        if set.mode.is_some() && now.kind() == Kind::Symlink {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let set = permission::check_set(caller, &now, set, false)?;
+        location.inode().set(set).await
+    }
+}

@@ -1,0 +1,86 @@
+//! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
+
+use crate::{cache::PageCache, ObjectId, Timestamp};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use machine::{errno::Result, sync::Lock, Errno, Frame, Memory, Spawner};
+
+/// The two clocks that file systems read.
+pub trait Clock: Send + Sync {
+    /// CLOCK_REALTIME, for the times of files.
+    fn realtime(&self) -> Timestamp;
+    /// Nanoseconds that only go forward, for the age of cached answers.
+    fn monotonic(&self) -> u64;
+}
+
+pub struct Services {
+    pub memory: Arc<dyn Memory>,
+    pub clock: Arc<dyn Clock>,
+    pub spawner: Arc<dyn Spawner>,
+    serial: AtomicU64,
+    device: AtomicU64,
+    /// Caches whose pages can be read again, hence reclaimed.
+    caches: Lock<Vec<Weak<PageCache>>>,
+    /// Where the next reclaim goes on, so that all caches give in turn.
+    hand: AtomicUsize,
+}
+
+impl Services {
+    pub fn new(memory: Arc<dyn Memory>, clock: Arc<dyn Clock>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
+        Arc::new(Services {
+            memory,
+            clock,
+            spawner,
+            serial: AtomicU64::new(1),
+            device: AtomicU64::new(1),
+            caches: Lock::new(Vec::new()),
+            hand: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn object_id(&self) -> ObjectId {
+        ObjectId { owner: self.memory.kernel(), serial: self.serial.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A number for a file system without a device, as Linux's get_anon_bdev.
+    pub fn anonymous_device(&self) -> (u32, u32) {
+        (0, self.device.fetch_add(1, Ordering::Relaxed) as u32)
+    }
+
+    pub(crate) fn register(&self, cache: &Arc<PageCache>) {
+        let mut caches = self.caches.lock();
+        // Amortised: the list is swept of dead caches whenever it would have to grow.
+        if caches.len() == caches.capacity() {
+            caches.retain(|cache| cache.strong_count() > 0);
+        }
+        caches.push(Arc::downgrade(cache));
+    }
+
+    /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.
+    pub fn reclaim(&self, frames: usize) -> usize {
+        let caches: Vec<_> = self.caches.lock().clone();
+        let mut freed = 0;
+        for _ in 0..caches.len() {
+            if freed >= frames {
+                break;
+            }
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % caches.len();
+            if let Some(cache) = caches[hand].upgrade() {
+                freed += cache.reclaim(frames - freed);
+            }
+        }
+        freed
+    }
+
+    /// A zeroed frame, at the cost of cached pages if need be.
+    pub(crate) fn frame(&self) -> Result<Frame> {
+        if let Some(frame) = self.memory.alloc() {
+            return Ok(frame);
+        }
+        self.reclaim(64);
+        self.memory.alloc().ok_or(Errno::ENOMEM)
+    }
+}

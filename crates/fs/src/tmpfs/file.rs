@@ -1,0 +1,164 @@
+//! Contents of tmpfs files, seals, and files without names.
+
+use super::{node::TmpInode, Shared};
+use crate::{
+    inode::{NewNode, WriteAt},
+    namespace::{Dentry, Location, Mount, RegularFile},
+    File, FileSystem, Inode, Kind, Object, OpenFlags, PageCache, Services,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno};
+
+/// F_SEAL_* (man 2 fcntl).
+pub mod seals {
+    pub const SEAL: u32 = 1;
+    pub const SHRINK: u32 = 2;
+    pub const GROW: u32 = 4;
+    pub const WRITE: u32 = 8;
+    pub const FUTURE_WRITE: u32 = 16;
+    pub const EXEC: u32 = 32;
+    pub const ALL: u32 = 63;
+}
+
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+
+impl TmpInode {
+    pub(super) async fn write(&self, data: &[u8], at: WriteAt) -> Result<(u64, usize)> {
+        let cache = self.data()?;
+        let offset = match at {
+            WriteAt::Offset(offset) => Some(offset),
+            WriteAt::End => None,
+        };
+        let permit = |_start: u64, end: u64| {
+            let sealed = self.meta.lock().seals;
+            let grows = end > cache.len();
+            if sealed & (seals::WRITE | seals::FUTURE_WRITE) != 0 || grows && sealed & seals::GROW != 0 {
+                return Err(Errno::EPERM);
+            }
+            Ok(())
+        };
+        let written = cache.write_at(data, offset, permit).await?;
+        if written.1 > 0 {
+            self.touch();
+        }
+        Ok(written)
+    }
+
+    pub(super) async fn resize(&self, size: u64) -> Result<()> {
+        let permit = |old: u64, new: u64| {
+            let sealed = self.meta.lock().seals;
+            let blocked = new > old && sealed & seals::GROW != 0 || new < old && sealed & seals::SHRINK != 0;
+            if blocked {
+                return Err(Errno::EPERM);
+            }
+            Ok(())
+        };
+        self.data()?.truncate(size, permit, crate::file::ready(Ok(()))).await
+    }
+
+    pub(super) async fn fallocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let cache = self.data().map_err(|_| Errno::ENODEV)?;
+        let sealed = self.meta.lock().seals;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        match mode {
+            m if m == PUNCH_HOLE | KEEP_SIZE => {
+                if sealed & (seals::WRITE | seals::FUTURE_WRITE) != 0 {
+                    return Err(Errno::EPERM);
+                }
+                cache.punch(offset, end).await;
+            }
+            m if m & !(KEEP_SIZE | ZERO_RANGE) == 0 => {
+                if sealed & seals::GROW != 0 && end > cache.len() && m & KEEP_SIZE == 0 {
+                    return Err(Errno::EPERM);
+                }
+                if m & ZERO_RANGE != 0 {
+                    cache.punch(offset, end).await;
+                }
+                cache.reserve(offset, end, m & KEEP_SIZE != 0).await?;
+            }
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        self.touch();
+        Ok(())
+    }
+
+    pub(super) fn map(&self, write: bool) -> Result<Arc<dyn Object>> {
+        if write && self.meta.lock().seals & (seals::WRITE | seals::FUTURE_WRITE) != 0 {
+            // A sealed file can still be mapped privately; the caller asks again without `write`.
+            return Err(Errno::EPERM);
+        }
+        Ok(self.data().map_err(|_| Errno::ENODEV)?.clone())
+    }
+
+    pub(super) fn add_seals(&self, add: u32) -> Result<u32> {
+        self.data().map_err(|_| Errno::EINVAL)?;
+        let mut meta = self.meta.lock();
+        if add == 0 {
+            return Ok(meta.seals);
+        }
+        if add & !seals::ALL != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if meta.seals & seals::SEAL != 0 {
+            return Err(Errno::EPERM);
+        }
+        meta.seals |= add;
+        Ok(meta.seals)
+    }
+}
+
+const MFD_ALLOW_SEALING: u32 = 2;
+const MFD_NOEXEC_SEAL: u32 = 8;
+const MFD_EXEC: u32 = 16;
+/// MFD_CLOEXEC is for the descriptor.
+const MFD_KNOWN: u32 = 1 | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC;
+
+/// The tree that files without names belong to: nobody can reach its root.
+struct Nowhere(Arc<TmpInode>);
+
+impl FileSystem for Nowhere {
+    fn kind(&self) -> &'static str {
+        "tmpfs"
+    }
+
+    fn root(&self) -> Arc<dyn Inode> {
+        self.0.clone()
+    }
+}
+
+/// memfd_create(2); `name` is at most 249 bytes.
+pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dyn File>> {
+    let both = MFD_EXEC | MFD_NOEXEC_SEAL;
+    if flags & !MFD_KNOWN != 0 || flags & both == both || name.len() > 249 {
+        return Err(Errno::EINVAL);
+    }
+    let shared = Shared::new(services);
+    let new = NewNode {
+        kind: Kind::Regular,
+        mode: if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 },
+        uid: 0,
+        gid: 0,
+        rdev: (0, 0),
+        target: Vec::new(),
+    };
+    let inode = TmpInode::make(&shared, new);
+    let seals = match flags {
+        f if f & MFD_NOEXEC_SEAL != 0 => seals::EXEC,
+        f if f & MFD_ALLOW_SEALING != 0 => 0,
+        _ => seals::SEAL,
+    };
+    inode.meta.lock().seals = seals;
+    let root = Arc::new(Nowhere(TmpInode::directory(&shared, 0o700, 0, 0)));
+    let mount = Mount::detached(root);
+    let mut full = b"memfd:".to_vec();
+    full.extend_from_slice(name);
+    let dentry = Dentry::unnamed(inode, None, full);
+    Ok(RegularFile::new(services, Location { mount, dentry }, OpenFlags::RDWR | OpenFlags::LARGEFILE))
+}
+
+/// Shared anonymous memory of `size` bytes (MAP_SHARED | MAP_ANONYMOUS, System V segments).
+pub fn anonymous_object(services: &Arc<Services>, size: u64) -> Arc<dyn Object> {
+    PageCache::memory(services, size)
+}

@@ -1,0 +1,376 @@
+//! A file, directory, link or device of a tmpfs.
+
+use super::{file, Shared};
+use crate::{
+    file::ready,
+    inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    locks::LockTable,
+    Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
+};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE};
+
+/// Size that a directory shows, and what each of its names adds, as Linux's tmpfs (BOGO_DIRENT_SIZE).
+const NAME_SIZE: u64 = 20;
+
+pub struct TmpInode {
+    pub(super) shared: Arc<Shared>,
+    kind: Kind,
+    ino: u64,
+    rdev: (u32, u32),
+    pub(super) meta: Lock<Meta>,
+    pub(super) body: Body,
+    locks: LockTable,
+    attachment: Attachment,
+    /// What the union above keeps with this node (opaque, origin).
+    pub(crate) mark: Attachment,
+}
+
+pub(super) struct Meta {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    nlink: u32,
+    accessed: Timestamp,
+    modified: Timestamp,
+    changed: Timestamp,
+    pub(super) seals: u32,
+}
+
+pub(super) enum Body {
+    Directory(Lock<BTreeMap<Vec<u8>, Arc<dyn Inode>>>),
+    Data(Arc<PageCache>),
+    Link(Vec<u8>),
+    None,
+}
+
+fn tmp(node: &Arc<dyn Inode>) -> Result<&TmpInode> {
+    (**node).as_any().downcast_ref().ok_or(Errno::EXDEV)
+}
+
+impl TmpInode {
+    pub(super) fn directory(shared: &Arc<Shared>, mode: u32, uid: u32, gid: u32) -> Arc<Self> {
+        Self::make(shared, NewNode { kind: Kind::Directory, mode, uid, gid, rdev: (0, 0), target: Vec::new() })
+    }
+
+    pub(super) fn make(shared: &Arc<Shared>, new: NewNode) -> Arc<Self> {
+        let now = shared.services.clock.realtime();
+        let body = match new.kind {
+            Kind::Directory => Body::Directory(Lock::default()),
+            Kind::Regular => Body::Data(PageCache::memory(&shared.services, 0)),
+            Kind::Symlink => Body::Link(new.target),
+            _ => Body::None,
+        };
+        Arc::new(TmpInode {
+            shared: shared.clone(),
+            kind: new.kind,
+            ino: shared.ino(),
+            rdev: new.rdev,
+            meta: Lock::new(Meta {
+                mode: new.mode,
+                uid: new.uid,
+                gid: new.gid,
+                nlink: if new.kind == Kind::Directory { 2 } else { 1 },
+                accessed: now,
+                modified: now,
+                changed: now,
+                seals: file::seals::SEAL,
+            }),
+            body,
+            locks: LockTable::default(),
+            attachment: Attachment::default(),
+            mark: Attachment::default(),
+        })
+    }
+
+    fn names(&self) -> Result<&Lock<BTreeMap<Vec<u8>, Arc<dyn Inode>>>> {
+        match &self.body {
+            Body::Directory(names) => Ok(names),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    pub(super) fn data(&self) -> Result<&Arc<PageCache>> {
+        match &self.body {
+            Body::Data(cache) => Ok(cache),
+            Body::Directory(_) => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.shared.services.clock.realtime()
+    }
+
+    /// The contents or the names changed.
+    pub(super) fn touch(&self) {
+        let now = self.now();
+        let mut meta = self.meta.lock();
+        (meta.modified, meta.changed) = (now, now);
+    }
+
+    fn add_links(&self, links: i32) {
+        let now = self.now();
+        let mut meta = self.meta.lock();
+        meta.nlink = meta.nlink.saturating_add_signed(links);
+        meta.changed = now;
+    }
+
+    /// The union gives a copied-up file the links and times it had below.
+    pub(crate) fn set_origin(&self, links: u32, accessed: Timestamp, modified: Timestamp) {
+        let mut meta = self.meta.lock();
+        meta.nlink = links;
+        (meta.accessed, meta.modified) = (accessed, modified);
+    }
+
+    /// The union removes a name of this file that exists only below.
+    pub(crate) fn drop_link(&self) {
+        self.add_links(-1);
+    }
+
+    fn snapshot(&self) -> Attributes {
+        let meta = self.meta.lock();
+        let (size, blocks) = match &self.body {
+            Body::Directory(names) => ((2 + names.lock().len() as u64) * NAME_SIZE, 0),
+            Body::Data(cache) => (cache.len(), cache.frames() * (PAGE_SIZE as u64 / 512)),
+            Body::Link(target) => (target.len() as u64, 0),
+            Body::None => (0, 0),
+        };
+        Attributes {
+            dev: self.shared.device,
+            ino: self.ino,
+            mode: self.kind as u32 | meta.mode,
+            nlink: meta.nlink,
+            uid: meta.uid,
+            gid: meta.gid,
+            rdev: self.rdev,
+            size,
+            block_size: PAGE_SIZE as u32,
+            blocks,
+            accessed: meta.accessed,
+            modified: meta.modified,
+            changed: meta.changed,
+        }
+    }
+
+    /// Takes `name` out and lowers the counts.
+    fn take(&self, name: &[u8]) -> Result<()> {
+        let node = self.names()?.lock().remove(name).ok_or(Errno::ENOENT)?;
+        let node = tmp(&node)?;
+        if node.kind == Kind::Directory {
+            node.add_links(-2);
+            self.add_links(-1);
+        } else {
+            node.add_links(-1);
+        }
+        Ok(())
+    }
+
+    fn check_empty(node: &Arc<dyn Inode>) -> Result<()> {
+        match &tmp(node)?.body {
+            Body::Directory(names) if !names.lock().is_empty() => Err(Errno::ENOTEMPTY),
+            _ => Ok(()),
+        }
+    }
+
+    fn move_to(&self, from: &[u8], node: &Arc<dyn Inode>, target: &Arc<dyn Inode>, to: &[u8]) -> Result<()> {
+        let target = tmp(target)?;
+        if target.names()?.lock().contains_key(to) {
+            target.take(to)?;
+        }
+        self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
+        target.names()?.lock().insert(to.to_vec(), node.clone());
+        if node.kind() == Kind::Directory {
+            self.add_links(-1);
+            target.add_links(1);
+        }
+        self.touch();
+        target.touch();
+        tmp(node)?.add_links(0);
+        Ok(())
+    }
+}
+
+impl Inode for TmpInode {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.snapshot()))
+    }
+
+    fn attributes_now(&self) -> Option<Attributes> {
+        Some(self.snapshot())
+    }
+
+    fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if let Some(size) = set.size {
+                self.resize(size).await?;
+            }
+            let now = self.now();
+            let time = |time: Timestamp| if time == Timestamp::NOW { now } else { time };
+            let mut meta = self.meta.lock();
+            meta.mode = set.mode.unwrap_or(meta.mode);
+            meta.uid = set.uid.unwrap_or(meta.uid);
+            meta.gid = set.gid.unwrap_or(meta.gid);
+            if set.size.is_some() {
+                meta.modified = now;
+            }
+            meta.accessed = set.accessed.map_or(meta.accessed, time);
+            meta.modified = set.modified.map_or(meta.modified, time);
+            meta.changed = now;
+            Ok(())
+        })
+    }
+
+    fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
+        ready(Ok(self.shared.info()))
+    }
+
+    fn locks(&self) -> Option<&LockTable> {
+        Some(&self.locks)
+    }
+
+    fn attachment(&self) -> Option<&Attachment> {
+        Some(&self.attachment)
+    }
+
+    fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        ready(self.names().and_then(|names| names.lock().get(name).cloned().ok_or(Errno::ENOENT)))
+    }
+
+    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let entry = |(name, node): (&Vec<u8>, &Arc<dyn Inode>)| Listed {
+            ino: node.ino(),
+            d_type: node.kind().d_type(),
+            name: name.clone(),
+        };
+        ready(self.names().map(|names| names.lock().iter().map(entry).collect()))
+    }
+
+    fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(async move {
+            let directory = new.kind == Kind::Directory;
+            let node: Arc<dyn Inode> = Self::make(&self.shared, new);
+            self.names()?.lock().insert(name.to_vec(), node.clone());
+            if directory {
+                self.add_links(1);
+            }
+            self.touch();
+            Ok(node)
+        })
+    }
+
+    fn create_unnamed(&self, new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
+        let node = Self::make(&self.shared, new);
+        node.meta.lock().nlink = 0;
+        ready(Ok(node))
+    }
+
+    fn link<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            tmp(node)?.add_links(1);
+            self.names()?.lock().insert(name.to_vec(), node.clone());
+            self.touch();
+            Ok(())
+        })
+    }
+
+    fn unlink<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            Self::check_empty(node)?;
+            self.take(name)?;
+            self.touch();
+            Ok(())
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        old: Option<&'a Arc<dyn Inode>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if let Some(old) = old {
+                Self::check_empty(old)?;
+            }
+            self.move_to(from, node, target, to)
+        })
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        other: &'a Arc<dyn Inode>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let below = tmp(target)?;
+            self.names()?.lock().insert(from.to_vec(), other.clone());
+            below.names()?.lock().insert(to.to_vec(), node.clone());
+            let moved = |node: &Arc<dyn Inode>| i32::from(node.kind() == Kind::Directory);
+            self.add_links(moved(other) - moved(node));
+            below.add_links(moved(node) - moved(other));
+            self.touch();
+            below.touch();
+            debug_assert!(!same(node, other));
+            Ok(())
+        })
+    }
+
+    fn follow<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        ready(match &self.body {
+            Body::Link(target) => Ok(Followed::Path(target.clone())),
+            _ => Err(Errno::EINVAL),
+        })
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let read = self.data()?.read_at(buf, offset).await?;
+            let now = self.now();
+            let mut meta = self.meta.lock();
+            // relatime: only the first read after a change is worth noting.
+            if meta.accessed <= meta.modified {
+                meta.accessed = now;
+            }
+            Ok(read)
+        })
+    }
+
+    fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
+        Box::pin(self.write(data, at))
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.fallocate(mode, offset, len))
+    }
+
+    fn seek(&self, offset: u64, what: Extent) -> BoxFuture<'_, Result<u64>> {
+        ready(self.data().and_then(|cache| cache.seek(offset, what)))
+    }
+
+    fn object(&self, write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(self.map(write))
+    }
+
+    fn seal(&self, add: u32) -> Result<u32> {
+        self.add_seals(add)
+    }
+}
