@@ -159,8 +159,9 @@ impl Device {
     /// what makes it sound to give the device its memory.
     fn connect(&self, index: u16, queue: Arc<dyn Complete>, cpu: CpuId) -> Result<(), DeviceError> {
         let vector = irq::alloc_vector().ok_or(DeviceError::NoInterrupt)?;
-        irq::on_irq(vector, Box::new(move || queue.complete()));
-        let set = self.msix.set(index, irq::msi_address(cpu), vector.into());
+        let (address, data) = irq::msi_message(cpu, vector).ok_or(DeviceError::NoInterrupt)?;
+        irq::on_irq(vector, move || queue.complete());
+        let set = self.msix.set(index, address, data);
         set.then_some(()).ok_or(DeviceError::NoInterrupt)
     }
 }

@@ -42,7 +42,7 @@ impl Mmio {
 
     fn at<T: Register>(&self, offset: usize) -> *mut T {
         assert!(
-            offset % size_of::<T>() == 0 && offset + size_of::<T>() <= self.bytes,
+            offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.bytes,
             "register {offset:#x}"
         );
         self.base.wrapping_add(offset).cast()

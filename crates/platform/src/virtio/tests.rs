@@ -176,6 +176,8 @@ fn a_request_without_a_reply_buffer() {
 fn received_bytes_come_in_order_and_an_idle_reader_stops_the_device() {
     let device = FakeDevice::default();
     let queue = ReceiveQueue::new(device.ring());
+    queue.notify();
+    assert_eq!(device.rung.load(Ordering::SeqCst), 1);
     let mut posted = device.take();
     let all = posted.len();
     for (n, chain) in posted.drain(..).enumerate() {
