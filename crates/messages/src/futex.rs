@@ -1,5 +1,35 @@
-//! Futexes.
+//! Futexes: waiting and waking at the kernel that queues a word's waiters.
+
+use crate::vm::FutexKey;
+use machine::errno;
+use serde::{Deserialize, Serialize};
+
+/// FUTEX_OP_* of man 2 futex: what to do with the second word, and which of its old values wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WordOp {
+    /// SET 0, ADD 1, OR 2, ANDN 3, XOR 4.
+    pub operation: u8,
+    pub argument: u32,
+    /// EQ 0, NE 1, LT 2, LE 3, GT 4, GE 5.
+    pub compare: u8,
+    pub compared_with: u32,
+}
 
 messages! {
     "futex" 0x400;
+
+    /// A thread sleeps on a word of the receiver, if the word still holds `expected`; answered when it is
+    /// woken (the key may have changed by requeueing), or at once with EAGAIN. Cancelled on a signal or timeout.
+    futex_wait: FutexWait { key: FutexKey, expected: u32, bitset: u32 } -> errno::Result<()>, Low;
+
+    /// Wakes up to `count` waiters whose bitset meets `bitset`; answers how many.
+    futex_wake: FutexWake { key: FutexKey, count: u32, bitset: u32 } -> u32, Low;
+
+    /// Wakes up to `wake` waiters of `from` and moves up to `requeue` of the others to `to` (same receiver), if
+    /// the word at `from` still holds `expected`. Answers (woken, moved).
+    futex_requeue: FutexRequeue { from: FutexKey, to: FutexKey, wake: u32, requeue: u32, expected: Option<u32> }
+        -> errno::Result<(u32, u32)>, Low;
+
+    /// Changes the word atomically; answers whether its old value meets the comparison (FUTEX_WAKE_OP).
+    futex_word_op: FutexWordOp { key: FutexKey, op: WordOp } -> errno::Result<bool>, Low;
 }
