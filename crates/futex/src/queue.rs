@@ -62,7 +62,7 @@ impl Queues {
         let mut wakers = Vec::new();
         {
             let mut bucket = self.buckets[Self::index(key)].lock();
-            take(&mut bucket, key, count, bitset, |waiter| wakers.push(waiter));
+            take(&mut bucket, key, count, bitset, true, |waiter| wakers.push(waiter));
         }
         let woken = wakers.len() as u32;
         wakers.iter().for_each(wake_up);
@@ -78,10 +78,10 @@ impl Queues {
         {
             let mut source = self.buckets[Self::index(from)].lock();
             check()?;
-            take(&mut source, from, wake, u32::MAX, |waiter| woken.push(waiter));
+            take(&mut source, from, wake, u32::MAX, true, |waiter| woken.push(waiter));
             // Out of the source, and soon in the target: in between, a wake of the target misses them as if it
             // had come first. One that gives up meanwhile says so in `left` and is not queued again.
-            take(&mut source, from, requeue, u32::MAX, |waiter| moved.push(waiter));
+            take(&mut source, from, requeue, u32::MAX, to.is_none(), |waiter| moved.push(waiter));
         }
         let result = (woken.len() as u32, moved.len() as u32);
         woken.iter().for_each(wake_up);
@@ -106,32 +106,32 @@ impl Queues {
     }
 }
 
-/// Takes up to `count` matching waiters out of a queue, oldest first.
-fn take(bucket: &mut Bucket, key: &FutexKey, count: u32, bitset: u32, mut each: impl FnMut(Arc<Waiter>)) {
+/// Takes up to `count` matching waiters out of a queue, oldest first. With `wake` they count as woken from here
+/// on: one that gives up at this moment either is skipped, or sees it and passes the wake on.
+fn take(bucket: &mut Bucket, key: &FutexKey, count: u32, bitset: u32, wake: bool, mut each: impl FnMut(Arc<Waiter>)) {
     let Some(queue) = bucket.get_mut(key) else { return };
     let mut left = count;
-    let mut index = 0;
-    while left > 0 && index < queue.len() {
-        if queue[index].bitset & bitset != 0 && !queue[index].state.lock().left {
-            if let Some(waiter) = queue.remove(index) {
-                each(waiter);
-                left -= 1;
-            }
-        } else {
-            index += 1;
+    queue.retain(|waiter| {
+        if left == 0 || waiter.bitset & bitset == 0 {
+            return true;
         }
-    }
+        let mut state = waiter.state.lock();
+        if state.left {
+            return true;
+        }
+        state.woken = wake;
+        drop(state);
+        left -= 1;
+        each(waiter.clone());
+        false
+    });
     if queue.is_empty() {
         bucket.remove(key);
     }
 }
 
 fn wake_up(waiter: &Arc<Waiter>) {
-    let waker = {
-        let mut state = waiter.state.lock();
-        state.woken = true;
-        state.waker.take()
-    };
+    let waker = waiter.state.lock().waker.take();
     if let Some(waker) = waker {
         waker.wake();
     }
