@@ -148,6 +148,8 @@ pub trait Cpu: Send + Sync {
     fn set_alarm(&self, at: Option<u64>);
     /// Makes another CPU of this kernel leave user mode or its idle loop.
     fn kick(&self, cpu: CpuId);
+    /// AT_HWCAP (CPUID 1 EDX) and AT_HWCAP2 (bit 1: FSGSBASE is usable) for programs.
+    fn capabilities(&self) -> (u64, u64);
     /// Fills `bytes` from the machine's random source.
     fn random(&self, bytes: &mut [u8]);
 }

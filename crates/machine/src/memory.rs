@@ -1,7 +1,7 @@
 //! Physical memory of a partition, and the page table of one replica of an address space.
 
 use crate::{Access, Frame, KernelId, Page, PageRange, UserAddr};
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,11 @@ pub trait Memory: Send + Sync {
     fn lend(&self, frame: Frame);
     /// A frame that was lent comes back: free it.
     fn take_home(&self, frame: Frame);
+    /// Foreign frames released here and not yet sent home: a batch for one kernel, if at least
+    /// `at_least` have gathered for it. The caller sends them; each arrives through [`Memory::take_home`].
+    fn frames_to_return(&self, _at_least: usize) -> Option<(KernelId, Vec<Frame>)> {
+        None
+    }
     /// The kernel in whose partition `frame` lies; None for no RAM at all.
     fn home_of(&self, frame: Frame) -> Option<KernelId>;
     /// Frames of this partition in all, and free ones.

@@ -1,1 +1,43 @@
+//! Processes and threads over all kernels.
+//!
+//! A process has a *home*, the kernel it was created on, which knows its members and decides the order of
+//! everything its threads share. Any other kernel that has run a thread of it holds a *replica*: the same
+//! [`Process`] type without the home's part. A process that never left home sends no message.
+//!
+//! A thread is a future on the scheduler of the kernel it is on; what moves is its registers and its
+//! [`ThreadState`](messages::process::ThreadState), and what stays behind is a *shadow* (the suspended future).
+//!
+//! Not here: the system call table and its structures (crate `linux`, which plugs in through [`Abi`]),
+//! memory (crate `vm`), files themselves (crate `fs`).
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod change;
+mod exit;
+pub mod files;
+mod fork;
+mod group;
+mod home;
+pub mod image;
+mod inspect;
+mod migrate;
+mod placement;
+mod process;
+mod route;
+mod service;
+mod system;
+mod thread;
+mod wait;
+
+pub use exit::Ended;
+pub use image::Program;
+pub use migrate::Absence;
+pub use files::Files;
+pub use fork::CloneRequest;
+pub use placement::{Placement, Spread};
+pub use process::{Flags, Process};
+pub use route::{may_signal, Target};
+pub use system::{Abi, Counters, Directory, System};
+pub use thread::{Context, Interrupted, Thread};

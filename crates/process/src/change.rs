@@ -1,0 +1,135 @@
+//! Changes of what the threads of a process share.
+//!
+//! The home applies a change, tells every replica, and answers when all have it; so a thread that made a
+//! change and then talks to another thread finds the change there. Two changes from two kernels are
+//! ordered by the home, and the lanes keep that order on the way to each replica.
+
+use crate::{Process, Files};
+use alloc::sync::Arc;
+use machine::{errno::Result, Errno};
+use messages::process::{ApplyChange, Change, ChangeShared};
+
+impl Process {
+    /// Changes the process everywhere.
+    pub async fn change(self: &Arc<Self>, change: Change) -> Result<()> {
+        let system = &self.system;
+        if !self.is_home() {
+            let ask = ChangeShared { process: self.id, change };
+            return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
+        }
+        self.apply(change.clone()).await?;
+        let replicas = self.replicas();
+        if !replicas.is_empty() {
+            system.endpoint.multicast(&replicas, ApplyChange { process: self.id, change }).await;
+        }
+        Ok(())
+    }
+
+    /// Takes a change over into this kernel's copy: at home, or because the home said so. Opening a
+    /// directory by its name asks no other kernel, so this may run on the high-priority lane.
+    pub(crate) async fn apply(self: &Arc<Self>, change: Change) -> Result<()> {
+        let mut shared = match change {
+            Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => return self.apply_opening(change).await,
+            _ => self.shared.lock(),
+        };
+        match change {
+            Change::Action { signal, action } => {
+                shared.actions.set(signal, action);
+            }
+            Change::ResetActions => shared.actions.reset_for_exec(),
+            Change::Umask(umask) => shared.umask = umask & 0o777,
+            Change::Limit { resource, limit } => {
+                if let Some(slot) = shared.limits.get_mut(resource as usize) {
+                    *slot = limit;
+                }
+            }
+            Change::Parent(parent) => shared.parent = parent,
+            Change::Group(group) => shared.group = group,
+            Change::Session(session) => {
+                shared.session = session;
+                shared.group = session;
+            }
+            Change::Executable { path, layout } => {
+                shared.executable = path;
+                shared.layout = layout;
+                shared.executed = true;
+            }
+            Change::Subreaper(on) => shared.child_subreaper = on,
+            Change::Dumpable(on) => shared.dumpable = on,
+            Change::NoNewPrivileges => shared.no_new_privileges = true,
+            Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => unreachable!("returned above"),
+        }
+        Ok(())
+    }
+
+    async fn apply_opening(self: &Arc<Self>, change: Change) -> Result<()> {
+        let system = &self.system;
+        match change {
+            Change::Cwd(name) => {
+                let cwd = system.directory.open(name).await?;
+                self.set_directories(|directories| directories.cwd = cwd);
+            }
+            Change::Root(name) => {
+                let root = system.directory.open(name).await?;
+                self.set_directories(|directories| directories.root = root);
+            }
+            Change::Image { space, files } => {
+                let space = system.vm.attach(space)?;
+                let files = Files::attach(system, files).await?;
+                self.set_space(space);
+                self.set_files(files);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// chdir, fchdir (`cwd`), chroot (`root`): the thread's kernel has the directory open.
+    pub async fn change_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+        let set = |process: &Process| {
+            let directory = directory.clone();
+            process.set_directories(|directories| match root {
+                true => directories.root = directory,
+                false => directories.cwd = directory,
+            });
+        };
+        set(self);
+        if self.is_home() && self.replicas().is_empty() {
+            return Ok(());
+        }
+        // Each replica needs a name of its own: a name opens once.
+        self.spread_directory(&directory, root).await
+    }
+
+    async fn spread_directory(self: &Arc<Self>, directory: &Arc<dyn fs::File>, root: bool) -> Result<()> {
+        let system = &self.system;
+        let change = |name| if root { Change::Root(name) } else { Change::Cwd(name) };
+        if !self.is_home() {
+            let name = system.directory.name(directory).await?;
+            let ask = ChangeShared { process: self.id, change: change(name) };
+            return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
+        }
+        for kernel in self.replicas().iter() {
+            let name = system.directory.name(directory).await?;
+            let apply = ApplyChange { process: self.id, change: change(name) };
+            system.endpoint.call(kernel, apply).await.map_err(Errno::from)?;
+        }
+        Ok(())
+    }
+
+    /// At home: a replica asks for a change.
+    pub(crate) async fn change_asked(self: &Arc<Self>, change: Change) -> Result<()> {
+        let (name, root) = match change {
+            Change::Cwd(name) => (name, false),
+            Change::Root(name) => (name, true),
+            other => return self.change(other).await,
+        };
+        let directory = self.system.directory.open(name).await?;
+        let kept = directory.clone();
+        self.set_directories(|directories| match root {
+            true => directories.root = kept,
+            false => directories.cwd = kept,
+        });
+        self.spread_directory(&directory, root).await
+    }
+}

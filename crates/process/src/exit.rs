@@ -1,0 +1,326 @@
+//! The end of threads and processes.
+//!
+//! A thread that ends tells the home, which knows who is left. The last one makes the process a zombie: its
+//! memory and files go, replicas are dropped, the parent hears of it. Ending the group (exit_group, a deadly
+//! signal) is decided once, at home, and every thread ends itself at its next user boundary; until then it is
+//! a member, so nothing that it uses can go before it.
+
+use crate::{process::Flags, thread::Presence, Process, System, Thread};
+use abi::signal::{Signal, SignalInfo, SignalFields};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::*;
+use machine::{KernelId, KernelSet, Pid};
+use messages::process::{
+    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Reparent, ThreadGone,
+    Unthread, Usage,
+};
+
+/// A thread's future is over; nothing may touch user space any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended;
+
+/// Parent of last resort.
+pub(crate) const INIT: Pid = Pid(1);
+
+impl Process {
+    /// Decides how the process ends, if that is not decided yet, and makes all threads end.
+    pub async fn end(self: &Arc<Self>, status: ExitStatus) {
+        if !self.is_home() {
+            // The local threads need not wait for the home's word.
+            self.end_local(status, None);
+            let end = EndProcess { process: self.id, status };
+            if self.system.endpoint.call(self.home, end).await.is_err() {
+                log::warn!("process {}: its home, kernel {}, is gone", self.id, self.home);
+            }
+            return;
+        }
+        if !self.end_local(status, None) {
+            return;
+        }
+        self.tell_end(status, None).await;
+    }
+
+    /// At home: tells the replicas.
+    async fn tell_end(&self, status: ExitStatus, survivor: Option<Pid>) {
+        let replicas = self.replicas();
+        if !replicas.is_empty() {
+            let end = EndThreads { process: self.id, status, survivor };
+            self.system.endpoint.multicast(&replicas, end).await;
+        }
+    }
+
+    /// Makes the local threads (all but `survivor`) end; false if that was decided before.
+    pub(crate) fn end_local(&self, status: ExitStatus, survivor: Option<Pid>) -> bool {
+        if survivor.is_some() {
+            for thread in self.local_threads() {
+                if Some(thread.tid) != survivor {
+                    thread.doomed.store(true, SeqCst);
+                    thread.wake();
+                }
+            }
+            return true;
+        }
+        {
+            let mut ending = self.ending.lock();
+            if ending.is_some() {
+                return false;
+            }
+            *ending = Some(status);
+        }
+        self.set_flags(Flags::ENDING, true);
+        true
+    }
+
+    /// execve in a process of several threads: ends all others, here and elsewhere, and waits until they are
+    /// gone. The caller continues as the only member.
+    pub async fn become_single(self: &Arc<Self>, survivor: &Arc<Thread>) -> machine::errno::Result<()> {
+        if !self.is_home() {
+            let ask = Unthread { process: self.id, survivor: survivor.tid };
+            return self.system.endpoint.call(self.home, ask).await.map_err(machine::Errno::from)?;
+        }
+        self.unthread(survivor.tid).await
+    }
+
+    pub(crate) async fn unthread(self: &Arc<Self>, survivor: Pid) -> machine::errno::Result<()> {
+        let home = self.home().ok_or(machine::Errno::ESRCH)?;
+        let status = ExitStatus::Code(0);
+        if home.state.lock().members.len() > 1 {
+            self.end_local(status, Some(survivor));
+            self.tell_end(status, Some(survivor)).await;
+        }
+        let alone = || {
+            let state = home.state.lock();
+            (state.members.len() == 1 || self.has(Flags::ENDING)).then_some(())
+        };
+        home.members_changed.wait_until(alone).await;
+        if self.has(Flags::ENDING) {
+            return Err(machine::Errno::EINTR);
+        }
+        // The survivor goes on under the process's own id.
+        let mut state = home.state.lock();
+        if let Some(at) = state.members.remove(&survivor) {
+            state.members.insert(self.id, at);
+        }
+        Ok(())
+    }
+
+    /// At home: a member has gone.
+    pub(crate) async fn member_gone(self: &Arc<Self>, thread: Pid, usage: Usage, visited: KernelSet, status: ExitStatus) {
+        let Some(home) = self.home() else { return };
+        let last = {
+            let mut state = home.state.lock();
+            if state.members.remove(&thread).is_none() {
+                return;
+            }
+            state.usage.add(&usage);
+            state.members.is_empty()
+        };
+        for kernel in visited.iter() {
+            if kernel == self.system.kernel {
+                self.system.end_shadow(thread);
+            } else {
+                self.system.endpoint.send(kernel, EndShadow { process: self.id, thread });
+            }
+        }
+        home.members_changed.wake_all();
+        if last {
+            let status = self.ending.lock().unwrap_or(status);
+            self.finish(status).await;
+        }
+    }
+
+    /// At home: the last thread is gone.
+    async fn finish(self: &Arc<Self>, status: ExitStatus) {
+        let system = self.system.clone();
+        *self.ending.lock() = Some(status);
+        self.set_flags(Flags::ENDING, true);
+        let replicas = self.replicas();
+        if !replicas.is_empty() {
+            system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
+        }
+        if !self.borrows_space.load(SeqCst) {
+            self.space().destroy().await;
+        }
+        self.files().release().await;
+        self.orphan_children().await;
+        let Some(home) = self.home() else { return };
+        let usage = {
+            let mut state = home.state.lock();
+            state.zombie = Some(status);
+            let mut usage = state.usage;
+            usage.add(&state.children_usage);
+            usage
+        };
+        home.members_changed.wake_all();
+        self.space_released.wake_all();
+        let (parent, group, uid) = {
+            let uid = home.state.lock().credentials.uid;
+            self.with_shared(|shared| (shared.parent, shared.group, uid))
+        };
+        let event = ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), usage };
+        if system.child_changed(event).await {
+            system.forget(self.id);
+        }
+    }
+
+    /// The children get a new parent: the nearest subreaper at home here, else init.
+    async fn orphan_children(self: &Arc<Self>) {
+        let Some(home) = self.home() else { return };
+        let children: Vec<Pid> = core::mem::take(&mut home.state.lock().children).into_iter().map(|(pid, _)| pid).collect();
+        if children.is_empty() {
+            return;
+        }
+        let heir = self.system.subreaper_of(self);
+        for child in children {
+            self.system.reparent(child, heir).await;
+        }
+    }
+}
+
+impl Thread {
+    /// The thread ends here, with `status` if it is the last one. User space has been told already (the
+    /// futex at clear_child_tid, robust futexes: crate `linux`).
+    pub async fn exit(self: &Arc<Self>, status: ExitStatus) -> Ended {
+        let process = &self.process;
+        let system = process.system.clone();
+        process.threads.lock().remove(&self.tid);
+        system.threads.lock().remove(&self.tid);
+        *self.presence.lock() = Presence::Ended;
+        let (usage, visited) = {
+            let mut state = self.state.lock();
+            let visited = core::mem::take(&mut state.visited);
+            (state.usage, visited)
+        };
+        if process.is_home() {
+            process.member_gone(self.tid, usage, visited, status).await;
+        } else {
+            let gone = ThreadGone { process: process.id, thread: self.tid, usage, visited, status };
+            // If the home is dead, this kernel ends the process's threads by itself.
+            let _ = system.endpoint.call(process.home, gone).await;
+        }
+        system.forget_birth(self.tid, process.id);
+        Ended
+    }
+}
+
+impl System {
+    /// The thread ended elsewhere: its shadow here goes.
+    pub(crate) fn end_shadow(&self, thread: Pid) {
+        let shadow = self.threads.lock().remove(&thread);
+        if let Some(shadow) = shadow {
+            *shadow.presence.lock() = Presence::Ended;
+            shadow.presence_changed.wake_all();
+        }
+        self.arriving.lock().remove(&thread);
+        self.born_here.lock().remove(&thread);
+    }
+
+    fn forget_birth(&self, thread: Pid, process: Pid) {
+        if thread != process {
+            self.born_here.lock().remove(&thread);
+        }
+    }
+
+    /// The home has finished a process: the replica goes.
+    pub(crate) async fn drop_replica(&self, process: Pid) {
+        let Some(replica) = self.processes.lock().remove(&process) else { return };
+        let files = replica.files();
+        if files.id().home != self.kernel {
+            self.tables.lock().remove(&files.id());
+        }
+        // The address space of the replica goes with the space itself: `Space::destroy` at its home asks
+        // every kernel that has it.
+        log::trace!("process {process}: replica dropped");
+    }
+
+    /// A zombie was waited for, or nobody wants it.
+    pub(crate) fn forget(&self, process: Pid) {
+        self.processes.lock().remove(&process);
+        self.born_here.lock().remove(&process);
+        self.threads.lock().remove(&process);
+    }
+
+    pub(crate) async fn reparent(self: &Arc<Self>, child: Pid, parent: Pid) {
+        match self.origin(child) {
+            Some(kernel) if kernel == self.kernel => self.reparent_here(child, parent).await,
+            Some(kernel) => {
+                let _ = self.endpoint.call(kernel, Reparent { child, parent }).await;
+            }
+            None => {}
+        }
+    }
+
+    /// At the child's home.
+    pub(crate) async fn reparent_here(self: &Arc<Self>, child: Pid, parent: Pid) {
+        let Some(process) = self.process(child) else { return };
+        let _ = process.change(messages::process::Change::Parent(parent)).await;
+        let Some(home) = process.home() else { return };
+        let (zombie, usage, uid) = {
+            let state = home.state.lock();
+            (state.zombie, state.usage, state.credentials.uid)
+        };
+        let group = process.with_shared(|shared| shared.group);
+        self.adopt_here(parent, child, group, uid, Signal::CHLD.number());
+        for thread in process.local_threads() {
+            let signal = thread.state.lock().parent_death_signal;
+            if let Some(signal) = Signal::new(u64::from(signal)) {
+                thread.push_signal(SignalInfo { signal, code: 0, errno: 0, fields: SignalFields::None });
+            }
+        }
+        if let Some(status) = zombie {
+            let event = ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), usage };
+            if self.child_changed(event).await {
+                self.forget(child);
+            }
+        }
+    }
+
+    /// The process that adopts the children of `process`: a subreaper among its ancestors at home here.
+    fn subreaper_of(&self, process: &Process) -> Pid {
+        let mut parent = process.with_shared(|shared| shared.parent);
+        while let Some(ancestor) = self.process(parent) {
+            let (reaps, next) = ancestor.with_shared(|shared| (shared.child_subreaper, shared.parent));
+            if reaps && !ancestor.has(Flags::ENDING) {
+                return parent;
+            }
+            if next == parent {
+                break;
+            }
+            parent = next;
+        }
+        INIT
+    }
+
+    /// All processes at home on a kernel that died are gone, as are those with something on it.
+    pub fn kernel_died(self: &Arc<Self>, dead: KernelId) {
+        let mut doomed = Vec::new();
+        for process in self.processes.lock().values() {
+            let touched = process.home == dead
+                || process.space().id().home == dead
+                || process.replicas().contains(dead)
+                || process.files().id().home == dead;
+            if touched {
+                doomed.push(process.clone());
+            }
+        }
+        for process in doomed {
+            log::error!("process {} had something on kernel {dead}, which died: killed", process.id);
+            let system = self.clone();
+            self.scheduler.spawn(async move {
+                if let Some(home) = process.home() {
+                    let mut state = home.state.lock();
+                    state.replicas.remove(dead);
+                    state.members.retain(|_, at| *at != dead);
+                }
+                let status = ExitStatus::Signal { signal: Signal::KILL, core: false };
+                process.end_local(status, None);
+                let empty = process.home().is_some_and(|home| home.state.lock().members.is_empty());
+                if empty {
+                    process.finish(status).await;
+                } else if process.home == dead && process.local_threads().is_empty() {
+                    system.forget(process.id);
+                }
+            });
+        }
+    }
+}

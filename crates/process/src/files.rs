@@ -1,0 +1,322 @@
+//! [`Files`]: a descriptor table, one over all kernels.
+//!
+//! The table's home keeps it: which numbers are taken, and by what. Another kernel that runs a thread using
+//! it caches what it has looked up. Only *present* numbers are cached, so opening tells nobody; closing or
+//! replacing a number makes the home call back every kernel that may have cached it *before* the change is
+//! answered. Dangerous interleaving: kernel A asks for fd 3 while B closes it. The home answers A, then calls
+//! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
+//! keeps an answer only if none came since it asked.
+
+use crate::System;
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
+use fs::File;
+use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
+use messages::process::{
+    DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake, DescriptorUsers,
+    TableId,
+};
+
+#[derive(Clone)]
+pub struct Descriptor {
+    pub file: Arc<dyn File>,
+    pub close_on_exec: bool,
+}
+
+pub struct Files {
+    id: TableId,
+    system: Arc<System>,
+    part: Part,
+}
+
+enum Part {
+    Home(Lock<Table>),
+    Cache(Lock<Cache>),
+}
+
+#[derive(Default)]
+struct Cache {
+    known: BTreeMap<u32, Descriptor>,
+    /// Call-backs so far: an answer asked for before the last one may be out of date and isn't kept.
+    forgotten: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Option<Descriptor>>,
+    /// Kernels that may have cached something.
+    cachers: KernelSet,
+    /// Processes that use it.
+    users: usize,
+}
+
+impl Table {
+    fn get(&self, fd: u32) -> Result<&Descriptor> {
+        self.slots.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    /// Lowest free number from `from` on.
+    fn free(&self, from: u32) -> u32 {
+        let taken = |fd: u32| self.slots.get(fd as usize).is_some_and(Option::is_some);
+        (from..).find(|&fd| !taken(fd)).expect("u32 numbers do not run out before the limit")
+    }
+
+    fn set(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
+        let index = fd as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index].replace(descriptor)
+    }
+}
+
+impl Files {
+    /// An empty table, at home here.
+    pub fn new(system: &Arc<System>) -> Arc<Files> {
+        let id = TableId { home: system.kernel, serial: system.next_table.fetch_add(1, Relaxed) };
+        let table = Table { users: 1, ..Table::default() };
+        let files = Arc::new(Files { id, system: system.clone(), part: Part::Home(Lock::new(table)) });
+        system.tables.lock().insert(id, files.clone());
+        files
+    }
+
+    /// The table `id` as this kernel sees it.
+    pub(crate) async fn attach(system: &Arc<System>, id: TableId) -> Result<Arc<Files>> {
+        let mut tables = system.tables.lock();
+        if let Some(known) = tables.get(&id) {
+            return Ok(known.clone());
+        }
+        if id.home == system.kernel {
+            return Err(Errno::ESRCH);
+        }
+        let files = Arc::new(Files { id, system: system.clone(), part: Part::Cache(Lock::default()) });
+        tables.insert(id, files.clone());
+        Ok(files)
+    }
+
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// The file behind a number, if this kernel knows without asking.
+    pub fn known(&self, fd: u32) -> Option<Arc<dyn File>> {
+        match &self.part {
+            Part::Home(table) => table.lock().get(fd).ok().map(|descriptor| descriptor.file.clone()),
+            Part::Cache(cache) => cache.lock().known.get(&fd).map(|descriptor| descriptor.file.clone()),
+        }
+    }
+
+    pub async fn get(&self, fd: u32) -> Result<Arc<dyn File>> {
+        Ok(self.descriptor(fd).await?.file)
+    }
+
+    pub async fn descriptor(&self, fd: u32) -> Result<Descriptor> {
+        let cache = match &self.part {
+            Part::Home(table) => return table.lock().get(fd).cloned(),
+            Part::Cache(cache) => cache,
+        };
+        let forgotten = {
+            let cache = cache.lock();
+            if let Some(known) = cache.known.get(&fd) {
+                return Ok(known.clone());
+            }
+            cache.forgotten
+        };
+        let ask = DescriptorGet { table: self.id, fd };
+        let (name, close_on_exec) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
+        let file = self.system.directory.open(name).await?;
+        let descriptor = Descriptor { file, close_on_exec };
+        let mut cache = cache.lock();
+        if cache.forgotten == forgotten {
+            cache.known.insert(fd, descriptor.clone());
+        }
+        Ok(descriptor)
+    }
+
+    /// Puts a file at the lowest free number from `from` on, below `limit` (EMFILE).
+    pub async fn add(&self, file: Arc<dyn File>, from: u32, close_on_exec: bool, limit: u64) -> Result<u32> {
+        self.put(file, from, false, close_on_exec, limit).await
+    }
+
+    /// dup2: puts a file exactly at `fd`, closing what was there.
+    pub async fn replace(&self, file: Arc<dyn File>, fd: u32, close_on_exec: bool, limit: u64) -> Result<u32> {
+        self.put(file, fd, true, close_on_exec, limit).await
+    }
+
+    async fn put(&self, file: Arc<dyn File>, from: u32, exactly: bool, close_on_exec: bool, limit: u64) -> Result<u32> {
+        let table = match &self.part {
+            Part::Home(table) => table,
+            Part::Cache(_) => {
+                let name = self.system.directory.name(&file).await?;
+                let ask = DescriptorPut { table: self.id, file: name, from, exactly, close_on_exec, limit };
+                return self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)?;
+            }
+        };
+        let (fd, old) = {
+            let mut table = table.lock();
+            let fd = if exactly { from } else { table.free(from) };
+            if u64::from(fd) >= limit {
+                return Err(if exactly { Errno::EBADF } else { Errno::EMFILE });
+            }
+            (fd, table.set(fd, Descriptor { file, close_on_exec }))
+        };
+        if old.is_some() {
+            self.call_back(fd).await;
+        }
+        Ok(fd)
+    }
+
+    /// Frees a number; gives what it held.
+    pub async fn take(&self, fd: u32) -> Result<Arc<dyn File>> {
+        let table = match &self.part {
+            Part::Home(table) => table,
+            Part::Cache(_) => {
+                let ask = DescriptorTake { table: self.id, fd };
+                let name = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
+                self.forget(fd);
+                return self.system.directory.open(name).await;
+            }
+        };
+        let taken = table.lock().slots.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::EBADF)?;
+        self.call_back(fd).await;
+        Ok(taken.file)
+    }
+
+    pub async fn set_close_on_exec(&self, fd: u32, close_on_exec: bool) -> Result<()> {
+        let table = match &self.part {
+            Part::Home(table) => table,
+            Part::Cache(_) => {
+                let ask = DescriptorFlag { table: self.id, fd, close_on_exec };
+                self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
+                self.forget(fd);
+                return Ok(());
+            }
+        };
+        match table.lock().slots.get_mut(fd as usize) {
+            Some(Some(descriptor)) => descriptor.close_on_exec = close_on_exec,
+            _ => return Err(Errno::EBADF),
+        }
+        self.call_back(fd).await;
+        Ok(())
+    }
+
+    /// All open descriptors in order.
+    pub async fn list(&self) -> Result<Vec<(u32, Descriptor)>> {
+        let table = match &self.part {
+            Part::Home(table) => table,
+            Part::Cache(_) => {
+                let ask = DescriptorList { table: self.id };
+                let names = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)?;
+                let mut list = Vec::with_capacity(names.len());
+                for (fd, name, close_on_exec) in names {
+                    let file = self.system.directory.open(name).await?;
+                    list.push((fd, Descriptor { file, close_on_exec }));
+                }
+                return Ok(list);
+            }
+        };
+        let table = table.lock();
+        let open = table.slots.iter().enumerate();
+        Ok(open.filter_map(|(fd, slot)| Some((fd as u32, slot.clone()?))).collect())
+    }
+
+    /// A copy with the same open files, at home here (fork, unshare).
+    pub async fn copy(&self) -> Result<Arc<Files>> {
+        let copy = Files::new(&self.system);
+        let list = self.list().await?;
+        if let Part::Home(table) = &copy.part {
+            let mut table = table.lock();
+            for (fd, descriptor) in list {
+                table.set(fd, descriptor);
+            }
+        }
+        Ok(copy)
+    }
+
+    /// execve: closes what is marked.
+    pub async fn close_on_exec(&self) -> Result<Vec<Arc<dyn File>>> {
+        let mut closed = Vec::new();
+        for (fd, descriptor) in self.list().await? {
+            if descriptor.close_on_exec {
+                closed.push(descriptor.file);
+                self.take(fd).await?;
+            }
+        }
+        Ok(closed)
+    }
+
+    /// One more process uses the table (CLONE_FILES).
+    pub async fn retain(&self) {
+        self.count(true).await;
+    }
+
+    /// A process stops using it; the last one closes everything.
+    pub async fn release(&self) {
+        self.count(false).await;
+    }
+
+    async fn count(&self, more: bool) {
+        match &self.part {
+            Part::Home(_) => self.count_at_home(more),
+            Part::Cache(_) => {
+                let users = DescriptorUsers { table: self.id, more };
+                // A dead home has no table left to count.
+                let _ = self.system.endpoint.call(self.id.home, users).await;
+            }
+        }
+    }
+
+    pub(crate) fn count_at_home(&self, more: bool) {
+        let Part::Home(table) = &self.part else { return };
+        let closed = {
+            let mut table = table.lock();
+            table.users = if more { table.users + 1 } else { table.users.saturating_sub(1) };
+            if table.users > 0 {
+                return;
+            }
+            core::mem::take(&mut table.slots)
+        };
+        self.system.tables.lock().remove(&self.id);
+        // The files close outside the lock.
+        drop(closed);
+    }
+
+    /// Is it used by more than one process?
+    pub fn is_shared(&self) -> bool {
+        match &self.part {
+            Part::Home(table) => table.lock().users > 1,
+            Part::Cache(_) => true,
+        }
+    }
+
+    /// Makes every kernel that may have cached `fd` forget it.
+    async fn call_back(&self, fd: u32) {
+        let Part::Home(table) = &self.part else { return };
+        let cachers = table.lock().cachers.clone();
+        if !cachers.is_empty() {
+            self.system.endpoint.multicast(&cachers, DescriptorForget { table: self.id, fd }).await;
+        }
+    }
+
+    /// On a caching kernel: the home calls a number back.
+    pub(crate) fn forget(&self, fd: u32) {
+        if let Part::Cache(cache) = &self.part {
+            // Dropped outside the lock: the last reference may close a file.
+            let forgotten = {
+                let mut cache = cache.lock();
+                cache.forgotten += 1;
+                cache.known.remove(&fd)
+            };
+            drop(forgotten);
+        }
+    }
+
+    /// At home: a kernel asks for a number and will cache it.
+    pub(crate) fn look_up_for(&self, kernel: KernelId, fd: u32) -> Result<Descriptor> {
+        let Part::Home(table) = &self.part else { return Err(Errno::ESRCH) };
+        let mut table = table.lock();
+        let descriptor = table.get(fd)?.clone();
+        table.cachers.insert(kernel);
+        Ok(descriptor)
+    }
+}

@@ -1,0 +1,189 @@
+//! New threads and processes (man 2 clone).
+
+use crate::{home::Child, process::Directories, Context, Files, Process, Thread};
+use abi::signal::{AltStack, Pending};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::*;
+use machine::{errno::Result, Errno, KernelSet, Pid, Registers};
+use messages::process::{AdoptChild, Shared, ThreadState, Usage};
+
+/// What clone's flags and arguments ask for, decoded by crate `linux`.
+#[derive(Clone, Debug)]
+pub struct CloneRequest {
+    /// CLONE_THREAD: same process.
+    pub thread: bool,
+    /// CLONE_VM, CLONE_FILES without CLONE_THREAD.
+    pub share_space: bool,
+    pub share_files: bool,
+    /// CLONE_PARENT.
+    pub sibling: bool,
+    /// CLONE_CLEAR_SIGHAND.
+    pub clear_handlers: bool,
+    pub exit_signal: u8,
+    /// Address for CLONE_CHILD_CLEARTID; 0: none.
+    pub clear_child_tid: u64,
+    /// Where the child starts: a copy of the parent's registers with stack, TLS and rax set.
+    pub registers: Registers,
+}
+
+impl Thread {
+    /// Makes a thread or process. The new thread does not run before [`Thread::launch`], so that the caller
+    /// can write its id where both will look.
+    pub async fn clone_from(self: &Arc<Self>, request: &CloneRequest) -> Result<Arc<Thread>> {
+        let system = &self.process.system;
+        let tid = system.new_pid();
+        let fpu = self.with_fpu(|fpu| fpu.clone());
+        let state = self.child_state(request);
+        let process = match request.thread {
+            true => self.process.clone(),
+            false => self.fork_process(tid, request).await?,
+        };
+        let thread = Thread::new(tid, process.clone(), state, fpu);
+        if let Err(error) = process.add_member(tid).await {
+            return Err(if request.thread { error } else { Errno::EAGAIN });
+        }
+        system.born_here.lock().insert(tid, process.id);
+        system.threads.lock().insert(tid, thread.clone());
+        process.threads.lock().insert(tid, thread.clone());
+        // A new thread goes to the least loaded kernel; a new process starts beside its parent, whose memory
+        // it shares, and is placed when it has an image of its own.
+        if request.thread {
+            let affinity = thread.state.lock().affinity.clone();
+            let target = system.place(&affinity);
+            if let Some(target) = target.filter(|&kernel| kernel != system.kernel) {
+                *thread.first_kernel.lock() = Some(target);
+                thread.misplaced.store(true, SeqCst);
+            }
+        }
+        Ok(thread)
+    }
+
+    /// Lets a thread made by [`Thread::clone_from`] run.
+    pub fn launch(self: &Arc<Self>, request: &CloneRequest) {
+        self.start(Context { registers: request.registers });
+    }
+
+    /// CLONE_VFORK: waits until the child has a memory of its own, or has ended.
+    pub async fn wait_for_release(child: &Arc<Thread>) {
+        let process = &child.process;
+        let released = || {
+            let borrowed = process.borrows_space.load(SeqCst) && !process.has_ended();
+            (!borrowed).then_some(())
+        };
+        process.space_released.wait_until(released).await;
+    }
+
+    fn child_state(&self, request: &CloneRequest) -> ThreadState {
+        let mut state = self.state.lock().clone();
+        state.pending = Pending::default();
+        state.saved_blocked = None;
+        // man 2 sigaltstack: kept by fork, dropped by a thread or a vfork child sharing the memory.
+        if request.share_space && !(!request.thread && request.exit_signal != 0) {
+            state.alt_stack = AltStack::NONE;
+        }
+        state.clear_child_tid = request.clear_child_tid;
+        state.robust_list = (0, 0);
+        if request.share_space {
+            state.rseq = None;
+        }
+        state.usage = Usage::default();
+        state.started = self.process.system.now();
+        state.visited = KernelSet::new();
+        if !request.thread {
+            state.parent_death_signal = 0;
+        }
+        state
+    }
+
+    async fn fork_process(self: &Arc<Self>, id: Pid, request: &CloneRequest) -> Result<Arc<Process>> {
+        let parent = &self.process;
+        let system = &parent.system;
+        let space = match request.share_space {
+            true => parent.space(),
+            false => parent.space().fork().await?,
+        };
+        let files = match request.share_files {
+            true => {
+                let files = parent.files();
+                files.retain().await;
+                files
+            }
+            false => parent.files().copy().await?,
+        };
+        let mut shared: Shared = parent.shared();
+        let new_parent = if request.sibling { shared.parent } else { parent.id };
+        shared.parent = new_parent;
+        shared.exit_signal = request.exit_signal;
+        shared.executed = false;
+        shared.child_subreaper = false;
+        shared.started = system.now();
+        if request.clear_handlers {
+            shared.actions.reset_for_exec();
+        }
+        let group = shared.group;
+        let Directories { root, cwd } = parent.directories();
+        let child = Process::new(system, id, system.kernel, shared, Directories { root, cwd }, space, files);
+        child.borrows_space.store(request.share_space, SeqCst);
+        if let Some(home) = child.home() {
+            let mut state = home.state.lock();
+            let mine = self.state.lock();
+            state.credentials = mine.credentials.clone();
+            state.name = mine.name.clone();
+        }
+        let uid = self.state.lock().credentials.uid;
+        system.adopt(new_parent, id, group, uid, request.exit_signal).await;
+        Ok(child)
+    }
+}
+
+impl crate::System {
+    /// Notes a child with its parent's home.
+    async fn adopt(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
+        if self.origin(parent) != Some(self.kernel) {
+            if let Some(home) = self.origin(parent) {
+                // A parent whose kernel died has no waiters.
+                let _ = self.endpoint.call(home, AdoptChild { parent, child, group, exit_signal }).await;
+            }
+            return;
+        }
+        self.adopt_here(parent, child, group, uid, exit_signal);
+    }
+
+    pub(crate) fn adopt_here(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
+        let Some(parent) = self.process(parent) else { return };
+        if let Some(home) = parent.home() {
+            let entry = Child { group, uid, exit_signal, event: None, usage: Usage::default() };
+            home.state.lock().children.insert(child, entry);
+        }
+    }
+
+    /// The first process of the machine: `parent` is init (1), which is nobody's thread.
+    pub async fn first_process(
+        self: &Arc<Self>, shared: Shared, root: Arc<dyn fs::File>, cwd: Arc<dyn fs::File>, state: ThreadState,
+    ) -> Result<Arc<Thread>> {
+        let id = self.new_pid();
+        let space = self.vm.create()?;
+        let mut shared = shared;
+        shared.group = id;
+        shared.session = id;
+        let process =
+            Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, Files::new(self));
+        if let Some(home) = process.home() {
+            let mut home = home.state.lock();
+            home.credentials = state.credentials.clone();
+            home.name = state.name.clone();
+        }
+        process.member_born(id, self.kernel)?;
+        let fpu = machine::FpuState::initial(self.cpu.fpu_size());
+        let thread = Thread::new(id, process.clone(), state, fpu);
+        self.born_here.lock().insert(id, id);
+        self.threads.lock().insert(id, thread.clone());
+        process.threads.lock().insert(id, thread.clone());
+        Ok(thread)
+    }
+
+    /// Starts a thread of [`System::first_process`] with these registers.
+    pub fn launch_first(&self, thread: &Arc<Thread>, registers: Registers) {
+        thread.start(Context { registers });
+    }
+}

@@ -1,0 +1,165 @@
+//! What only the home kernel knows of a process: its members, its children, and how it ended.
+
+use crate::{Process, System};
+use abi::{
+    signal::{Pending, SignalSet},
+    Credentials,
+};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use machine::{errno::Result, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
+use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSignals, Replica, ThreadBorn, Usage};
+
+#[derive(Default)]
+pub(crate) struct Home {
+    pub state: Lock<HomeState>,
+    /// wait4 callers of this process.
+    pub children_changed: WaitQueue,
+    /// Woken when a member goes.
+    pub members_changed: WaitQueue,
+}
+
+#[derive(Default)]
+pub(crate) struct HomeState {
+    /// Live threads and where they are.
+    pub members: BTreeMap<Pid, KernelId>,
+    /// Kernels that hold a replica.
+    pub replicas: KernelSet,
+    pub children: BTreeMap<Pid, Child>,
+    pub pending: Pending,
+    /// Of the threads that are gone.
+    pub usage: Usage,
+    /// Of the children that were waited for.
+    pub children_usage: Usage,
+    /// Set when the last thread has gone.
+    pub zombie: Option<ExitStatus>,
+    pub credentials: Credentials,
+    /// Name of the main thread, for ps when it is gone.
+    pub name: Vec<u8>,
+    /// The signal that stopped it.
+    pub stop_signal: Option<abi::signal::Signal>,
+}
+
+pub(crate) struct Child {
+    pub group: Pid,
+    pub uid: u32,
+    pub exit_signal: u8,
+    /// The newest thing to report, until it is waited for.
+    pub event: Option<ChildEvent>,
+    pub usage: Usage,
+}
+
+impl Process {
+    /// Kernels other than this one that hold a replica. Only at home.
+    pub(crate) fn replicas(&self) -> KernelSet {
+        self.home().map(|home| home.state.lock().replicas.clone()).unwrap_or_default()
+    }
+
+    /// Makes `kernel` a replica holder and tells it everything. Only at home.
+    pub(crate) async fn replica_for(self: &Arc<Self>, kernel: KernelId) -> Result<Replica> {
+        let home = self.home().ok_or(Errno::ESRCH)?;
+        {
+            let mut state = home.state.lock();
+            if state.zombie.is_some() {
+                return Err(Errno::ESRCH);
+            }
+            // Entered first: a change from now on reaches the replica, after this answer.
+            state.replicas.insert(kernel);
+        }
+        let directories = self.directories();
+        Ok(Replica {
+            cwd: self.system.directory.name(&directories.cwd).await?,
+            root: self.system.directory.name(&directories.root).await?,
+            shared: self.shared(),
+            space: self.space().id(),
+            files: self.files().id(),
+            ending: *self.ending.lock(),
+            stopped: self.has(crate::Flags::STOPPED),
+            pending: self.pending(),
+        })
+    }
+
+    /// Tells replicas which signals wait. Does not wait for them: a hint that is late costs a question.
+    pub(crate) fn tell_pending(&self, set: SignalSet) {
+        for kernel in self.replicas().iter() {
+            self.system.endpoint.send(kernel, PendingSignals { process: self.id, set });
+        }
+    }
+
+    /// A thread of the process starts on this kernel: makes it a member.
+    pub(crate) async fn add_member(&self, thread: Pid) -> Result<()> {
+        let system = &self.system;
+        if self.home().is_some() {
+            return self.member_born(thread, system.kernel);
+        }
+        let born = ThreadBorn { process: self.id, thread, at: system.kernel };
+        system.endpoint.call(self.home, born).await.map_err(Errno::from)?
+    }
+
+    pub(crate) fn member_born(&self, thread: Pid, at: KernelId) -> Result<()> {
+        let home = self.home().ok_or(Errno::ESRCH)?;
+        let mut state = home.state.lock();
+        // A thread born after the end was decided would be missed by it.
+        if self.has(crate::Flags::ENDING) {
+            return Err(Errno::EAGAIN);
+        }
+        state.members.insert(thread, at);
+        Ok(())
+    }
+
+    pub(crate) fn member_moved(&self, thread: Pid, to: KernelId) {
+        if let Some(home) = self.home() {
+            if let Some(at) = home.state.lock().members.get_mut(&thread) {
+                *at = to;
+            }
+        }
+    }
+
+    /// Tells the home where a thread is now.
+    pub(crate) fn tell_moved(&self, thread: Pid, to: KernelId) {
+        match self.home() {
+            Some(_) => self.member_moved(thread, to),
+            None => {
+                let moved = Moved { process: self.id, thread, to };
+                self.system.endpoint.send(self.home, moved);
+            }
+        }
+    }
+
+    /// Where a member is. Only at home.
+    pub(crate) fn member_at(&self, thread: Pid) -> Option<KernelId> {
+        self.home()?.state.lock().members.get(&thread).copied()
+    }
+}
+
+impl System {
+    /// The replica of a process on this kernel, made if it is not here yet.
+    pub(crate) async fn join(self: &Arc<Self>, process: Pid, given: Option<Replica>, home: KernelId) -> Result<Arc<Process>> {
+        if let Some(known) = self.process(process) {
+            return Ok(known);
+        }
+        let replica = match given {
+            Some(replica) => replica,
+            None => self.endpoint.call(home, Join { process }).await.map_err(Errno::from)??,
+        };
+        let directories = crate::process::Directories {
+            root: self.directory.open(replica.root).await?,
+            cwd: self.directory.open(replica.cwd).await?,
+        };
+        let space = self.vm.attach(replica.space)?;
+        let files = Files::attach(self, replica.files).await?;
+        // Another thread of the process may have arrived while we asked.
+        if let Some(known) = self.process(process) {
+            return Ok(known);
+        }
+        let made = Process::new(self, process, home, replica.shared, directories, space, files);
+        made.set_pending(replica.pending);
+        if let Some(status) = replica.ending {
+            *made.ending.lock() = Some(status);
+            made.set_flags(crate::Flags::ENDING, true);
+        }
+        made.set_flags(crate::Flags::STOPPED, replica.stopped);
+        Ok(made)
+    }
+}
+
+use crate::Files;

@@ -1,0 +1,194 @@
+//! A look at processes from outside: /proc, ps, and the sched_* and priority calls for other threads.
+
+use crate::{process::Flags, Process, System, Thread};
+use abi::{CpuSet, Credentials};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::*;
+use machine::{errno::Result, Errno, Pid};
+use messages::process::{
+    Inspect, InspectProcess, Inspection, ListProcesses, ListThreads, ProcessView, ThreadView, Tune, TuneThread,
+};
+
+/// Affinity, nice value, and (policy, priority) of a thread.
+pub type Tuning = (CpuSet, i8, (u32, u32));
+
+impl System {
+    /// All processes of the machine, ascending.
+    pub async fn list(&self) -> Vec<Pid> {
+        let mut all = self.list_here();
+        for kernel in self.others() {
+            all.extend(self.endpoint.call(kernel, ListProcesses {}).await.unwrap_or_default());
+        }
+        all.sort();
+        all
+    }
+
+    pub(crate) fn list_here(&self) -> Vec<Pid> {
+        self.processes.lock().values().filter(|process| process.is_home()).map(|process| process.id).collect()
+    }
+
+    /// A look at any process of the machine.
+    pub async fn inspect(self: &Arc<Self>, process: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        if home == self.kernel {
+            return self.inspect_here(process, what, reader).await;
+        }
+        if !self.kernels().contains(&home) {
+            return Err(Errno::ESRCH);
+        }
+        let ask = InspectProcess { process, what, reader };
+        self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    pub(crate) async fn inspect_here(self: &Arc<Self>, pid: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
+        let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
+        if !matches!(what, Inspect::View) {
+            let owner = process.credentials();
+            if !(reader.is_privileged() || reader.fsuid == owner.uid) {
+                return Err(Errno::EACCES);
+            }
+        }
+        let ended = process.has(Flags::ENDING) && process.home().is_some_and(|home| home.state.lock().zombie.is_some());
+        Ok(match what {
+            Inspect::View => Inspection::View(Box::new(process.view().await)),
+            _ if ended => return Err(Errno::ENOENT),
+            Inspect::Maps => Inspection::Text(process.space().maps_text()),
+            Inspect::Memory { start, end } => {
+                let len = end.saturating_sub(start).min(1 << 20) as usize;
+                let mut bytes = alloc::vec![0; len];
+                process.space().read(machine::UserAddr(start), &mut bytes).await?;
+                Inspection::Bytes(bytes)
+            }
+            Inspect::Descriptors => {
+                let mut list = Vec::new();
+                for (fd, descriptor) in process.files().list().await? {
+                    let flags = descriptor.file.flags().bits();
+                    list.push((fd, descriptor.file.path().await, flags));
+                }
+                Inspection::Descriptors(list)
+            }
+            Inspect::Cwd => Inspection::File(self.directory.name(&process.directories().cwd).await?),
+            Inspect::Root => Inspection::File(self.directory.name(&process.directories().root).await?),
+        })
+    }
+
+    /// Reads or sets how a thread is scheduled, wherever it is.
+    pub async fn tune(self: &Arc<Self>, thread: Pid, tune: Tune, sender: Credentials) -> Result<Tuning> {
+        if let Some(local) = self.thread(thread).filter(|thread| !thread.is_away()) {
+            return local.tune(tune, &sender);
+        }
+        let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        let message = TuneThread { process, thread, tune, sender };
+        if home == self.kernel {
+            return self.route_tune(message).await;
+        }
+        self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    pub(crate) async fn route_tune(self: &Arc<Self>, message: TuneThread) -> Result<Tuning> {
+        let known = self.thread(message.thread);
+        if let Some(local) = known.as_ref().filter(|thread| !thread.is_away()) {
+            return local.tune(message.tune, &message.sender);
+        }
+        let away = known.and_then(|thread| match *thread.presence.lock() {
+            crate::thread::Presence::Away(to) => Some(to),
+            _ => None,
+        });
+        let at = match away {
+            Some(to) => to,
+            None => {
+                let process = self.process(message.process).ok_or(Errno::ESRCH)?;
+                process.member_at(message.thread).filter(|&at| at != self.kernel).ok_or(Errno::ESRCH)?
+            }
+        };
+        self.endpoint.call(at, message).await.map_err(|_| Errno::ESRCH)?
+    }
+}
+
+impl Thread {
+    fn tune(self: &Arc<Self>, tune: Tune, sender: &Credentials) -> Result<Tuning> {
+        let mut state = self.state.lock();
+        let owns = sender.is_privileged() || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
+        if !matches!(tune, Tune::Read) && !owns {
+            return Err(Errno::EPERM);
+        }
+        match tune {
+            Tune::Read => {}
+            Tune::Affinity(wanted) => {
+                let usable = wanted.intersect(&self.process.system.all_cpus());
+                if usable.is_empty() {
+                    return Err(Errno::EINVAL);
+                }
+                // Looked at when the thread next goes to user mode.
+                let here = self.process.system.cpu.current();
+                let stays = usable == state.affinity && usable.contains(here);
+                state.affinity = usable;
+                self.misplaced.store(!stays, SeqCst);
+            }
+            Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
+            Tune::Policy(policy, priority) => state.policy = (policy, priority),
+        }
+        let tuning = (state.affinity.clone(), state.nice, state.policy);
+        drop(state);
+        self.wake();
+        Ok(tuning)
+    }
+
+    pub(crate) fn view(&self) -> ThreadView {
+        let state = self.state.lock();
+        ThreadView {
+            thread: self.tid,
+            kernel: self.process.system.kernel,
+            name: state.name.clone(),
+            running: self.is_running(),
+            blocked: state.blocked,
+            pending: state.pending.set(),
+            affinity: state.affinity.clone(),
+            nice: state.nice,
+            policy: state.policy,
+            usage: state.usage,
+            started: state.started,
+            cpu: self.last_cpu(),
+        }
+    }
+}
+
+impl Process {
+    /// Everything /proc shows of it. Only at home.
+    async fn view(self: &Arc<Self>) -> ProcessView {
+        let mut threads: Vec<ThreadView> = self.local_threads().iter().map(|thread| thread.view()).collect();
+        for kernel in self.replicas().iter() {
+            let ask = ListThreads { process: self.id };
+            threads.extend(self.system.endpoint.call(kernel, ask).await.unwrap_or_default());
+        }
+        threads.sort_by_key(|thread| thread.thread);
+        let (zombie, name, credentials, mut usage, children_usage) = match self.home() {
+            Some(home) => {
+                let state = home.state.lock();
+                (state.zombie.is_some(), state.name.clone(), state.credentials.clone(), state.usage, state.children_usage)
+            }
+            None => Default::default(),
+        };
+        for thread in &threads {
+            usage.add(&thread.usage);
+        }
+        let name = threads.first().map_or(name, |thread| thread.name.clone());
+        let credentials = if zombie { credentials } else { self.credentials() };
+        let (virtual_bytes, resident_pages) = if zombie { (0, 0) } else { self.space().sizes() };
+        ProcessView {
+            process: self.id,
+            shared: self.shared(),
+            name,
+            credentials,
+            zombie,
+            stopped: self.has(Flags::STOPPED),
+            threads,
+            usage,
+            children_usage,
+            pending: self.pending(),
+            virtual_bytes,
+            resident_pages,
+        }
+    }
+}

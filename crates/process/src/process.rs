@@ -1,0 +1,250 @@
+//! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
+
+use crate::{home::Home, Files, System, Thread};
+use abi::signal::{Pending, SignalInfo, SignalSet};
+use abi::{Caller, Credentials};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use fs::File;
+use machine::{
+    sync::{Lock, WaitQueue},
+    KernelId, Pid,
+};
+use messages::process::{ExitStatus, Shared, TakeSignal};
+use vm::Space;
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// Every thread must end.
+        const ENDING = 1;
+        /// Stopped by a signal: threads wait at the user boundary.
+        const STOPPED = 2;
+    }
+}
+
+/// Root and working directory (shared by the threads, man 2 chroot, chdir).
+#[derive(Clone)]
+pub struct Directories {
+    pub root: Arc<dyn File>,
+    pub cwd: Arc<dyn File>,
+}
+
+pub struct Process {
+    pub id: Pid,
+    pub home: KernelId,
+    pub system: Arc<System>,
+    pub(crate) shared: Lock<Shared>,
+    directories: Lock<Directories>,
+    space: Lock<Arc<Space>>,
+    files: Lock<Arc<Files>>,
+    /// Live threads on this kernel.
+    pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
+    flags: AtomicU32,
+    /// Process-directed signals waiting to be taken: at home the truth, on a replica the last the home said.
+    pending: AtomicU64,
+    /// Woken when the flags change.
+    pub(crate) changed: WaitQueue,
+    /// How the process ends, once that is decided.
+    pub(crate) ending: Lock<Option<ExitStatus>>,
+    /// Woken when a vfork child gives its parent's memory back, by execve or by its end.
+    pub(crate) space_released: WaitQueue,
+    /// A vfork child runs in its parent's memory, which is not its to destroy.
+    pub(crate) borrows_space: AtomicBool,
+    /// Only at home.
+    pub(crate) home_part: Option<Home>,
+}
+
+impl Process {
+    pub(crate) fn new(
+        system: &Arc<System>, id: Pid, home: KernelId, shared: Shared, directories: Directories,
+        space: Arc<Space>, files: Arc<Files>,
+    ) -> Arc<Process> {
+        let home_part = (home == system.kernel).then(Home::default);
+        let process = Arc::new(Process {
+            id,
+            home,
+            system: system.clone(),
+            shared: Lock::new(shared),
+            directories: Lock::new(directories),
+            space: Lock::new(space),
+            files: Lock::new(files),
+            threads: Lock::default(),
+            flags: AtomicU32::new(0),
+            pending: AtomicU64::new(0),
+            changed: WaitQueue::new(),
+            ending: Lock::new(None),
+            space_released: WaitQueue::new(),
+            borrows_space: AtomicBool::new(false),
+            home_part,
+        });
+        system.processes.lock().insert(id, process.clone());
+        process
+    }
+
+    pub fn is_home(&self) -> bool {
+        self.home_part.is_some()
+    }
+
+    pub(crate) fn home(&self) -> Option<&Home> {
+        self.home_part.as_ref()
+    }
+
+    pub fn space(&self) -> Arc<Space> {
+        self.space.lock().clone()
+    }
+
+    pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
+        core::mem::replace(&mut self.space.lock(), space)
+    }
+
+    pub fn files(&self) -> Arc<Files> {
+        self.files.lock().clone()
+    }
+
+    pub(crate) fn set_files(&self, files: Arc<Files>) -> Arc<Files> {
+        core::mem::replace(&mut self.files.lock(), files)
+    }
+
+    pub fn directories(&self) -> Directories {
+        self.directories.lock().clone()
+    }
+
+    pub(crate) fn set_directories(&self, change: impl FnOnce(&mut Directories)) {
+        change(&mut self.directories.lock());
+    }
+
+    /// A copy of what the threads share.
+    pub fn shared(&self) -> Shared {
+        self.shared.lock().clone()
+    }
+
+    /// Reads part of what the threads share; must not block.
+    pub fn with_shared<T>(&self, read: impl FnOnce(&Shared) -> T) -> T {
+        read(&self.shared.lock())
+    }
+
+    /// Soft limit of a resource of getrlimit(2).
+    pub fn limit(&self, resource: usize) -> u64 {
+        self.shared.lock().limits.get(resource).map_or(u64::MAX, |limit| limit.0)
+    }
+
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.load(SeqCst) & flags.bits() != 0
+    }
+
+    /// Sets or clears flags and gets every local thread's attention.
+    pub(crate) fn set_flags(&self, flags: Flags, on: bool) {
+        if on {
+            self.flags.fetch_or(flags.bits(), SeqCst);
+        } else {
+            self.flags.fetch_and(!flags.bits(), SeqCst);
+        }
+        self.changed.wake_all();
+        for thread in self.local_threads() {
+            thread.wake();
+        }
+    }
+
+    /// Waits at the user boundary while the process is stopped.
+    pub async fn wait_while_stopped(&self) {
+        let check = || (!self.has(Flags::STOPPED) || self.has(Flags::ENDING)).then_some(());
+        self.changed.wait_until(check).await;
+    }
+
+    pub fn local_threads(&self) -> Vec<Arc<Thread>> {
+        self.threads.lock().values().cloned().collect()
+    }
+
+    /// Process-directed signals that wait to be taken.
+    pub fn pending(&self) -> SignalSet {
+        SignalSet(self.pending.load(SeqCst))
+    }
+
+    pub(crate) fn set_pending(&self, set: SignalSet) {
+        self.pending.store(set.0, SeqCst);
+    }
+
+    /// Wakes a local thread that could take one of `set`, the main thread by preference.
+    pub(crate) fn rouse(&self, set: SignalSet) {
+        let threads = self.local_threads();
+        if let Some(thread) = threads.iter().find(|thread| !set.without(thread.blocked()).is_empty()) {
+            thread.wake();
+        }
+        // Those in sigwait or signalfd wait for signals they block.
+        self.changed.wake_all();
+        for thread in threads.iter().filter(|thread| set.without(thread.blocked()).is_empty()) {
+            thread.wake();
+        }
+    }
+
+    /// Takes a process-directed signal of `wanted`, at the home.
+    pub(crate) async fn take_signal(&self, wanted: SignalSet) -> Option<SignalInfo> {
+        let Some(home) = self.home() else {
+            let ask = TakeSignal { process: self.id, wanted };
+            let info = self.system.endpoint.call(self.home, ask).await.ok().flatten();
+            if info.is_none() {
+                // Another kernel's thread was faster; the home's next word sets the bits anew.
+                self.pending.fetch_and(!wanted.0, SeqCst);
+            }
+            return info;
+        };
+        let (info, left) = {
+            let mut state = home.state.lock();
+            let info = state.pending.take(wanted);
+            (info, state.pending.set())
+        };
+        self.set_pending(left);
+        if info.is_some() {
+            self.tell_pending(left);
+        }
+        info
+    }
+
+    pub(crate) fn with_pending<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> Option<T> {
+        let home = self.home()?;
+        let (value, set) = {
+            let mut state = home.state.lock();
+            let value = change(&mut state.pending);
+            (value, state.pending.set())
+        };
+        self.set_pending(set);
+        Some(value)
+    }
+
+    /// On whose behalf files are used.
+    pub fn caller(&self, thread: &Thread) -> Caller {
+        let shared = self.shared.lock();
+        Caller {
+            credentials: thread.state.lock().credentials.clone(),
+            process: self.id,
+            thread: thread.tid,
+            group: shared.group,
+            session: shared.session,
+            umask: shared.umask,
+        }
+    }
+
+    /// Credentials of the process: those of any thread (glibc keeps them equal).
+    pub(crate) fn credentials(&self) -> Credentials {
+        let thread = self.threads.lock().values().next().cloned();
+        match (thread, self.home()) {
+            (Some(thread), _) => thread.state.lock().credentials.clone(),
+            (None, Some(home)) => home.state.lock().credentials.clone(),
+            (None, None) => Credentials::default(),
+        }
+    }
+
+    /// Has its last thread gone? Only at home.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.home().is_some_and(|home| home.state.lock().zombie.is_some())
+    }
+
+    /// Waits for the end of the process. Only at home.
+    pub async fn ended(&self) -> ExitStatus {
+        match self.home() {
+            Some(home) => home.members_changed.wait_until(|| home.state.lock().zombie).await,
+            None => core::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
+
+use crate::{exit::INIT, process::Flags, thread::Presence, Process, System};
+use abi::signal::{Action, DefaultAction, Signal, SignalInfo, SignalSet};
+use abi::Credentials;
+use alloc::sync::Arc;
+use machine::{errno::Result, Errno, KernelId, Pid};
+use messages::process::{ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage};
+
+/// Whom kill(2) means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Process(Pid),
+    Group(Pid),
+    /// Everybody but init and the caller.
+    All,
+}
+
+/// man 2 kill: the sender's real or effective id equals the target's real or saved one; SIGCONT also within
+/// a session (checked by the caller, who knows sessions).
+pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
+    sender.is_privileged()
+        || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
+}
+
+impl System {
+    /// kill(2): `info` None only asks whether it could be sent. `sender` None is the kernel itself.
+    pub async fn signal(
+        self: &Arc<Self>, target: Target, info: Option<SignalInfo>, sender: Option<Credentials>, caller: Pid,
+    ) -> Result<()> {
+        match target {
+            Target::Process(process) => self.signal_process(process, info, sender).await,
+            Target::Group(group) => self.signal_many(Some(group), info, sender, caller).await,
+            Target::All => self.signal_many(None, info, sender, caller).await,
+        }
+    }
+
+    async fn signal_process(self: &Arc<Self>, process: Pid, info: Option<SignalInfo>, sender: Option<Credentials>) -> Result<()> {
+        if process == INIT {
+            // Init takes no signals it did not ask for (man 2 kill, NOTES).
+            return match sender {
+                Some(sender) if !sender.is_privileged() => Err(Errno::EPERM),
+                _ => Ok(()),
+            };
+        }
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        if home == self.kernel {
+            return self.signal_process_here(process, info, sender).await;
+        }
+        if !self.kernels().contains(&home) {
+            return Err(Errno::ESRCH);
+        }
+        let message = SignalProcess { process, info, sender };
+        self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    /// At the process's home. A thread id other than the process's own also names the process (as in Linux).
+    pub(crate) async fn signal_process_here(
+        self: &Arc<Self>, pid: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+    ) -> Result<()> {
+        let process = match self.process(pid) {
+            Some(process) if process.is_home() => process,
+            _ => {
+                let owner = self.born_here.lock().get(&pid).copied().ok_or(Errno::ESRCH)?;
+                if self.origin(owner) != Some(self.kernel) {
+                    let home = self.origin(owner).ok_or(Errno::ESRCH)?;
+                    let message = SignalProcess { process: owner, info, sender };
+                    return self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?;
+                }
+                self.process(owner).ok_or(Errno::ESRCH)?
+            }
+        };
+        if sender.is_some_and(|sender| !may_signal(&sender, &process.credentials())) {
+            return Err(Errno::EPERM);
+        }
+        if let Some(info) = info {
+            process.signal_here(info).await;
+        }
+        Ok(())
+    }
+
+    async fn signal_many(
+        self: &Arc<Self>, group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid,
+    ) -> Result<()> {
+        let (mut found, mut reached) = self.signal_group_here(group, info, sender.clone(), except).await;
+        for kernel in self.others() {
+            let message = SignalGroup { group, info, sender: sender.clone(), except };
+            if let Ok((more, sent)) = self.endpoint.call(kernel, message).await {
+                found += more;
+                reached += sent;
+            }
+        }
+        match (found, reached) {
+            (0, _) => Err(Errno::ESRCH),
+            (_, 0) => Err(Errno::EPERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// Of the processes at home here: how many there are, and how many could be signalled.
+    pub(crate) async fn signal_group_here(
+        self: &Arc<Self>, group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid,
+    ) -> (u32, u32) {
+        let meant: alloc::vec::Vec<_> = {
+            let processes = self.processes.lock();
+            let meant = |process: &&Arc<Process>| match group {
+                Some(group) => process.with_shared(|shared| shared.group == group),
+                None => process.id != except,
+            };
+            processes.values().filter(|process| process.is_home()).filter(meant).cloned().collect()
+        };
+        let mut reached = 0;
+        for process in &meant {
+            if sender.as_ref().is_none_or(|sender| may_signal(sender, &process.credentials())) {
+                reached += 1;
+                if let Some(info) = info {
+                    process.signal_here(info).await;
+                }
+            }
+        }
+        (meant.len() as u32, reached)
+    }
+
+    /// tgkill(2), tkill(2) (`process` None).
+    pub async fn signal_thread(
+        self: &Arc<Self>, process: Option<Pid>, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+    ) -> Result<()> {
+        let owner = match process {
+            Some(process) => process,
+            None => self.process_of(thread).await.ok_or(Errno::ESRCH)?,
+        };
+        // Most signals to a thread come from its own process on its own kernel.
+        if let Some(local) = self.thread(thread).filter(|thread| !thread.is_away() && thread.process.id == owner) {
+            return self.deliver(&local, info, sender).await;
+        }
+        let home = self.origin(owner).ok_or(Errno::ESRCH)?;
+        let message = SignalThread { process: owner, thread, info, sender };
+        if home == self.kernel {
+            return self.route_to_thread(message).await;
+        }
+        self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    /// At the home, or on a kernel that the home named: delivers, or passes on to where the thread went.
+    pub(crate) async fn route_to_thread(self: &Arc<Self>, message: SignalThread) -> Result<()> {
+        let next = match self.thread(message.thread) {
+            Some(thread) if thread.process.id != message.process => return Err(Errno::ESRCH),
+            Some(thread) => {
+                let away = match *thread.presence.lock() {
+                    Presence::Away(to) => Some(to),
+                    _ => None,
+                };
+                match away {
+                    None => return self.deliver(&thread, message.info, message.sender).await,
+                    Some(to) => to,
+                }
+            }
+            None => {
+                if let (Some(mail), Some(info)) = (self.arriving.lock().get_mut(&message.thread), message.info) {
+                    mail.push(info);
+                    return Ok(());
+                }
+                let process = self.process(message.process).ok_or(Errno::ESRCH)?;
+                process.member_at(message.thread).filter(|&at| at != self.kernel).ok_or(Errno::ESRCH)?
+            }
+        };
+        self.endpoint.call(next, message).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    /// Sends a signal after a thread that has just left.
+    pub(crate) fn forward_signal(self: &Arc<Self>, process: Pid, thread: Pid, info: SignalInfo, to: KernelId) {
+        let system = self.clone();
+        self.scheduler.spawn(async move {
+            let message = SignalThread { process, thread, info: Some(info), sender: None };
+            if system.endpoint.call(to, message).await.is_err() {
+                log::warn!("a signal for thread {thread} was lost with kernel {to}");
+            }
+        });
+    }
+
+    async fn deliver(self: &Arc<Self>, thread: &Arc<crate::Thread>, info: Option<SignalInfo>, sender: Option<Credentials>) -> Result<()> {
+        if sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
+            return Err(Errno::EPERM);
+        }
+        let Some(info) = info else { return Ok(()) };
+        let process = thread.process.clone();
+        match process.before_queueing(info.signal).await {
+            // KILL and default-stop act on the whole process (man 7 signal).
+            Verdict::Drop => {}
+            Verdict::End(status) => process.end(status).await,
+            Verdict::Queue => {
+                // A signal the thread blocks may wait for sigwait even if its action is to ignore it.
+                let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
+                if !ignored || thread.blocked().contains(info.signal) {
+                    thread.push_signal(info);
+                    process.changed.wake_all();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The process a thread belongs to, wherever it was made.
+    pub async fn process_of(&self, thread: Pid) -> Option<Pid> {
+        if let Some(local) = self.thread(thread) {
+            return Some(local.process.id);
+        }
+        let origin = self.origin(thread)?;
+        if origin == self.kernel {
+            return self.born_here.lock().get(&thread).copied();
+        }
+        self.kernels().contains(&origin).then_some(())?;
+        self.endpoint.call(origin, FindThread { thread }).await.ok().flatten()
+    }
+}
+
+/// What to do with a signal before it is queued.
+pub(crate) enum Verdict {
+    Queue,
+    Drop,
+    End(ExitStatus),
+}
+
+impl Process {
+    /// The effects a signal has when it is *sent*: KILL ends, CONT continues and discards stops, stops
+    /// discard CONT.
+    pub(crate) async fn before_queueing(self: &Arc<Self>, signal: Signal) -> Verdict {
+        if signal == Signal::KILL {
+            return Verdict::End(ExitStatus::Signal { signal, core: false });
+        }
+        if signal == Signal::CONT {
+            self.discard(SignalSet::STOPPING);
+            self.set_stopped(None).await;
+        } else if SignalSet::STOPPING.contains(signal) {
+            self.discard(SignalSet::only(Signal::CONT));
+        }
+        Verdict::Queue
+    }
+
+    fn discard(&self, signals: SignalSet) {
+        self.with_pending(|pending| pending.discard(signals));
+        for thread in self.local_threads() {
+            thread.discard_signals(signals);
+        }
+    }
+
+    /// A process-directed signal, at home.
+    pub(crate) async fn signal_here(self: &Arc<Self>, info: SignalInfo) {
+        let Some(home) = self.home() else { return };
+        if home.state.lock().zombie.is_some() {
+            return;
+        }
+        match self.before_queueing(info.signal).await {
+            Verdict::Drop => return,
+            Verdict::End(status) => return self.end(status).await,
+            Verdict::Queue => {}
+        }
+        let ignored = self.with_shared(|shared| shared.actions.ignores(info.signal));
+        let blocked_somewhere = self.local_threads().iter().any(|thread| thread.blocked().contains(info.signal));
+        if ignored && !blocked_somewhere {
+            return;
+        }
+        self.with_pending(|pending| pending.push(info));
+        let set = self.pending();
+        self.tell_pending(set);
+        self.rouse(set);
+    }
+
+    /// Stops the process with `signal`, or continues it. Callable on any kernel that has the process.
+    pub async fn set_stopped(self: &Arc<Self>, signal: Option<Signal>) {
+        if !self.is_home() {
+            // The home turns the signal into the stop, so that there is one order.
+            let info = SignalInfo::kernel(signal.unwrap_or(Signal::CONT));
+            let message = SetStopped { process: self.id, stopped: signal.is_some() };
+            let _ = (info, self.system.endpoint.call(self.home, message).await);
+            return;
+        }
+        let Some(home) = self.home() else { return };
+        let stopped = signal.is_some();
+        if self.has(Flags::STOPPED) == stopped || self.has(Flags::ENDING) {
+            return;
+        }
+        home.state.lock().stop_signal = signal;
+        self.set_flags(Flags::STOPPED, stopped);
+        let replicas = self.replicas();
+        if !replicas.is_empty() {
+            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, stopped }).await;
+        }
+        let event = match signal {
+            Some(signal) => ChildEvent::Stopped(signal),
+            None => ChildEvent::Continued,
+        };
+        let (parent, group) = self.with_shared(|shared| (shared.parent, shared.group));
+        let uid = home.state.lock().credentials.uid;
+        let event = ChildChanged { parent, child: self.id, group, uid, event, usage: Usage::default() };
+        let system = self.system.clone();
+        self.system.scheduler.spawn(async move {
+            system.child_changed(event).await;
+        });
+    }
+
+    /// What a signal without handler does to the process when a thread takes it.
+    pub async fn default_action(self: &Arc<Self>, info: &SignalInfo) {
+        match info.signal.default_action() {
+            DefaultAction::Ignore | DefaultAction::Continue => {}
+            DefaultAction::Stop => self.set_stopped(Some(info.signal)).await,
+            DefaultAction::Terminate | DefaultAction::Core => {
+                self.end(ExitStatus::Signal { signal: info.signal, core: false }).await;
+            }
+        }
+    }
+
+    /// The action for a signal that is about to be delivered; SA_RESETHAND takes effect.
+    pub async fn take_action(self: &Arc<Self>, signal: Signal) -> Action {
+        let action = self.with_shared(|shared| shared.actions.get(signal));
+        if action.flags & Action::RESETHAND != 0 && action.handler > Action::IGNORE {
+            let reset = messages::process::Change::Action { signal, action: Action::default() };
+            let _ = self.change(reset).await;
+        }
+        action
+    }
+}

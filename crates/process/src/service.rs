@@ -1,0 +1,153 @@
+//! What this kernel answers to others about processes: one registration per message of
+//! `messages::process`, each a line that calls the code of its subject.
+
+use crate::System;
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno};
+use messages::process::*;
+
+pub(crate) fn register(system: &Arc<System>) {
+    // The endpoint lives as long as the machine, and so does the system: no cycle worth breaking.
+    macro_rules! answer {
+        ($message:ty, |$system:ident, $from:ident, $ask:ident| $body:expr) => {{
+            let system = system.clone();
+            system.clone().endpoint.on_to_completion::<$message, _, _>(move |$from, $ask| {
+                let $system = system.clone();
+                async move { $body }
+            });
+        }};
+    }
+    macro_rules! process {
+        ($system:ident, $ask:ident) => {
+            $system.process($ask.process)
+        };
+    }
+
+    answer!(Join, |system, from, ask| match process!(system, ask) {
+        Some(process) => process.replica_for(from).await,
+        None => Err(Errno::ESRCH),
+    });
+    answer!(Migrate, |system, from, ask| system.arrive(from, ask).await);
+    answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.member_moved(ask.thread, ask.to);
+    });
+    answer!(ChangeShared, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.change_asked(ask.change).await,
+        None => Err(Errno::ESRCH),
+    });
+    answer!(ApplyChange, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        if let Err(error) = process.apply(ask.change).await {
+            log::error!("process {}: a replica could not follow a change: {error:?}", process.id);
+        }
+    });
+    answer!(ThreadBorn, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.member_born(ask.thread, ask.at),
+        None => Err(Errno::ESRCH),
+    });
+    answer!(ThreadGone, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.member_gone(ask.thread, ask.usage, ask.visited, ask.status).await;
+    });
+    answer!(EndShadow, |system, _from, ask| system.end_shadow(ask.thread));
+    answer!(EndProcess, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.end(ask.status).await;
+    });
+    answer!(Unthread, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.unthread(ask.survivor).await,
+        None => Err(Errno::ESRCH),
+    });
+    answer!(EndThreads, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.end_local(ask.status, ask.survivor);
+    });
+    answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
+    answer!(SetStopped, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        if process.is_home() {
+            // A replica asks; the stop's signal is told by the wait status only.
+            let signal = ask.stopped.then_some(abi::signal::Signal::STOP);
+            process.set_stopped(signal).await;
+        } else {
+            process.set_flags(crate::Flags::STOPPED, ask.stopped);
+        }
+    });
+    answer!(SignalProcess, |system, _from, ask| {
+        system.signal_process_here(ask.process, ask.info, ask.sender).await
+    });
+    answer!(SignalThread, |system, _from, ask| system.route_to_thread(ask).await);
+    answer!(SignalGroup, |system, _from, ask| {
+        system.signal_group_here(ask.group, ask.info, ask.sender, ask.except).await
+    });
+    answer!(PendingSignals, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.set_pending(ask.set);
+        process.rouse(ask.set);
+    });
+    answer!(TakeSignal, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.take_signal(ask.wanted).await,
+        None => None,
+    });
+    answer!(ChildChanged, |system, _from, ask| system.child_changed_here(ask).await);
+    answer!(AdoptChild, |system, _from, ask| system.child_in_group(&ask));
+    // A wait is the one question that a signal may take back.
+    let state = system.clone();
+    system.endpoint.on::<Wait, _, _>(move |_, ask| {
+        let system = state.clone();
+        async move {
+            match system.process(ask.parent) {
+                Some(parent) => parent.wait_here(ask).await,
+                None => Err(Errno::ECHILD),
+            }
+        }
+    });
+    answer!(Reap, |system, _from, ask| system.forget(ask.child));
+    answer!(Reparent, |system, _from, ask| system.reparent_here(ask.child, ask.parent).await);
+    answer!(SetGroup, |system, _from, ask| {
+        system.set_group_here(ask.process, ask.group, ask.caller, ask.session).await
+    });
+    answer!(FindGroup, |system, _from, ask| system.group_exists_here(ask.group, ask.session));
+    answer!(ListProcesses, |system, _from, _ask| system.list_here());
+    answer!(FindThread, |system, _from, ask| system.born_here.lock().get(&ask.thread).copied());
+    answer!(InspectProcess, |system, _from, ask| system.inspect_here(ask.process, ask.what, ask.reader).await);
+    answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.local_threads().iter().map(|thread| thread.view()).collect(),
+        None => Vec::new(),
+    });
+    answer!(TuneThread, |system, _from, ask| system.route_tune(ask).await);
+
+    answer!(DescriptorGet, |system, from, ask| {
+        let descriptor = table(&system, ask.table)?.look_up_for(from, ask.fd)?;
+        Ok((system.directory.name(&descriptor.file).await?, descriptor.close_on_exec))
+    });
+    answer!(DescriptorPut, |system, _from, ask| {
+        let file = system.directory.open(ask.file).await?;
+        let table = table(&system, ask.table)?;
+        match ask.exactly {
+            true => table.replace(file, ask.from, ask.close_on_exec, ask.limit).await,
+            false => table.add(file, ask.from, ask.close_on_exec, ask.limit).await,
+        }
+    });
+    answer!(DescriptorTake, |system, _from, ask| {
+        let file = table(&system, ask.table)?.take(ask.fd).await?;
+        system.directory.name(&file).await
+    });
+    answer!(DescriptorFlag, |system, _from, ask| {
+        table(&system, ask.table)?.set_close_on_exec(ask.fd, ask.close_on_exec).await
+    });
+    answer!(DescriptorList, |system, _from, ask| {
+        let mut names = Vec::new();
+        let Ok(table) = table(&system, ask.table) else { return names };
+        for (fd, descriptor) in table.list().await.unwrap_or_default() {
+            if let Ok(name) = system.directory.name(&descriptor.file).await {
+                names.push((fd, name, descriptor.close_on_exec));
+            }
+        }
+        names
+    });
+    answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
+        table.forget(ask.fd);
+    });
+    answer!(DescriptorUsers, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
+        table.count_at_home(ask.more);
+    });
+}
+
+fn table(system: &System, id: TableId) -> Result<Arc<crate::Files>> {
+    system.tables.lock().get(&id).cloned().ok_or(Errno::ESRCH)
+}

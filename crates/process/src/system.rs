@@ -1,0 +1,207 @@
+//! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
+
+use crate::{placement::Placement, Context, Files, Process, Thread};
+use abi::{CpuSet, FileRef};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use fabric::Endpoint;
+use fs::{File, Paths};
+use futex::Futexes;
+use hashbrown::HashMap;
+use machine::{errno::Result, sync::Lock, BoxFuture, Cpu, CpuId, KernelId, Memory, Pid};
+use messages::process::TableId;
+use sched::Scheduler;
+use vm::Vm;
+
+/// The system call layer above: runs a thread until it ends.
+pub trait Abi: Send + Sync {
+    fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()>;
+}
+
+/// How open files travel between kernels; crate `fs` keeps the books.
+pub trait Directory: Send + Sync {
+    /// A name for `file` that another kernel can open. Each name is good for one `open`.
+    fn name<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<FileRef>>;
+    fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>>;
+}
+
+/// What `cob run --stats` prints beside the fabric's own counters.
+#[derive(Default)]
+pub struct Counters {
+    pub threads_run: AtomicU64,
+    pub migrations_in: AtomicU64,
+    pub migrations_out: AtomicU64,
+}
+
+pub struct System {
+    pub kernel: KernelId,
+    pub cpu: Arc<dyn Cpu>,
+    pub memory: Arc<dyn Memory>,
+    pub endpoint: Arc<Endpoint>,
+    pub scheduler: Arc<Scheduler>,
+    pub vm: Arc<Vm>,
+    pub futexes: Arc<Futexes>,
+    pub paths: Arc<dyn Paths>,
+    pub directory: Arc<dyn Directory>,
+    pub placement: Arc<dyn Placement>,
+    pub abi: Arc<dyn Abi>,
+    /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
+    pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
+    pub counters: Counters,
+    pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
+    /// Live threads here and shadows of threads that went away.
+    pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
+    /// Signals for threads whose arrival is not finished.
+    pub(crate) arriving: Lock<HashMap<Pid, abi::signal::Pending>>,
+    /// Which process each thread id of our range belongs to.
+    pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
+    pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
+    pub(crate) next_table: AtomicU64,
+    ids: Ids,
+}
+
+/// Everything a [`System`] is made from.
+pub struct Parts {
+    pub kernel: KernelId,
+    pub kernels: u32,
+    pub cpu: Arc<dyn Cpu>,
+    pub memory: Arc<dyn Memory>,
+    pub endpoint: Arc<Endpoint>,
+    pub scheduler: Arc<Scheduler>,
+    pub vm: Arc<Vm>,
+    pub futexes: Arc<Futexes>,
+    pub paths: Arc<dyn Paths>,
+    pub directory: Arc<dyn Directory>,
+    pub placement: Arc<dyn Placement>,
+    pub abi: Arc<dyn Abi>,
+}
+
+impl System {
+    pub fn new(parts: Parts) -> Arc<System> {
+        let system = Arc::new(System {
+            ids: Ids::new(parts.kernel, parts.kernels),
+            kernel: parts.kernel,
+            machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
+            cpu: parts.cpu,
+            memory: parts.memory,
+            endpoint: parts.endpoint,
+            scheduler: parts.scheduler,
+            vm: parts.vm,
+            futexes: parts.futexes,
+            paths: parts.paths,
+            directory: parts.directory,
+            placement: parts.placement,
+            abi: parts.abi,
+            counters: Counters::default(),
+            processes: Lock::default(),
+            threads: Lock::default(),
+            arriving: Lock::default(),
+            born_here: Lock::default(),
+            tables: Lock::default(),
+            next_table: AtomicU64::new(1),
+        });
+        crate::service::register(&system);
+        system
+    }
+
+    /// A kernel has joined the machine.
+    pub fn add_kernel(&self, kernel: KernelId, cpus: Vec<CpuId>) {
+        let mut machine = self.machine.lock();
+        if !machine.iter().any(|(known, _)| *known == kernel) {
+            machine.push((kernel, cpus));
+            machine.sort_by_key(|(kernel, _)| *kernel);
+        }
+    }
+
+    /// Kernels that run, this one included.
+    pub fn kernels(&self) -> Vec<KernelId> {
+        self.machine.lock().iter().map(|(kernel, _)| *kernel).collect()
+    }
+
+    pub fn others(&self) -> Vec<KernelId> {
+        self.kernels().into_iter().filter(|&kernel| kernel != self.kernel).collect()
+    }
+
+    /// All CPUs of the machine.
+    pub fn all_cpus(&self) -> CpuSet {
+        self.machine.lock().iter().flat_map(|(_, cpus)| cpus.iter().copied()).collect()
+    }
+
+    /// The kernel that runs on `cpu`.
+    pub fn kernel_of(&self, cpu: CpuId) -> Option<KernelId> {
+        let machine = self.machine.lock();
+        machine.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(kernel, _)| *kernel)
+    }
+
+    /// May a thread with this affinity run here?
+    pub fn admits(&self, affinity: &CpuSet) -> bool {
+        self.cpu.cpus().iter().any(|&cpu| affinity.contains(cpu))
+    }
+
+    /// The bits of this kernel's CPUs (by index) that `affinity` has.
+    pub(crate) fn local_mask(&self, affinity: &CpuSet) -> u64 {
+        let cpus = self.cpu.cpus().iter().enumerate().take(64);
+        cpus.filter(|(_, &cpu)| affinity.contains(cpu)).fold(0, |mask, (index, _)| mask | 1 << index)
+    }
+
+    pub fn new_pid(&self) -> Pid {
+        loop {
+            let pid = self.ids.next();
+            let taken = self.processes.lock().contains_key(&pid) || self.born_here.lock().contains_key(&pid);
+            if !taken {
+                return pid;
+            }
+        }
+    }
+
+    /// The kernel whose range `pid` is in: where it was made.
+    pub fn origin(&self, pid: Pid) -> Option<KernelId> {
+        self.ids.origin(pid)
+    }
+
+    pub fn process(&self, pid: Pid) -> Option<Arc<Process>> {
+        self.processes.lock().get(&pid).cloned()
+    }
+
+    /// A live thread or shadow here.
+    pub fn thread(&self, tid: Pid) -> Option<Arc<Thread>> {
+        self.threads.lock().get(&tid).cloned()
+    }
+
+    /// Live threads here.
+    pub fn thread_count(&self) -> usize {
+        self.threads.lock().values().filter(|thread| !thread.is_away()).count()
+    }
+
+    pub fn now(&self) -> u64 {
+        self.cpu.now()
+    }
+}
+
+/// Ids of this kernel's range. The ranges split Linux's largest pid_max (2^22) evenly.
+struct Ids {
+    first: u32,
+    count: u32,
+    next: AtomicU32,
+}
+
+const PID_MAX: u32 = 1 << 22;
+
+impl Ids {
+    fn new(kernel: KernelId, kernels: u32) -> Self {
+        let count = PID_MAX / kernels.max(1);
+        // Id 0 is nobody, and 1 is init (see `init.rs` of crate `kernel`).
+        let skip = if kernel == KernelId::PRIMARY { 2 } else { 0 };
+        Ids { first: u32::from(kernel.0) * count, count, next: AtomicU32::new(skip) }
+    }
+
+    fn next(&self) -> Pid {
+        let serial = self.next.fetch_add(1, Relaxed) % self.count;
+        let low = if self.first == 0 { serial.max(2) } else { serial };
+        Pid(self.first + low)
+    }
+
+    fn origin(&self, pid: Pid) -> Option<KernelId> {
+        (pid.0 > 0 && pid.0 < PID_MAX).then(|| KernelId((pid.0 / self.count) as u16))
+    }
+}

@@ -1,0 +1,317 @@
+//! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
+
+use crate::{process::Flags, Process};
+use abi::signal::{SignalInfo, SignalSet};
+use alloc::{boxed::Box, sync::Arc};
+use core::{
+    future::Future,
+    pin::Pin,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::*},
+    task::{Context as TaskContext, Poll, Waker},
+};
+use machine::{
+    sync::{Lock, WaitQueue},
+    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Trap,
+};
+use messages::process::ThreadState;
+use sched::TaskRef;
+
+/// What a thread is at the user boundary, beside the extended state, which its [`Thread`] keeps.
+pub struct Context {
+    pub registers: Registers,
+}
+
+/// A signal (or the end of the process) interrupted a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted;
+
+impl From<Interrupted> for Errno {
+    fn from(_: Interrupted) -> Errno {
+        Errno::RESTART
+    }
+}
+
+/// Where the thread is, as this kernel knows.
+pub(crate) enum Presence {
+    Here,
+    /// Gone to another kernel; what is here is the shadow.
+    Away(KernelId),
+    /// It comes back: what the shadow is to go on with.
+    Returning(Box<(Registers, FpuState, ThreadState)>),
+    /// It ended elsewhere.
+    Ended,
+}
+
+pub struct Thread {
+    pub tid: Pid,
+    pub process: Arc<Process>,
+    pub state: Lock<ThreadState>,
+    pub(crate) fpu: Lock<FpuState>,
+    /// The extended state is in the CPU's registers, not in `fpu`. Only the CPU polling the thread looks.
+    fpu_live: AtomicBool,
+    pub(crate) presence: Lock<Presence>,
+    pub(crate) presence_changed: WaitQueue,
+    /// Copies of `state`'s sets, for the check at every return to user mode.
+    blocked: AtomicU64,
+    pending: AtomicU64,
+    /// execve elsewhere in the process wants this thread gone.
+    pub(crate) doomed: AtomicBool,
+    /// The thread is wanted on another CPU (of this kernel or another).
+    pub(crate) misplaced: AtomicBool,
+    /// Where a new thread is to start, if not here.
+    pub(crate) first_kernel: Lock<Option<KernelId>>,
+    waker: Lock<Option<Waker>>,
+    pub(crate) task: Lock<Option<TaskRef>>,
+    last_cpu: AtomicU64,
+    in_user: AtomicBool,
+    /// ns of the clock when the current stretch of kernel time began.
+    kernel_since: AtomicU64,
+}
+
+impl Thread {
+    pub(crate) fn new(tid: Pid, process: Arc<Process>, state: ThreadState, fpu: FpuState) -> Arc<Thread> {
+        let cpu = process.system.cpu.current();
+        Arc::new(Thread {
+            tid,
+            blocked: AtomicU64::new(state.blocked.0),
+            pending: AtomicU64::new(state.pending.set().0),
+            process,
+            state: Lock::new(state),
+            fpu: Lock::new(fpu),
+            fpu_live: AtomicBool::new(false),
+            presence: Lock::new(Presence::Here),
+            presence_changed: WaitQueue::new(),
+            doomed: AtomicBool::new(false),
+            misplaced: AtomicBool::new(false),
+            first_kernel: Lock::new(None),
+            waker: Lock::new(None),
+            task: Lock::new(None),
+            last_cpu: AtomicU64::new(u64::from(cpu.0)),
+            in_user: AtomicBool::new(false),
+            kernel_since: AtomicU64::new(0),
+        })
+    }
+
+    fn cpu(&self) -> &Arc<dyn Cpu> {
+        &self.process.system.cpu
+    }
+
+    pub fn is_away(&self) -> bool {
+        !matches!(*self.presence.lock(), Presence::Here)
+    }
+
+    /// The CPU it last ran on.
+    pub fn last_cpu(&self) -> CpuId {
+        CpuId(self.last_cpu.load(Relaxed) as u32)
+    }
+
+    /// Running user code, or waiting for a CPU to do so; otherwise inside a system call.
+    pub fn is_running(&self) -> bool {
+        self.in_user.load(Relaxed)
+    }
+
+    /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`].
+    pub fn run_user(&self, context: &mut Context) -> Trap {
+        let cpu = self.cpu();
+        if !self.fpu_live.swap(true, Relaxed) {
+            cpu.fpu_load(&self.fpu.lock());
+        }
+        self.last_cpu.store(u64::from(cpu.current().0), Relaxed);
+        let entered = cpu.now();
+        self.in_user.store(true, Relaxed);
+        let space = self.process.space();
+        let trap = cpu.run_user(&mut context.registers, &**space.table());
+        let left = cpu.now();
+        self.in_user.store(false, Relaxed);
+        let since = self.kernel_since.swap(left, Relaxed);
+        let mut state = self.state.lock();
+        state.usage.user_ns += left - entered;
+        if since != 0 {
+            state.usage.system_ns += entered.saturating_sub(since);
+        }
+        trap
+    }
+
+    /// The extended state, saved and taken out of the CPU.
+    pub fn with_fpu<T>(&self, use_state: impl FnOnce(&mut FpuState) -> T) -> T {
+        let mut fpu = self.fpu.lock();
+        if self.fpu_live.swap(false, Relaxed) {
+            self.cpu().fpu_save(&mut fpu);
+        }
+        use_state(&mut fpu)
+    }
+
+    /// The thread is about to be suspended: another may use the CPU's registers.
+    fn suspend(&self) {
+        if self.fpu_live.swap(false, Relaxed) {
+            self.cpu().fpu_save(&mut self.fpu.lock());
+        }
+        let since = self.kernel_since.swap(0, Relaxed);
+        if since != 0 {
+            let mut state = self.state.lock();
+            state.usage.system_ns += self.cpu().now().saturating_sub(since);
+            state.usage.voluntary_switches += 1;
+        }
+    }
+
+    /// Starts its future on this kernel's scheduler.
+    pub(crate) fn start(self: &Arc<Self>, context: Context) {
+        let system = &self.process.system;
+        system.counters.threads_run.fetch_add(1, Relaxed);
+        let run = system.abi.clone().run(self.clone(), context);
+        let mask = system.local_mask(&self.state.lock().affinity);
+        let task = Box::pin(ThreadTask { thread: self.clone(), run });
+        *self.task.lock() = Some(system.scheduler.spawn_thread(mask, task));
+    }
+
+    pub fn wake(&self) {
+        // Cloned first: waking may run code that looks at this thread.
+        let waker = self.waker.lock().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        // It may be in user mode right now, on another CPU.
+        if self.in_user.load(SeqCst) && self.last_cpu() != self.cpu().current() {
+            self.cpu().kick(self.last_cpu());
+        }
+    }
+
+    // ---- signals of this thread
+
+    /// Queues a signal for this thread and gets its attention.
+    pub(crate) fn push_signal(&self, info: SignalInfo) {
+        {
+            let mut state = self.state.lock();
+            state.pending.push(info);
+            self.pending.store(state.pending.set().0, SeqCst);
+        }
+        self.wake();
+    }
+
+    pub fn blocked(&self) -> SignalSet {
+        SignalSet(self.blocked.load(Relaxed))
+    }
+
+    /// Sets the mask; KILL and STOP can't be blocked.
+    pub fn set_blocked(&self, set: SignalSet) {
+        let set = set.without(SignalSet::UNBLOCKABLE);
+        self.state.lock().blocked = set;
+        self.blocked.store(set.0, SeqCst);
+    }
+
+    /// Blocks `mask` until the wait that follows is over and the signal it let through is handled.
+    pub fn set_temporary_mask(&self, mask: SignalSet) {
+        let old = self.blocked();
+        self.state.lock().saved_blocked = Some(old);
+        self.set_blocked(mask);
+    }
+
+    /// The mask to go back to, if a temporary one is in force.
+    pub fn take_saved_mask(&self) -> Option<SignalSet> {
+        self.state.lock().saved_blocked.take()
+    }
+
+    /// Signals that are pending for it or its process.
+    pub fn pending(&self) -> SignalSet {
+        SignalSet(self.pending.load(SeqCst)).union(self.process.pending())
+    }
+
+    /// A pending, unblocked signal, or something else that ends a wait.
+    pub fn is_interrupted(&self) -> bool {
+        !self.pending().without(self.blocked()).is_empty()
+            || self.process.has(Flags::ENDING | Flags::STOPPED)
+            || self.doomed.load(Relaxed)
+    }
+
+    /// Must the thread do something before it goes (back) to user mode?
+    pub fn wants_attention(&self) -> bool {
+        self.is_interrupted() || self.misplaced.load(Relaxed)
+    }
+
+    /// Must it end?
+    pub fn must_end(&self) -> bool {
+        self.process.has(Flags::ENDING) || self.doomed.load(Relaxed)
+    }
+
+    /// Takes one pending signal of `wanted`: its own first, then one of its process (asking the home).
+    pub async fn take_signal(&self, wanted: SignalSet) -> Option<SignalInfo> {
+        {
+            let mut state = self.state.lock();
+            let own = state.pending.take(wanted);
+            self.pending.store(state.pending.set().0, SeqCst);
+            if own.is_some() {
+                return own;
+            }
+        }
+        if self.process.pending().0 & wanted.0 == 0 {
+            return None;
+        }
+        self.process.take_signal(wanted).await
+    }
+
+    pub(crate) fn discard_signals(&self, signals: SignalSet) {
+        let mut state = self.state.lock();
+        state.pending.discard(signals);
+        self.pending.store(state.pending.set().0, SeqCst);
+    }
+
+    /// Replaces everything that travels (a return to this kernel).
+    pub(crate) fn install(&self, state: ThreadState) {
+        self.blocked.store(state.blocked.0, SeqCst);
+        let mut mine = self.state.lock();
+        self.pending.store(state.pending.set().0, SeqCst);
+        *mine = state;
+    }
+
+    // ---- waiting
+
+    /// `wait`, unless something interrupts it first.
+    pub async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T, Interrupted> {
+        let mut wait = core::pin::pin!(wait);
+        core::future::poll_fn(|context| {
+            // The thread's own waker is registered by its task, so a signal polls us again.
+            if let Poll::Ready(value) = wait.as_mut().poll(context) {
+                return Poll::Ready(Ok(value));
+            }
+            if self.is_interrupted() {
+                return Poll::Ready(Err(Interrupted));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Completes when the thread is interrupted.
+    pub async fn interruption(&self) {
+        core::future::poll_fn(|_| if self.is_interrupted() { Poll::Ready(()) } else { Poll::Pending }).await
+    }
+}
+
+/// The task of a thread: saves the extended state whenever the thread is suspended, and keeps the waker.
+struct ThreadTask {
+    thread: Arc<Thread>,
+    run: BoxFuture<'static, ()>,
+}
+
+impl Future for ThreadTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<()> {
+        {
+            let mut waker = self.thread.waker.lock();
+            if !waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+        }
+        self.thread.kernel_since.store(self.thread.cpu().now(), Relaxed);
+        let poll = self.run.as_mut().poll(context);
+        if poll.is_pending() {
+            self.thread.suspend();
+        } else {
+            // A finished thread's waker would keep its task alive.
+            self.thread.waker.lock().take();
+            self.thread.fpu_live.store(false, Relaxed);
+        }
+        poll
+    }
+}

@@ -1,0 +1,181 @@
+//! Waiting for children (man 2 wait4, waitid). The parent's home keeps what its children did last.
+
+use crate::{exit::INIT, Process, System};
+use abi::signal::{Action, Signal, SignalFields, SignalInfo};
+use alloc::sync::Arc;
+use machine::{errno::Result, Errno, Pid};
+use messages::process::{ChildChanged, ChildEvent, Reap, Wait, WaitAnswer, WaitFor};
+
+impl System {
+    /// Tells a parent what its child did; true if nobody will wait for the child.
+    pub(crate) async fn child_changed(self: &Arc<Self>, event: ChildChanged) -> bool {
+        if event.parent == INIT {
+            // Init reaps whatever comes to it.
+            return matches!(event.event, ChildEvent::Exited(_));
+        }
+        match self.origin(event.parent) {
+            Some(kernel) if kernel == self.kernel => self.child_changed_here(event).await,
+            Some(kernel) => self.endpoint.call(kernel, event).await.unwrap_or(true),
+            None => true,
+        }
+    }
+
+    /// At the parent's home.
+    pub(crate) async fn child_changed_here(self: &Arc<Self>, event: ChildChanged) -> bool {
+        let Some(parent) = self.process(event.parent) else { return true };
+        let Some(home) = parent.home() else { return true };
+        let action = parent.with_shared(|shared| shared.actions.get(Signal::CHLD));
+        let exited = matches!(event.event, ChildEvent::Exited(_));
+        let exit_signal = {
+            let mut state = home.state.lock();
+            if state.zombie.is_some() {
+                return true;
+            }
+            let Some(child) = state.children.get_mut(&event.child) else { return true };
+            child.event = Some(event.event);
+            child.usage = event.usage;
+            child.group = event.group;
+            child.uid = event.uid;
+            child.exit_signal
+        };
+        // POSIX: a parent that ignores SIGCHLD, or has SA_NOCLDWAIT, gets no zombies.
+        let unwanted = exited
+            && exit_signal == Signal::CHLD.number()
+            && (action.handler == Action::IGNORE || action.flags & Action::NOCLDWAIT != 0);
+        if unwanted {
+            home.state.lock().children.remove(&event.child);
+        }
+        home.children_changed.wake_all();
+        let signal = match exited {
+            true => Signal::new(u64::from(exit_signal)),
+            false => Some(Signal::CHLD).filter(|_| action.flags & Action::NOCLDSTOP == 0),
+        };
+        if let Some(signal) = signal {
+            // CLD_EXITED 1, KILLED 2, DUMPED 3, STOPPED 5, CONTINUED 6 (man 2 sigaction).
+            use messages::process::ExitStatus;
+            let (code, status) = match event.event {
+                ChildEvent::Exited(ExitStatus::Code(code)) => (1, i32::from(code)),
+                ChildEvent::Exited(ExitStatus::Signal { signal, core }) => {
+                    (if core { 3 } else { 2 }, i32::from(signal.number()))
+                }
+                ChildEvent::Stopped(signal) => (5, i32::from(signal.number())),
+                ChildEvent::Continued => (6, i32::from(Signal::CONT.number())),
+            };
+            // In clock ticks of 10 ms, as siginfo has them.
+            let (utime, stime) = (event.usage.user_ns / 10_000_000, event.usage.system_ns / 10_000_000);
+            let fields = SignalFields::Child { pid: event.child, uid: event.uid, status, utime, stime };
+            parent.signal_here(SignalInfo { signal, code, errno: 0, fields }).await;
+        }
+        unwanted
+    }
+}
+
+/// Which changes a wait takes, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitOptions {
+    pub exited: bool,
+    pub stopped: bool,
+    pub continued: bool,
+    /// WNOWAIT: leave it waitable.
+    pub keep: bool,
+    /// WNOHANG.
+    pub poll: bool,
+}
+
+impl Process {
+    /// Waits for a child; None only with `poll`. Cancel by dropping.
+    pub async fn wait(self: &Arc<Self>, which: WaitFor, options: WaitOptions) -> Result<Option<WaitAnswer>> {
+        let WaitOptions { exited, stopped, continued, keep, poll } = options;
+        let message = Wait { parent: self.id, which, exited, stopped, continued, keep, poll };
+        match self.is_home() {
+            true => self.wait_here(message).await,
+            false => self.system.endpoint.call(self.home, message).await.map_err(Errno::from)?,
+        }
+    }
+
+    /// At home.
+    pub(crate) async fn wait_here(self: &Arc<Self>, wait: Wait) -> Result<Option<WaitAnswer>> {
+        let home = self.home().ok_or(Errno::ECHILD)?;
+        let answer = home
+            .children_changed
+            .wait_until(|| match self.look_for_child(&wait) {
+                Ok(None) if !wait.poll => None,
+                other => Some(other),
+            })
+            .await?;
+        if let Some(WaitAnswer { process, event: ChildEvent::Exited(_), .. }) = answer {
+            if !wait.keep {
+                self.reap(process).await;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn look_for_child(&self, wait: &Wait) -> Result<Option<WaitAnswer>> {
+        let home = self.home().ok_or(Errno::ECHILD)?;
+        let mut state = home.state.lock();
+        let mut any = false;
+        let mut found = None;
+        for (&pid, child) in &state.children {
+            let meant = match wait.which {
+                WaitFor::Any => true,
+                WaitFor::Process(wanted) => wanted == pid,
+                WaitFor::Group(group) => child.group == group,
+            };
+            if !meant {
+                continue;
+            }
+            any = true;
+            let taken = match child.event {
+                Some(ChildEvent::Exited(_)) => wait.exited,
+                Some(ChildEvent::Stopped(_)) => wait.stopped,
+                Some(ChildEvent::Continued) => wait.continued,
+                None => false,
+            };
+            if let (true, Some(event)) = (taken, child.event) {
+                found = Some(WaitAnswer { process: pid, uid: child.uid, event, usage: child.usage });
+                break;
+            }
+        }
+        let Some(answer) = found else { return if any { Ok(None) } else { Err(Errno::ECHILD) } };
+        if !wait.keep {
+            match answer.event {
+                ChildEvent::Exited(_) => {
+                    state.children.remove(&answer.process);
+                    state.children_usage.add(&answer.usage);
+                }
+                _ => {
+                    if let Some(child) = state.children.get_mut(&answer.process) {
+                        child.event = None;
+                    }
+                }
+            }
+        }
+        Ok(Some(answer))
+    }
+
+    async fn reap(&self, child: Pid) {
+        match self.system.origin(child) {
+            Some(kernel) if kernel == self.system.kernel => self.system.forget(child),
+            Some(kernel) => {
+                let _ = self.system.endpoint.call(kernel, Reap { child }).await;
+            }
+            None => {}
+        }
+    }
+
+    /// Usage of this process's ended threads and of its waited-for children; local threads are added.
+    pub fn usage(&self) -> (messages::process::Usage, messages::process::Usage) {
+        let (mut own, children) = self
+            .home()
+            .map(|home| {
+                let state = home.state.lock();
+                (state.usage, state.children_usage)
+            })
+            .unwrap_or_default();
+        for thread in self.local_threads() {
+            own.add(&thread.state.lock().usage);
+        }
+        (own, children)
+    }
+}
