@@ -1,5 +1,207 @@
-//! Address spaces: faults, slices, revocation.
+//! Address spaces: faults, slices, revocation, fork. The protocol is explained in crate `vm`.
+
+use abi::ObjectId;
+use alloc::vec::Vec;
+use machine::{errno, Access, Frame, KernelId, Page, PageRange, SpaceId, UserAddr};
+use serde::{Deserialize, Serialize};
+
+/// Consecutive slices of one owner; numbers are addresses divided by the slice size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceRun {
+    pub start: u32,
+    pub end: u32,
+    pub owner: KernelId,
+}
+
+/// `pages` pages from `page` on, mapped to as many consecutive frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub page: Page,
+    pub frame: Frame,
+    pub pages: u16,
+    pub access: Access,
+}
+
+/// Why a fault can't be resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// Nothing is mapped there: SIGSEGV, SEGV_MAPERR.
+    NotMapped,
+    /// Mapped, but not for this access: SIGSEGV, SEGV_ACCERR.
+    Denied,
+    /// Past the end of the mapped file, or it can't be read: SIGBUS, BUS_ADRERR.
+    PastEnd,
+    /// No frame is left.
+    NoMemory,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultAnswer {
+    /// Mappings to install, the requested page among them.
+    Mapped(Vec<Run>),
+    Failed(Fault),
+    /// Ask the owner of the page: the slice table as the answering kernel knows it.
+    Moved(Vec<SliceRun>),
+}
+
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteBacking {
+    pub object: ObjectId,
+    /// Page of the object at the start of the mapping.
+    pub first: u64,
+    /// Path for /proc/PID/maps.
+    pub label: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultReply {
+    pub answer: FaultAnswer,
+    /// How many of the offered frames, from the front of the list, the owner has kept.
+    pub adopted: u16,
+}
+
+/// Everything about a region but where it is and what backs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionKind {
+    /// As given to mmap or mprotect.
+    pub prot: Access,
+    /// What mprotect may give it at most (a shared mapping of a file opened read-only can't become
+    /// writable).
+    pub limit: Access,
+    /// Bits of `vm::RegionFlags`.
+    pub flags: u32,
+}
+
+/// A change of the address space that the owner of the range makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// mmap at a given place; what was there goes, unless `replace` is false: then EEXIST.
+    Map { range: PageRange, replace: bool, kind: RegionKind, backing: Option<RemoteBacking> },
+    Unmap { range: PageRange },
+    Protect { range: PageRange, prot: Access },
+    Advise { range: PageRange, advice: u32 },
+    Sync { range: PageRange, flags: u32 },
+    Lock { range: PageRange, on: bool },
+    /// Only at home, which keeps the break.
+    Break { to: UserAddr },
+    Remap { from: PageRange, pages: u64, flags: u32, to: Option<Page> },
+    /// The receiving half of a mremap between owners: a region at `range` whose page `.0` (counted from
+    /// the start) is a copy of frame `.1`.
+    Import { range: PageRange, kind: RegionKind, backing: Option<RemoteBacking>, pages: Vec<(u64, Frame)> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Changed {
+    Done(errno::Result<u64>),
+    /// Not this kernel's to change: the slice table as it knows it. Nothing has been done.
+    Moved(Vec<SliceRun>),
+}
+
+/// One region as /proc/PID/maps and smaps show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionReport {
+    pub range: PageRange,
+    pub owner: KernelId,
+    pub kind: RegionKind,
+    pub backing: Option<RemoteBacking>,
+    /// Pages present, and of them those exported to other kernels.
+    pub resident: u64,
+    pub exported: u64,
+}
+
+/// Which queue a futex word belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FutexPlace {
+    Private { space: SpaceId, at: UserAddr },
+    /// Byte `offset` of an object.
+    Shared { object: ObjectId, offset: u64 },
+}
+
+/// A futex word and the kernel that queues its waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FutexKey {
+    pub kernel: KernelId,
+    pub place: FutexPlace,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Located {
+    Key(Option<FutexKey>),
+    Moved(Vec<SliceRun>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Residency {
+    /// One entry a page; None when the range has a hole.
+    Pages(Option<Vec<bool>>),
+    Moved(Vec<SliceRun>),
+}
+
+/// What a fork coordinated at the parent's home gives the child's home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    pub slices: Vec<SliceRun>,
+    /// Kernels that own something of the child.
+    pub owners: Vec<KernelId>,
+    /// The heap: its start and the current break.
+    pub heap: (UserAddr, UserAddr),
+}
 
 messages! {
     "vm" 0x300;
+
+    /// A kernel met a page of another's slice that it has no mapping for; the owner answers with
+    /// mappings around it. The offered frames are zeroed memory of the asking kernel.
+    page_fault: FaultRequest {
+        space: SpaceId,
+        page: Page,
+        access: Access,
+        /// Pages the answer may hold.
+        window: u16,
+        offers: Vec<Frame>,
+    } -> FaultReply, Low;
+
+    /// A kernel asks the owner of a range to change it.
+    change_space: Change { space: SpaceId, operation: Operation } -> Changed, Low;
+
+    /// A kernel asks home for consecutive slices to map in; once, and again when they are full.
+    take_slices: TakeSlices { space: SpaceId, count: u32 } -> errno::Result<SliceRun>, Low;
+
+    /// A kernel asks home for the slice table.
+    list_slices: ListSlices { space: SpaceId } -> errno::Result<Vec<SliceRun>>, Low;
+
+    /// The owner takes pages back (or narrows them to `keep`) from exactly the kernels that have them;
+    /// the answer says that no CPU there can use more than `keep`.
+    revoke_pages: Revoke { space: SpaceId, ranges: Vec<PageRange>, keep: Access } -> (), High;
+
+    /// The kernel of the forking thread asks the parent's home to clone the space.
+    fork_space: Fork { parent: SpaceId, child: SpaceId } -> errno::Result<Forked>, Low;
+
+    /// Home stops changes and faults at an owner, before it has the space cloned.
+    freeze_space: Freeze { space: SpaceId } -> (), Low;
+
+    /// Home has a frozen owner clone its slices copy-on-write.
+    clone_slices: CloneSlices { parent: SpaceId, child: SpaceId, slices: Vec<SliceRun> } -> errno::Result<()>, Low;
+
+    /// Home lets a frozen owner go on.
+    thaw_space: Thaw { space: SpaceId } -> (), High;
+
+    /// The space ends: home has every replica drop its borrowed pages...
+    detach_space: Detach { space: SpaceId } -> (), High;
+
+    /// ...and when all have, drop everything.
+    destroy_space: Destroy { space: SpaceId } -> (), High;
+
+    /// Frames of the receiver that the sender no longer holds, in a batch.
+    frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
+
+    /// What an owner has of a space, for /proc.
+    inspect_space: Inspect { space: SpaceId } -> Vec<RegionReport>, Low;
+
+    /// mincore, asked of the owner.
+    ask_residency: AskResidency { space: SpaceId, range: PageRange } -> Residency, Low;
+
+    /// Where the waiters of a futex word queue, asked of the owner of its address.
+    locate_futex: LocateFutex { space: SpaceId, at: UserAddr, shared: bool } -> Located, Low;
 }

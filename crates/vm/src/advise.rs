@@ -1,0 +1,257 @@
+//! madvise, msync, mincore and mlock (man 2 of each).
+
+use crate::{
+    change::checked_range,
+    region::{Region, RegionFlags},
+    space::{Operating, Space},
+    withdraw::Withdrawal,
+};
+use alloc::{sync::Arc, vec, vec::Vec};
+use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr};
+use messages::vm::{AskResidency, Fault, Operation, Residency};
+
+/// Values of madvise.
+mod advice {
+    pub const NORMAL: u32 = 0;
+    pub const RANDOM: u32 = 1;
+    pub const SEQUENTIAL: u32 = 2;
+    pub const WILLNEED: u32 = 3;
+    pub const DONTNEED: u32 = 4;
+    pub const FREE: u32 = 8;
+    pub const REMOVE: u32 = 9;
+    pub const DONTFORK: u32 = 10;
+    pub const DOFORK: u32 = 11;
+    pub const MERGEABLE: u32 = 12;
+    pub const UNMERGEABLE: u32 = 13;
+    pub const HUGEPAGE: u32 = 14;
+    pub const NOHUGEPAGE: u32 = 15;
+    pub const DONTDUMP: u32 = 16;
+    pub const DODUMP: u32 = 17;
+    pub const WIPEONFORK: u32 = 18;
+    pub const KEEPONFORK: u32 = 19;
+    pub const COLD: u32 = 20;
+    pub const PAGEOUT: u32 = 21;
+    pub const POPULATE_READ: u32 = 22;
+    pub const POPULATE_WRITE: u32 = 23;
+    pub const DONTNEED_LOCKED: u32 = 24;
+}
+
+const MS_ASYNC: u32 = 1;
+const MS_INVALIDATE: u32 = 2;
+const MS_SYNC: u32 = 4;
+
+impl Space {
+    /// madvise.
+    pub async fn advise(self: &Arc<Self>, start: UserAddr, length: u64, advice: u32) -> Result<()> {
+        match advice {
+            advice::NORMAL..=advice::DONTNEED | advice::FREE..=advice::DONTNEED_LOCKED => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        let range = checked_range(start, length).ok_or(Errno::EINVAL)?;
+        if let advice::POPULATE_READ | advice::POPULATE_WRITE = advice {
+            let write = advice == advice::POPULATE_WRITE;
+            return self.fault_all(range, if write { Access::WRITE } else { Access::READ }).await;
+        }
+        self.change(Operation::Advise { range, advice }).await.map(drop)
+    }
+
+    async fn fault_all(self: &Arc<Self>, range: PageRange, access: Access) -> Result<()> {
+        for page in range.pages() {
+            self.fault(page.address(), access).await.map_err(|fault| match fault {
+                Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
+                Fault::Denied => Errno::EINVAL,
+                Fault::PastEnd => Errno::EFAULT,
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn advise_here(
+        self: &Arc<Self>,
+        operating: &Operating,
+        range: PageRange,
+        advice: u32,
+    ) -> Result<u64> {
+        let parts: Vec<Region> =
+            self.state.lock().regions.overlapping(range).map(|region| region.cut(range)).collect();
+        let mut done = parts.iter().map(|region| region.range.len()).sum::<u64>() == range.len();
+        for region in &parts {
+            let private = region.backing.is_none() && !region.is_shared();
+            let flags = region.flags();
+            match advice {
+                advice::DONTNEED if flags.contains(RegionFlags::LOCKED) => return Err(Errno::EINVAL),
+                advice::FREE if !private => return Err(Errno::EINVAL),
+                advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE => {
+                    self.drop_pages(operating, region.range).await
+                }
+                // Punching a hole into the object behind the mapping: objects can't.
+                advice::REMOVE if !region.is_shared() => return Err(Errno::EINVAL),
+                advice::REMOVE => return Err(Errno::EOPNOTSUPP),
+                advice::WIPEONFORK if !private => return Err(Errno::EINVAL),
+                advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true),
+                advice::DOFORK => self.flag(region.range, RegionFlags::DONT_FORK, false),
+                advice::WIPEONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, true),
+                advice::KEEPONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, false),
+                advice::DONTDUMP => self.flag(region.range, RegionFlags::DONT_DUMP, true),
+                advice::DODUMP => self.flag(region.range, RegionFlags::DONT_DUMP, false),
+                advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL | advice::WILLNEED => {}
+                advice::MERGEABLE | advice::UNMERGEABLE | advice::HUGEPAGE | advice::NOHUGEPAGE => {}
+                advice::COLD | advice::PAGEOUT => {}
+                _ => done = false,
+            }
+        }
+        match done {
+            true => Ok(0),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    fn flag(&self, range: PageRange, flag: RegionFlags, on: bool) {
+        self.state.lock().regions.update(range, |kind| {
+            kind.flags = if on { kind.flags | flag.bits() } else { kind.flags & !flag.bits() }
+        });
+    }
+
+    async fn drop_pages(self: &Arc<Self>, operating: &Operating, range: PageRange) {
+        let mut withdrawal = Withdrawal::new();
+        {
+            let mut state = self.state.lock();
+            self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
+        }
+        self.settle(operating, withdrawal).await;
+    }
+
+    /// mlock and munlock.
+    pub async fn lock_pages(self: &Arc<Self>, start: UserAddr, length: u64, on: bool) -> Result<()> {
+        let (skew, start) = (start.offset() as u64, start.page().address());
+        let bytes = length.checked_add(skew).ok_or(Errno::EINVAL)?;
+        let range = checked_range(start, bytes).ok_or(Errno::ENOMEM)?;
+        self.change(Operation::Lock { range, on }).await?;
+        if on {
+            for page in range.pages() {
+                // Pages that can't be had are no error, except for a hole, which was found above.
+                let _ = self.fault(page.address(), Access::READ).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lock_here(&self, range: PageRange, on: bool) -> Result<u64> {
+        let mut state = self.state.lock();
+        let hole = state.regions.hole(range);
+        let part = PageRange::new(range.start, hole.unwrap_or(range.end));
+        state.regions.update(part, |kind| {
+            let locked = RegionFlags::LOCKED.bits();
+            kind.flags = if on { kind.flags | locked } else { kind.flags & !locked }
+        });
+        hole.map_or(Ok(0), |_| Err(Errno::ENOMEM))
+    }
+
+    /// msync.
+    pub async fn sync(self: &Arc<Self>, start: UserAddr, length: u64, flags: u32) -> Result<()> {
+        if flags & !(MS_ASYNC | MS_INVALIDATE | MS_SYNC) != 0 || flags & MS_ASYNC != 0 && flags & MS_SYNC != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if start.offset() != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = checked_range(start, length).ok_or(Errno::ENOMEM)?;
+        self.change(Operation::Sync { range, flags }).await.map(drop)
+    }
+
+    pub(crate) async fn sync_here(self: &Arc<Self>, range: PageRange, flags: u32) -> Result<u64> {
+        let (parts, hole) = {
+            let state = self.state.lock();
+            let parts: Vec<Region> = state.regions.overlapping(range).map(|region| region.cut(range)).collect();
+            (parts, state.regions.hole(range))
+        };
+        for region in &parts {
+            if flags & MS_INVALIDATE != 0 && region.flags().contains(RegionFlags::LOCKED) {
+                return Err(Errno::EBUSY);
+            }
+            let Some(backing) = region.backing.as_ref().filter(|_| region.is_shared()) else { continue };
+            self.find_dirty(region);
+            if flags & MS_SYNC != 0 {
+                backing.object.sync(backing.first, backing.first + region.range.len()).await?;
+            }
+        }
+        hole.map_or(Ok(0), |_| Err(Errno::ENOMEM))
+    }
+
+    /// Tells the object which pages were written through the mapping since it was asked last.
+    fn find_dirty(&self, region: &Region) {
+        let _state = self.state.lock();
+        let mut cleaned = false;
+        self.table.walk(region.range, &mut |page, mapping| {
+            // What others may be writing counts as written.
+            let exported = mapping.soft.contains(Soft::EXPORTED) && mapping.access.contains(Access::WRITE);
+            let dirty = mapping.soft.contains(Soft::DIRTY);
+            if let (true, Some((backing, index))) = (dirty || exported, region.object_page(page)) {
+                backing.object.mark_dirty(index);
+            }
+            if !dirty {
+                return Step::Keep;
+            }
+            cleaned = true;
+            Step::Replace(Mapping { soft: mapping.soft - Soft::DIRTY, ..mapping })
+        });
+        if cleaned {
+            self.table.flush(region.range);
+        }
+    }
+
+    /// mincore: for each page whether it is in memory. ENOMEM if the range has a hole.
+    pub async fn resident(self: &Arc<Self>, start: UserAddr, length: u64) -> Result<Vec<bool>> {
+        if start.offset() != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut rest = checked_range(start, length).ok_or(Errno::ENOMEM)?;
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let (owner, part) = self.pieces(rest)[0];
+            let answer = match owner == self.me() {
+                true => Residency::Pages(self.residency(part)),
+                false => {
+                    let request = AskResidency { space: self.id, range: part };
+                    self.vm.endpoint.call(owner, request).await.map_err(Errno::from)?
+                }
+            };
+            match answer {
+                Residency::Pages(pages) => {
+                    all.extend(pages.ok_or(Errno::ENOMEM)?);
+                    rest.start = part.end;
+                }
+                Residency::Moved(slices) => self.learn(&slices),
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) async fn serve_residency(self: &Arc<Self>, from: KernelId, range: PageRange) -> Residency {
+        self.join(from);
+        match self.check_owned(range).await {
+            true => Residency::Pages(self.residency(range)),
+            false => Residency::Moved(self.slices()),
+        }
+    }
+
+    fn residency(&self, range: PageRange) -> Option<Vec<bool>> {
+        let state = self.state.lock();
+        if state.regions.hole(range).is_some() {
+            return None;
+        }
+        let mut pages = vec![false; range.len() as usize];
+        for region in state.regions.overlapping(range) {
+            for page in region.range.intersect(range).pages() {
+                let cached = || {
+                    let (backing, index) = region.object_page(page)?;
+                    let frame = backing.object.resident(index)?;
+                    self.vm.memory.release(frame);
+                    Some(())
+                };
+                pages[(page.0 - range.start.0) as usize] = self.table.get(page).is_some() || cached().is_some();
+            }
+        }
+        Some(pages)
+    }
+}

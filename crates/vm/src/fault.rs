@@ -1,0 +1,314 @@
+//! Page faults at the owner of the page.
+//!
+//! [`Space::resolve`] is one step under the state lock: it ends the fault, or says what has to be waited
+//! for. After the wait everything is looked at afresh, so nothing that happened meanwhile can be missed, and
+//! of several faults on one page the first makes the frame and the others find it.
+//!
+//! The same step serves faults of other kernels (`export`): then the page must not be copy-on-write in a
+//! region that may be written (the copy is made first, so that no other kernel ever has to know about it), and a
+//! frame the other kernel offered is used for a page that does not exist yet.
+
+use crate::{
+    region::Region,
+    space::{Space, State},
+    withdraw::Withdrawal,
+};
+use alloc::{sync::Arc, vec::Vec};
+use fs::Object;
+use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, UserAddr};
+use messages::vm::Fault;
+
+/// File pages mapped along with the one that was touched, if they are in memory: an aligned block.
+const AROUND: u64 = 16;
+
+/// A fault under way at the owner.
+pub(crate) struct Demand {
+    pub page: Page,
+    pub access: Access,
+    /// For another kernel.
+    pub export: bool,
+    /// Zeroed frames that kernel offers, last first; and how many were taken.
+    pub offers: Vec<Frame>,
+    pub adopted: u16,
+    /// A page of an object that was waited for.
+    fetched: Option<(Arc<dyn Object>, u64, Frame)>,
+}
+
+impl Demand {
+    pub fn local(page: Page, access: Access) -> Self {
+        Demand { page, access, export: false, offers: Vec::new(), adopted: 0, fetched: None }
+    }
+
+    pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>) -> Self {
+        offers.reverse();
+        Demand { export: true, offers, ..Self::local(page, access) }
+    }
+}
+
+/// Where a fault stands.
+pub(crate) enum Resolution {
+    Mapped,
+    Failed(Fault),
+    /// A change has the page: wait for `changed`.
+    Busy,
+    /// Another kernel owns it.
+    Foreign(KernelId),
+    /// Page of an object that is not in memory.
+    Fetch(Arc<dyn Object>, u64),
+    /// A copy must be made of a page other kernels can read: they give it back first.
+    Withdraw(Withdrawal),
+}
+
+use Resolution::{Failed, Mapped};
+
+impl Space {
+    /// Resolves a fault of a thread of this kernel.
+    pub async fn fault(self: &Arc<Self>, at: UserAddr, access: Access) -> Result<(), Fault> {
+        if at.0 >= machine::USER_END {
+            return Err(Fault::NotMapped);
+        }
+        let mut demand = Demand::local(at.page(), access);
+        match self.resolve_fully(&mut demand).await {
+            Mapped => Ok(()),
+            Failed(fault) => Err(fault),
+            _ => self.fault_remote(at.page(), access).await,
+        }
+    }
+
+    /// Resolves until mapped, failed or foreign.
+    pub(crate) async fn resolve_fully(self: &Arc<Self>, demand: &mut Demand) -> Resolution {
+        loop {
+            let step = {
+                let mut state = self.state.lock();
+                self.resolve(&mut state, demand)
+            };
+            if let Some((_, _, frame)) = demand.fetched.take() {
+                self.vm.memory.release(frame);
+            }
+            match step {
+                Resolution::Busy => {
+                    let page = demand.page;
+                    self.changed.wait_until(|| (!self.state.lock().is_busy(page)).then_some(())).await;
+                }
+                Resolution::Fetch(object, index) => match object.page(index).await {
+                    Ok(frame) => demand.fetched = Some((object, index, frame)),
+                    Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
+                    Err(_) => return Failed(Fault::PastEnd),
+                },
+                Resolution::Withdraw(withdrawal) => {
+                    let page = PageRange::one(demand.page);
+                    self.settle_then(None, withdrawal, move |space| space.not_busy(page)).await;
+                }
+                end => return end,
+            }
+        }
+    }
+
+    pub(crate) fn not_busy(&self, range: PageRange) {
+        let mut state = self.state.lock();
+        if let Some(position) = state.busy.iter().position(|busy| *busy == range) {
+            state.busy.swap_remove(position);
+        }
+        drop(state);
+        self.changed.wake_all();
+    }
+
+    /// One step; see the head of this file.
+    pub(crate) fn resolve(&self, state: &mut State, demand: &mut Demand) -> Resolution {
+        let page = demand.page;
+        let owner = self.owner(state, page);
+        if owner != self.me() {
+            return match self.table.get(page) {
+                Some(mapping) if mapping.access.contains(demand.access) => Mapped,
+                _ => Resolution::Foreign(owner),
+            };
+        }
+        if state.is_busy(page) {
+            return Resolution::Busy;
+        }
+        if !demand.export {
+            state.faults.local += 1;
+        }
+        let Some(region) = state.region_for_fault(page) else { return Failed(Fault::NotMapped) };
+        if !region.access().contains(demand.access) {
+            return Failed(Fault::Denied);
+        }
+        match self.table.get(page) {
+            Some(mapping) => self.resolve_present(state, demand, &region, mapping),
+            None => match &region.backing {
+                None => self.resolve_new(demand, &region),
+                Some(_) => self.resolve_object(demand, &region),
+            },
+        }
+    }
+
+    fn resolve_present(
+        &self,
+        state: &mut State,
+        demand: &mut Demand,
+        region: &Region,
+        mapping: Mapping,
+    ) -> Resolution {
+        let page = demand.page;
+        let full = region.access();
+        if mapping.soft.contains(Soft::COW) {
+            let copy_first = demand.access.contains(Access::WRITE)
+                || demand.export && (full.contains(Access::WRITE) || mapping.frame == self.vm.zero);
+            if copy_first {
+                return self.copy_on_write(state, demand, full, mapping);
+            }
+            return self.put(page, Mapping { access: full - Access::WRITE, ..mapping });
+        }
+        if mapping.soft.contains(Soft::CACHE) && !mapping.access.contains(Access::WRITE) {
+            // The first write through a shared mapping makes the object's page dirty.
+            if !demand.access.contains(Access::WRITE) {
+                return self.put(page, Mapping { access: full - Access::WRITE, ..mapping });
+            }
+            if let Some((backing, index)) = region.object_page(page) {
+                backing.object.mark_dirty(index);
+            }
+        }
+        self.put(page, Mapping { access: full, ..mapping })
+    }
+
+    fn put(&self, page: Page, mapping: Mapping) -> Resolution {
+        match self.table.set(page, mapping) {
+            Ok(_) => Mapped,
+            Err(_) => Failed(Fault::NoMemory),
+        }
+    }
+
+    /// A page of anonymous memory that does not exist yet.
+    fn resolve_new(&self, demand: &mut Demand, region: &Region) -> Resolution {
+        let full = region.access();
+        if !demand.export && !demand.access.contains(Access::WRITE) {
+            self.vm.memory.retain(self.vm.zero);
+            let zero = Mapping { frame: self.vm.zero, access: full - Access::WRITE, soft: Soft::COW };
+            return self.put_counted(demand.page, zero);
+        }
+        match self.new_frame(demand) {
+            Some(frame) => self.put_counted(demand.page, Mapping { frame, access: full, soft: Soft::empty() }),
+            None => Failed(Fault::NoMemory),
+        }
+    }
+
+    /// A zeroed frame: one that was offered, or our own.
+    pub(crate) fn new_frame(&self, demand: &mut Demand) -> Option<Frame> {
+        match demand.offers.pop() {
+            Some(frame) => {
+                demand.adopted += 1;
+                self.vm.memory.adopt(frame);
+                Some(frame)
+            }
+            None => self.vm.memory.alloc(),
+        }
+    }
+
+    /// Installs a mapping whose frame is counted for it; gives the count back if that fails.
+    pub(crate) fn put_counted(&self, page: Page, mapping: Mapping) -> Resolution {
+        let result = self.put(page, mapping);
+        if !matches!(result, Mapped) {
+            self.vm.memory.release(mapping.frame);
+        }
+        result
+    }
+
+    /// A page of a file or other object that is not mapped here yet.
+    fn resolve_object(&self, demand: &mut Demand, region: &Region) -> Resolution {
+        let Some((backing, index)) = region.object_page(demand.page) else { return Failed(Fault::NotMapped) };
+        let object = &backing.object;
+        if index >= object.size().div_ceil(machine::PAGE_SIZE as u64) {
+            return Failed(Fault::PastEnd);
+        }
+        let fetched = match demand.fetched.take() {
+            Some((of, at, frame)) if of.id() == object.id() && at == index => Some(frame),
+            other => {
+                demand.fetched = other;
+                object.resident(index)
+            }
+        };
+        let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index) };
+        let (full, writing) = (region.access(), demand.access.contains(Access::WRITE));
+        if region.is_shared() {
+            if writing {
+                object.mark_dirty(index);
+            }
+            let access = if writing { full } else { full - Access::WRITE };
+            let result = self.put_counted(demand.page, Mapping { frame, access, soft: Soft::CACHE });
+            if !demand.export {
+                self.map_around(demand.page, region);
+            }
+            return result;
+        }
+        if writing || demand.export && full.contains(Access::WRITE) {
+            let result = match self.new_frame(demand) {
+                Some(copy) => {
+                    self.vm.memory.copy(frame, copy);
+                    self.put_counted(demand.page, Mapping { frame: copy, access: full, soft: Soft::empty() })
+                }
+                None => Failed(Fault::NoMemory),
+            };
+            self.vm.memory.release(frame);
+            return result;
+        }
+        let soft = Soft::CACHE | Soft::COW;
+        let result = self.put_counted(demand.page, Mapping { frame, access: full - Access::WRITE, soft });
+        self.map_around(demand.page, region);
+        result
+    }
+
+    /// Maps neighbours of `page` that are in memory and not mapped yet, for reading.
+    fn map_around(&self, page: Page, region: &Region) {
+        let start = Page(page.0 & !(AROUND - 1));
+        let block = region.range.intersect(PageRange::new(start, start.add(AROUND)));
+        let shared = region.is_shared();
+        let soft = if shared { Soft::CACHE } else { Soft::CACHE | Soft::COW };
+        for near in block.pages().filter(|near| *near != page && self.table.get(*near).is_none()) {
+            let Some((backing, index)) = region.object_page(near) else { return };
+            if index >= backing.object.size().div_ceil(machine::PAGE_SIZE as u64) {
+                return;
+            }
+            let Some(frame) = backing.object.resident(index) else { continue };
+            let access = region.access() - Access::WRITE;
+            if !matches!(self.put_counted(near, Mapping { frame, access, soft }), Mapped) {
+                return;
+            }
+        }
+    }
+
+    /// Makes the page this space's own. If other kernels can read the shared frame, they give it back
+    /// first: else they would go on reading what is no longer this page.
+    fn copy_on_write(
+        &self,
+        state: &mut State,
+        demand: &mut Demand,
+        full: Access,
+        mapping: Mapping,
+    ) -> Resolution {
+        let page = demand.page;
+        if mapping.soft.contains(Soft::EXPORTED) {
+            let mut withdrawal = Withdrawal::new();
+            withdrawal.unexport(state, page);
+            let soft = mapping.soft - Soft::EXPORTED;
+            if let failed @ Failed(_) = self.put(page, Mapping { soft, ..mapping }) {
+                return failed;
+            }
+            state.busy.push(PageRange::one(page));
+            return Resolution::Withdraw(withdrawal);
+        }
+        let memory = &self.vm.memory;
+        let own = Mapping { frame: mapping.frame, access: full, soft: Soft::empty() };
+        if !mapping.soft.contains(Soft::CACHE) && memory.count(mapping.frame) == 1 {
+            return self.put(page, own);
+        }
+        let Some(copy) = self.new_frame(demand) else { return Failed(Fault::NoMemory) };
+        if mapping.frame != self.vm.zero {
+            memory.copy(mapping.frame, copy);
+        }
+        // An entry is replaced in place: no table page is needed, so this can't fail.
+        let result = self.put_counted(page, Mapping { frame: copy, ..own });
+        self.table.flush(PageRange::one(page));
+        memory.release(mapping.frame);
+        result
+    }
+}

@@ -1,0 +1,197 @@
+//! fork of a space whose slices have several owners.
+//!
+//! Problem: the child must see one moment of the parent. If owner A clones its slices and then owner B, a thread
+//! elsewhere could write to A's memory after its clone and to B's before: the child would have the second write
+//! without the first. Idea: home freezes all owners first. A frozen owner takes no changes and resolves no
+//! faults. Then all clone, taking away every writable copy other kernels have. A thread that writes to a page
+//! already cloned faults, and its fault waits; so nothing it does afterwards can get into the child. Then
+//! home thaws them.
+//!
+//! ```text
+//! thread: write x (A's page, A has cloned) -> fault at A, waits ... thaw -> copy, write
+//!         write y (B's page, B not yet)       not before x is done
+//! ```
+//!
+//! Forks of one space go one after the other, because home holds its own right to change things during
+//! the whole of it; no other change waits for a second owner while it holds that right, so freezing can't
+//! deadlock.
+
+use crate::{
+    region::{Region, RegionFlags},
+    space::{Space, State},
+    withdraw::Withdrawal,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{
+    errno::Result, Access, Errno, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step,
+};
+use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
+
+impl Space {
+    /// A copy of this space with its home here. What other kernels own of this one, they own of the copy.
+    pub async fn fork(self: &Arc<Self>) -> Result<Arc<Space>> {
+        let child = self.vm.replica(self.vm.new_id())?;
+        child.state.lock().limits = self.limits();
+        let space = self.clone();
+        let id = child.id;
+        let forked = match self.is_home() {
+            // Alone there is nothing to wait for, and nothing that could be abandoned half-way.
+            true if self.others().is_empty() => self.fork_here(id).await,
+            true => self.detached(async move { space.fork_here(id).await }).await,
+            false => {
+                let call = async move {
+                    let request = Fork { parent: space.id, child: id };
+                    space.vm.endpoint.call(space.id.home, request).await.map_err(Errno::from)?
+                };
+                self.detached(call).await
+            }
+        };
+        match forked {
+            Ok(Forked { slices, owners, heap }) => {
+                let mut state = child.state.lock();
+                state.slices.learn(&slices);
+                state.members = owners.into_iter().collect();
+                state.heap = heap;
+            }
+            Err(error) => {
+                child.drop_everything();
+                return Err(error);
+            }
+        }
+        Ok(child)
+    }
+
+    /// At the parent's home.
+    pub(crate) async fn fork_here(self: &Arc<Self>, child: SpaceId) -> Result<Forked> {
+        let _heap = self.heap.lock().await;
+        let operating = self.operate().await;
+        let (slices, owners, heap) = {
+            let mut state = self.state.lock();
+            state.frozen = Some(operating);
+            let mut slices = state.slices.clone();
+            let mut owners: KernelSet = slices.owners().collect();
+            owners.remove(self.me());
+            if child.home != self.me() {
+                // What nobody owns of the child is its home's; what is here must be owned by name.
+                state.regions.iter().for_each(|region| slices.claim(region.range, self.me()));
+            }
+            (slices.runs(), owners, state.heap)
+        };
+        self.vm.endpoint.multicast(&owners, Freeze { space: self.id }).await;
+        let clone = CloneSlices { parent: self.id, child, slices: slices.clone() };
+        let clones = self.vm.endpoint.multicast(&owners, clone);
+        let mut result = self.clone_here(child, &slices).await;
+        for (_, answer) in clones.await {
+            // An owner that died takes the process with it; that is not decided here.
+            result = result.and(answer.unwrap_or(Err(Errno::EIO)));
+        }
+        self.vm.endpoint.multicast(&owners, Thaw { space: self.id }).await;
+        self.thaw();
+        if let Err(error) = result {
+            self.vm.endpoint.multicast(&owners, Destroy { space: child }).await;
+            if child.home != self.me() {
+                self.vm.find(child).into_iter().for_each(|child| child.drop_everything());
+            }
+            return Err(error);
+        }
+        let mut owners: Vec<_> = owners.iter().collect();
+        if child.home != self.me() {
+            owners.push(self.me());
+            owners.retain(|kernel| *kernel != child.home);
+        }
+        Ok(Forked { slices, owners, heap })
+    }
+
+    pub(crate) async fn freeze(self: &Arc<Self>) {
+        let operating = self.operate().await;
+        self.state.lock().frozen = Some(operating);
+    }
+
+    pub(crate) fn thaw(&self) {
+        // Dropped outside the lock, which its drop takes.
+        let operating = self.state.lock().frozen.take();
+        drop(operating);
+        self.changed.wake_all();
+    }
+
+    /// At each owner: what it owns of the parent, copy-on-write for the child.
+    pub(crate) async fn clone_here(self: &Arc<Self>, child: SpaceId, slices: &[SliceRun]) -> Result<()> {
+        let child = self.vm.replica(child)?;
+        child.learn(slices);
+        let mut withdrawal = Withdrawal::new();
+        let result = {
+            let mut state = self.state.lock();
+            let mut copy = child.state.lock();
+            copy.limits = state.limits;
+            self.clone_regions(&mut state, &child, &mut copy, &mut withdrawal)
+        };
+        let operating = self.state.lock().frozen.clone();
+        self.settle_then(operating.as_ref(), withdrawal, |_| ()).await;
+        result
+    }
+
+    fn clone_regions(
+        &self,
+        state: &mut State,
+        child: &Space,
+        copy: &mut State,
+        withdrawal: &mut Withdrawal,
+    ) -> Result<()> {
+        let regions: Vec<Region> = state.regions.iter().cloned().collect();
+        for region in regions {
+            let flags = region.flags();
+            if flags.contains(RegionFlags::DONT_FORK) {
+                continue;
+            }
+            // Locks are not inherited (man 2 mlock).
+            let kind = RegionKind { flags: (flags - RegionFlags::LOCKED).bits(), ..region.kind };
+            copy.regions.insert(Region { kind, ..region.clone() });
+            // Shared pages are found again through the object.
+            if region.is_shared() || flags.contains(RegionFlags::WIPE_ON_FORK) {
+                continue;
+            }
+            self.clone_pages(state, child, region.range, withdrawal)?;
+        }
+        Ok(())
+    }
+
+    fn clone_pages(
+        &self,
+        state: &mut State,
+        child: &Space,
+        range: PageRange,
+        withdrawal: &mut Withdrawal,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        let mut narrowed = false;
+        let mut give = |page: Page, mapping: Mapping| {
+            self.vm.memory.retain(mapping.frame);
+            let set = child.table.set(page, mapping);
+            if set.is_err() {
+                self.vm.memory.release(mapping.frame);
+                result = Err(Errno::ENOMEM);
+            }
+            set.is_ok()
+        };
+        self.table.walk(range, &mut |page, mapping| {
+            if mapping.soft.contains(Soft::BORROWED) {
+                return Step::Keep;
+            }
+            let soft = mapping.soft & Soft::CACHE | Soft::COW;
+            let shared = Mapping { access: mapping.access - Access::WRITE, soft, ..mapping };
+            if !give(page, shared) || mapping.soft.contains(Soft::COW) {
+                // Already copy-on-write here: then sharers can only read it, and may go on.
+                return Step::Keep;
+            }
+            narrowed = true;
+            if mapping.soft.contains(Soft::EXPORTED) {
+                withdrawal.unexport(state, page);
+            }
+            Step::Replace(shared)
+        });
+        if narrowed {
+            self.table.flush(range);
+        }
+        result
+    }
+}

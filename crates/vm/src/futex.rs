@@ -1,0 +1,70 @@
+//! Which kernel queues the waiters of a futex word: the owner of its slice, or of the object behind it.
+
+use crate::space::{Space, State};
+use alloc::sync::Arc;
+use machine::{errno::Result, Errno, KernelId, Page, PageRange, UserAddr, PAGE_BITS, USER_END};
+use messages::vm::{FutexKey, FutexPlace, LocateFutex, Located};
+
+impl Space {
+    /// The key of the futex word at `at`; `shared`: the caller did not promise that only this space uses
+    /// it. EINVAL unaligned, EFAULT if a shared one is not mapped.
+    pub async fn futex_key(self: &Arc<Self>, at: UserAddr, shared: bool) -> Result<FutexKey> {
+        if at.0 % 4 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if at.0 >= USER_END {
+            return Err(Errno::EFAULT);
+        }
+        loop {
+            let owner = {
+                let state = self.state.lock();
+                let owner = self.owner(&state, at.page());
+                if owner == self.me() {
+                    return self.futex_here(&state, at, shared).ok_or(Errno::EFAULT);
+                }
+                if !shared && state.slices.owner(at.page()).is_some() {
+                    return Ok(self.private(owner, at));
+                }
+                owner
+            };
+            let request = LocateFutex { space: self.id, at, shared };
+            match self.vm.endpoint.call(owner, request).await.map_err(Errno::from)? {
+                Located::Key(key) => {
+                    // Home answered, so now the slice is its own for good.
+                    let page: Page = at.page();
+                    self.state.lock().slices.claim(PageRange::one(page), owner);
+                    return key.ok_or(Errno::EFAULT);
+                }
+                Located::Moved(slices) => self.learn(&slices),
+            }
+        }
+    }
+
+    pub(crate) async fn serve_futex(self: &Arc<Self>, from: KernelId, at: UserAddr, shared: bool) -> Located {
+        self.join(from);
+        match self.check_owned(PageRange::one(at.page())).await {
+            true => Located::Key(self.futex_here(&self.state.lock(), at, shared)),
+            false => Located::Moved(self.slices()),
+        }
+    }
+
+    fn private(&self, kernel: KernelId, at: UserAddr) -> FutexKey {
+        FutexKey { kernel, place: FutexPlace::Private { space: self.id, at } }
+    }
+
+    /// None: shared, and not mapped.
+    fn futex_here(&self, state: &State, at: UserAddr, shared: bool) -> Option<FutexKey> {
+        if !shared {
+            return Some(self.private(self.me(), at));
+        }
+        let region = state.regions.find(at.page())?;
+        match region.object_page(at.page()) {
+            Some((backing, index)) if region.is_shared() => {
+                let object = backing.object.id();
+                let offset = (index << PAGE_BITS) + at.offset() as u64;
+                Some(FutexKey { kernel: object.owner, place: FutexPlace::Shared { object, offset } })
+            }
+            _ => Some(self.private(self.me(), at)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Address spaces that span kernels.
+//!
+//! A space is cut into slices; each slice has one owner, which alone may change it. The owner keeps the
+//! regions of its slices, its page table is the page map (with the soft bits of [`machine::Soft`]), and an
+//! export table names the kernels that have a page. Every other kernel of the process has a replica that only
+//! holds borrowed pages. A kernel maps new memory in a slice of its own, so that memory only one kernel
+//! uses costs no message.
+//!
+//! | file | subject |
+//! |---|---|
+//! | space.rs | the replica, its state and locks |
+//! | region.rs, slices.rs | the two tables |
+//! | fault.rs | faults at the owner; copy-on-write |
+//! | remote.rs | faults at a borrower: offered frames, windows, poison |
+//! | withdraw.rs | taking pages back before their frames are reused |
+//! | change.rs | sending a change to the owners of its range |
+//! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
+//! | fork.rs, lifetime.rs | birth and end |
+//! | access.rs | the kernel's own access to user memory |
+//! | futex.rs, report.rs | what futex and /proc ask |
+//!
+//! Called by `process` (create, attach, fork, leave, destroy), `linux` (the memory calls, user memory) and
+//! the loop that runs threads (`fault`). Not here: files (only [`fs::Object`] is seen), threads, signals.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod access;
+mod advise;
+mod change;
+mod fault;
+mod fork;
+mod futex;
+mod heap;
+mod lifetime;
+mod map;
+mod region;
+mod remap;
+mod remote;
+mod report;
+mod request;
+mod shared;
+mod slices;
+mod space;
+mod vm;
+mod withdraw;
+
+pub use messages::vm::{Fault, FutexKey, FutexPlace, RegionKind, RegionReport, SliceRun};
+pub use region::RegionFlags;
+pub use remap::RemapFlags;
+pub use request::{Limits, MapRequest, Place, Source, Statistics};
+pub use shared::SharedMemory;
+pub use space::{FaultCount, Space};
+pub use vm::Vm;
+
+use abi::ObjectId;
+use alloc::sync::Arc;
+use fs::Object;
+use machine::{errno::Result, BoxFuture};
+
+/// Lowest address a program may map (Linux's vm.mmap_min_addr).
+pub const MMAP_MIN: u64 = 65536;
+
+/// Finds a mapped object by its name: one of this kernel, or a stand-in for another kernel's.
+pub trait Objects: Send + Sync {
+    fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>>;
+}

@@ -1,0 +1,56 @@
+//! The end of a replica, and of a space.
+//!
+//! A kernel whose last thread of a process has gone keeps what it owns: others may still use it. The space
+//! ends when no kernel has a thread in it, which the process service at home knows. Then first every replica
+//! drops what it borrowed, and only when all have are frames released: they may be anybody's.
+
+use crate::space::Space;
+use alloc::{sync::Arc, vec::Vec};
+use machine::{Frame, PageRange, Soft, Step};
+use messages::vm::{Destroy, Detach};
+
+impl Space {
+    /// No thread of this kernel uses the space now: drops what is borrowed.
+    pub fn leave(&self) {
+        self.give_back(&[PageRange::user()], machine::Access::empty());
+    }
+
+    /// Ends the space everywhere. Called at home, when no thread is left on any kernel.
+    pub async fn destroy(self: &Arc<Self>) {
+        let others = self.others();
+        if others.is_empty() {
+            return self.drop_everything();
+        }
+        let space = self.clone();
+        self.detached(async move {
+            let endpoint = &space.vm.endpoint;
+            space.leave();
+            endpoint.multicast(&others, Detach { space: space.id }).await;
+            endpoint.multicast(&others, Destroy { space: space.id }).await;
+            space.drop_everything();
+        })
+        .await
+    }
+
+    /// Drops this replica and all it owns. No other kernel maps any of it.
+    pub(crate) fn drop_everything(&self) {
+        self.vm.forget(self.id);
+        let mut frames: Vec<Frame> = Vec::new();
+        let regions = {
+            let mut state = self.state.lock();
+            state.gone = true;
+            state.exports.clear();
+            self.table.walk(PageRange::user(), &mut |_, mapping| {
+                if !mapping.soft.contains(Soft::BORROWED) {
+                    frames.push(mapping.frame);
+                }
+                Step::Remove
+            });
+            self.table.flush(PageRange::user());
+            core::mem::take(&mut state.regions)
+        };
+        frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
+        drop(regions);
+        self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
+    }
+}

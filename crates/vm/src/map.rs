@@ -1,0 +1,341 @@
+//! mmap, munmap and mprotect (man 2 mmap, munmap, mprotect).
+
+use crate::{
+    change::{checked_range, pages_at},
+    region::{effective, Backing, Region, RegionFlags},
+    shared::SharedMemory,
+    space::{Operating, Space, State},
+    withdraw::Withdrawal,
+    MapRequest, Place, Source, MMAP_MIN,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{
+    errno::Result, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
+    USER_END,
+};
+use messages::vm::{Operation, RegionKind, RemoteBacking};
+
+/// Kept free below the top of user space for the stack to grow (Linux's MIN_GAP), unless the stack's
+/// limit is bigger.
+const STACK_ROOM: u64 = 128 << 20;
+
+impl Space {
+    /// mmap. Answers where the mapping is.
+    pub async fn map(self: &Arc<Self>, request: MapRequest) -> Result<UserAddr> {
+        if request.length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let bytes = request
+            .length
+            .checked_next_multiple_of(PAGE_SIZE as u64)
+            .filter(|bytes| *bytes <= USER_END)
+            .ok_or(Errno::ENOMEM)?;
+        let (kind, backing) = describe(&request, bytes)?;
+        let pages = bytes >> PAGE_BITS;
+        self.check_limits(&kind, pages)?;
+        let start = match request.place {
+            Place::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
+            Place::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,
+            Place::Hint(at) => match self.map_near(at, pages, kind, &backing).await? {
+                Some(start) => start,
+                None => self.map_anywhere(pages, kind, backing).await?,
+            },
+        };
+        if request.populate || request.locked {
+            self.populate(PageRange::new(start, start.add(pages)), request.prot).await;
+        }
+        Ok(start.address())
+    }
+
+    /// RLIMIT_AS and RLIMIT_DATA, over what this kernel owns.
+    pub(crate) fn check_limits(&self, kind: &RegionKind, pages: u64) -> Result<()> {
+        let state = self.state.lock();
+        let limits = state.limits;
+        if limits.address_space == u64::MAX && limits.data == u64::MAX {
+            return Ok(());
+        }
+        let private = |kind: &RegionKind| {
+            kind.prot.contains(Access::WRITE)
+                && !RegionFlags::from_bits_truncate(kind.flags)
+                    .intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
+        };
+        let data: u64 = state.regions.iter().filter(|r| private(&r.kind)).map(|r| r.range.len()).sum();
+        let too_much = |used: u64, limit: u64| (used + pages) > limit >> PAGE_BITS;
+        if too_much(state.regions.total(), limits.address_space)
+            || private(kind) && too_much(data, limits.data)
+        {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    async fn map_at(
+        self: &Arc<Self>,
+        at: UserAddr,
+        pages: u64,
+        replace: bool,
+        kind: RegionKind,
+        backing: &Option<Backing>,
+    ) -> Result<Page> {
+        if at.offset() != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = pages_at(at.page(), pages).ok_or(Errno::ENOMEM)?;
+        if at.0 < MMAP_MIN {
+            return Err(Errno::EPERM);
+        }
+        // Here the object itself is at hand; only its name can be sent.
+        let operating = self.operate().await;
+        if self.owns(&self.state.lock(), range) {
+            self.map_here(&operating, range, replace, kind, backing.clone()).await?;
+            return Ok(range.start);
+        }
+        drop(operating);
+        if !replace && self.pieces(range).len() > 1 {
+            // All or nothing over several owners: only if every one has it free.
+            self.check_free(range).await?;
+        }
+        let backing = backing.as_ref().map(Backing::describe);
+        self.change(Operation::Map { range, replace, kind, backing }).await?;
+        Ok(range.start)
+    }
+
+    /// EEXIST if anything is mapped in `range`, at any owner.
+    async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
+        for region in self.regions().await {
+            if !region.range.intersect(range).is_empty() {
+                return Err(Errno::EEXIST);
+            }
+        }
+        Ok(())
+    }
+
+    /// At the hint, if there is one and it is free. A hint is rounded, never refused.
+    async fn map_near(
+        self: &Arc<Self>,
+        hint: UserAddr,
+        pages: u64,
+        kind: RegionKind,
+        backing: &Option<Backing>,
+    ) -> Result<Option<Page>> {
+        let start = Page(hint.0 >> PAGE_BITS);
+        if hint.is_null() || start.address().0 < MMAP_MIN || pages_at(start, pages).is_none() {
+            return Ok(None);
+        }
+        match self.map_at(start.address(), pages, false, kind, backing).await {
+            Ok(start) => Ok(Some(start)),
+            Err(Errno::EEXIST) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In a slice of this kernel, from the top.
+    async fn map_anywhere(
+        self: &Arc<Self>,
+        pages: u64,
+        kind: RegionKind,
+        backing: Option<Backing>,
+    ) -> Result<Page> {
+        loop {
+            let operating = self.operate().await;
+            let start = self.find_gap(&self.state.lock(), pages);
+            if let Some(start) = start {
+                let range = PageRange::new(start, start.add(pages));
+                self.map_here(&operating, range, false, kind, backing).await?;
+                return Ok(start);
+            }
+            drop(operating);
+            if self.is_home() {
+                return Err(Errno::ENOMEM);
+            }
+            self.take_slices(pages).await?;
+        }
+    }
+
+    /// The highest place for `pages` pages in what this kernel owns.
+    pub(crate) fn find_gap(&self, state: &State, pages: u64) -> Option<Page> {
+        let room = state.limits.stack.clamp(STACK_ROOM, USER_END / 6 * 5);
+        let all = PageRange::new(Page(MMAP_MIN >> PAGE_BITS), Page((USER_END - room) >> PAGE_BITS));
+        let pieces = state.slices.pieces(all, self.id.home);
+        let own = pieces.iter().rev().filter(|(owner, _)| *owner == self.me());
+        own.map(|(_, piece)| *piece).find_map(|piece| state.regions.gap(piece, pages))
+    }
+
+    /// Reads or writes every page once, as far as that works (MAP_POPULATE, mlock).
+    pub(crate) async fn populate(self: &Arc<Self>, range: PageRange, prot: Access) {
+        let access = if prot.contains(Access::WRITE) { Access::WRITE } else { Access::READ };
+        if prot.is_empty() {
+            return;
+        }
+        for page in range.pages() {
+            if self.fault(page.address(), access).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn resolve_backing(&self, backing: Option<RemoteBacking>) -> Result<Option<Backing>> {
+        let Some(RemoteBacking { object, first, label }) = backing else { return Ok(None) };
+        let object = self.vm.objects.resolve(object).await?;
+        Ok(Some(Backing { object, first, label: label.into() }))
+    }
+
+    pub(crate) async fn map_here(
+        self: &Arc<Self>,
+        operating: &Operating,
+        range: PageRange,
+        replace: bool,
+        kind: RegionKind,
+        backing: Option<Backing>,
+    ) -> Result<u64> {
+        let mut region = Region { range, kind, backing };
+        if region.is_shared() && region.backing.is_none() {
+            let object = SharedMemory::create(self.vm.clone(), range.len());
+            region.backing = Some(Backing { object, first: 0, label: (*b"/dev/zero (deleted)").into() });
+        }
+        let mut withdrawal = Withdrawal::new();
+        let mut replaced = Vec::new();
+        {
+            let mut state = self.state.lock();
+            if !state.regions.is_free(range) {
+                if !replace {
+                    return Err(Errno::EEXIST);
+                }
+                // Dropped outside the lock: an object may end with its last region.
+                replaced = state.regions.remove(range);
+                self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
+            }
+            state.regions.insert(region);
+        }
+        drop(replaced);
+        self.settle(operating, withdrawal).await;
+        Ok(range.start.address().0)
+    }
+
+    /// munmap.
+    pub async fn unmap(self: &Arc<Self>, start: UserAddr, length: u64) -> Result<()> {
+        let range = checked_range(start, length).filter(|range| !range.is_empty()).ok_or(Errno::EINVAL)?;
+        self.change(Operation::Unmap { range }).await.map(drop)
+    }
+
+    pub(crate) async fn unmap_here(self: &Arc<Self>, operating: &Operating, range: PageRange) {
+        let mut withdrawal = Withdrawal::new();
+        let removed = {
+            let mut state = self.state.lock();
+            let removed = state.regions.remove(range);
+            for region in &removed {
+                self.take_pages(&mut state, region.range, &mut withdrawal, |_, _| false);
+            }
+            removed
+        };
+        drop(removed);
+        self.settle(operating, withdrawal).await;
+    }
+
+    /// mprotect. What lies before the first hole is changed even if the answer is ENOMEM.
+    pub async fn protect(self: &Arc<Self>, start: UserAddr, length: u64, prot: Access) -> Result<()> {
+        if start.offset() != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let range = checked_range(start, length).ok_or(Errno::ENOMEM)?;
+        self.change(Operation::Protect { range, prot }).await.map(drop)
+    }
+
+    pub(crate) async fn protect_here(
+        self: &Arc<Self>,
+        operating: &Operating,
+        range: PageRange,
+        prot: Access,
+    ) -> Result<u64> {
+        let access = effective(prot);
+        let mut withdrawal = Withdrawal::keeping(access);
+        let result = {
+            let mut state = self.state.lock();
+            let hole = state.regions.hole(range);
+            let parts: Vec<Region> = state
+                .regions
+                .overlapping(PageRange::new(range.start, hole.unwrap_or(range.end)))
+                .map(|region| region.cut(range))
+                .collect();
+            let refused = parts.iter().find(|region| !region.kind.limit.contains(prot)).map(|r| r.range.start);
+            let end = refused.or(hole).unwrap_or(range.end);
+            for region in parts.iter().take_while(|region| region.range.start < end) {
+                state.regions.update(region.range, |kind| kind.prot = prot);
+                if region.access() != access {
+                    self.set_access(&mut state, region.range, access, &mut withdrawal);
+                }
+            }
+            match (refused, hole) {
+                (Some(_), _) => Err(Errno::EACCES),
+                (None, Some(_)) => Err(Errno::ENOMEM),
+                (None, None) => Ok(0),
+            }
+        };
+        self.settle(operating, withdrawal).await;
+        result
+    }
+
+    /// Brings the entries of owned pages in line with a new protection. What a write still has to pass
+    /// through (copy-on-write, the dirty mark of an object) stays unwritable.
+    fn set_access(
+        &self,
+        state: &mut State,
+        range: PageRange,
+        access: Access,
+        withdrawal: &mut Withdrawal,
+    ) {
+        let mut narrowed = false;
+        self.table.walk(range, &mut |page, mapping| {
+            let held = mapping.soft.intersects(Soft::COW | Soft::CACHE) && !mapping.access.contains(Access::WRITE);
+            let new = if held { access - Access::WRITE } else { access };
+            if !new.contains(mapping.access) {
+                narrowed = true;
+                if let Some(sharers) = state.exports.get(&page) {
+                    withdrawal.narrow(sharers, page);
+                }
+            }
+            Step::Replace(Mapping { access: new, ..mapping })
+        });
+        if narrowed {
+            self.table.flush(range);
+        }
+        if access.is_empty() {
+            // Sharers have lost them altogether.
+            for range in withdrawal.ranges.iter() {
+                range.pages().for_each(|page| drop(state.exports.remove(&page)));
+            }
+            self.table.walk(range, &mut |_, mapping| match mapping.soft.contains(Soft::EXPORTED) {
+                true => Step::Replace(Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping }),
+                false => Step::Keep,
+            });
+        }
+    }
+}
+
+/// What the region of a request will be.
+fn describe(request: &MapRequest, bytes: u64) -> Result<(RegionKind, Option<Backing>)> {
+    let mut flags = RegionFlags::empty();
+    flags.set(RegionFlags::SHARED, request.shared);
+    flags.set(RegionFlags::GROWS_DOWN, request.grows_down || request.stack);
+    flags.set(RegionFlags::STACK, request.stack);
+    flags.set(RegionFlags::NO_RESERVE, request.no_reserve);
+    flags.set(RegionFlags::LOCKED, request.locked);
+    let (limit, backing) = match &request.source {
+        Source::Anonymous => (Access::all(), None),
+        Source::Object { object, offset, label, limit } => {
+            if offset % PAGE_SIZE as u64 != 0 {
+                return Err(Errno::EINVAL);
+            }
+            offset.checked_add(bytes).ok_or(Errno::EOVERFLOW)?;
+            if request.grows_down {
+                return Err(Errno::EINVAL);
+            }
+            let first = offset >> PAGE_BITS;
+            (*limit, Some(Backing { object: object.clone(), first, label: label.clone() }))
+        }
+    };
+    if !limit.contains(request.prot) {
+        return Err(Errno::EACCES);
+    }
+    Ok((RegionKind { prot: request.prot, limit, flags: flags.bits() }, backing))
+}

@@ -1,0 +1,298 @@
+//! The regions of an address space as their owner keeps them: what `/proc/PID/maps` shows.
+
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use fs::Object;
+use machine::{Access, Page, PageRange};
+use messages::vm::{RegionKind, RemoteBacking};
+
+bitflags::bitflags! {
+    /// What mmap, mlock and madvise said about a region.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RegionFlags: u32 {
+        const SHARED = 1 << 0;
+        const GROWS_DOWN = 1 << 1;
+        const NO_RESERVE = 1 << 2;
+        const LOCKED = 1 << 3;
+        /// The main stack: `[stack]` in maps.
+        const STACK = 1 << 4;
+        /// What brk grows: `[heap]` in maps.
+        const HEAP = 1 << 5;
+        const DONT_FORK = 1 << 6;
+        const WIPE_ON_FORK = 1 << 7;
+        const DONT_DUMP = 1 << 8;
+    }
+}
+
+/// Pages kept free below a region that grows down (Linux's `stack_guard_gap`).
+pub(crate) const GUARD_GAP: u64 = 256;
+
+/// What the pages of a region are copies or views of.
+#[derive(Clone)]
+pub(crate) struct Backing {
+    pub object: Arc<dyn Object>,
+    /// Page of the object at the region's start.
+    pub first: u64,
+    pub label: Arc<[u8]>,
+}
+
+impl Backing {
+    fn follows(&self, before: &Backing, pages: u64) -> bool {
+        self.object.id() == before.object.id()
+            && self.first == before.first + pages
+            && self.label == before.label
+    }
+
+    pub fn describe(&self) -> RemoteBacking {
+        RemoteBacking { object: self.object.id(), first: self.first, label: self.label.to_vec() }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Region {
+    pub range: PageRange,
+    pub kind: RegionKind,
+    pub backing: Option<Backing>,
+}
+
+/// What the hardware lets through for a protection: on x86-64 a page that may be written or executed
+/// may be read.
+pub(crate) fn effective(prot: Access) -> Access {
+    if prot.is_empty() {
+        prot
+    } else {
+        prot | Access::READ
+    }
+}
+
+impl Region {
+    pub fn flags(&self) -> RegionFlags {
+        RegionFlags::from_bits_truncate(self.kind.flags)
+    }
+
+    pub fn access(&self) -> Access {
+        effective(self.kind.prot)
+    }
+
+    /// Writes go to the object, not to a copy.
+    pub fn is_shared(&self) -> bool {
+        self.flags().contains(RegionFlags::SHARED)
+    }
+
+    /// Page of the backing object at `page`.
+    pub fn object_page(&self, page: Page) -> Option<(&Backing, u64)> {
+        self.backing.as_ref().map(|backing| (backing, backing.first + (page.0 - self.range.start.0)))
+    }
+
+    /// The part of it inside `range`, which must overlap it.
+    pub fn cut(&self, range: PageRange) -> Region {
+        let range = self.range.intersect(range);
+        let mut part = Region { range, ..self.clone() };
+        if let Some(backing) = &mut part.backing {
+            backing.first += range.start.0 - self.range.start.0;
+        }
+        part
+    }
+
+    fn continues(&self, before: &Region) -> bool {
+        before.range.end == self.range.start
+            && before.kind == self.kind
+            && !self.flags().contains(RegionFlags::GROWS_DOWN)
+            && match (&before.backing, &self.backing) {
+                (None, None) => true,
+                (Some(a), Some(b)) => b.follows(a, before.range.len()),
+                _ => false,
+            }
+    }
+
+    /// First page that others must leave alone.
+    fn guarded_start(&self) -> u64 {
+        match self.flags().contains(RegionFlags::GROWS_DOWN) {
+            true => self.range.start.0.saturating_sub(GUARD_GAP),
+            false => self.range.start.0,
+        }
+    }
+}
+
+/// Regions by start page. They never overlap, and neighbours that could be one are one.
+#[derive(Default, Clone)]
+pub(crate) struct Regions(BTreeMap<Page, Region>);
+
+impl Regions {
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.0.values()
+    }
+
+    pub fn find(&self, page: Page) -> Option<&Region> {
+        self.0.range(..=page).next_back().map(|(_, region)| region).filter(|r| r.range.contains(page))
+    }
+
+    /// The first region that starts after `page`.
+    pub fn above(&self, page: Page) -> Option<&Region> {
+        self.0.range(page.add(1)..).next().map(|(_, region)| region)
+    }
+
+    /// The last region that starts before `page`.
+    pub fn below(&self, page: Page) -> Option<&Region> {
+        self.0.range(..page).next_back().map(|(_, region)| region)
+    }
+
+    pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = &Region> {
+        let first = self.find(range.start).map_or(range.start, |region| region.range.start);
+        let end = range.end.max(first);
+        self.0.range(first..end).map(|(_, region)| region)
+    }
+
+    pub fn is_free(&self, range: PageRange) -> bool {
+        self.overlapping(range).next().is_none()
+    }
+
+    /// The first page of `range` that no region has.
+    pub fn hole(&self, range: PageRange) -> Option<Page> {
+        let mut at = range.start;
+        while at < range.end {
+            match self.find(at) {
+                Some(region) => at = region.range.end,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// Pages mapped.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|region| region.range.len()).sum()
+    }
+
+    /// Takes out what is in `range`, cutting regions at its ends.
+    pub fn remove(&mut self, range: PageRange) -> Vec<Region> {
+        let starts: Vec<Page> = self.overlapping(range).map(|region| region.range.start).collect();
+        let mut removed = Vec::with_capacity(starts.len());
+        for start in starts {
+            let Some(region) = self.0.remove(&start) else { continue };
+            for rest in [
+                PageRange::new(region.range.start, range.start.max(region.range.start)),
+                PageRange::new(range.end.min(region.range.end), region.range.end),
+            ] {
+                if !rest.is_empty() {
+                    self.0.insert(rest.start, region.cut(rest));
+                }
+            }
+            removed.push(region.cut(range));
+        }
+        removed
+    }
+
+    /// Puts in a region where nothing is, and joins it with its neighbours if they continue each other.
+    pub fn insert(&mut self, mut region: Region) {
+        debug_assert!(self.is_free(region.range));
+        if let Some(before) = self.below(region.range.start).filter(|before| region.continues(before)) {
+            let mut joined = before.clone();
+            joined.range.end = region.range.end;
+            region = joined;
+        }
+        if let Some(after) = self.0.get(&region.range.end).filter(|after| after.continues(&region)) {
+            let end = after.range.end;
+            self.0.remove(&region.range.end);
+            region.range.end = end;
+        }
+        self.0.insert(region.range.start, region);
+    }
+
+    /// Changes all regions inside `range`, cutting them at its ends.
+    pub fn update(&mut self, range: PageRange, mut change: impl FnMut(&mut RegionKind)) {
+        for mut region in self.remove(range) {
+            change(&mut region.kind);
+            self.insert(region);
+        }
+    }
+
+    /// The region that starts at `start` grows down to `to`.
+    pub fn grow_down(&mut self, start: Page, to: Page) {
+        if let Some(mut region) = self.0.remove(&start) {
+            region.range.start = to;
+            self.0.insert(to, region);
+        }
+    }
+
+    /// The highest place for `pages` pages inside `within`.
+    pub fn gap(&self, within: PageRange, pages: u64) -> Option<Page> {
+        let mut end = within.end.0;
+        // A region beyond the end may reach down with its guard gap, or cover the end.
+        if let Some(next) = self.above(Page(end.saturating_sub(1))) {
+            end = end.min(next.guarded_start());
+        }
+        for (_, region) in self.0.range(..within.end).rev() {
+            let start = region.range.end.0.max(within.start.0);
+            if end >= start && end - start >= pages {
+                return Some(Page(end - pages));
+            }
+            end = end.min(region.guarded_start());
+            if end <= within.start.0 {
+                return None;
+            }
+        }
+        (end >= within.start.0 && end - within.start.0 >= pages).then(|| Page(end - pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> PageRange {
+        PageRange::new(Page(start), Page(end))
+    }
+
+    fn region(start: u64, end: u64, prot: Access) -> Region {
+        let kind = RegionKind { prot, limit: Access::all(), flags: 0 };
+        Region { range: range(start, end), kind, backing: None }
+    }
+
+    fn shape(regions: &Regions) -> Vec<(u64, u64)> {
+        regions.iter().map(|r| (r.range.start.0, r.range.end.0)).collect()
+    }
+
+    #[test]
+    fn neighbours_of_one_kind_become_one() {
+        let mut regions = Regions::default();
+        regions.insert(region(10, 20, Access::READ));
+        regions.insert(region(30, 40, Access::READ));
+        regions.insert(region(20, 30, Access::READ));
+        assert_eq!(shape(&regions), [(10, 40)]);
+        regions.update(range(15, 18), |kind| kind.prot = Access::WRITE);
+        assert_eq!(shape(&regions), [(10, 15), (15, 18), (18, 40)]);
+        regions.update(range(15, 18), |kind| kind.prot = Access::READ);
+        assert_eq!(shape(&regions), [(10, 40)]);
+    }
+
+    #[test]
+    fn removal_cuts_at_both_ends_and_holes_are_found() {
+        let mut regions = Regions::default();
+        regions.insert(region(10, 40, Access::READ));
+        assert_eq!(regions.remove(range(20, 25)).len(), 1);
+        assert_eq!(shape(&regions), [(10, 20), (25, 40)]);
+        assert_eq!(regions.hole(range(12, 30)), Some(Page(20)));
+        assert_eq!(regions.hole(range(25, 40)), None);
+        assert!(regions.is_free(range(20, 25)));
+        assert!(!regions.is_free(range(20, 26)));
+        assert_eq!(regions.remove(range(0, 100)).len(), 2);
+    }
+
+    #[test]
+    fn gaps_are_taken_from_the_top_and_leave_the_stack_its_guard() {
+        let mut regions = Regions::default();
+        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(990)));
+        regions.insert(region(900, 1000, Access::READ));
+        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(890)));
+        regions.insert(region(850, 880, Access::READ));
+        assert_eq!(regions.gap(range(16, 1000), 20), Some(Page(880)));
+        assert_eq!(regions.gap(range(16, 1000), 21), Some(Page(829)));
+        assert_eq!(regions.gap(range(16, 1000), 900), None);
+        let mut stack = region(950, 1000, Access::READ);
+        stack.kind.flags = RegionFlags::GROWS_DOWN.bits();
+        let mut regions = Regions::default();
+        regions.insert(stack);
+        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(950 - 256 - 10)));
+        assert_eq!(regions.gap(range(16, 940), 10), Some(Page(950 - 256 - 10)));
+    }
+}

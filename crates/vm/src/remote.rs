@@ -1,0 +1,239 @@
+//! A fault on a page of another kernel's slice, seen from both sides.
+//!
+//! Problem: the borrower asks, the owner answers with mappings, and at any time the owner may take pages
+//! back. If the borrower installed an answer *after* it has handled the revocation of one of its pages, a CPU
+//! would go on using a frame that is reused for something else.
+//!
+//! Idea, first half: the answer is installed inside the drain, before the next message of its lane is
+//! looked at (`call_then`), and revocations travel in the lane of the answers. Second half, for what the lane
+//! can't promise (a kernel has several CPUs: one computes the answer, another sends the revocation first):
+//! a question without an answer is in `pending`, and a revocation that arrives meanwhile *poisons* it. Poisoned
+//! pages of the answer are not installed; the thread touches the page again and asks anew.
+//!
+//! ```text
+//! owner, CPU 0: fault handler: page p is frame f      owner, CPU 1: munmap p
+//!               export p to K, unlock                               lock, p's sharers = {K}, unlock
+//!                                                                   revoke p ---> K: p not mapped; poison; ack
+//!               answer p = f  ------------------------------------------------> K: p is poisoned, drop
+//!                                                                   ack: release f
+//! ```
+//!
+//! The owner may believe that K has a page that K dropped or never installed. That is harmless: it costs one
+//! revocation. The other way round, K having a page the owner does not know of, can't happen: the page gets into
+//! the export table before the answer is sent.
+//!
+//! Offers: the question carries zeroed frames of the borrower, already given away (`lend`). The answer says
+//! how many the owner took; the rest comes home at once. If the owner dies, all do.
+
+use crate::{
+    fault::{Demand, Resolution},
+    space::{Pending, Space, State},
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{Access, Frame, KernelId, Mapping, Page, PageRange, Soft};
+use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run};
+
+/// Window of the first question, and the biggest. It doubles as long as the faults of this replica go
+/// upwards without a gap, and falls back to the first when they jump.
+pub(crate) const FIRST_WINDOW: u16 = 16;
+const MAX_WINDOW: u16 = 512;
+/// Most frames offered at once.
+const MAX_OFFERS: u16 = 16;
+
+impl Space {
+    /// Asks the owner until the page is mapped here.
+    pub(crate) async fn fault_remote(self: &Arc<Self>, page: Page, access: Access) -> Result<(), Fault> {
+        loop {
+            let mut demand = Demand::local(page, access);
+            let owner = match self.resolve_fully(&mut demand).await {
+                Resolution::Mapped => return Ok(()),
+                Resolution::Failed(fault) => return Err(fault),
+                Resolution::Foreign(owner) => owner,
+                _ => continue,
+            };
+            // Another CPU may be asking for the same page.
+            let asked = |state: &State| state.pending.iter().any(|(_, pending)| pending.page == page);
+            if asked(&self.state.lock()) {
+                self.changed.wait_until(|| (!asked(&self.state.lock())).then_some(())).await;
+                continue;
+            }
+            self.ask(owner, page, access).await?;
+        }
+    }
+
+    async fn ask(self: &Arc<Self>, owner: KernelId, page: Page, access: Access) -> Result<(), Fault> {
+        let (window, offers, key) = {
+            let mut state = self.state.lock();
+            let upwards = state.next == Some(page);
+            state.window = if upwards { (state.window * 2).min(MAX_WINDOW) } else { FIRST_WINDOW };
+            state.faults.remote += 1;
+            let key = state.pending.insert(Pending { page, poison: Vec::new() });
+            (state.window, state.offers, key)
+        };
+        let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc()).collect();
+        offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
+        let question = FaultRequest { space: self.id, page, access, window, offers: offers.clone() };
+        // Runs even if the call is dropped or the owner dies, so no offer is lost.
+        let mut answer = Answer { space: self.clone(), key: Some(key), page, offers };
+        let call = self.vm.endpoint.call_then(owner, question, move |reply| answer.arrived(owner, reply));
+        match call.await {
+            Ok(FaultReply { answer: FaultAnswer::Failed(fault), .. }) => Err(fault),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Fault::PastEnd),
+        }
+    }
+
+    /// Installs what an owner sent, except poisoned pages.
+    fn install(&self, state: &mut State, runs: &[Run], poison: &[PageRange]) {
+        if state.gone {
+            return;
+        }
+        for run in runs {
+            for index in 0..u64::from(run.pages) {
+                let (page, frame) = (run.page.add(index), Frame(run.frame.0 + index));
+                if poison.iter().any(|range| range.contains(page)) {
+                    continue;
+                }
+                let old = self.table.get(page);
+                let known = old.is_some_and(|old| old.frame == frame && old.access.contains(run.access));
+                if known {
+                    continue;
+                }
+                let mapping = Mapping { frame, access: run.access, soft: Soft::BORROWED };
+                if self.table.set(page, mapping).is_err() {
+                    return;
+                }
+                if old.is_some() {
+                    self.table.flush(PageRange::one(page));
+                }
+            }
+        }
+    }
+
+    /// The owner's side: a fault of kernel `from`.
+    pub(crate) async fn serve_fault(self: &Arc<Self>, from: KernelId, request: FaultRequest) -> FaultReply {
+        let FaultRequest { page, access, window, offers, .. } = request;
+        self.join(from);
+        let mut demand = Demand::remote(page, access, offers);
+        let answer = match self.check_owned(PageRange::one(page)).await {
+            true => self.serve(from, &mut demand, window).await,
+            false => FaultAnswer::Moved(self.slices()),
+        };
+        FaultReply { answer, adopted: demand.adopted }
+    }
+
+    async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, window: u16) -> FaultAnswer {
+        loop {
+            match self.resolve_fully(demand).await {
+                Resolution::Failed(fault) => return FaultAnswer::Failed(fault),
+                Resolution::Mapped => {}
+                _ => return FaultAnswer::Moved(self.slices()),
+            }
+            let mut state = self.state.lock();
+            // A change may have come in between: resolved once more under the lock that exports the
+            // page, so that nobody gets a page that is already being taken back.
+            if matches!(self.resolve(&mut state, demand), Resolution::Mapped) {
+                return FaultAnswer::Mapped(self.export(&mut state, from, demand, u64::from(window.max(1))));
+            }
+        }
+    }
+
+    /// Writes `from` down as a sharer of the page and of what is ready around it, in an aligned window.
+    fn export(&self, state: &mut State, from: KernelId, demand: &mut Demand, window: u64) -> Vec<Run> {
+        let page = demand.page;
+        let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
+        let window = window.next_power_of_two();
+        let start = Page(page.0 & !(window - 1));
+        let block = region.range.intersect(PageRange::new(start, start.add(window)));
+        let mut runs = Vec::new();
+        for near in block.pages() {
+            if state.is_busy(near) {
+                continue;
+            }
+            let mut mapping = self.table.get(near);
+            if mapping.is_none() && near > page && region.backing.is_none() && !demand.offers.is_empty() {
+                // First touch going upwards: the offers become the next pages.
+                if let Some(frame) = self.new_frame(demand) {
+                    let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
+                    if matches!(self.put_counted(near, new), Resolution::Mapped) {
+                        mapping = Some(new);
+                    }
+                }
+            }
+            let Some(mapping) = mapping else { continue };
+            let needs_copy = mapping.soft.contains(Soft::COW)
+                && (region.access().contains(Access::WRITE) || mapping.frame == self.vm.zero);
+            if needs_copy || mapping.access.is_empty() {
+                continue;
+            }
+            let new = state.exports.entry(near).or_default().insert(from);
+            if !new && near != page {
+                continue;
+            }
+            if !mapping.soft.contains(Soft::EXPORTED) {
+                let exported = Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping };
+                // In place, so it can't fail.
+                let _ = self.table.set(near, exported);
+            }
+            push(&mut runs, near, mapping);
+        }
+        runs
+    }
+}
+
+fn push(runs: &mut Vec<Run>, page: Page, mapping: Mapping) {
+    if let Some(last) = runs.last_mut() {
+        let pages = u64::from(last.pages);
+        if last.page.add(pages) == page
+            && last.frame.0 + pages == mapping.frame.0
+            && last.access == mapping.access
+        {
+            last.pages += 1;
+            return;
+        }
+    }
+    runs.push(Run { page, frame: mapping.frame, pages: 1, access: mapping.access });
+}
+
+/// What waits for the owner's answer.
+struct Answer {
+    space: Arc<Space>,
+    /// In `pending`; None once answered.
+    key: Option<usize>,
+    page: Page,
+    offers: Vec<Frame>,
+}
+
+impl Answer {
+    fn arrived(&mut self, owner: KernelId, reply: &FaultReply) {
+        let space = self.space.clone();
+        let mut state = space.state.lock();
+        let poison = self.key.take().map(|key| state.pending.remove(key).poison).unwrap_or_default();
+        let (adopted, offered) = (reply.adopted, self.offers.len() as u16);
+        match &reply.answer {
+            FaultAnswer::Mapped(runs) => {
+                space.install(&mut state, runs, &poison);
+                state.next = runs.last().map(|run| run.page.add(run.pages.into()));
+                state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
+                if owner == space.id.home {
+                    state.slices.claim(PageRange::one(self.page), owner);
+                }
+            }
+            FaultAnswer::Moved(slices) => state.slices.learn(slices),
+            FaultAnswer::Failed(_) => {}
+        }
+        drop(state);
+        self.offers.drain(..usize::from(adopted).min(self.offers.len()));
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.space.state.lock().pending.remove(key);
+        }
+        // Those that the owner did not take.
+        self.offers.iter().for_each(|frame| self.space.vm.memory.take_home(*frame));
+        self.space.changed.wake_all();
+    }
+}

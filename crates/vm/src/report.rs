@@ -1,0 +1,102 @@
+//! What /proc/PID/maps, smaps, statm and the audits ask.
+
+use crate::{
+    region::{Region, RegionFlags},
+    space::Space,
+    Statistics,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{Access, KernelSet, Page, PageRange, Soft, Step};
+use messages::vm::{Inspect, ListSlices, RegionReport, SliceRun};
+
+impl Space {
+    /// The regions of this kernel's slices.
+    pub(crate) fn inspect(&self) -> Vec<RegionReport> {
+        let state = self.state.lock();
+        state.regions.iter().map(|region| self.report(region)).collect()
+    }
+
+    fn report(&self, region: &Region) -> RegionReport {
+        let (mut resident, mut exported) = (0, 0);
+        self.table.walk(region.range, &mut |_, mapping| {
+            resident += u64::from(mapping.frame != self.vm.zero);
+            exported += u64::from(mapping.soft.contains(Soft::EXPORTED));
+            Step::Keep
+        });
+        RegionReport {
+            range: region.range,
+            owner: self.me(),
+            kind: region.kind,
+            backing: region.backing.as_ref().map(|backing| backing.describe()),
+            resident,
+            exported,
+        }
+    }
+
+    /// All regions of the space, in address order. Each owner's part is of one moment.
+    pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
+        if !self.is_home() {
+            let table = self.vm.endpoint.call(self.id.home, ListSlices { space: self.id }).await;
+            if let Ok(Ok(slices)) = table {
+                self.learn(&slices);
+            }
+        }
+        let mut owners: KernelSet = self.state.lock().slices.owners().collect();
+        owners.insert(self.id.home);
+        owners.remove(self.me());
+        let mut all = self.inspect();
+        if !owners.is_empty() {
+            let answers = self.vm.endpoint.multicast(&owners, Inspect { space: self.id }).await;
+            all.extend(answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()));
+            all.sort_by_key(|region| region.range.start);
+        }
+        all
+    }
+
+    /// Sums over all regions.
+    pub async fn statistics(self: &Arc<Self>) -> Statistics {
+        let mut sum = Statistics::default();
+        for region in self.regions().await {
+            let flags = RegionFlags::from_bits_truncate(region.kind.flags);
+            let pages = region.range.len();
+            sum.mapped += pages;
+            sum.resident += region.resident;
+            if flags.contains(RegionFlags::LOCKED) {
+                sum.locked += pages;
+            }
+            if flags.contains(RegionFlags::GROWS_DOWN) {
+                sum.stack += pages;
+            } else if region.kind.prot.contains(Access::WRITE) && !flags.contains(RegionFlags::SHARED) {
+                sum.data += pages;
+            } else if region.kind.prot.contains(Access::EXEC) {
+                sum.text += pages;
+            }
+        }
+        sum
+    }
+
+    /// Who owns which slices, as this replica knows it (/proc/PID/cob).
+    pub fn slice_runs(&self) -> Vec<SliceRun> {
+        self.slices()
+    }
+
+    /// The break (the heap starts at the first value). Known at home.
+    pub fn heap_range(&self) -> (machine::UserAddr, machine::UserAddr) {
+        self.state.lock().heap
+    }
+
+    /// For audits: the kernels the owner believes to have each of its pages.
+    pub fn exports(&self) -> Vec<(Page, KernelSet)> {
+        self.state.lock().exports.iter().map(|(page, set)| (*page, set.clone())).collect()
+    }
+
+    /// For audits: whether this replica owns `page`.
+    pub fn owns_page(&self, page: Page) -> bool {
+        self.owns(&self.state.lock(), PageRange::one(page))
+    }
+
+    /// For audits: what the region at an owned page allows.
+    pub fn allowed(&self, page: Page) -> Option<Access> {
+        self.state.lock().regions.find(page).map(Region::access)
+    }
+}

@@ -1,0 +1,81 @@
+//! Memory that several spaces share and no file names: MAP_SHARED | MAP_ANONYMOUS, System V segments.
+
+use crate::vm::Shared;
+use abi::ObjectId;
+use alloc::{boxed::Box, sync::Arc};
+use core::sync::atomic::{AtomicU64, Ordering};
+use fs::Object;
+use hashbrown::HashMap;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_BITS};
+
+/// Serial numbers with this bit are of memory, those without of files.
+const MEMORY: u64 = 1 << 63;
+
+/// Zero until written; its frames are on this kernel.
+pub struct SharedMemory {
+    vm: Arc<Shared>,
+    id: ObjectId,
+    pages: u64,
+    frames: Lock<HashMap<u64, Frame>>,
+}
+
+impl SharedMemory {
+    pub(crate) fn create(vm: Arc<Shared>, pages: u64) -> Arc<Self> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) | MEMORY;
+        let id = ObjectId { owner: vm.memory.kernel(), serial };
+        Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() })
+    }
+
+    fn get(&self, index: u64) -> Result<Frame> {
+        if index >= self.pages {
+            return Err(Errno::EFAULT);
+        }
+        let mut frames = self.frames.lock();
+        let frame = match frames.get(&index) {
+            Some(frame) => *frame,
+            None => {
+                let frame = self.vm.memory.alloc().ok_or(Errno::ENOMEM)?;
+                frames.insert(index, frame);
+                frame
+            }
+        };
+        self.vm.memory.retain(frame);
+        Ok(frame)
+    }
+}
+
+impl Object for SharedMemory {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.pages << PAGE_BITS
+    }
+
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        Box::pin(core::future::ready(self.get(index)))
+    }
+
+    fn resident(&self, index: u64) -> Option<Frame> {
+        let frames = self.frames.lock();
+        let frame = frames.get(&index).copied()?;
+        self.vm.memory.retain(frame);
+        Some(frame)
+    }
+
+    fn mark_dirty(&self, _index: u64) {}
+
+    fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(core::future::ready(Ok(())))
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        for frame in self.frames.get_mut().values() {
+            self.vm.memory.release(*frame);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The memory service of a kernel: its replicas by id, and its end of the protocol.
+
+use crate::{
+    space::{Space, State},
+    Objects,
+};
+use alloc::{sync::Arc, vec::Vec};
+use core::{
+    future::Future,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use fabric::Endpoint;
+use hashbrown::HashMap;
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock, WaitQueue},
+    Errno, Frame, KernelId, Memory, NoMemory, SpaceId, Spawner,
+};
+use messages::vm::*;
+
+/// Frames of another kernel that are worth a message home of their own.
+pub(crate) const FRAMES_BATCH: usize = 64;
+
+/// What all replicas of a kernel share.
+pub(crate) struct Shared {
+    pub memory: Arc<dyn Memory>,
+    pub endpoint: Arc<Endpoint>,
+    pub spawner: Arc<dyn Spawner>,
+    pub objects: Arc<dyn Objects>,
+    /// Mapped copy-on-write wherever anonymous memory was only read so far. Never exported.
+    pub zero: Frame,
+    spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
+    serial: AtomicU64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.memory.release(self.zero);
+    }
+}
+
+/// The memory service of this kernel. One per kernel.
+pub struct Vm {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Vm {
+    /// Starts the service and registers its handlers at `endpoint`. Fails if there is not even a frame
+    /// for the zero page.
+    pub fn new(
+        memory: Arc<dyn Memory>,
+        endpoint: Arc<Endpoint>,
+        spawner: Arc<dyn Spawner>,
+        objects: Arc<dyn Objects>,
+    ) -> core::result::Result<Arc<Vm>, NoMemory> {
+        let zero = memory.alloc().ok_or(NoMemory)?;
+        let shared = Arc::new(Shared {
+            memory,
+            endpoint,
+            spawner,
+            objects,
+            zero,
+            spaces: Lock::default(),
+            serial: AtomicU64::new(1),
+        });
+        register(&shared);
+        Ok(Arc::new(Vm { shared }))
+    }
+
+    /// An empty space with its home here.
+    pub fn create(&self) -> Result<Arc<Space>> {
+        let id = self.shared.new_id();
+        self.shared.replica(id)
+    }
+
+    /// The replica for a thread that arrived: made now if this is the first. ESRCH if the space is of
+    /// this kernel and gone.
+    pub fn attach(&self, id: SpaceId) -> Result<Arc<Space>> {
+        match self.shared.find(id) {
+            Some(space) => Ok(space),
+            None if id.home == self.shared.memory.kernel() => Err(Errno::ESRCH),
+            None => self.shared.replica(id),
+        }
+    }
+
+    /// The replica if there is one.
+    pub fn find(&self, id: SpaceId) -> Option<Arc<Space>> {
+        self.shared.find(id)
+    }
+
+    /// All replicas of this kernel, for /proc and audits.
+    pub fn spaces(&self) -> Vec<Arc<Space>> {
+        self.shared.spaces.lock().values().cloned().collect()
+    }
+
+    /// Sends frames of others that nobody here uses any more home, if at least `at_least` have gathered.
+    /// The idle loop calls it with 1.
+    pub fn send_frames_home(&self, at_least: usize) {
+        self.shared.send_frames_home(at_least);
+    }
+}
+
+impl Shared {
+    pub fn new_id(&self) -> SpaceId {
+        SpaceId { home: self.memory.kernel(), serial: self.serial.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub fn find(&self, id: SpaceId) -> Option<Arc<Space>> {
+        self.spaces.lock().get(&id).cloned()
+    }
+
+    /// The replica of `id`, made if it is not there.
+    pub fn replica(self: &Arc<Self>, id: SpaceId) -> Result<Arc<Space>> {
+        if let Some(space) = self.find(id) {
+            return Ok(space);
+        }
+        let table = self.memory.new_table().map_err(|NoMemory| Errno::ENOMEM)?;
+        let state = Lock::new(State::new());
+        let (changed, heap) = (WaitQueue::new(), AsyncLock::new(()));
+        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap });
+        Ok(self.spaces.lock().entry(id).or_insert(space).clone())
+    }
+
+    pub fn forget(&self, id: SpaceId) -> Option<Arc<Space>> {
+        self.spaces.lock().remove(&id)
+    }
+
+    pub fn send_frames_home(&self, at_least: usize) {
+        while let Some((home, frames)) = self.memory.frames_to_return(at_least) {
+            // To a kernel that died there is nothing to return.
+            let _ = self.endpoint.send(home, FramesHome { frames });
+        }
+    }
+}
+
+/// Registers what this kernel answers. A message for a replica that is not here any more meets a thread
+/// that was killed with its process: what it gets no longer matters, so long as it is an answer.
+fn register(shared: &Arc<Shared>) {
+    let endpoint = shared.endpoint.clone();
+    // The endpoint does not own the service.
+    let weak = Arc::downgrade(shared);
+    macro_rules! answer {
+        ($method:ident, $message:ty, $gone:expr, |$space:ident, $from:ident, $request:ident| $work:expr) => {{
+            let weak = weak.clone();
+            endpoint.$method::<$message, _, _>(move |$from, $request: $message| {
+                let space = weak.upgrade().and_then(|shared| shared.find($request.space));
+                run(space, $gone, move |$space| $work)
+            });
+        }};
+    }
+    async fn run<R, F: Future<Output = R>>(
+        space: Option<Arc<Space>>,
+        gone: R,
+        work: impl FnOnce(Arc<Space>) -> F,
+    ) -> R {
+        match space {
+            Some(space) => work(space).await,
+            None => gone,
+        }
+    }
+
+    let gone = || FaultReply { answer: FaultAnswer::Failed(Fault::NotMapped), adopted: 0 };
+    answer!(on_to_completion, FaultRequest, gone(), |space, from, request| async move {
+        space.serve_fault(from, request).await
+    });
+    answer!(on_to_completion, Change, Changed::Done(Err(Errno::ESRCH)), |space, from, request| async move {
+        space.serve_change(from, request.operation).await
+    });
+    answer!(on_to_completion, TakeSlices, Err(Errno::ESRCH), |space, from, request| async move {
+        space.serve_slices(from, request.count).await
+    });
+    answer!(on, ListSlices, Err(Errno::ESRCH), |space, from, _request| async move {
+        space.join(from);
+        Ok(space.slices())
+    });
+    answer!(on, Freeze, (), |space, _from, _request| async move { space.freeze().await });
+    answer!(on, Inspect, Vec::new(), |space, _from, _request| async move { space.inspect() });
+    answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
+        space.serve_residency(from, request.range).await
+    });
+    answer!(on, LocateFutex, Located::Key(None), |space, from, request| async move {
+        space.serve_futex(from, request.at, request.shared).await
+    });
+
+    let state = weak.clone();
+    endpoint.on_to_completion::<Fork, _, _>(move |from, request| {
+        let space = state.upgrade().and_then(|shared| shared.find(request.parent));
+        run(space, Err(Errno::ESRCH), move |space| async move {
+            space.join(from);
+            space.fork_here(request.child).await
+        })
+    });
+    let state = weak.clone();
+    endpoint.on_to_completion::<CloneSlices, _, _>(move |_, request| {
+        let space = state.upgrade().and_then(|shared| shared.find(request.parent));
+        run(space, Err(Errno::ESRCH), move |space| async move {
+            space.clone_here(request.child, &request.slices).await
+        })
+    });
+
+    macro_rules! notice {
+        ($message:ty, |$shared:ident, $request:ident| $work:expr) => {{
+            let weak = weak.clone();
+            endpoint.on_sync::<$message, _>(move |_: KernelId, $request: $message| {
+                if let Some($shared) = weak.upgrade() {
+                    $work
+                }
+            });
+        }};
+    }
+    notice!(Revoke, |shared, request| if let Some(space) = shared.find(request.space) {
+        space.give_back(&request.ranges, request.keep)
+    });
+    notice!(Thaw, |shared, request| if let Some(space) = shared.find(request.space) {
+        space.thaw()
+    });
+    notice!(Detach, |shared, request| if let Some(space) = shared.find(request.space) {
+        space.leave()
+    });
+    notice!(Destroy, |shared, request| if let Some(space) = shared.find(request.space) {
+        space.drop_everything()
+    });
+    notice!(FramesHome, |shared, request| request
+        .frames
+        .into_iter()
+        .for_each(|frame| shared.memory.take_home(frame)));
+}

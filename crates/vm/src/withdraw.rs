@@ -1,0 +1,161 @@
+//! Taking pages back from the kernels that have them, and only then reusing their frames.
+//!
+//! Problem: a frame may not be reused, and munmap or mprotect may not return, while a CPU anywhere can still
+//! use an old translation. Idea: the owner changes its own state first, under its lock, so that nobody gets
+//! the page any more; then it asks exactly the kernels in the export table to drop it, and only when all have
+//! answered are the frames released and the caller told.
+//!
+//! The caller's future may be dropped at any time (its thread was killed). The second half must happen anyway,
+//! or frames are lost or, worse, reused too early: so it is a task of the kernel, and the caller only waits
+//! for it. With no sharers there is no second half and no task.
+
+use crate::space::{Operating, Ranges, Space, State};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::future::Future;
+use machine::{
+    sync::{Lock, WaitQueue},
+    Access, Frame, KernelSet, Mapping, Page, PageRange, Soft, Step,
+};
+use messages::vm::Revoke;
+
+/// What has to be taken back, and which frames are free afterwards.
+pub(crate) struct Withdrawal {
+    pub sharers: KernelSet,
+    pub ranges: Ranges,
+    pub frames: Vec<Frame>,
+    /// What sharers may go on doing.
+    pub keep: Access,
+}
+
+impl Withdrawal {
+    /// Sharers lose the pages.
+    pub fn new() -> Self {
+        Self::keeping(Access::empty())
+    }
+
+    /// Sharers may keep the pages, for `keep` at most.
+    pub fn keeping(keep: Access) -> Self {
+        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Vec::new(), keep }
+    }
+
+    /// Page `page` must be taken back from whoever has it.
+    pub fn unexport(&mut self, state: &mut State, page: Page) {
+        if let Some(sharers) = state.exports.remove(&page) {
+            self.narrow(&sharers, page);
+        }
+    }
+
+    /// Page `page` must be narrowed at `sharers`.
+    pub fn narrow(&mut self, sharers: &KernelSet, page: Page) {
+        for kernel in sharers.iter() {
+            self.sharers.insert(kernel);
+        }
+        self.ranges.add(page);
+    }
+}
+
+impl Space {
+    /// Takes the pages of `range` out of the table of their owner, which is this kernel. Frames and sharers go
+    /// to `withdrawal`; `visit` sees each page and may claim its frame by answering true.
+    pub(crate) fn take_pages(
+        &self,
+        state: &mut State,
+        range: PageRange,
+        withdrawal: &mut Withdrawal,
+        mut claim: impl FnMut(Page, Mapping) -> bool,
+    ) {
+        let mut taken = false;
+        self.table.walk(range, &mut |page, mapping| {
+            if mapping.soft.contains(Soft::BORROWED) {
+                return Step::Keep;
+            }
+            taken = true;
+            if mapping.soft.contains(Soft::EXPORTED) {
+                withdrawal.unexport(state, page);
+            }
+            if !claim(page, mapping) {
+                withdrawal.frames.push(mapping.frame);
+            }
+            Step::Remove
+        });
+        if taken {
+            self.table.flush(range);
+        }
+    }
+
+    /// Does what `withdrawal` says. Afterwards nobody has the pages and the frames are released.
+    pub(crate) async fn settle(self: &Arc<Self>, operating: &Operating, withdrawal: Withdrawal) {
+        self.settle_then(Some(operating), withdrawal, |_| ()).await
+    }
+
+    /// ...and then runs `then`. Other changes are kept out until then, even if the caller stops waiting.
+    pub(crate) async fn settle_then<T: Send + 'static>(
+        self: &Arc<Self>,
+        operating: Option<&Operating>,
+        withdrawal: Withdrawal,
+        then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
+    ) -> T {
+        let Withdrawal { sharers, ranges, frames, keep } = withdrawal;
+        let space = self.clone();
+        if sharers.is_empty() {
+            frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
+            return then(&space);
+        }
+        let operating = operating.cloned();
+        let message = Revoke { space: self.id, ranges: ranges.into_vec(), keep };
+        self.detached(async move {
+            // A kernel that died uses nothing any more; so every kind of answer will do.
+            space.vm.endpoint.multicast(&sharers, message).await;
+            frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
+            space.vm.send_frames_home(crate::vm::FRAMES_BATCH);
+            let result = then(&space);
+            drop(operating);
+            result
+        })
+        .await
+    }
+
+    /// Runs `work` to its end even if the caller stops waiting.
+    pub(crate) async fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        struct Slot<T> {
+            value: Lock<Option<T>>,
+            done: WaitQueue,
+        }
+        let slot = Arc::new(Slot { value: Lock::new(None), done: WaitQueue::new() });
+        let result = slot.clone();
+        self.vm.spawner.spawn(Box::pin(async move {
+            let value = work.await;
+            *result.value.lock() = Some(value);
+            result.done.wake_all();
+        }));
+        slot.done.wait_until(|| slot.value.lock().take()).await
+    }
+
+    /// Another kernel, owner of `ranges`, takes them back. On return no CPU here can use more than `keep`.
+    pub(crate) fn give_back(&self, ranges: &[PageRange], keep: Access) {
+        let mut state = self.state.lock();
+        for (_, pending) in state.pending.iter_mut() {
+            pending.poison.extend_from_slice(ranges);
+        }
+        for range in ranges {
+            let mut changed = false;
+            self.table.walk(*range, &mut |_, mapping| {
+                let access = mapping.access & keep;
+                if !mapping.soft.contains(Soft::BORROWED) || access == mapping.access {
+                    return Step::Keep;
+                }
+                changed = true;
+                match access.is_empty() {
+                    true => Step::Remove,
+                    false => Step::Replace(Mapping { access, ..mapping }),
+                }
+            });
+            if changed {
+                self.table.flush(*range);
+            }
+        }
+    }
+}
