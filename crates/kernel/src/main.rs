@@ -5,3 +5,14 @@
 /// On a host this package only exists so that the workspace builds.
 #[cfg(not(target_os = "none"))]
 fn main() {}
+
+#[cfg(target_os = "none")]
+platform::entry!(kernel_main);
+
+#[cfg(target_os = "none")]
+fn kernel_main(boot: platform::Boot) -> ! {
+    log::info!("kernel {} on {:?}, {:x?}", boot.kernel, boot.cpus, boot.memory);
+    loop {
+        platform::idle();
+    }
+}

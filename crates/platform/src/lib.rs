@@ -12,4 +12,64 @@
 extern crate alloc;
 
 pub mod layout;
+pub mod paging;
 pub mod plan;
+pub mod tables;
+pub mod virtio;
+
+#[cfg(target_os = "none")]
+mod apic;
+#[cfg(target_os = "none")]
+pub mod board;
+#[cfg(target_os = "none")]
+mod boot;
+#[cfg(target_os = "none")]
+pub mod clock;
+#[cfg(target_os = "none")]
+mod cpu;
+#[cfg(target_os = "none")]
+mod heap;
+#[cfg(target_os = "none")]
+mod instance;
+#[cfg(target_os = "none")]
+pub mod irq;
+#[cfg(target_os = "none")]
+pub mod kmap;
+#[cfg(target_os = "none")]
+mod logger;
+#[cfg(target_os = "none")]
+pub mod pages;
+#[cfg(target_os = "none")]
+pub mod panic;
+#[cfg(target_os = "none")]
+mod percpu;
+#[cfg(target_os = "none")]
+pub mod random;
+#[cfg(target_os = "none")]
+mod serial;
+#[cfg(target_os = "none")]
+pub mod usercopy;
+
+#[cfg(target_os = "none")]
+pub use boot::{boot_kernel, start_siblings, Boot};
+#[cfg(target_os = "none")]
+pub use instance::{cpu, kernel, plan, ring_doorbell};
+#[cfg(target_os = "none")]
+use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
+#[cfg(target_os = "none")]
+pub use irq::{idle, take_events, Events};
+#[cfg(target_os = "none")]
+pub use paging::memory;
+#[cfg(target_os = "none")]
+pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
+
+/// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`.
+#[macro_export]
+macro_rules! entry {
+    ($main:path) => {
+        #[no_mangle]
+        extern "Rust" fn cob_kernel_main(boot: $crate::Boot) -> ! {
+            $main(boot)
+        }
+    };
+}

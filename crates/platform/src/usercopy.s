@@ -1,162 +1,192 @@
-// Touching user memory from the kernel, with recovery. Intel syntax, System V calling convention.
-//
-// Each function answers u64::MAX when it is done, else the user address that faulted. A page fault in
-// the kernel at an instruction listed in usercopy_fixups (see usercopy.rs) is resumed at the label
-// beside it with the fault address (CR2) in rax.
-//
-// Whole words are moved while there are enough. A fault among them is not reported: the byte loop
-// takes over from there and meets the fault again at the exact byte, so what lies before the address
-// in the answer has been done, also where a word straddles two pages. Not `rep movs`: emulators run
-// it an element at a time, and kernels with SMAP pay for it as well.
-
-.pushsection .rodata.usercopy_fixups, "a"
-.balign 4
-usercopy_fixups:
-.popsection
-
-.macro user_open
-    cmp byte ptr [rip + usercopy_smap], 0
-    je 99f
-    stac
-99:
-.endm
-
-.macro user_close
-    cmp byte ptr [rip + usercopy_smap], 0
-    je 99f
-    clac
-99:
-.endm
-
-.macro fixup from, to, target
-    .pushsection .rodata.usercopy_fixups, "a"
-    .long \from - ., \to - ., \target - .
-    .popsection
-.endm
+// The only instructions of the kernel that touch user addresses. A page fault in one of them resumes
+// at the place the table at the end says, so a wild pointer is a return value. The kernel isn't
+// preempted and runs with interrupts off, so nothing else happens on this CPU in between.
 
 .text
+.code64
 
-// user_copy(rdi = to, rsi = from, rdx = bytes)
+.macro user_access_begin
+    cmp byte ptr [rip + SMAP_ON], 0
+    je 900f
+    stac
+900:
+.endm
+.macro user_access_end
+    cmp byte ptr [rip + SMAP_ON], 0
+    je 901f
+    clac
+901:
+.endm
+
+// user_copy(rdi = to, rsi = from, rdx = bytes) -> rax = bytes not copied
 .global user_copy
 user_copy:
-    user_open
+    user_access_begin
+copy_blocks:
     cmp rdx, 64
-    jb 20f
-15: mov rcx, [rsi]
-    mov r8, [rsi + 8]
-    mov r9, [rsi + 16]
-    mov r10, [rsi + 24]
-    mov [rdi], rcx
-    mov [rdi + 8], r8
-    mov [rdi + 16], r9
-    mov [rdi + 24], r10
-    mov rcx, [rsi + 32]
-    mov r8, [rsi + 40]
-    mov r9, [rsi + 48]
-    mov r10, [rsi + 56]
-    mov [rdi + 32], rcx
-    mov [rdi + 40], r8
-    mov [rdi + 48], r9
-    mov [rdi + 56], r10
+    jb copy_rest
+copy_block_start:
+    mov r8, [rsi]
+    mov r9, [rsi + 8]
+    mov r10, [rsi + 16]
+    mov r11, [rsi + 24]
+    mov [rdi], r8
+    mov [rdi + 8], r9
+    mov [rdi + 16], r10
+    mov [rdi + 24], r11
+    mov r8, [rsi + 32]
+    mov r9, [rsi + 40]
+    mov r10, [rsi + 48]
+    mov r11, [rsi + 56]
+    mov [rdi + 32], r8
+    mov [rdi + 40], r9
+    mov [rdi + 48], r10
+    mov [rdi + 56], r11
+copy_block_end:
     add rsi, 64
     add rdi, 64
     sub rdx, 64
-    cmp rdx, 64
-    jae 15b
-20: cmp rdx, 8
-    jb 40f
-30: mov rcx, [rsi]
-    mov [rdi], rcx
+    jmp copy_blocks
+copy_rest:
+    cmp rdx, 8
+    jb copy_bytes
+copy_word_start:
+    mov r8, [rsi]
+    mov [rdi], r8
+copy_word_end:
     add rsi, 8
     add rdi, 8
     sub rdx, 8
-    cmp rdx, 8
-    jae 30b
-40: test rdx, rdx
-    jz 60f
-50: movzx ecx, byte ptr [rsi]
-    mov [rdi], cl
+    jmp copy_rest
+copy_bytes:                     // also where a faulting block or word goes on, to the very byte
+    test rdx, rdx
+    jz copy_done
+copy_byte_start:
+    mov al, [rsi]
+    mov [rdi], al
+copy_byte_end:
     inc rsi
     inc rdi
     dec rdx
-    jnz 50b
-60: mov rax, -1
-70: user_close
+    jmp copy_bytes
+copy_done:
+    user_access_end
+    mov rax, rdx
     ret
-    fixup 15b, 40b, 40b
-    fixup 50b, 60b, 70b
 
-// user_zero(rdi = to, rsi = bytes)
+// user_zero(rdi = to, rsi = bytes) -> rax = bytes not zeroed
 .global user_zero
 user_zero:
-    user_open
-    xor ecx, ecx
-    cmp rsi, 64
-    jb 20f
-15: mov [rdi], rcx
-    mov [rdi + 8], rcx
-    mov [rdi + 16], rcx
-    mov [rdi + 24], rcx
-    mov [rdi + 32], rcx
-    mov [rdi + 40], rcx
-    mov [rdi + 48], rcx
-    mov [rdi + 56], rcx
-    add rdi, 64
-    sub rsi, 64
-    cmp rsi, 64
-    jae 15b
-20: test rsi, rsi
-    jz 40f
-30: mov [rdi], cl
+    user_access_begin
+    xor eax, eax
+zero_words:
+    cmp rsi, 8
+    jb zero_bytes
+zero_word_start:
+    mov [rdi], rax
+zero_word_end:
+    add rdi, 8
+    sub rsi, 8
+    jmp zero_words
+zero_bytes:
+    test rsi, rsi
+    jz zero_done
+zero_byte_start:
+    mov [rdi], al
+zero_byte_end:
     inc rdi
     dec rsi
-    jnz 30b
-40: mov rax, -1
-50: user_close
+    jmp zero_bytes
+zero_done:
+    user_access_end
+    mov rax, rsi
     ret
-    fixup 15b, 20b, 20b
-    fixup 30b, 40b, 50b
 
-// user_string_length(rdi = string, rsi = limit, rdx = out: bytes before the NUL, or limit)
-.global user_string_length
-user_string_length:
-    user_open
-    xor ecx, ecx
-15: cmp rcx, rsi
-    jae 30f
-20: cmp byte ptr [rdi + rcx], 0
-    je 30f
-    inc rcx
-    jmp 15b
-30: mov [rdx], rcx
-    mov rax, -1
-40: user_close
+// user_find_zero(rdi = from, rsi = bytes) -> rax = bytes before the first NUL (or all of them),
+// rdx = 1 if a fault ended it there
+.global user_find_zero
+user_find_zero:
+    user_access_begin
+    xor eax, eax
+    xor edx, edx
+find_next:
+    cmp rax, rsi
+    jae find_done
+find_start:
+    cmp byte ptr [rdi + rax], 0
+find_end:
+    je find_done
+    inc rax
+    jmp find_next
+find_fault:
+    mov edx, 1
+find_done:
+    user_access_end
     ret
-    fixup 20b, 30b, 40b
 
-// user_load_u32(rdi = at, rsi = out)
+// user_load_u32(rdi = from) -> rax = value, rdx = 1 on a fault
 .global user_load_u32
 user_load_u32:
-    user_open
-15: mov ecx, [rdi]
-20: mov [rsi], ecx
-    mov rax, -1
-30: user_close
+    user_access_begin
+    xor edx, edx
+load_start:
+    mov eax, [rdi]
+load_end:
+    user_access_end
     ret
-    fixup 15b, 20b, 30b
+word_fault:
+    mov edx, 1
+    user_access_end
+    ret
 
-// user_compare_exchange_u32(rdi = at, esi = old, edx = new, rcx = out: the value found)
-.global user_compare_exchange_u32
-user_compare_exchange_u32:
-    user_open
+// user_exchange_u32(rdi = at, esi = old, edx = new) -> rax = value found, rdx = 1 on a fault
+.global user_exchange_u32
+user_exchange_u32:
+    user_access_begin
+    mov ecx, edx
     mov eax, esi
-15: lock cmpxchg [rdi], edx
-20: mov [rcx], eax
-    mov rax, -1
-30: user_close
+    xor edx, edx
+exchange_start:
+    lock cmpxchg [rdi], ecx
+exchange_end:
+    user_access_end
     ret
-    fixup 15b, 20b, 30b
 
-.pushsection .rodata.usercopy_fixups, "a"
-usercopy_fixups_end:
-.popsection
+// fpu_restore(rdi = area, esi = low, edx = high mask, ecx = 1: XRSTOR, 0: FXRSTOR) -> rax = 1 if the area
+// is malformed: a program may write its own through a signal frame.
+.global fpu_restore
+fpu_restore:
+    mov eax, esi
+    test ecx, ecx
+    jz fxrstor_start
+xrstor_start:
+    xrstor64 [rdi]
+xrstor_end:
+    xor eax, eax
+    ret
+fxrstor_start:
+    fxrstor64 [rdi]
+fxrstor_end:
+    xor eax, eax
+    ret
+fpu_fault:
+    mov eax, 1
+    ret
+
+// iretq with a bad frame can't happen (cpu/user.rs checks), so it has no entry here.
+.section .rodata
+.balign 8
+.global fixup_table
+fixup_table:
+    .quad copy_block_start, copy_block_end, copy_bytes
+    .quad copy_word_start, copy_word_end, copy_bytes
+    .quad copy_byte_start, copy_byte_end, copy_done
+    .quad zero_word_start, zero_word_end, zero_bytes
+    .quad zero_byte_start, zero_byte_end, zero_done
+    .quad find_start, find_end, find_fault
+    .quad load_start, load_end, word_fault
+    .quad exchange_start, exchange_end, word_fault
+    .quad xrstor_start, xrstor_end, fpu_fault
+    .quad fxrstor_start, fxrstor_end, fpu_fault
+.global fixup_table_end
+fixup_table_end:

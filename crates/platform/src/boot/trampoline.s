@@ -11,7 +11,9 @@ trampoline_start:
     cld
     xor ax, ax
     mov ds, ax
-    lgdt [0x8000 + trampoline_gdt_pointer - trampoline_start]
+    // lgdt [trampoline_gdt_pointer]: the assembler takes no difference of symbols as an address.
+    .byte 0x0f, 0x01, 0x16
+    .word 0x8000 + trampoline_gdt_pointer - trampoline_start
     mov eax, cr0
     or eax, 1
     mov cr0, eax

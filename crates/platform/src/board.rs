@@ -1,0 +1,169 @@
+//! The board: the one set of pages that all kernels share. Everything on it is an atomic with one
+//! writer, or taken by compare-exchange; whoever reads it must expect the writer to be dead.
+//!
+//! | at | what | written by |
+//! |---|---|---|
+//! | 0 | clock, locks | the primary at boot; lock holders |
+//! | 0x1000 | the plan, serialised | the primary at boot |
+//! | 0x50000 | one entry per kernel | that kernel, and the one that boots it |
+
+use crate::layout::{BOARD_BYTES, BOARD_VIRT};
+use crate::plan::Plan;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use machine::KernelId;
+
+const PLAN_AT: u64 = 0x1000;
+const ENTRIES_AT: u64 = 0x50000;
+
+/// Kernels whose entries fit.
+pub const MOST_KERNELS: usize = ((BOARD_BYTES - ENTRIES_AT) / core::mem::size_of::<Entry>() as u64) as usize;
+
+/// A cache line of its own, so that a writer disturbs only those who read this word.
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+#[repr(C)]
+pub struct Header {
+    /// Id + 1 of the kernel that uses the trampoline; 0: free.
+    pub trampoline: Line<AtomicU32>,
+    /// Id + 1 of the kernel that prints; 0: free.
+    pub console: Line<AtomicU32>,
+    /// Time-stamp counter at machine start, and nanoseconds per tick as a 32.32 fraction.
+    pub tsc_base: AtomicU64,
+    pub tsc_rate: AtomicU64,
+    /// Local APIC timer ticks per nanosecond as a 32.32 fraction.
+    pub apic_rate: AtomicU64,
+    plan_bytes: AtomicU64,
+}
+
+/// Where a kernel stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Not started, or stopped on purpose.
+    Absent = 0,
+    /// Somebody is booting it.
+    Starting = 1,
+    /// Runs its own code; the trampoline is free again.
+    Up = 2,
+    /// Its lanes are on the board.
+    Running = 3,
+    /// Panicked, or was declared dead.
+    Dead = 4,
+}
+
+impl State {
+    fn from(value: u32) -> State {
+        match value {
+            1 => State::Starting,
+            2 => State::Up,
+            3 => State::Running,
+            4 => State::Dead,
+            _ => State::Absent,
+        }
+    }
+}
+
+#[repr(C)]
+pub struct Entry {
+    life: Line<Life>,
+    /// Read by every sender, written by the receiver when it starts or stops to look at its lanes.
+    pub polling: Line<AtomicU32>,
+    pub pulse: Line<Pulse>,
+}
+
+#[repr(C)]
+pub struct Life {
+    state: AtomicU32,
+    /// How often it was started.
+    pub boots: AtomicU32,
+    /// Physical address of its incoming lanes, 0 before it joined, and bytes per sender.
+    pub lanes: AtomicU64,
+    pub lane_bytes: AtomicU64,
+    /// APIC id of the CPU that takes doorbells.
+    pub doorbell: AtomicU32,
+}
+
+/// Written often by its own kernel, read now and then by the others.
+#[repr(C)]
+pub struct Pulse {
+    pub heartbeat: AtomicU64,
+    pub load: AtomicU32,
+}
+
+impl Entry {
+    pub fn state(&self) -> State {
+        // Pairs with the Release in `set_state`: who sees Running sees the lanes.
+        State::from(self.life.0.state.load(Acquire))
+    }
+
+    pub fn set_state(&self, state: State) {
+        self.life.0.state.store(state as u32, Release);
+    }
+
+    /// One booter wins.
+    pub fn claim_boot(&self) -> bool {
+        let claim = |from: State| self.life.0.state.compare_exchange(from as u32, State::Starting as u32, AcqRel, Acquire);
+        claim(State::Absent).or_else(|_| claim(State::Dead)).is_ok()
+    }
+
+    pub fn life(&self) -> &Life {
+        &self.life.0
+    }
+}
+
+pub fn header() -> &'static Header {
+    // SAFETY: the first page table of every kernel maps the board there for good; the header holds
+    // atomics only.
+    unsafe { &*(BOARD_VIRT as *const Header) }
+}
+
+pub fn entry(kernel: KernelId) -> &'static Entry {
+    assert!(kernel.index() < MOST_KERNELS);
+    // SAFETY: as above; the index was checked.
+    unsafe { &*((BOARD_VIRT + ENTRIES_AT) as *const Entry).add(kernel.index()) }
+}
+
+/// Puts the plan on the board. Only the primary, before any secondary runs.
+pub fn publish_plan(plan: &Plan) {
+    assert!(plan.kernels.len() <= MOST_KERNELS, "at most {MOST_KERNELS} kernels fit on the board");
+    // SAFETY: nobody else runs yet; the area lies on the board, is mapped, and overlaps no atomic.
+    let area = unsafe {
+        core::slice::from_raw_parts_mut((BOARD_VIRT + PLAN_AT) as *mut u8, (ENTRIES_AT - PLAN_AT) as usize)
+    };
+    let bytes = postcard::to_slice(plan, area).expect("the plan fits on the board").len();
+    header().plan_bytes.store(bytes as u64, Release);
+}
+
+pub fn read_plan() -> Plan {
+    let bytes = header().plan_bytes.load(Acquire).min(ENTRIES_AT - PLAN_AT) as usize;
+    // SAFETY: written before any secondary ran, never changed since.
+    let area = unsafe { core::slice::from_raw_parts((BOARD_VIRT + PLAN_AT) as *const u8, bytes) };
+    postcard::from_bytes(area).expect("the primary wrote a plan")
+}
+
+/// Takes one of the locks of the header; false if `patience` says so first. A holder that is dead
+/// loses it.
+pub fn acquire(lock: &AtomicU32, me: KernelId, mut patience: impl FnMut() -> bool) -> bool {
+    let mine = u32::from(me.0) + 1;
+    loop {
+        match lock.compare_exchange(0, mine, AcqRel, Relaxed) {
+            Ok(_) => return true,
+            Err(holder) => {
+                let dead = holder != mine && entry(KernelId((holder - 1) as u16)).state() == State::Dead;
+                if dead && lock.compare_exchange(holder, mine, AcqRel, Relaxed).is_ok() {
+                    return true;
+                }
+            }
+        }
+        if !patience() {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// Gives a lock back, if it is still ours.
+pub fn release(lock: &AtomicU32, me: KernelId) {
+    let _ = lock.compare_exchange(u32::from(me.0) + 1, 0, AcqRel, Relaxed);
+}

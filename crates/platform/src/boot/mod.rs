@@ -1,0 +1,173 @@
+//! From the first instruction to `kernel_main`, and starting others.
+//!
+//! The primary: start.s (32 bits) -> [`primary_start`], which reads what loader and firmware say, plans
+//! the partitions, fills the board, and builds its page table. A secondary: somebody copied the image
+//! and built a page table ([`secondary`]); the trampoline jumps to [`secondary_start`]. Both go on in
+//! [`enter_kernel`], on the boot CPU's own stack.
+
+mod firmware;
+mod pvh;
+mod secondary;
+mod siblings;
+mod trampoline;
+
+pub use secondary::boot_kernel;
+pub use siblings::start_siblings;
+
+use crate::layout::*;
+use crate::plan::{MemoryRange, Partition, Plan};
+use crate::tables::{self, ImageShape, TableMemory};
+use crate::{apic, board, clock, cpu, kmap, logger, pages, paging, percpu, serial};
+use core::arch::asm;
+use core::sync::atomic::Ordering::Relaxed;
+use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
+
+core::arch::global_asm!(include_str!("start.s"));
+
+extern "C" {
+    static text_end: u8;
+    static rodata_end: u8;
+    static image_end: u8;
+}
+
+extern "Rust" {
+    /// Defined by `platform::entry!` in the kernel.
+    fn cob_kernel_main(boot: Boot) -> !;
+}
+
+/// What a kernel is told when it starts.
+pub struct Boot {
+    pub kernel: KernelId,
+    /// Of this kernel; the first is the one that runs.
+    pub cpus: &'static [CpuId],
+    pub memory: &'static [MemoryRange],
+    /// Of all kernels.
+    pub plan: &'static Plan,
+}
+
+impl Boot {
+    pub fn command_line(&self) -> &'static str {
+        &self.plan.command_line
+    }
+}
+
+/// How the image is laid out; the same for every copy.
+pub fn image_shape() -> ImageShape {
+    let offset = |symbol: *const u8| symbol as u64 - IMAGE_BASE;
+    ImageShape {
+        text_end: offset(&raw const text_end),
+        rodata_end: offset(&raw const rodata_end),
+        end: offset(&raw const image_end),
+    }
+}
+
+/// What a new kernel must know before it can look at the board.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Start {
+    kernel: u64,
+    root: u64,
+    /// First byte of the partition that is in no use yet.
+    free: u64,
+}
+
+/// Takes pages one after the other from the start of a partition's memory, one to one mapped.
+struct Early {
+    next: u64,
+    end: u64,
+}
+
+impl TableMemory for Early {
+    fn allocate(&mut self) -> Result<u64, NoMemory> {
+        let page = self.next;
+        self.next += PAGE_SIZE as u64;
+        if self.next > self.end {
+            return Err(NoMemory);
+        }
+        // SAFETY: in the own partition behind the image, below 4 GiB, mapped one to one, and nobody's.
+        unsafe { core::ptr::write_bytes(page as *mut u8, 0, PAGE_SIZE) };
+        Ok(page)
+    }
+
+    fn load(&self, table: u64, index: usize) -> u64 {
+        // SAFETY: a page that `allocate` gave.
+        unsafe { *(table as *const u64).add(index) }
+    }
+
+    fn store(&mut self, table: u64, index: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { *(table as *mut u64).add(index) = value }
+    }
+}
+
+#[no_mangle]
+extern "C" fn primary_start(start_info: u64) -> ! {
+    let started = clock::ticks();
+    percpu::init_early();
+    serial::init();
+    // SAFETY: start.s passes the loader's pointer and maps the first 4 GiB one to one.
+    let handover = unsafe { pvh::read(start_info) };
+    let boot_apic = core::arch::x86_64::__cpuid(1).ebx >> 24;
+    // SAFETY: as above.
+    let topology = unsafe { firmware::read(handover.rsdp, handover.memory, boot_apic) };
+    let plan = match Plan::new(topology, &handover.command_line) {
+        Ok(plan) => plan,
+        Err(reason) => panic!("cannot cut this machine into kernels: {reason}"),
+    };
+    let shape = image_shape();
+    let first = plan.kernels[0].memory[0];
+    let mut memory = Early { next: first.start + shape.end, end: first.end.min(1 << 32) };
+    let root = tables::build_kernel(&mut memory, PRIMARY_IMAGE_PHYS, shape, &plan.kernels[0].memory);
+    let Ok(root) = root else { panic!("no room for the first page table") };
+    cpu::features::enable();
+    // SAFETY: the new table maps the image (where we and our stack are) as before. The one-to-one map
+    // ends here; nothing of it is used below.
+    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack)) };
+    // SAFETY: the board is mapped, lies in RAM of no partition, and nobody else runs.
+    unsafe { core::ptr::write_bytes(BOARD_VIRT as *mut u8, 0, BOARD_BYTES as usize) };
+    crate::set_has_board();
+    board::publish_plan(&plan);
+    apic::silence_legacy();
+    apic::init_cpu();
+    clock::calibrate(started);
+    start(Start { kernel: 0, root, free: memory.next })
+}
+
+/// First Rust code of a secondary, on the boot stack of its own image; `start` in its direct map.
+extern "C" fn secondary_start(start: *const Start) -> ! {
+    percpu::init_early();
+    // SAFETY: the booting kernel wrote it into this partition.
+    let info = unsafe { *start };
+    cpu::features::enable();
+    crate::set_has_board();
+    self::start(info)
+}
+
+fn start(start: Start) -> ! {
+    let kernel = KernelId(start.kernel as u16);
+    crate::set_kernel(kernel);
+    kmap::set_root(start.root);
+    clock::adopt();
+    let plan = crate::set_plan(board::read_plan());
+    logger::init(&plan.command_line);
+    let Partition { cpus, memory } = &plan.kernels[kernel.index()];
+    board::entry(kernel).set_state(board::State::Up);
+    pages::init(memory, start.free, cpus.len());
+    percpu::create_all(plan, cpus).expect("LEAST_MEMORY has room for the stacks");
+    cpu::fill_gates();
+    let area = percpu::all()[0];
+    cpu::init(area);
+    area.online.store(true, Relaxed);
+    board::entry(kernel).life().doorbell.store(area.apic, Relaxed);
+    paging::start();
+    // SAFETY: a fresh stack, mapped for good; nothing of the old one is needed.
+    unsafe { asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) area.stack, sym enter_kernel, options(noreturn)) }
+}
+
+extern "C" fn enter_kernel() -> ! {
+    let kernel = crate::kernel();
+    let plan = crate::plan();
+    let partition = &plan.kernels[kernel.index()];
+    // SAFETY: `platform::entry!` defines it with this signature.
+    unsafe { cob_kernel_main(Boot { kernel, cpus: percpu::ids(), memory: &partition.memory, plan }) }
+}

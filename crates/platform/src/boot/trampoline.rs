@@ -1,0 +1,103 @@
+//! Starting a CPU: through one page of real-mode code below 1 MiB, used by one kernel at a time.
+//!
+//! The dangerous case is a CPU that comes late, after its starter has given up and another uses the
+//! page. So who gives up resets the CPU first: a CPU held in reset does not read the page.
+
+use crate::layout::*;
+use crate::tables::{index, Bits};
+use crate::{apic, board, clock};
+use machine::Errno;
+
+core::arch::global_asm!(include_str!("trampoline.s"));
+
+extern "C" {
+    static trampoline_start: u8;
+    static trampoline_end: u8;
+    fn cpu_entry();
+}
+
+/// Where a CPU begins.
+pub struct Launch {
+    pub apic: u32,
+    /// Its kernel's page table, and that table's entry for the image.
+    pub root: u64,
+    pub image_entry: u64,
+    pub stack: u64,
+    pub function: u64,
+    pub argument: u64,
+}
+
+const WORDS_AT: u64 = 0xf00;
+
+/// Waiting for the trampoline, and for a CPU to answer: generous, since an emulated machine may have
+/// far more CPUs than its host.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// Starts a CPU and waits until `alive` says so. ETIMEDOUT if it never does, EBUSY if somebody else
+/// keeps the trampoline.
+pub fn launch(launch: &Launch, alive: impl Fn() -> bool) -> Result<(), Errno> {
+    let me = crate::kernel();
+    let lock = &board::header().trampoline.0;
+    let give_up = clock::now() + PATIENCE_NS;
+    if !board::acquire(lock, me, || clock::now() < give_up) {
+        return Err(Errno::EBUSY);
+    }
+    prepare(launch);
+    let started = start(launch.apic, alive);
+    if started.is_err() {
+        apic::send_init(launch.apic);
+    }
+    board::release(lock, me);
+    started
+}
+
+fn prepare(launch: &Launch) {
+    let write = |page: u64, word: usize, value: u64| {
+        let at = (TRAMPOLINE_VIRT + page * 0x1000) as *mut u64;
+        // SAFETY: one of the trampoline's four pages, mapped for good; we hold the lock.
+        unsafe { at.add(word).write_volatile(value) }
+    };
+    let table = (Bits::PRESENT | Bits::WRITE).bits();
+    for page in 1..4 {
+        (0..512).for_each(|word| write(page, word, 0));
+    }
+    write(1, 0, TRAMPOLINE_PHYS + 0x2000 | table);
+    write(1, index(IMAGE_BASE, 4), launch.image_entry);
+    write(2, 0, TRAMPOLINE_PHYS + 0x3000 | table);
+    write(3, 0, table | Bits::LARGE.bits());
+    // SAFETY: the code fits into the page before its words; we hold the lock.
+    unsafe {
+        let (from, to) = (&raw const trampoline_start, &raw const trampoline_end);
+        let bytes = to.offset_from(from) as usize;
+        assert!(bytes as u64 <= WORDS_AT);
+        core::ptr::copy_nonoverlapping(from, TRAMPOLINE_VIRT as *mut u8, bytes);
+    }
+    let words = [launch.root, launch.stack, launch.function, launch.argument, cpu_entry as *const () as u64];
+    for (word, value) in words.into_iter().enumerate() {
+        write(0, WORDS_AT as usize / 8 + word, value);
+    }
+}
+
+/// INIT, then start-up interrupts until the CPU answers (SDM 3A, 9.4.4; one is often lost while an
+/// emulated CPU is still coming out of reset).
+fn start(target: u32, alive: impl Fn() -> bool) -> Result<(), Errno> {
+    let give_up = clock::now() + PATIENCE_NS;
+    let mut patience = 200_000;
+    while clock::now() < give_up {
+        apic::send_init(target);
+        clock::delay(patience.min(10_000_000));
+        for _ in 0..2 {
+            apic::send_startup(target, TRAMPOLINE_PHYS);
+            let wait = clock::now() + patience;
+            while clock::now() < wait {
+                if alive() {
+                    return Ok(());
+                }
+                core::hint::spin_loop();
+            }
+        }
+        // A reset in the middle of its first steps would only make a slow CPU slower.
+        patience = (patience * 10).min(2_000_000_000);
+    }
+    Err(Errno::ETIMEDOUT)
+}

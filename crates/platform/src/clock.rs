@@ -1,0 +1,117 @@
+//! Time: nanoseconds since the machine started, from the time-stamp counter, the same on every kernel.
+//! The primary measures rates once and puts them on the board; nobody else calibrates.
+
+use crate::{apic, board};
+use core::arch::x86_64::{_mm_lfence, _rdtsc};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use x86_64::instructions::port::Port;
+
+// A kernel's own copies, so that reading the clock touches no line another kernel reads.
+static BASE: AtomicU64 = AtomicU64::new(0);
+static RATE: AtomicU64 = AtomicU64::new(0);
+
+/// The time-stamp counter, not before earlier instructions.
+pub fn ticks() -> u64 {
+    // SAFETY: both instructions exist on every x86-64 CPU and touch no memory.
+    unsafe {
+        _mm_lfence();
+        _rdtsc()
+    }
+}
+
+/// Nanoseconds since the machine started; 0 before the clock is known.
+pub fn now() -> u64 {
+    let ticks = ticks().saturating_sub(BASE.load(Relaxed));
+    ((u128::from(ticks) * u128::from(RATE.load(Relaxed))) >> 32) as u64
+}
+
+/// The counter's value at `ns` (TSC-deadline timer).
+pub fn ticks_at(ns: u64) -> u64 {
+    let rate = u128::from(RATE.load(Relaxed).max(1));
+    BASE.load(Relaxed).saturating_add(((u128::from(ns) << 32) / rate) as u64)
+}
+
+/// Takes over what the primary measured.
+pub fn adopt() {
+    let header = board::header();
+    BASE.store(header.tsc_base.load(Relaxed), Relaxed);
+    RATE.store(header.tsc_rate.load(Relaxed), Relaxed);
+}
+
+/// Spins for about `ns`.
+pub fn delay(ns: u64) {
+    let until = now() + ns;
+    while now() < until {
+        core::hint::spin_loop();
+    }
+}
+
+/// Measures the rates and publishes them. `start` is the counter when the machine started.
+pub fn calibrate(start: u64) {
+    let (tsc_khz, apic_khz) = hypervisor_rates().unwrap_or_else(measure);
+    let header = board::header();
+    header.tsc_base.store(start, Relaxed);
+    header.tsc_rate.store(((1_000_000u128 << 32) / u128::from(tsc_khz.max(1))) as u64, Relaxed);
+    header.apic_rate.store(((u128::from(apic_khz) << 32) / 1_000_000) as u64, Relaxed);
+    adopt();
+    log::debug!("tsc {tsc_khz} kHz, apic timer {apic_khz} kHz");
+}
+
+/// KVM and VMware tell both rates (leaf 0x40000010): no time lost measuring.
+fn hypervisor_rates() -> Option<(u64, u64)> {
+    use core::arch::x86_64::__cpuid;
+    let hypervisor = __cpuid(1).ecx >> 31 == 1;
+    if !hypervisor || __cpuid(0x4000_0000).eax < 0x4000_0010 {
+        return None;
+    }
+    let leaf = __cpuid(0x4000_0010);
+    (leaf.eax != 0 && leaf.ebx != 0).then_some((leaf.eax.into(), leaf.ebx.into()))
+}
+
+const PIT_HZ: u64 = 1_193_182;
+
+/// Both counters against channel 2 of the interval timer. Each end of the interval is the tightest
+/// of several readings, because under emulation the CPU may be descheduled in between.
+fn measure() -> (u64, u64) {
+    fn out(port: u16, value: u8) {
+        // SAFETY: the interval timer and the speaker gate: no memory is touched.
+        unsafe { Port::<u8>::new(port).write(value) }
+    }
+    fn read(port: u16) -> u8 {
+        // SAFETY: as above.
+        unsafe { Port::<u8>::new(port).read() }
+    }
+    struct Sample {
+        tsc: u64,
+        apic: u32,
+        pit: u16,
+    }
+    fn sample() -> Sample {
+        let once = || {
+            let before = ticks();
+            out(0x43, 0x80); // latch channel 2
+            let apic = apic::timer_count();
+            let after = ticks();
+            let pit = u16::from(read(0x42)) | u16::from(read(0x42)) << 8;
+            (after - before, Sample { tsc: before + (after - before) / 2, apic, pit })
+        };
+        let tightest = (0..16).map(|_| once()).min_by_key(|(width, _)| *width);
+        tightest.expect("sixteen samples").1
+    }
+    out(0x61, read(0x61) & !2 | 1); // gate on, speaker off
+    out(0x43, 0b1011_0000); // channel 2, both bytes, mode 0
+    out(0x42, 0xff);
+    out(0x42, 0xff);
+    apic::start_timer(u32::MAX);
+    let first = sample();
+    // 15 ms: long enough for 1e-4, short against the boot.
+    let last = loop {
+        let last = sample();
+        if first.pit.wrapping_sub(last.pit) > 17_900 {
+            break last;
+        }
+    };
+    apic::start_timer(0);
+    let khz = |ticks: u64| ticks * PIT_HZ / u64::from(first.pit.wrapping_sub(last.pit).max(1)) / 1000;
+    (khz(last.tsc - first.tsc), khz(u64::from(first.apic - last.apic)))
+}

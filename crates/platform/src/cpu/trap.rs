@@ -1,0 +1,63 @@
+//! Traps taken in kernel mode. Few are legal: an interrupt that ends the idle loop's halt, and a page
+//! fault (or a malformed extended state) at an instruction that says where to go on. Anything else is
+//! a bug of the kernel.
+
+use crate::{irq, usercopy};
+use machine::USER_END;
+use x86_64::registers::control::Cr2;
+
+core::arch::global_asm!(include_str!("trap.s"));
+
+/// As trap.s pushes it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Frame {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rbp: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rdx: u64,
+    pub rcx: u64,
+    pub rbx: u64,
+    pub rax: u64,
+    pub vector: u64,
+    pub code: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+pub const GENERAL_PROTECTION: u64 = 13;
+pub const PAGE_FAULT: u64 = 14;
+
+#[no_mangle]
+extern "C" fn kernel_trap(frame: &mut Frame) {
+    match frame.vector {
+        32.. => irq::dispatch(frame.vector as u8),
+        PAGE_FAULT => {
+            let at = Cr2::read_raw();
+            match usercopy::fixup(frame.rip).filter(|_| at < USER_END) {
+                Some(to) => frame.rip = to,
+                None => fatal(frame, at),
+            }
+        }
+        GENERAL_PROTECTION => match usercopy::fixup(frame.rip) {
+            Some(to) => frame.rip = to,
+            None => fatal(frame, 0),
+        },
+        _ => fatal(frame, 0),
+    }
+}
+
+fn fatal(frame: &Frame, at: u64) -> ! {
+    crate::panic::from_trap(frame, at)
+}

@@ -1,0 +1,153 @@
+//! User mode as a function call, and the rest of `machine::Cpu`.
+
+use crate::cpu::{features, trap, Fpu};
+use crate::{apic, clock, irq, paging, percpu, random};
+use core::arch::asm;
+use machine::{Access, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
+use x86_64::registers::control::Cr2;
+use x86_64::registers::model_specific::Msr;
+
+#[repr(C)]
+struct Left {
+    vector: u64,
+    code: u64,
+}
+
+extern "C" {
+    fn enter_user(registers: *mut Registers, sysret: u32) -> Left;
+}
+
+const SYSTEM_CALL: u64 = 256;
+
+const FS_BASE: u32 = 0xc000_0100;
+const KERNEL_GS_BASE: u32 = 0xc000_0102;
+
+const CARRY_TO_OVERFLOW: u64 = 0xcd5;
+const TRAP_FLAG: u64 = 1 << 8;
+const INTERRUPTS: u64 = 1 << 9;
+const RESUME: u64 = 1 << 16;
+const ALIGNMENT: u64 = 1 << 18;
+const CPUID_FLAG: u64 = 1 << 21;
+/// Flags a program may set; the others are the kernel's.
+const USER_FLAGS: u64 = CARRY_TO_OVERFLOW | TRAP_FLAG | RESUME | ALIGNMENT | CPUID_FLAG;
+
+/// The current CPU and its siblings.
+pub struct X86Cpu;
+
+impl Cpu for X86Cpu {
+    fn current(&self) -> CpuId {
+        percpu::current().cpu
+    }
+
+    fn cpus(&self) -> &[CpuId] {
+        percpu::ids()
+    }
+
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
+        // A non-canonical rip would fault in the middle of iretq (or, worse, sysret), in kernel mode;
+        // bases likewise. The program gets what the CPU would have said.
+        let canonical = |address: u64| (address as i64) << 16 >> 16 == address as i64;
+        if ![registers.rip, registers.fs_base, registers.gs_base].into_iter().all(canonical) {
+            return Trap::Exception { vector: trap::GENERAL_PROTECTION as u8, code: 0 };
+        }
+        registers.rflags = registers.rflags & USER_FLAGS | INTERRUPTS | 2;
+        // sysret takes rip from rcx and flags from r11, and must not see an rip outside user space.
+        let sysret = registers.rcx == registers.rip
+            && registers.r11 == registers.rflags
+            && registers.rip < USER_END
+            && registers.rflags & (TRAP_FLAG | RESUME) == 0;
+
+        paging::enter(table);
+        write_bases(registers);
+        // SAFETY: the registers outlive the call; the area behind gs is this CPU's; user code can only
+        // come back through the entries of trap.s.
+        let left = unsafe { enter_user(registers, sysret.into()) };
+        read_bases(registers);
+        // The address is overwritten by the next page fault, so before anything can cause one.
+        let at = Cr2::read_raw();
+        paging::leave();
+        trap_of(left, at)
+    }
+
+    fn fpu_size(&self) -> usize {
+        Fpu::get().bytes()
+    }
+
+    fn fpu_load(&self, state: &FpuState) {
+        Fpu::get().load(state);
+    }
+
+    fn fpu_save(&self, state: &mut FpuState) {
+        Fpu::get().save(state);
+    }
+
+    fn now(&self) -> u64 {
+        clock::now()
+    }
+
+    fn set_alarm(&self, at: Option<u64>) {
+        apic::set_alarm(at);
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        if let Some(area) = percpu::of(cpu) {
+            apic::send(area.apic, apic::KICK);
+        }
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        random::fill(bytes);
+    }
+}
+
+fn trap_of(left: Left, at: u64) -> Trap {
+    match left.vector {
+        SYSTEM_CALL => Trap::Syscall,
+        trap::PAGE_FAULT => {
+            let access = match (left.code >> 1 & 1, left.code >> 4 & 1) {
+                (_, 1) => Access::EXEC,
+                (1, _) => Access::WRITE,
+                _ => Access::READ,
+            };
+            Trap::Page { at: UserAddr(at), access }
+        }
+        vector @ 32.. => {
+            irq::dispatch(vector as u8);
+            Trap::Interrupt
+        }
+        vector @ (2 | 8 | 18) => panic!("vector {vector} (NMI, double fault or machine check) in user mode"),
+        vector => Trap::Exception { vector: vector as u8, code: left.code },
+    }
+}
+
+/// While in the kernel, the user's gs base is what swapgs will bring.
+fn write_bases(registers: &Registers) {
+    // SAFETY: both are canonical; gs is the kernel's again after the second swapgs, with interrupts
+    // off in between.
+    unsafe {
+        if features::has_fsgsbase() {
+            asm!(
+                "wrfsbase {}", "swapgs", "wrgsbase {}", "swapgs",
+                in(reg) registers.fs_base, in(reg) registers.gs_base, options(nostack, preserves_flags)
+            );
+        } else {
+            Msr::new(FS_BASE).write(registers.fs_base);
+            Msr::new(KERNEL_GS_BASE).write(registers.gs_base);
+        }
+    }
+}
+
+fn read_bases(registers: &mut Registers) {
+    // SAFETY: as above.
+    unsafe {
+        if features::has_fsgsbase() {
+            asm!(
+                "rdfsbase {}", "swapgs", "rdgsbase {}", "swapgs",
+                out(reg) registers.fs_base, out(reg) registers.gs_base, options(nostack, preserves_flags)
+            );
+        } else {
+            registers.fs_base = Msr::new(FS_BASE).read();
+            registers.gs_base = Msr::new(KERNEL_GS_BASE).read();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What this copy of the image is: its id, the plan, its memory. Statics, since each kernel has its own
+//! copy of them.
+
+use crate::plan::Plan;
+use crate::{apic, board, cpu::X86Cpu};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
+use machine::KernelId;
+use spin::Once;
+
+static KERNEL: AtomicU16 = AtomicU16::new(0);
+static HAS_BOARD: AtomicBool = AtomicBool::new(false);
+static PLAN: Once<Plan> = Once::new();
+
+/// This kernel.
+pub fn kernel() -> KernelId {
+    KernelId(KERNEL.load(Relaxed))
+}
+
+pub(crate) fn set_kernel(kernel: KernelId) {
+    KERNEL.store(kernel.0, Relaxed);
+}
+
+pub(crate) fn has_board() -> bool {
+    HAS_BOARD.load(Relaxed)
+}
+
+pub(crate) fn set_has_board() {
+    HAS_BOARD.store(true, Relaxed);
+}
+
+/// The whole machine, cut up.
+pub fn plan() -> &'static Plan {
+    PLAN.get().expect("read before anything asks")
+}
+
+pub(crate) fn set_plan(plan: Plan) -> &'static Plan {
+    PLAN.call_once(|| plan)
+}
+
+/// The CPU that runs this, and its siblings.
+pub fn cpu() -> &'static dyn machine::Cpu {
+    &X86Cpu
+}
+
+/// Interrupts the CPU that takes doorbells for `kernel`. Whether it needs one is the caller's question.
+pub fn ring_doorbell(kernel: KernelId) {
+    let entry = board::entry(kernel);
+    if matches!(entry.state(), board::State::Up | board::State::Running) {
+        apic::send(entry.life().doorbell.load(Relaxed), apic::DOORBELL);
+    }
+}
+
+pub(crate) fn image_end() -> u64 {
+    crate::layout::IMAGE_BASE + crate::boot::image_shape().end
+}

@@ -1,0 +1,225 @@
+//! Four-level page tables of a kernel half, as data: how to fill and to read them, wherever they lie.
+//! The primary builds its own through the identity map, a booting kernel builds another's through a
+//! window, a running one changes its own through its direct map; all with this code.
+
+use machine::{NoMemory, PAGE_SIZE};
+
+bitflags::bitflags! {
+    /// Bits of an entry (Intel SDM 3A, table 4-20).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Bits: u64 {
+        const PRESENT = 1 << 0;
+        const WRITE = 1 << 1;
+        const USER = 1 << 2;
+        const WRITE_THROUGH = 1 << 3;
+        const UNCACHED = 1 << 4;
+        const ACCESSED = 1 << 5;
+        const DIRTY = 1 << 6;
+        /// In a directory entry: this is a 2 MiB page.
+        const LARGE = 1 << 7;
+        const GLOBAL = 1 << 8;
+        const NO_EXECUTE = 1 << 63;
+
+        const TEXT = 1 | 1 << 5 | 1 << 8;
+        const READ_ONLY = 1 | 1 << 5 | 1 << 8 | 1 << 63;
+        const DATA = 1 | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
+        const DEVICE = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
+    }
+}
+
+pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+const PAGE: u64 = PAGE_SIZE as u64;
+pub const LARGE_PAGE: u64 = 512 * PAGE;
+
+/// Where table pages come from and how their words are reached. Tables are named by physical address.
+pub trait TableMemory {
+    /// A zeroed page.
+    fn allocate(&mut self) -> Result<u64, NoMemory>;
+    fn load(&self, table: u64, index: usize) -> u64;
+    fn store(&mut self, table: u64, index: usize, value: u64);
+}
+
+/// Index of `virt` in a table of `level` (4 is the top).
+pub fn index(virt: u64, level: u32) -> usize {
+    (virt >> (12 + 9 * (level - 1)) & 511) as usize
+}
+
+/// The table at `level` below `root` on the way to `virt`, made if missing.
+pub fn descend(memory: &mut impl TableMemory, root: u64, virt: u64, level: u32) -> Result<u64, NoMemory> {
+    let mut table = root;
+    for upper in (level + 1..=4).rev() {
+        let at = index(virt, upper);
+        let entry = memory.load(table, at);
+        table = if entry & 1 == 1 {
+            entry & ADDRESS
+        } else {
+            let new = memory.allocate()?;
+            // Leaves decide; upper levels allow everything but user mode.
+            memory.store(table, at, new | (Bits::PRESENT | Bits::WRITE | Bits::ACCESSED).bits());
+            new
+        };
+    }
+    Ok(table)
+}
+
+/// Maps `bytes` bytes from `phys` at `virt`, with large pages where both are aligned and `large` allows.
+pub fn map(
+    memory: &mut impl TableMemory,
+    root: u64,
+    virt: u64,
+    phys: u64,
+    bytes: u64,
+    bits: Bits,
+    large: bool,
+) -> Result<(), NoMemory> {
+    let mut done = 0;
+    while done < bytes {
+        let (v, p, left) = (virt + done, phys + done, bytes - done);
+        if large && v % LARGE_PAGE == 0 && p % LARGE_PAGE == 0 && left >= LARGE_PAGE {
+            let table = descend(memory, root, v, 2)?;
+            memory.store(table, index(v, 2), p | (bits | Bits::LARGE).bits());
+            done += LARGE_PAGE;
+        } else {
+            let table = descend(memory, root, v, 1)?;
+            memory.store(table, index(v, 1), p | bits.bits());
+            done += PAGE;
+        }
+    }
+    Ok(())
+}
+
+/// A run of the kernel half that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub virt: u64,
+    pub phys: u64,
+    pub bytes: u64,
+    pub bits: u64,
+}
+
+/// Everything mapped in the upper half, in order of virtual addresses.
+pub fn visit(memory: &impl TableMemory, root: u64, each: &mut dyn FnMut(Mapped)) {
+    for top in 256..512 {
+        let entry = memory.load(root, top);
+        if entry & 1 == 1 {
+            visit_level(memory, entry & ADDRESS, 3, 0xffff << 48 | (top as u64) << 39, each);
+        }
+    }
+}
+
+fn visit_level(memory: &impl TableMemory, table: u64, level: u32, base: u64, each: &mut dyn FnMut(Mapped)) {
+    let span = PAGE << (9 * (level - 1));
+    for at in 0..512 {
+        let entry = memory.load(table, at);
+        let virt = base + at as u64 * span;
+        if entry & 1 == 0 {
+            continue;
+        }
+        if level == 1 || entry & Bits::LARGE.bits() != 0 {
+            let bits = entry & !ADDRESS;
+            each(Mapped { virt, phys: entry & ADDRESS & !(span - 1), bytes: span, bits });
+        } else {
+            visit_level(memory, entry & ADDRESS, level - 1, virt, each);
+        }
+    }
+}
+
+/// Where the parts of an image lie, in bytes from its start.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageShape {
+    pub text_end: u64,
+    pub rodata_end: u64,
+    pub end: u64,
+}
+
+/// The first page table of a kernel: its image, its partition, the board, the trampoline, the APIC, and
+/// an (empty) table under each area's top entry. `memory` allocates from the same partition.
+pub fn build_kernel(
+    memory: &mut impl TableMemory,
+    image_phys: u64,
+    shape: ImageShape,
+    partition: &[crate::plan::MemoryRange],
+) -> Result<u64, NoMemory> {
+    use crate::layout::*;
+    let root = memory.allocate()?;
+    let image = [
+        (0, shape.text_end, Bits::TEXT),
+        (shape.text_end, shape.rodata_end, Bits::READ_ONLY),
+        (shape.rodata_end, shape.end, Bits::DATA),
+    ];
+    for (start, end, bits) in image {
+        map(memory, root, IMAGE_BASE + start, image_phys + start, end - start, bits, false)?;
+    }
+    for range in partition {
+        // No writable alias of what the image maps read-only.
+        let fixed = image_phys..image_phys + shape.rodata_end;
+        let start = if range.start == fixed.start { fixed.end } else { range.start };
+        map(memory, root, DIRECT_BASE + start, start, range.end - start, Bits::DATA, true)?;
+    }
+    map(memory, root, BOARD_VIRT, BOARD_PHYS, BOARD_BYTES, Bits::DATA, false)?;
+    map(memory, root, TRAMPOLINE_VIRT, TRAMPOLINE_PHYS, TRAMPOLINE_BYTES, Bits::DATA, false)?;
+    map(memory, root, APIC_VIRT, APIC_PHYS, PAGE, Bits::DEVICE, false)?;
+    for area in [WINDOW_BASE, STACKS_BASE] {
+        descend(memory, root, area, 3)?;
+    }
+    Ok(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::*;
+    use crate::plan::MemoryRange;
+    use alloc::{collections::BTreeMap, vec, vec::Vec};
+
+    struct Fake {
+        next: u64,
+        words: BTreeMap<(u64, usize), u64>,
+    }
+
+    impl TableMemory for Fake {
+        fn allocate(&mut self) -> Result<u64, NoMemory> {
+            self.next += PAGE;
+            Ok(self.next)
+        }
+        fn load(&self, table: u64, index: usize) -> u64 {
+            self.words.get(&(table, index)).copied().unwrap_or(0)
+        }
+        fn store(&mut self, table: u64, index: usize, value: u64) {
+            self.words.insert((table, index), value);
+        }
+    }
+
+    #[test]
+    fn a_kernel_maps_its_partition_and_nothing_writable_is_executable() {
+        let mut memory = Fake { next: 0x4100_0000, words: BTreeMap::new() };
+        let shape = ImageShape { text_end: 0x5000, rodata_end: 0x8000, end: 0x30_0000 };
+        let partition = [
+            MemoryRange { start: 0x4000_0000, end: 0x4200_0000, node: 0 },
+            MemoryRange { start: 0x1_0000_0000, end: 0x1_0040_0000, node: 0 },
+        ];
+        let root = build_kernel(&mut memory, 0x4000_0000, shape, &partition).unwrap();
+        let mut all: Vec<Mapped> = vec![];
+        visit(&memory, root, &mut |mapped| all.push(mapped));
+        for m in &all {
+            let writable = m.bits & Bits::WRITE.bits() != 0;
+            let executable = m.bits & Bits::NO_EXECUTE.bits() == 0;
+            assert!(!(writable && executable), "{m:x?}");
+            match area_of(m.virt).unwrap() {
+                Area::Direct => {
+                    assert_eq!(m.virt - DIRECT_BASE, m.phys);
+                    assert!(partition.iter().any(|p| p.start <= m.phys && m.phys + m.bytes <= p.end));
+                    assert!(m.phys >= 0x4000_8000, "read-only parts of the image have no alias");
+                }
+                Area::Image => assert_eq!(m.virt - IMAGE_BASE, m.phys - 0x4000_0000),
+                Area::Shared => assert!(m.phys < COMMON_END),
+                Area::Mmio => assert_eq!(m.phys, APIC_PHYS),
+                area => panic!("{area:?} is empty at first"),
+            }
+        }
+        let direct = |m: &&Mapped| area_of(m.virt) == Some(Area::Direct);
+        let bytes: u64 = all.iter().filter(direct).map(|m| m.bytes).sum();
+        assert_eq!(bytes, 0x200_0000 + 0x40_0000 - 0x8000);
+        assert!(all.iter().filter(direct).any(|m| m.bytes == LARGE_PAGE));
+    }
+}
