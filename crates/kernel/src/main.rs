@@ -12,6 +12,9 @@ platform::entry!(kernel_main);
 #[cfg(target_os = "none")]
 fn kernel_main(boot: platform::Boot) -> ! {
     log::info!("kernel {} on {:?}, {:x?}", boot.kernel, boot.cpus, boot.memory);
+    if platform::plan::option(boot.command_line(), "cob.selftest") == Some("platform") {
+        platform::selftest::run(&boot);
+    }
     loop {
         platform::idle();
     }

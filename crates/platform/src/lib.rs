@@ -46,6 +46,8 @@ mod percpu;
 #[cfg(target_os = "none")]
 pub mod random;
 #[cfg(target_os = "none")]
+pub mod selftest;
+#[cfg(target_os = "none")]
 mod serial;
 #[cfg(target_os = "none")]
 pub mod usercopy;

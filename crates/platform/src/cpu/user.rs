@@ -95,6 +95,10 @@ impl Cpu for X86Cpu {
         }
     }
 
+    fn capabilities(&self) -> (u64, u64) {
+        (core::arch::x86_64::__cpuid(1).edx.into(), u64::from(features::has_fsgsbase()) << 1)
+    }
+
     fn random(&self, bytes: &mut [u8]) {
         random::fill(bytes);
     }

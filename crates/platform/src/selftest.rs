@@ -1,0 +1,284 @@
+//! `cob.selftest=platform`: what only the machine itself can show. Each check panics when it fails, and
+//! then QEMU ends with the panic's status; when all kernels are through, the log says so.
+
+use crate::layout::Area;
+use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
+use alloc::{sync::Arc, vec, vec::Vec};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use machine::{
+    Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
+    UserFault,
+};
+
+const CODE: UserAddr = UserAddr(0x40_0000);
+const DATA: UserAddr = UserAddr(0x50_0000);
+const WILD: UserAddr = UserAddr(0x60_0000);
+
+static GREETED: AtomicU32 = AtomicU32::new(0);
+
+/// Runs on the boot CPU of every kernel.
+pub fn run(boot: &Boot) {
+    crate::start_siblings(sibling).expect("every sibling starts");
+    while GREETED.load(Acquire) as usize != boot.cpus.len() - 1 {
+        core::hint::spin_loop();
+    }
+    let table = crate::memory().new_table().expect("memory for a table");
+    user_mode(&table);
+    user_copies(&*table);
+    alarm(&*table);
+    kicks(&table, boot.cpus);
+    flush_reaches_a_running_cpu(&table, boot.cpus);
+    extended_state();
+    refused_mappings(boot);
+    audit(boot);
+    random();
+    board::entry(boot.kernel).set_state(board::State::Running);
+    if boot.kernel == KernelId::PRIMARY {
+        boot_others(boot);
+    }
+    doorbells(boot);
+    log::info!("selftest passed on kernel {} with {} CPUs", boot.kernel, boot.cpus.len());
+}
+
+static RUN_ON_SIBLING: machine::sync::Lock<Option<Arc<dyn PageTable>>> = machine::sync::Lock::new(None);
+static SIBLING_TRAPS: AtomicU64 = AtomicU64::new(0);
+static SIBLING_LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Runs user code whenever there is some, and counts how it comes back.
+fn sibling(cpu: CpuId) -> ! {
+    assert_eq!(crate::cpu().current(), cpu);
+    GREETED.fetch_add(1, AcqRel);
+    loop {
+        let table = RUN_ON_SIBLING.lock().clone();
+        match table {
+            Some(table) if crate::cpu().cpus().get(1) == Some(&cpu) => {
+                let mut registers = Registers { rip: CODE.0, ..Registers::default() };
+                SIBLING_TRAPS.fetch_or(1 << 63, AcqRel);
+                let trap = crate::cpu().run_user(&mut registers, &*table);
+                SIBLING_LAST.store(if trap == Trap::Interrupt { 1 } else { 2 }, Release);
+                SIBLING_TRAPS.fetch_add(1, AcqRel);
+                irq::take_events();
+            }
+            _ => {
+                drop(table);
+                crate::idle()
+            }
+        }
+    }
+}
+
+fn install(table: &dyn PageTable, at: UserAddr, bytes: &[u8], access: Access) {
+    let memory = crate::memory();
+    let frame = memory.alloc().expect("a frame");
+    memory.write(frame, 0, bytes);
+    let old = table.set(at.page(), Mapping { frame, access, soft: Soft::empty() });
+    if let Some(old) = old.expect("memory for tables") {
+        table.flush(PageRange::one(at.page()));
+        memory.release(old.frame);
+    }
+}
+
+fn run_code(table: &Arc<dyn PageTable>, code: &[u8], registers: &mut Registers) -> Trap {
+    install(&**table, CODE, code, Access::READ | Access::EXEC);
+    registers.rip = CODE.0;
+    crate::cpu().run_user(registers, &**table)
+}
+
+fn user_mode(table: &Arc<dyn PageTable>) {
+    let mut r = Registers { rax: 1, rbx: 2, rsp: 0x1234_5670, r15: 15, fs_base: 0x7000, gs_base: 0x8000, ..Default::default() };
+    // lea rbx, [rbx + r15]; syscall; syscall
+    assert_eq!(run_code(table, &[0x4a, 0x8d, 0x1c, 0x3b, 0x0f, 0x05, 0x0f, 0x05], &mut r), Trap::Syscall);
+    assert_eq!((r.rax, r.rbx, r.r15, r.rsp, r.rip), (1, 17, 15, 0x1234_5670, CODE.0 + 6));
+    assert_eq!((r.fs_base, r.gs_base, r.rcx, r.r11), (0x7000, 0x8000, r.rip, r.rflags));
+    // Straight on, this time by sysret.
+    assert_eq!(crate::cpu().run_user(&mut r, &**table), Trap::Syscall);
+    assert_eq!((r.rip, r.r15), (CODE.0 + 8, 15));
+    // By iretq: rcx and r11 come through.
+    r.rcx = 77;
+    r.r11 = 88;
+    r.rflags = !0;
+    assert_eq!(run_code(table, &[0x90], &mut r), Trap::Exception { vector: 1, code: 0 }); // the trap flag
+    r.rflags = 0;
+    assert_eq!(run_code(table, &[0xcc], &mut r), Trap::Exception { vector: 3, code: 0 });
+    assert_eq!((r.rcx, r.r11), (77, 88));
+    assert_eq!(run_code(table, &[0x0f, 0x0b], &mut r), Trap::Exception { vector: 6, code: 0 });
+    assert!(matches!(run_code(table, &[0xfa], &mut r), Trap::Exception { vector: 13, .. })); // cli
+    assert!(matches!(run_code(table, &[0xcd, 0x80], &mut r), Trap::Exception { vector: 13, .. })); // int 0x80
+    // mov [rax], rax; mov rax, [rax]; call rax
+    r.rax = WILD.0;
+    let page = |access| Trap::Page { at: WILD, access };
+    assert_eq!(run_code(table, &[0x48, 0x89, 0x00], &mut r), page(Access::WRITE));
+    assert_eq!(run_code(table, &[0x48, 0x8b, 0x00], &mut r), page(Access::READ));
+    assert_eq!(run_code(table, &[0xff, 0xe0], &mut r), page(Access::EXEC));
+    r.rax = crate::layout::IMAGE_BASE;
+    let kernel = Trap::Page { at: UserAddr(r.rax), access: Access::READ };
+    assert_eq!(run_code(table, &[0x48, 0x8b, 0x00], &mut r), kernel);
+    for wild in [1 << 47, 0x8000_0000_0000_1000, 0xffff_7fff_ffff_ffff] {
+        r.rip = wild;
+        r.rcx = wild;
+        r.r11 = r.rflags;
+        assert_eq!(crate::cpu().run_user(&mut r, &**table), Trap::Exception { vector: 13, code: 0 });
+    }
+}
+
+fn user_copies(table: &dyn PageTable) {
+    install(table, DATA, b"hello\0", Access::READ | Access::WRITE);
+    let mut text = [0; 5];
+    assert_eq!(table.read(DATA, &mut text), Ok(()));
+    assert_eq!(&text, b"hello");
+    assert_eq!(table.string_length(DATA, 100), Ok(Some(5)));
+    assert_eq!(table.write(DATA.add(4096 - 100), &[b'x'; 100]), Ok(()));
+    // A copy that runs off the mapped page says at which byte.
+    let mut long = vec![0; 300];
+    let edge = UserFault { at: DATA.add(4096), access: Access::READ };
+    assert_eq!(table.read(DATA.add(4096 - 77), &mut long), Err(edge));
+    assert!(long[..77].iter().all(|&byte| byte == b'x') && long[77] == 0);
+    assert_eq!(table.string_length(DATA.add(4096 - 77), 1000), Err(edge));
+    let edge = UserFault { access: Access::WRITE, ..edge };
+    assert_eq!(table.fill_zero(DATA.add(4096 - 3), 9), Err(edge));
+    assert_eq!(table.write(DATA.add(4096 - 3), &long), Err(edge));
+    assert_eq!(table.load_u32(DATA), Ok(u32::from_le_bytes(*b"hell")));
+    assert_eq!(table.compare_exchange_u32(DATA, 1, 2), Ok(Err(u32::from_le_bytes(*b"hell"))));
+    assert!(table.load_u32(WILD).is_err() && table.compare_exchange_u32(WILD, 0, 0).is_err());
+    for wild in [UserAddr(u64::MAX - 3), UserAddr(crate::layout::IMAGE_BASE), UserAddr(1 << 47)] {
+        assert!(table.read(wild, &mut text).is_err() && table.write(wild, &text).is_err());
+        assert!(table.load_u32(UserAddr(wild.0 & !3)).is_err() && table.string_length(wild, 9).is_err());
+    }
+    // Read-only pages are read-only for the kernel too.
+    assert!(table.write(CODE, b"x").is_err());
+}
+
+const FOREVER: [u8; 2] = [0xeb, 0xfe];
+
+/// The timer interrupts a program that never gives up the CPU, and ends the halt of an idle one.
+fn alarm(table: &dyn PageTable) {
+    irq::take_events();
+    install(table, CODE, &FOREVER, Access::READ | Access::EXEC);
+    for in_user in [true, false] {
+        let at = clock::now() + 3_000_000;
+        while clock::now() < at {
+            crate::cpu().set_alarm(Some(at));
+            if in_user {
+                let mut r = Registers { rip: CODE.0, ..Default::default() };
+                assert_eq!(crate::cpu().run_user(&mut r, table), Trap::Interrupt);
+            } else {
+                crate::idle();
+            }
+        }
+        assert!(irq::take_events().contains(Events::TIMER));
+    }
+    crate::cpu().set_alarm(None);
+}
+
+/// Kicks make a sibling leave user mode.
+fn kicks(table: &Arc<dyn PageTable>, cpus: &[CpuId]) {
+    let Some(&sibling) = cpus.get(1) else { return };
+    *RUN_ON_SIBLING.lock() = Some(table.clone());
+    for round in 0..20 {
+        crate::cpu().kick(sibling);
+        while SIBLING_TRAPS.load(Acquire) & 0xffff <= round {
+            // One kick may come before the sibling entered user mode.
+            clock::delay(100_000);
+            crate::cpu().kick(sibling);
+        }
+    }
+    assert_eq!(SIBLING_LAST.load(Acquire), 1);
+}
+
+/// A page is taken away from a program that is running: after the flush it can't use it.
+fn flush_reaches_a_running_cpu(table: &Arc<dyn PageTable>, cpus: &[CpuId]) {
+    let Some(&sibling) = cpus.get(1) else { return };
+    let old = table.clear(CODE.page()).expect("the code page");
+    table.flush(PageRange::one(CODE.page()));
+    crate::memory().release(old.frame);
+    // The flush ended the sibling's stay; the next one faults.
+    let give_up = clock::now() + 5_000_000_000;
+    while SIBLING_LAST.load(Acquire) != 2 {
+        assert!(clock::now() < give_up, "the sibling still runs on a page that is gone");
+    }
+    *RUN_ON_SIBLING.lock() = None;
+    install(&**table, CODE, &FOREVER, Access::READ | Access::EXEC);
+}
+
+fn extended_state() {
+    let cpu = crate::cpu();
+    let mut state = FpuState::initial(cpu.fpu_size());
+    cpu.fpu_load(&state);
+    cpu.fpu_save(&mut state);
+    let bytes = state.to_bytes();
+    assert_eq!((bytes[0], bytes[1]), (0x7f, 0x03), "control word");
+    // Garbage from a signal frame must not hurt the kernel.
+    let mut garbage = FpuState::initial(cpu.fpu_size());
+    garbage.set_bytes(&vec![0xff; cpu.fpu_size()]);
+    cpu.fpu_load(&garbage);
+    cpu.fpu_save(&mut state);
+    assert_eq!(state.to_bytes()[..2], [0x7f, 0x03]);
+}
+
+fn refused_mappings(boot: &Boot) {
+    for (index, partition) in boot.plan.kernels.iter().enumerate() {
+        let phys = partition.memory[0].end - 0x1000;
+        let shared = kmap::map_shared(phys, 0x1000).err();
+        assert!(shared == Some(Errno::EPERM) || kmap::lanes_of(KernelId(index as u16)).is_some());
+        assert_eq!(kmap::map_mmio(phys, 0x1000).err(), Some(Errno::EPERM));
+    }
+}
+
+/// Invariant 1.
+fn audit(boot: &Boot) {
+    let found = crate::audit_kernel_mappings();
+    let foreign: Vec<_> = found.iter().filter(|run| run.reason == kmap::Reason::Foreign).collect();
+    assert!(foreign.is_empty(), "{foreign:x?}");
+    assert!(found.iter().all(|run| run.reason != kmap::Reason::Window), "no window is open");
+    let writable_text = found.iter().any(|run| run.mapped.bits & 2 != 0 && run.mapped.bits >> 63 == 0);
+    assert!(!writable_text);
+    let own: u64 = found.iter().filter(|run| run.reason == kmap::Reason::Own(Area::Direct)).map(|run| run.mapped.bytes).sum();
+    let planned: u64 = boot.memory.iter().map(|m| m.bytes()).sum();
+    assert!(own <= planned && planned - own < 2 << 20);
+    let (total, free) = crate::memory().totals();
+    log::info!("kernel {} uses {} of {} KiB; heap and all", boot.kernel, (total - free) * 4, total * 4);
+}
+
+fn random() {
+    let (mut first, mut second) = ([0; 32], [0; 32]);
+    crate::cpu().random(&mut first);
+    crate::cpu().random(&mut second);
+    assert!(first != second && first != [0; 32]);
+}
+
+fn boot_others(boot: &Boot) {
+    let wanted = boot.plan.boot_now().unwrap_or_else(|why| panic!("{why}"));
+    for &kernel in &wanted {
+        let before = clock::now();
+        crate::boot_kernel(kernel).unwrap_or_else(|error| panic!("kernel {kernel}: {error:?}"));
+        log::info!("kernel {kernel} booted in {} us", (clock::now() - before) / 1000);
+        assert_eq!(crate::boot_kernel(kernel), Err(Errno::EBUSY));
+    }
+    assert_eq!(crate::boot_kernel(KernelId(boot.plan.kernels.len() as u16)), Err(Errno::EINVAL));
+    for kernel in wanted {
+        while board::entry(kernel).state() != board::State::Running {
+            core::hint::spin_loop();
+        }
+    }
+    // Booting left no window on anybody's memory.
+    assert!(crate::audit_kernel_mappings().iter().all(|run| run.reason != kmap::Reason::Window));
+}
+
+/// The primary rings everybody; everybody answers by ringing the primary.
+fn doorbells(boot: &Boot) {
+    let others: Vec<_> = boot.plan.boot_now().unwrap_or_default();
+    if boot.kernel != KernelId::PRIMARY {
+        while !irq::take_events().contains(Events::DOORBELL) {
+            crate::idle();
+        }
+        crate::ring_doorbell(KernelId::PRIMARY);
+        return;
+    }
+    for kernel in others {
+        crate::ring_doorbell(kernel);
+        while !irq::take_events().contains(Events::DOORBELL) {
+            crate::idle();
+        }
+    }
+    assert_eq!(percpu::current().apic, apic::id());
+}
