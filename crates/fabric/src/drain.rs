@@ -24,10 +24,15 @@ impl Endpoint {
         self.flush();
         let mut handled = 0;
         loop {
+            let before = handled;
             handled += self.drain_priority(Priority::High, budget - handled, usize::MAX);
-            let low = self.drain_priority(Priority::Low, budget - handled, LOW_ROUND);
-            handled += low;
-            if low == 0 || handled >= budget {
+            let high = handled;
+            handled += self.drain_priority(Priority::Low, budget - handled, LOW_ROUND);
+            if handled > before {
+                // Written only if there was something: an entry that finds nothing writes nothing.
+                self.next_peer.fetch_add(1, Ordering::Relaxed);
+            }
+            if handled == high || handled >= budget {
                 return handled;
             }
         }
@@ -38,25 +43,29 @@ impl Endpoint {
         self.port.set_polling(true);
     }
 
-    /// This CPU wants to halt or return to user mode. True: nothing is left to do, and doorbells
-    /// will ring; false: something came in meanwhile, the CPU counts as polling again and must drain.
+    /// This CPU wants to halt or return to user mode. True: no message is left, and doorbells will
+    /// ring; false: something came in meanwhile, the CPU counts as polling again and must drain.
     pub fn stop_polling(&self) -> bool {
         self.port.set_polling(false);
         // Only after that, see doorbell.rs.
-        let busy = self.has_work();
-        if busy {
+        let mail = self.has_mail();
+        if mail {
             self.port.set_polling(true);
         }
-        !busy
+        !mail
     }
 
-    /// Whether a drain would find something to do.
-    pub fn has_work(&self) -> bool {
-        self.peers().iter().filter(|peer| self.listens_to(peer)).any(|peer| {
-            Priority::ALL.into_iter().any(|priority| {
-                self.port.pending(peer.id, priority) || peer.out[priority.index()].backlog() > 0
-            })
-        })
+    /// Whether a message has arrived.
+    pub fn has_mail(&self) -> bool {
+        let pending = |peer: &Peer| Priority::ALL.iter().any(|&priority| self.port.pending(peer.id, priority));
+        self.peers().iter().any(|peer| self.listens_to(peer) && pending(peer))
+    }
+
+    /// Whether something waits for room in a lane. Nobody rings when there is room again, so a
+    /// kernel with a backlog should not halt, and should not stay in user mode for long.
+    pub fn has_backlog(&self) -> bool {
+        let waits = |peer: &Peer| peer.out.iter().any(|outbox| outbox.backlog() > 0);
+        self.peers().iter().any(|peer| self.listens_to(peer) && waits(peer))
     }
 
     fn listens_to(&self, peer: &Peer) -> bool {
@@ -76,10 +85,10 @@ impl Endpoint {
 
     /// One round over all peers, beginning with another one each time.
     fn drain_priority(&self, priority: Priority, budget: usize, per_peer: usize) -> usize {
-        let first = self.next_peer.fetch_add(1, Ordering::Relaxed) % self.peers().len();
-        let (after, before) = self.peers().split_at(first);
+        let first = self.next_peer.load(Ordering::Relaxed) % self.peers().len();
+        let (wrapped, ahead) = self.peers().split_at(first);
         let mut handled = 0;
-        for peer in before.iter().chain(after).filter(|peer| self.listens_to(peer)) {
+        for peer in ahead.iter().chain(wrapped).filter(|peer| self.listens_to(peer)) {
             if handled >= budget {
                 break;
             }
@@ -94,14 +103,17 @@ impl Endpoint {
         }
         // Another CPU is at it, or a handler of this very lane drains: nothing to do here.
         let Some(mut inbox) = peer.inbox[priority.index()].try_lock() else { return 0 };
+        let epoch = peer.epoch.load(Ordering::Acquire);
+        if inbox.epoch != epoch {
+            *inbox = Inbox { epoch, ..Inbox::default() };
+        }
         let mut handled = 0;
         while handled < limit && peer.is_alive() {
-            let Inbox { buffer, .. } = &mut *inbox;
+            let Inbox { buffer, partial, credits_due, .. } = &mut *inbox;
             if !self.port.try_recv(peer.id, priority, buffer) {
                 break;
             }
             handled += 1;
-            let Inbox { buffer, partial, credits_due } = &mut *inbox;
             self.receive(peer, priority, buffer, partial, credits_due);
             if *credits_due >= CREDIT_BATCH {
                 self.return_credits(peer, priority, mem::take(credits_due));

@@ -24,6 +24,8 @@ use messages::{Priority, Request};
 /// What arrived from one peer with one priority; locked by the CPU that is draining it.
 #[derive(Default)]
 pub(crate) struct Inbox {
+    /// The life of the peer that the rest is about.
+    pub epoch: u32,
     pub buffer: Vec<u8>,
     /// The first fragments of a long packet.
     pub partial: Vec<u8>,
@@ -108,7 +110,6 @@ impl Endpoint {
         let Some(peer) = self.peer(kernel).filter(|peer| !peer.is_alive()) else { return };
         for priority in Priority::ALL {
             peer.out[priority.index()].reset();
-            *peer.inbox[priority.index()].lock() = Inbox::default();
         }
         // Under the lock that `start_packet` checks it with.
         let _calls = peer.calls.lock();
@@ -116,7 +117,7 @@ impl Endpoint {
     }
 
     /// Fails all calls to `kernel`, now and until it is added again, and stops the handlers that
-    /// work for it. Must not be called from inside a synchronous handler of a message of `kernel`.
+    /// work for it.
     pub fn declare_dead(&self, kernel: KernelId) {
         let Some(peer) = self.peer(kernel).filter(|peer| peer.id != self.me) else { return };
         let (wakers, thens) = {

@@ -76,7 +76,8 @@ pub enum Packet {
 }
 
 impl Packet {
-    const SHORT: usize = 256;
+    /// Two slots of a lane.
+    const SHORT: usize = 2 * crate::lane::PAYLOAD;
 
     pub fn new<T: Serialize>(header: Header, body: &T) -> Packet {
         let mut bytes = [0; Packet::SHORT];
