@@ -1,0 +1,72 @@
+//! What one entry of a last-level table says (Intel SDM 3A, table 5-20).
+//!
+//! ```text
+//!  63  58..54  53..52          51..12  11..9                  6 5 2 1 0
+//!  NX  KEPT    BORROWED LOCKED frame   CACHE EXPORTED COW ... D A U W P
+//! ```
+//!
+//! The software bits lie where the hardware ignores them. A page that is kept but may not be touched
+//! (`PROT_NONE`) is a non-present entry with KEPT set, of which the hardware looks at nothing but P.
+//! The hardware can't express "write only" or "execute only": such access reads back with READ added.
+
+use machine::{Access, Frame, Mapping, Soft};
+
+pub const PRESENT: u64 = 1 << 0;
+pub const WRITE: u64 = 1 << 1;
+pub const USER: u64 = 1 << 2;
+pub const ACCESSED: u64 = 1 << 5;
+pub const DIRTY: u64 = 1 << 6;
+/// In an upper level: a large page instead of a table.
+pub const LARGE: u64 = 1 << 7;
+pub const NO_EXECUTE: u64 = 1 << 63;
+pub const FRAME: u64 = 0x000f_ffff_ffff_f000;
+
+const KEPT: u64 = 1 << 54;
+
+const SOFT: [(Soft, u64); 7] = [
+    (Soft::COW, 1 << 9),
+    (Soft::EXPORTED, 1 << 10),
+    (Soft::CACHE, 1 << 11),
+    (Soft::DIRTY, DIRTY),
+    (Soft::ACCESSED, ACCESSED),
+    (Soft::LOCKED, 1 << 52),
+    (Soft::BORROWED, 1 << 53),
+];
+
+/// An entry of an upper level that leads to the table in `frame`.
+pub fn to_table(frame: Frame) -> u64 {
+    frame.address() | PRESENT | WRITE | USER
+}
+
+pub fn frame(entry: u64) -> Frame {
+    Frame((entry & FRAME) >> machine::PAGE_BITS)
+}
+
+pub fn encode(mapping: Mapping) -> u64 {
+    let soft =
+        SOFT.iter().filter(|(flag, _)| mapping.soft.contains(*flag)).fold(0, |bits, (_, bit)| bits | bit);
+    let access = mapping.access;
+    let mut entry = mapping.frame.address() & FRAME | soft | USER;
+    entry |= if access.is_empty() { KEPT } else { PRESENT };
+    if access.contains(Access::WRITE) {
+        entry |= WRITE;
+    }
+    if !access.contains(Access::EXEC) {
+        entry |= NO_EXECUTE;
+    }
+    entry
+}
+
+/// None for an empty entry.
+pub fn decode(entry: u64) -> Option<Mapping> {
+    let mut access = Access::empty();
+    if entry & PRESENT != 0 {
+        access |= Access::READ;
+        access.set(Access::WRITE, entry & WRITE != 0);
+        access.set(Access::EXEC, entry & NO_EXECUTE == 0);
+    } else if entry & KEPT == 0 {
+        return None;
+    }
+    let soft = SOFT.iter().filter(|(_, bit)| entry & bit != 0).map(|(flag, _)| *flag).collect();
+    Some(Mapping { frame: frame(entry), access, soft })
+}

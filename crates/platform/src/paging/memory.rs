@@ -1,0 +1,201 @@
+//! `machine::Memory` of one kernel: its own frames through the direct map, all others through windows.
+
+use super::{
+    hardware::{Hardware, Window},
+    shootdown::{Cpus, Stay},
+    table::Table,
+    tree::Tree,
+};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{any::Any, ops::Range};
+use frames::{bytes, Foreign, Partition};
+use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
+
+pub struct Setup<H> {
+    pub kernel: KernelId,
+    pub partition: &'static Partition,
+    /// The memory of every kernel by the plan, booted or not: physical byte addresses.
+    pub homes: Vec<(Range<u64>, KernelId)>,
+    pub hardware: H,
+}
+
+/// What the memory and its tables share, for as long as the kernel runs.
+pub(super) struct Shared<H> {
+    kernel: KernelId,
+    partition: &'static Partition,
+    foreign: Foreign,
+    /// Ascending by address.
+    homes: Vec<(Range<u64>, KernelId)>,
+    pub cpus: Cpus<H>,
+}
+
+pub struct PartitionMemory<H: Hardware>(&'static Shared<H>);
+
+impl<H: Hardware> PartitionMemory<H> {
+    pub fn start(setup: Setup<H>) -> Self {
+        let Setup { kernel, partition, mut homes, hardware } = setup;
+        homes.sort_by_key(|(range, _)| range.start);
+        let cpus = Cpus::new(hardware);
+        // Never freed: a kernel has one memory, and it ends with the kernel.
+        PartitionMemory(Box::leak(Box::new(Shared {
+            kernel,
+            partition,
+            foreign: Foreign::default(),
+            homes,
+            cpus,
+        })))
+    }
+
+    pub fn partition(&self) -> &'static Partition {
+        self.0.partition
+    }
+
+    /// Frames of others held here; the task that sends unused ones home drains it.
+    pub fn foreign(&self) -> &'static Foreign {
+        &self.0.foreign
+    }
+
+    /// Just before user mode, with interrupts off: loads `table`, which [`Memory::new_table`] of this
+    /// kernel made, with nothing stale in the TLB, and tells flushing CPUs that it is in use.
+    pub fn enter_user(&self, table: &dyn PageTable) {
+        let table: &dyn Any = table;
+        match table.downcast_ref::<Table<H>>() {
+            Some(table) => self.0.cpus.enter(&table.space, Stay::User),
+            None => panic!("user code can't run on a page table of another machine"),
+        }
+    }
+
+    /// First thing after user mode: flushing CPUs may be waiting for it.
+    pub fn leave_user(&self) {
+        self.0.cpus.leave();
+    }
+
+    /// Before this CPU halts.
+    pub fn idle(&self) {
+        self.0.cpus.idle();
+    }
+
+    #[cfg(test)]
+    pub(super) fn hardware(&self) -> &'static H {
+        &self.0.cpus.hardware
+    }
+
+    /// `access` to the bytes of any frame, by the direct map or through `window`.
+    fn with<T>(&self, frame: Frame, window: Window, access: impl FnOnce(*mut u8) -> T) -> T {
+        if self.0.partition.contains(frame) {
+            return access(self.0.partition.pointer(frame).as_ptr());
+        }
+        let hardware = &self.0.cpus.hardware;
+        let result = access(hardware.open_window(window, frame));
+        hardware.close_window(window);
+        result
+    }
+
+    fn foreign_home(&self, frame: Frame) -> KernelId {
+        match self.home_of(frame) {
+            Some(home) => home,
+            None => panic!("{frame:?} is no RAM of any kernel"),
+        }
+    }
+}
+
+impl<H: Hardware> Memory for PartitionMemory<H> {
+    fn kernel(&self) -> KernelId {
+        self.0.kernel
+    }
+
+    fn alloc(&self) -> Option<Frame> {
+        self.0.partition.alloc()
+    }
+
+    fn retain(&self, frame: Frame) {
+        match self.0.partition.contains(frame) {
+            true => self.0.partition.retain(frame),
+            false => self.0.foreign.retain(frame),
+        }
+    }
+
+    fn release(&self, frame: Frame) {
+        match self.0.partition.contains(frame) {
+            true => self.0.partition.release(frame),
+            false => self.0.foreign.release(frame, self.foreign_home(frame)),
+        }
+    }
+
+    fn count(&self, frame: Frame) -> u32 {
+        match self.0.partition.contains(frame) {
+            true => self.0.partition.count(frame),
+            false => self.0.foreign.count(frame),
+        }
+    }
+
+    fn adopt(&self, frame: Frame) {
+        match self.0.partition.contains(frame) {
+            true => self.0.partition.adopt(frame),
+            false => self.0.foreign.adopt(frame),
+        }
+    }
+
+    fn lend(&self, frame: Frame) {
+        match self.0.partition.contains(frame) {
+            true => self.0.partition.lend(frame),
+            false => self.0.foreign.pass_on(frame),
+        }
+    }
+
+    fn take_home(&self, frame: Frame) {
+        if let Err(error) = self.0.partition.take_home(frame) {
+            log::error!("another kernel returned a frame that it can't have: {error:?}");
+        }
+    }
+
+    fn home_of(&self, frame: Frame) -> Option<KernelId> {
+        let at = frame.0.checked_mul(1 << PAGE_BITS)?;
+        let after = self.0.homes.partition_point(|(range, _)| range.start <= at);
+        let (range, kernel) = self.0.homes.get(after.checked_sub(1)?)?;
+        range.contains(&at).then_some(*kernel)
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        self.0.partition.totals()
+    }
+
+    fn copy(&self, from: Frame, to: Frame) {
+        self.with(from, Window::Source, |from| {
+            // SAFETY: `with` maps a page each.
+            self.with(to, Window::Target, |to| unsafe { bytes::copy(from, to) })
+        });
+    }
+
+    fn zero(&self, frame: Frame) {
+        // SAFETY: `with` maps a page, here and below.
+        self.with(frame, Window::Target, |page| unsafe { bytes::zero(page) });
+    }
+
+    fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]) {
+        // SAFETY: as above.
+        self.with(frame, Window::Source, |page| unsafe { bytes::read(page, offset, buf) });
+    }
+
+    fn write(&self, frame: Frame, offset: usize, buf: &[u8]) {
+        // SAFETY: as above.
+        self.with(frame, Window::Target, |page| unsafe { bytes::write(page, offset, buf) });
+    }
+
+    fn load_u32(&self, frame: Frame, offset: usize) -> u32 {
+        // SAFETY: as above.
+        self.with(frame, Window::Source, |page| unsafe { bytes::load_u32(page, offset) })
+    }
+
+    fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32> {
+        // SAFETY: as above.
+        self.with(frame, Window::Target, |page| unsafe {
+            bytes::compare_exchange_u32(page, offset, old, new)
+        })
+    }
+
+    fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {
+        let tree = Tree::new(self.0.partition, self.0.cpus.hardware.kernel_root())?;
+        Ok(Arc::new(Table { shared: self.0, space: self.0.cpus.new_space(tree) }))
+    }
+}

@@ -1,0 +1,128 @@
+//! The page table of one replica, and user memory seen through it.
+
+use super::{
+    hardware::Hardware,
+    memory::Shared,
+    shootdown::{Space, Stay},
+};
+use alloc::sync::Arc;
+use machine::{
+    Access, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END,
+};
+
+/// Bytes moved in one stay: a flush by another CPU may have to wait as long as this takes.
+const CHUNK: usize = 16 * PAGE_SIZE;
+
+pub struct Table<H: Hardware> {
+    pub(super) shared: &'static Shared<H>,
+    pub(super) space: Arc<Space>,
+}
+
+impl<H: Hardware> Table<H> {
+    /// `access` with this table loaded.
+    fn stay<T>(&self, access: impl FnOnce(&H) -> T) -> T {
+        let cpus = &self.shared.cpus;
+        cpus.enter(&self.space, Stay::Copy);
+        let result = access(&cpus.hardware);
+        cpus.leave();
+        result
+    }
+
+    /// Goes through `bytes` bytes at `start` in chunks: `step(address, bytes before it, its bytes)`
+    /// until it says that it's done (true). Addresses past user space fault.
+    fn chunks(
+        &self,
+        start: UserAddr,
+        bytes: usize,
+        access: Access,
+        mut step: impl FnMut(&H, UserAddr, usize, usize) -> Result<bool, UserFault>,
+    ) -> Result<(), UserFault> {
+        let usable = bytes.min(USER_END.saturating_sub(start.0) as usize);
+        for done in (0..usable).step_by(CHUNK) {
+            let len = CHUNK.min(usable - done);
+            if self.stay(|hardware| step(hardware, start.add(done), done, len))? {
+                return Ok(());
+            }
+        }
+        match usable == bytes {
+            true => Ok(()),
+            false => Err(UserFault { at: start.add(usable), access }),
+        }
+    }
+
+    /// A word that lies in user space.
+    fn word<T>(
+        &self,
+        at: UserAddr,
+        access: Access,
+        step: impl FnOnce(&H) -> Result<T, UserFault>,
+    ) -> Result<T, UserFault> {
+        debug_assert!(at.0.is_multiple_of(4), "{at:?} is no word");
+        match at.0 < USER_END {
+            true => self.stay(step),
+            false => Err(UserFault { at, access }),
+        }
+    }
+}
+
+impl<H: Hardware> PageTable for Table<H> {
+    fn root(&self) -> u64 {
+        self.space.tree.root().address()
+    }
+
+    fn get(&self, page: Page) -> Option<Mapping> {
+        self.space.tree.get(page)
+    }
+
+    fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory> {
+        self.space.tree.set(page, mapping)
+    }
+
+    fn clear(&self, page: Page) -> Option<Mapping> {
+        self.space.tree.clear(page)
+    }
+
+    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+        self.space.tree.walk(range, visit);
+    }
+
+    fn flush(&self, range: PageRange) {
+        self.shared.cpus.flush(&self.space, range);
+    }
+
+    fn read(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault> {
+        self.chunks(from, to.len(), Access::READ, |hardware, at, done, len| {
+            hardware.read_user(at, &mut to[done..done + len]).map(|()| false)
+        })
+    }
+
+    fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {
+        self.chunks(to, from.len(), Access::WRITE, |hardware, at, done, len| {
+            hardware.write_user(at, &from[done..done + len]).map(|()| false)
+        })
+    }
+
+    fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
+        self.chunks(to, bytes, Access::WRITE, |hardware, at, _, len| {
+            hardware.zero_user(at, len).map(|()| false)
+        })
+    }
+
+    fn string_length(&self, from: UserAddr, limit: usize) -> Result<Option<usize>, UserFault> {
+        let mut found = None;
+        self.chunks(from, limit, Access::READ, |hardware, at, done, len| {
+            let length = hardware.user_string_length(at, len)?;
+            found = (length < len).then_some(done + length);
+            Ok(found.is_some())
+        })?;
+        Ok(found)
+    }
+
+    fn load_u32(&self, at: UserAddr) -> Result<u32, UserFault> {
+        self.word(at, Access::READ, |hardware| hardware.load_user_u32(at))
+    }
+
+    fn compare_exchange_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault> {
+        self.word(at, Access::WRITE, |hardware| hardware.compare_exchange_user_u32(at, old, new))
+    }
+}

@@ -1,0 +1,180 @@
+//! The tree of tables itself: finding, making and visiting entries, through the direct map.
+//!
+//! Tables are never freed while the tree lives, so a pointer into one stays good, and the CPUs' caches
+//! of upper levels never go stale. They are freed together at the end.
+
+use super::entry::{self, ACCESSED, DIRTY, LARGE, PRESENT};
+use core::sync::atomic::{AtomicU64, Ordering};
+use frames::{OwnFrame, Partition};
+use machine::{Frame, Mapping, NoMemory, Page, PageRange, Step, USER_END};
+
+const LEVEL_BITS: u32 = 9;
+const ENTRIES: usize = 1 << LEVEL_BITS;
+/// The level of a root's entries; the entries of level 0 map 4 KiB pages.
+const TOP: u32 = 3;
+/// From here on a root's entries are the kernel's, the same in every root.
+const KERNEL_HALF: usize = ENTRIES / 2;
+
+pub struct Tree {
+    partition: &'static Partition,
+    root: OwnFrame<'static>,
+}
+
+/// The entry of `page` in a table of `level`.
+fn index(page: u64, level: u32) -> usize {
+    (page >> (LEVEL_BITS * level)) as usize % ENTRIES
+}
+
+/// An entry of a table that lies in `partition`.
+fn slot(partition: &Partition, table: Frame, index: usize) -> &AtomicU64 {
+    debug_assert!(index < ENTRIES);
+    // SAFETY: the direct map has all of the table's frame, which is this tree's (or the kernel's, which
+    // is never freed) and holds 512 aligned words that software only touches atomically.
+    unsafe { AtomicU64::from_ptr(partition.pointer(table).cast::<u64>().add(index).as_ptr()) }
+}
+
+/// The table below `entry`; None if there is none.
+///
+/// Acquire: pairs with the Release that linked the table, so its zeroes are seen. (On the hardware's
+/// side, a page walk never runs ahead of the load that led to it.)
+fn below(entry: &AtomicU64) -> Option<Frame> {
+    let value = entry.load(Ordering::Acquire);
+    // A large page would end the walk here; nobody makes one in user space yet.
+    debug_assert!(value & PRESENT == 0 || value & LARGE == 0);
+    (value & PRESENT != 0).then(|| entry::frame(value))
+}
+
+/// The last-level entry of `page` (any half), its tables made with `link` if absent.
+pub fn leaf_or_create(
+    partition: &Partition,
+    root: Frame,
+    page: u64,
+    link: fn(Frame) -> u64,
+) -> Result<&AtomicU64, NoMemory> {
+    let mut table = root;
+    for level in (1..=TOP).rev() {
+        let entry = slot(partition, table, index(page, level));
+        table = match below(entry) {
+            Some(next) => next,
+            None => {
+                let new = OwnFrame::alloc(partition).ok_or(NoMemory)?;
+                // Somebody else may be as far as we are; Release pairs with `below`.
+                match entry.compare_exchange(0, link(new.frame()), Ordering::Release, Ordering::Acquire) {
+                    Ok(_) => new.into_frame(),
+                    Err(theirs) => entry::frame(theirs),
+                }
+            }
+        };
+    }
+    Ok(slot(partition, table, index(page, 0)))
+}
+
+impl Tree {
+    /// An empty user half under the kernel half of `kernel_root`.
+    pub fn new(partition: &'static Partition, kernel_root: Frame) -> Result<Self, NoMemory> {
+        let root = OwnFrame::alloc(partition).ok_or(NoMemory)?;
+        for index in KERNEL_HALF..ENTRIES {
+            let shared = slot(partition, kernel_root, index).load(Ordering::Relaxed);
+            slot(partition, root.frame(), index).store(shared, Ordering::Relaxed);
+        }
+        Ok(Tree { partition, root })
+    }
+
+    pub fn root(&self) -> Frame {
+        self.root.frame()
+    }
+
+    fn leaf(&self, page: Page) -> Option<&AtomicU64> {
+        if !PageRange::user().contains(page) {
+            return None;
+        }
+        let down = |table, level| below(slot(self.partition, table, index(page.0, level)));
+        let table = (1..=TOP).rev().try_fold(self.root(), down)?;
+        Some(slot(self.partition, table, index(page.0, 0)))
+    }
+
+    pub fn get(&self, page: Page) -> Option<Mapping> {
+        entry::decode(self.leaf(page)?.load(Ordering::Relaxed))
+    }
+
+    pub fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory> {
+        assert!(PageRange::user().contains(page), "{page:?} is not in user space ({USER_END:#x})");
+        let leaf = leaf_or_create(self.partition, self.root(), page.0, entry::to_table)?;
+        // Release: what was written into the frame comes before user code that finds it. Swap, not
+        // store: the old entry's DIRTY and ACCESSED are exact.
+        Ok(entry::decode(leaf.swap(entry::encode(mapping), Ordering::AcqRel)))
+    }
+
+    pub fn clear(&self, page: Page) -> Option<Mapping> {
+        let leaf = self.leaf(page)?;
+        // Looked at first: clearing what is empty should not dirty the line.
+        (leaf.load(Ordering::Relaxed) != 0).then(|| leaf.swap(0, Ordering::AcqRel)).and_then(entry::decode)
+    }
+
+    pub fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+        let range = range.intersect(PageRange::user());
+        if !range.is_empty() {
+            self.walk_table(self.root(), TOP, range.start.0, range.end.0, visit);
+        }
+    }
+
+    /// Visits `start..end`, which lies within the reach of `table`; what has no table is skipped whole.
+    fn walk_table(
+        &self,
+        table: Frame,
+        level: u32,
+        start: u64,
+        end: u64,
+        visit: &mut dyn FnMut(Page, Mapping) -> Step,
+    ) {
+        let reach = 1u64 << (LEVEL_BITS * level);
+        let mut at = start;
+        while at < end {
+            let next = (at / reach + 1) * reach;
+            let entry = slot(self.partition, table, index(at, level));
+            if level == 0 {
+                visit_leaf(entry, Page(at), visit);
+            } else if let Some(below) = below(entry) {
+                self.walk_table(below, level - 1, at, next.min(end), visit);
+            }
+            at = next;
+        }
+    }
+
+    fn free_below(&self, table: Frame, level: u32, entries: usize) {
+        for index in 0..entries {
+            if let Some(next) = below(slot(self.partition, table, index)) {
+                if level > 1 {
+                    self.free_below(next, level - 1, ENTRIES);
+                }
+                self.partition.release(next);
+            }
+        }
+    }
+}
+
+fn visit_leaf(leaf: &AtomicU64, page: Page, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+    let seen = leaf.load(Ordering::Relaxed);
+    let Some(mapping) = entry::decode(seen) else { return };
+    match visit(page, mapping) {
+        Step::Keep => (),
+        Step::Remove => {
+            leaf.swap(0, Ordering::AcqRel);
+        }
+        Step::Replace(new) => {
+            let old = leaf.swap(entry::encode(new), Ordering::AcqRel);
+            // The hardware may have marked the page since the visitor looked: the marks stay with the
+            // frame.
+            let late = old & !seen & (ACCESSED | DIRTY);
+            if late != 0 && new.frame == mapping.frame {
+                leaf.fetch_or(late, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.free_below(self.root(), TOP, KERNEL_HALF);
+    }
+}
