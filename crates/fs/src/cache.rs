@@ -47,6 +47,10 @@ struct State {
     next: u64,
     window: u64,
     dirty: usize,
+    /// Pages whose bytes are on their way to the store.
+    writing: usize,
+    /// Changes of contents made here: an answer about the store from before one is out of date.
+    epoch: u64,
 }
 
 pub struct PageCache {
@@ -57,6 +61,8 @@ pub struct PageCache {
     loaded: WaitQueue,
     /// Held by who changes size or contents, so that appends do not overlap.
     writer: AsyncLock<()>,
+    /// Held while bytes are on their way to the store: a truncation must not be overtaken by them.
+    flushing: AsyncLock<()>,
 }
 
 /// A frame counted for its holder.
@@ -122,9 +128,12 @@ impl PageCache {
                 next: 0,
                 window: WINDOW.0,
                 dirty: 0,
+                writing: 0,
+                epoch: 0,
             }),
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
+            flushing: AsyncLock::new(()),
         })
     }
 
@@ -138,6 +147,11 @@ impl PageCache {
 
     pub fn has_dirty(&self) -> bool {
         self.state.lock().dirty > 0
+    }
+
+    /// Changes whenever contents change from this side.
+    pub fn epoch(&self) -> u64 {
+        self.state.lock().epoch
     }
 
     /// Frames in memory.
@@ -257,6 +271,7 @@ impl PageCache {
 
     fn dirty(&self, mut state: machine::sync::LockGuard<'_, State>, index: u64) {
         let Some(store) = &self.store else { return };
+        state.epoch += 1;
         let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) else { return };
         if core::mem::replace(dirty, true) {
             return;
@@ -368,6 +383,7 @@ impl PageCache {
             return Err(Errno::EFBIG);
         }
         permit(self.len(), size)?;
+        let _flushing = self.flushing.lock().await;
         below.await?;
         self.resize(size);
         Ok(())
@@ -377,6 +393,7 @@ impl PageCache {
     pub fn resize(&self, size: u64) {
         let mut state = self.state.lock();
         state.size = size;
+        state.epoch += 1;
         let dead = state.pages.split_off(&size.div_ceil(PAGE));
         for slot in dead.values() {
             if let Slot::Ready { frame, dirty } = slot {
@@ -459,10 +476,10 @@ impl PageCache {
         }
     }
 
-    /// The file was changed below: forgets clean pages.
-    pub fn invalidate(&self, size: u64) {
+    /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages.
+    pub fn invalidate(&self, size: u64, epoch: u64) {
         let mut state = self.state.lock();
-        if state.dirty > 0 {
+        if state.dirty > 0 || state.writing > 0 || state.epoch != epoch {
             return;
         }
         state.size = size;
@@ -516,6 +533,7 @@ impl PageCache {
             index += 1;
         }
         state.dirty -= (index - first) as usize;
+        state.writing += (index - first) as usize;
         Some((first..index, data))
     }
 
@@ -523,11 +541,12 @@ impl PageCache {
     pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
         let mut range = start / PAGE..end.div_ceil(PAGE);
+        let _flushing = self.flushing.lock().await;
         while let Some((pages, data)) = self.take_dirty(&range) {
-            let writing = Writing { cache: self, pages: pages.clone() };
-            store.write(pages.start * PAGE, data).await?;
-            core::mem::forget(writing);
             range.start = pages.end;
+            let mut writing = Writing { cache: self, pages: pages.clone(), written: false };
+            store.write(pages.start * PAGE, data).await?;
+            writing.written = true;
         }
         Ok(())
     }
@@ -537,11 +556,17 @@ impl PageCache {
 struct Writing<'a> {
     cache: &'a PageCache,
     pages: Range<u64>,
+    written: bool,
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let mut state = self.cache.state.lock();
+        state.writing -= (self.pages.end - self.pages.start) as usize;
+        state.epoch += 1;
+        if self.written {
+            return;
+        }
         for index in self.pages.clone() {
             if let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) {
                 let was = core::mem::replace(dirty, true);

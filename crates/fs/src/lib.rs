@@ -30,10 +30,12 @@ mod testing;
 pub mod inode;
 pub mod locks;
 pub mod namespace;
+pub mod ninep;
 pub mod paths;
 mod services;
 pub mod synthetic;
 pub mod tmpfs;
+pub mod union;
 
 pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,

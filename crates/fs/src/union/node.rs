@@ -1,0 +1,369 @@
+//! A file of the union: a lower inode, an upper inode, or both.
+
+use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
+use crate::{
+    inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    locks::LockTable,
+    Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes,
+};
+use alloc::{
+    boxed::Box,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicU32, Ordering},
+};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
+
+pub struct UnionInode {
+    pub(super) shared: Arc<Shared>,
+    kind: Kind,
+    ino: u64,
+    /// What it shows through to, or was copied from. None below an opaque directory.
+    pub(super) lower: Option<Arc<dyn Inode>>,
+    upper: Lock<Option<Arc<dyn Inode>>>,
+    /// By which name it was found first: where a copy goes.
+    origin: Lock<Option<(Arc<UnionInode>, Vec<u8>)>>,
+    /// Lower names removed while there was no copy to count them.
+    gone: AtomicU32,
+    pub(super) this: Weak<UnionInode>,
+    locks: LockTable,
+    attachment: Attachment,
+}
+
+pub(super) fn union(node: &Arc<dyn Inode>) -> Result<&UnionInode> {
+    (**node).as_any().downcast_ref().ok_or(Errno::EXDEV)
+}
+
+impl UnionInode {
+    /// The inode of this pair: the one in use, or a new one.
+    pub(super) fn get(
+        shared: &Arc<Shared>,
+        lower: Option<Arc<dyn Inode>>,
+        upper: Option<Arc<dyn Inode>>,
+        origin: Option<(Arc<UnionInode>, Vec<u8>)>,
+    ) -> Result<Arc<Self>> {
+        let first = upper.as_ref().or(lower.as_ref()).ok_or(Errno::ENOENT)?;
+        let kind = first.kind();
+        let ino = match (&upper, &lower) {
+            (Some(upper), _) => match mark(upper).origin {
+                Some(origin) => origin.ino(),
+                None => UPPER_INO | upper.ino(),
+            },
+            (None, Some(lower)) => lower.ino(),
+            (None, None) => 0,
+        };
+        let known = shared.nodes.lock().get(&ino).and_then(Weak::upgrade);
+        if let Some(node) = known {
+            // The host may have given the number to another file; the upper tree never does.
+            let same_lower = match (&node.lower, &lower) {
+                (Some(a), Some(b)) => crate::inode::same(a, b),
+                _ => true,
+            };
+            if node.kind == kind && same_lower {
+                // Found in the middle of a copy-up, when the name is there already.
+                if let (Some(upper), None) = (upper, node.upper()) {
+                    node.set_upper(upper);
+                }
+                return Ok(node);
+            }
+        }
+        let node = Arc::new_cyclic(|this| UnionInode {
+            shared: shared.clone(),
+            kind,
+            ino,
+            lower,
+            upper: Lock::new(upper),
+            origin: Lock::new(origin),
+            gone: AtomicU32::new(0),
+            this: this.clone(),
+            locks: LockTable::default(),
+            attachment: Attachment::default(),
+        });
+        shared.nodes.lock().insert(ino, Arc::downgrade(&node));
+        Ok(node)
+    }
+
+    pub(super) fn upper(&self) -> Option<Arc<dyn Inode>> {
+        self.upper.lock().clone()
+    }
+
+    pub(super) fn set_upper(&self, upper: Arc<dyn Inode>) {
+        *self.upper.lock() = Some(upper);
+        // A name above no longer matters, and would keep its inode alive.
+        let origin = self.origin.lock().take();
+        drop(origin);
+    }
+
+    pub(super) fn origin(&self) -> Option<(Arc<UnionInode>, Vec<u8>)> {
+        self.origin.lock().clone()
+    }
+
+    /// A lower name of this file was removed; a copy made from now on has no place to go to.
+    pub(super) fn lose_name(&self) {
+        self.gone.fetch_add(1, Ordering::Relaxed);
+        let origin = self.origin.lock().take();
+        drop(origin);
+    }
+
+    /// Links of the lower file that are still there.
+    pub(super) fn links_below(&self, links: u32) -> u32 {
+        links.saturating_sub(self.gone.load(Ordering::Relaxed))
+    }
+
+    /// Where reading happens.
+    pub(super) fn top(&self) -> Result<Arc<dyn Inode>> {
+        self.upper().or_else(|| self.lower.clone()).ok_or(Errno::ESTALE)
+    }
+
+    /// The lower directory whose names show through, if any.
+    pub(super) fn below(&self) -> Option<&Arc<dyn Inode>> {
+        let hidden = self.upper().is_some_and(|upper| mark(&upper).opaque);
+        self.lower.as_ref().filter(|lower| !hidden && lower.kind() == Kind::Directory)
+    }
+
+    async fn lower_child(&self, caller: &Caller, name: &[u8]) -> Result<Option<Arc<dyn Inode>>> {
+        let Some(below) = self.below() else { return Ok(None) };
+        match below.lookup(caller, name).await {
+            Ok(node) => Ok(Some(node)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does the tree below have this name, hidden or not?
+    pub(super) async fn shows_through(&self, name: &[u8]) -> Result<bool> {
+        Ok(self.lower_child(&crate::devfs::SYSTEM, name).await?.is_some())
+    }
+
+    pub(super) async fn find(&self, caller: &Caller, name: &[u8]) -> Result<Arc<UnionInode>> {
+        let mut upper = match self.upper() {
+            Some(directory) => match directory.lookup(caller, name).await {
+                Ok(node) if is_whiteout(&node) => return Err(Errno::ENOENT),
+                Ok(node) => Some(node),
+                Err(Errno::ENOENT) => None,
+                Err(error) => return Err(error),
+            },
+            None => None,
+        };
+        let lower = match &upper {
+            // A copy knows what it is of; only a directory shows through.
+            Some(node) if node.kind() != Kind::Directory => mark(node).origin,
+            Some(node) if mark(node).opaque => None,
+            _ => self.lower_child(caller, name).await?,
+        };
+        let lower = match (&upper, lower) {
+            (Some(upper), Some(lower)) if upper.kind() != lower.kind() => None,
+            (None, None) => return Err(Errno::ENOENT),
+            (_, lower) => lower,
+        };
+        if upper.is_none() {
+            // Another name of it was copied up.
+            let ino = lower.as_ref().map(|lower| lower.ino());
+            upper = ino.and_then(|ino| self.shared.copies.lock().get(&ino).cloned());
+        }
+        let this = self.this.upgrade().ok_or(Errno::ESTALE)?;
+        Self::get(&self.shared, lower, upper, Some((this, name.to_vec())))
+    }
+
+    /// Shown attributes from those of the inode that has them.
+    fn show(&self, mut attributes: Attributes) -> Attributes {
+        attributes.dev = self.shared.device;
+        attributes.ino = self.ino;
+        match (self.upper.lock().is_some(), self.kind) {
+            // Its subdirectories are in two places; 1 says "not counted", as overlayfs does.
+            (true, Kind::Directory) if self.lower.is_some() => attributes.nlink = 1,
+            (true, _) => {}
+            (false, _) => attributes.nlink = self.links_below(attributes.nlink),
+        }
+        attributes
+    }
+
+    async fn merged(&self, caller: &Caller) -> Result<Vec<Listed>> {
+        let mut names: BTreeMap<Vec<u8>, Option<Listed>> = BTreeMap::new();
+        if let Some(upper) = self.upper() {
+            for mut entry in upper.list(caller).await? {
+                let node = upper.lookup(caller, &entry.name).await?;
+                let shown = match is_whiteout(&node) {
+                    true => None,
+                    false => {
+                        entry.ino = mark(&node).origin.map_or(UPPER_INO | node.ino(), |origin| origin.ino());
+                        Some(entry.clone())
+                    }
+                };
+                names.insert(entry.name, shown);
+            }
+        }
+        let Some(below) = self.below() else {
+            return Ok(names.into_values().flatten().collect());
+        };
+        // The order of the lower directory is kept; what is new comes after it.
+        let mut listed = Vec::new();
+        for entry in below.list(caller).await? {
+            match names.remove(&entry.name) {
+                Some(shown) => listed.extend(shown),
+                None => listed.push(entry),
+            }
+        }
+        listed.extend(names.into_values().flatten());
+        Ok(listed)
+    }
+
+    pub(super) async fn is_empty(&self) -> Result<bool> {
+        Ok(self.merged(&crate::devfs::SYSTEM).await?.is_empty())
+    }
+}
+
+impl Drop for UnionInode {
+    fn drop(&mut self) {
+        let mut nodes = self.shared.nodes.lock();
+        if nodes.get(&self.ino).is_some_and(|node| node.strong_count() == 0) {
+            nodes.remove(&self.ino);
+        }
+    }
+}
+
+impl Inode for UnionInode {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(async move { Ok(self.show(self.top()?.attributes().await?)) })
+    }
+
+    fn attributes_now(&self) -> Option<Attributes> {
+        Some(self.show(self.top().ok()?.attributes_now()?))
+    }
+
+    fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.raise(set.size != Some(0)).await?.set(set).await })
+    }
+
+    fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
+        // The room there is, is that of the upper tree.
+        self.shared.root.info()
+    }
+
+    fn locks(&self) -> Option<&LockTable> {
+        Some(&self.locks)
+    }
+
+    fn attachment(&self) -> Option<&Attachment> {
+        Some(&self.attachment)
+    }
+
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            match self.upper() {
+                Some(upper) => upper.sync(data_only).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(async move { Ok(self.find(caller, name).await? as Arc<dyn Inode>) })
+    }
+
+    fn believed(&self) -> u64 {
+        self.below().map_or(crate::inode::FOREVER, |lower| lower.believed())
+    }
+
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        Box::pin(self.merged(caller))
+    }
+
+    fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(self.make(name, new))
+    }
+
+    fn create_unnamed(&self, new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
+        Box::pin(async move {
+            let upper = self.raise(true).await?.create_unnamed(new).await?;
+            Ok(Self::get(&self.shared, None, Some(upper), None)? as Arc<dyn Inode>)
+        })
+    }
+
+    fn link<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.add_name(name, node))
+    }
+
+    fn unlink<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.remove(name, node))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        old: Option<&'a Arc<dyn Inode>>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.move_name(from, node, target, to, old))
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        from: &'a [u8],
+        node: &'a Arc<dyn Inode>,
+        target: &'a Arc<dyn Inode>,
+        to: &'a [u8],
+        other: &'a Arc<dyn Inode>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.swap_names(from, node, target, to, other))
+    }
+
+    fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        Box::pin(async move { self.top()?.follow(caller).await })
+    }
+
+    fn open<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
+        Box::pin(async move {
+            let node = match flags.writable() {
+                true => self.raise(!flags.contains(OpenFlags::TRUNC)).await?,
+                false => self.top()?,
+            };
+            node.open(caller, flags).await
+        })
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move { self.top()?.read_at(buf, offset).await })
+    }
+
+    fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
+        Box::pin(async move { self.raise(true).await?.write_at(data, at).await })
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.raise(true).await?.allocate(mode, offset, len).await })
+    }
+
+    fn seek(&self, offset: u64, what: Extent) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move { self.top()?.seek(offset, what).await })
+    }
+
+    fn object(&self, write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        Box::pin(async move {
+            let node = if write { self.raise(true).await? } else { self.top()? };
+            node.object(write).await
+        })
+    }
+
+    fn seal(&self, _add: u32) -> Result<u32> {
+        Err(Errno::EINVAL)
+    }
+}
