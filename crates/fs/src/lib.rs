@@ -19,11 +19,14 @@ pub mod devfs;
 pub mod file;
 // Objects without a file system, and files of other kernels.
 pub mod anonymous;
+pub mod chardev;
 pub mod control;
 pub mod epoll;
 pub mod event;
 pub mod pipe;
 pub mod poll;
+pub mod stream;
+pub mod tty;
 mod waiting;
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,153 @@
+//! The character devices that are memory: null, zero, full, random, urandom (man 4 null, full, random).
+
+use crate::{
+    anonymous::{Identity, StatusFlags},
+    file::ready,
+    Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
+};
+use alloc::{format, sync::Arc, vec::Vec};
+use core::any::Any;
+use linux_raw_sys::ioctl::{RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL, RNDGETENTCNT, RNDRESEEDCRNG, RNDZAPENTCNT};
+use machine::{errno::Result, BoxFuture, Cpu, Errno};
+
+/// Major number of the memory devices; the minor is the device.
+const MEMORY: u32 = 1;
+
+/// Bits in the pool, as Linux reports since the pool is a hash.
+const ENTROPY_BITS: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    Null = 3,
+    Zero = 5,
+    Full = 7,
+    Random = 8,
+    Urandom = 9,
+}
+
+impl Device {
+    pub const ALL: [Device; 5] = [Device::Null, Device::Zero, Device::Full, Device::Random, Device::Urandom];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::Null => "null",
+            Device::Zero => "zero",
+            Device::Full => "full",
+            Device::Random => "random",
+            Device::Urandom => "urandom",
+        }
+    }
+
+    pub fn number(self) -> (u32, u32) {
+        (MEMORY, self as u32)
+    }
+}
+
+pub struct DeviceFile {
+    device: Device,
+    cpu: Arc<dyn Cpu>,
+    services: Arc<Services>,
+    flags: StatusFlags,
+    inode: Identity,
+}
+
+impl DeviceFile {
+    pub fn open(device: Device, cpu: Arc<dyn Cpu>, services: Arc<Services>, flags: OpenFlags) -> Arc<Self> {
+        let mode = Kind::CharDevice as u32 | 0o666;
+        let inode = Identity::of((0, 6), u64::from(device as u32), mode, (0, 0), device.number());
+        Arc::new(DeviceFile { device, cpu, services, flags: StatusFlags::new(flags), inode })
+    }
+
+    fn get(&self, buf: &mut [u8]) -> Result<usize> {
+        if !self.flags.get().readable() {
+            return Err(Errno::EBADF);
+        }
+        match self.device {
+            Device::Null => return Ok(0),
+            Device::Zero | Device::Full => buf.fill(0),
+            Device::Random | Device::Urandom => self.cpu.random(buf),
+        }
+        Ok(buf.len())
+    }
+
+    fn put(&self, buf: &[u8]) -> Result<usize> {
+        match self.device {
+            _ if !self.flags.get().writable() => Err(Errno::EBADF),
+            Device::Full => Err(Errno::ENOSPC),
+            // The random devices take it as no more than a contribution.
+            _ => Ok(buf.len()),
+        }
+    }
+}
+
+impl File for DeviceFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        ready(self.get(buf))
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        ready(self.put(buf))
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        ready(self.get(buf))
+    }
+
+    fn write_at<'a>(&'a self, buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        ready(self.put(buf))
+    }
+
+    /// null_lseek and noop_llseek: both stay at 0.
+    fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        ready(Ok(0))
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.flags.set(flags);
+        ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.inode.attributes()))
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        ready(self.inode.set(caller, set))
+    }
+
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        if !matches!(self.device, Device::Random | Device::Urandom) {
+            return ready(Err(Errno::ENOTTY));
+        }
+        ready(match request {
+            RNDGETENTCNT => {
+                crate::anonymous::answer_int(data, ENTROPY_BITS);
+                Ok(0)
+            }
+            RNDADDTOENTCNT | RNDADDENTROPY | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG => {
+                if caller.credentials.is_privileged() { Ok(0) } else { Err(Errno::EPERM) }
+            }
+            _ => Err(Errno::EINVAL),
+        })
+    }
+
+    /// A private mapping of /dev/zero is anonymous memory, a shared one an object of its own.
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(match self.device {
+            Device::Zero => Ok(crate::anonymous_object(&self.services, u64::MAX >> 1)),
+            _ => Err(Errno::ENODEV),
+        })
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(format!("/dev/{}", self.device.name()).into_bytes())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

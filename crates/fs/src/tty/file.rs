@@ -1,0 +1,182 @@
+//! A terminal opened by a program: a pseudoterminal's slave, the console, or /dev/tty.
+
+use super::{ioctl::Side, Terminals, Tty, QUEUE_SIZE};
+use crate::{
+    anonymous::{argument_int, StatusFlags},
+    control::{Control, ControlAnswer},
+    file::ready,
+    waiting::attempt,
+    Attributes, Caller, Events, File, OpenFlags, SetAttributes,
+};
+use abi::signal::Signal;
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use linux_raw_sys::{general as raw, ioctl};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
+
+pub struct TtyFile {
+    pub(super) tty: Arc<Tty>,
+    terminals: Arc<Terminals>,
+    flags: StatusFlags,
+    /// Hang-ups before it was opened: one more and it is dead.
+    pub(super) hangups: u64,
+}
+
+impl TtyFile {
+    /// Opens the terminal. EIO while it is locked or has no master any more.
+    pub(super) fn open(terminals: &Arc<Terminals>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags) -> Result<Arc<Self>> {
+        let hangups = {
+            let mut state = tty.state.lock();
+            if state.locked || state.master_closed {
+                return Err(Errno::EIO);
+            }
+            if state.exclusive && state.opens > 0 && !caller.credentials.is_privileged() {
+                return Err(Errno::EBUSY);
+            }
+            state.opens += 1;
+            state.was_open = true;
+            state.hangups
+        };
+        tty.master_changes.wake_all();
+        let (tty, terminals) = (tty.clone(), terminals.clone());
+        Ok(Arc::new(TtyFile { tty, terminals, flags: StatusFlags::new(flags), hangups }))
+    }
+
+    pub fn tty(&self) -> &Arc<Tty> {
+        &self.tty
+    }
+
+    pub(super) fn nonblocking(&self) -> bool {
+        self.flags.nonblocking()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.tty.state.lock().hangups != self.hangups
+    }
+}
+
+impl Drop for TtyFile {
+    fn drop(&mut self) {
+        let mut state = self.tty.state.lock();
+        state.opens -= 1;
+        if state.opens == 0 {
+            state.exclusive = false;
+        }
+        drop(state);
+        self.tty.master_changes.wake_all();
+    }
+}
+
+impl File for TtyFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        match self.flags.get().readable() {
+            true => Box::pin(self.tty.read(self, buf)),
+            false => ready(Err(Errno::EBADF)),
+        }
+    }
+
+    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            if !self.is_dead() {
+                self.tty.check_foreground(caller, Signal::TTIN).await?;
+            }
+            self.read(buf).await
+        })
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        if !self.flags.get().writable() {
+            return ready(Err(Errno::EBADF));
+        }
+        attempt(&self.tty.changes, self.nonblocking(), move || self.tty.try_write(self.hangups, buf))
+    }
+
+    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        let stops = self.tty.state.lock().line.termios.local & raw::TOSTOP != 0;
+        if !stops || self.is_dead() {
+            return self.write(buf);
+        }
+        Box::pin(async move {
+            self.tty.check_foreground(caller, Signal::TTOU).await?;
+            self.write(buf).await
+        })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.flags.set(flags);
+        ready(Ok(()))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.tty.inode.attributes()))
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        ready(self.tty.inode.set(caller, set))
+    }
+
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        if self.is_dead() {
+            return ready(Err(if request == ioctl::TIOCSPGRP { Errno::ENOTTY } else { Errno::EIO }));
+        }
+        Box::pin(async move {
+            match request {
+                ioctl::TIOCSCTTY => {
+                    let steal = argument_int(data)? == 1;
+                    self.terminals.set_controlling(&self.tty, caller, steal).map(|()| 0)
+                }
+                ioctl::TIOCNOTTY => self.tty.disown(caller).map(|()| 0),
+                _ => self.tty.ioctl(caller, request, data, Side::Program).await,
+            }
+        })
+    }
+
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        ready(Err(match control {
+            Control::PtyPeer(_) => Errno::ENOTTY,
+            Control::Socket(_) => Errno::ENOTSOCK,
+            _ => Errno::EINVAL,
+        }))
+    }
+
+    /// n_tty_poll.
+    fn poll(&self) -> Events {
+        let state = self.tty.state.lock();
+        let readable = Events::IN | Events::RDNORM;
+        let writable = Events::OUT | Events::WRNORM;
+        if state.hangups != self.hangups {
+            return readable | writable | Events::ERR | Events::HUP;
+        }
+        let wanted = match (state.line.canonical(), state.line.termios.char(raw::VTIME)) {
+            (false, 0) => usize::from(state.line.termios.char(raw::VMIN)).max(1),
+            _ => 1,
+        };
+        let mut events = Events::empty();
+        if state.line.available() >= wanted {
+            events |= readable;
+        }
+        if state.master_closed {
+            events |= Events::HUP;
+        }
+        if !state.line.is_stopped() && state.out.len() < QUEUE_SIZE {
+            events |= writable;
+        }
+        events
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(&self.tty.changes)
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(self.tty.path())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
