@@ -1,11 +1,17 @@
 //! Starting a CPU: through one page of real-mode code below 1 MiB, used by one kernel at a time.
 //!
-//! The dangerous case is a CPU that comes late, after its starter has given up and another uses the
-//! page. So who gives up resets the CPU first: a CPU held in reset does not read the page.
+//! Start-up interrupts get lost, so they are repeated, each time after a reset. Two cases are dangerous:
+//!
+//! - A reset that meets a CPU which was only slow, and is already in its kernel: it would begin again on an image
+//!   whose data it has used. So the CPU first says that it is here, and goes on only when told. A CPU
+//!   that was told is never reset for being slow.
+//! - A CPU that comes after its starter has given up and another uses the page. So who gives up resets
+//!   the CPU: held in reset, it does not read the page.
 
 use crate::layout::*;
 use crate::tables::{index, Bits};
 use crate::{apic, board, clock};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::Errno;
 
 core::arch::global_asm!(include_str!("trampoline.s"));
@@ -28,6 +34,8 @@ pub struct Launch {
 }
 
 const WORDS_AT: u64 = 0xf00;
+const HERE_AT: u64 = 0xf30;
+const GO_AT: u64 = 0xf38;
 
 /// Waiting for the trampoline, and for a CPU to answer: generous, since an emulated machine may have
 /// far more CPUs than its host.
@@ -78,26 +86,40 @@ fn prepare(launch: &Launch) {
     }
 }
 
-/// INIT, then start-up interrupts until the CPU answers (SDM 3A, 9.4.4; one is often lost while an
-/// emulated CPU is still coming out of reset).
+fn word(offset: u64) -> &'static AtomicU64 {
+    // SAFETY: an aligned word of the trampoline's first page, mapped for good; CPUs in the trampoline
+    // write its low half atomically.
+    unsafe { &*((TRAMPOLINE_VIRT + offset) as *const AtomicU64) }
+}
+
+/// INIT, then a start-up interrupt, until the CPU is here (SDM 3A, 9.4.4); then lets it go.
 fn start(target: u32, alive: impl Fn() -> bool) -> Result<(), Errno> {
+    let (here, go) = (word(HERE_AT), word(GO_AT));
     let give_up = clock::now() + PATIENCE_NS;
-    let mut patience = 200_000;
-    while clock::now() < give_up {
+    let until = |end: u64, done: &dyn Fn() -> bool| {
+        while !done() {
+            if clock::now() > end.min(give_up) {
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        true
+    };
+    let mut patience = 100_000;
+    go.store(0, SeqCst);
+    loop {
         apic::send_init(target);
         clock::delay(patience.min(10_000_000));
-        for _ in 0..2 {
-            apic::send_startup(target, TRAMPOLINE_PHYS);
-            let wait = clock::now() + patience;
-            while clock::now() < wait {
-                if alive() {
-                    return Ok(());
-                }
-                core::hint::spin_loop();
-            }
+        here.store(0, SeqCst);
+        apic::send_startup(target, TRAMPOLINE_PHYS);
+        if until(clock::now() + 5 * patience, &|| here.load(SeqCst) != 0) {
+            break;
         }
-        // A reset in the middle of its first steps would only make a slow CPU slower.
-        patience = (patience * 10).min(2_000_000_000);
+        if clock::now() > give_up {
+            return Err(Errno::ETIMEDOUT);
+        }
+        patience *= 4;
     }
-    Err(Errno::ETIMEDOUT)
+    go.store(1, SeqCst);
+    until(give_up, &alive).then_some(()).ok_or(Errno::ETIMEDOUT)
 }

@@ -11,6 +11,11 @@ trampoline_start:
     cld
     xor ax, ax
     mov ds, ax
+    // Here; and may we go on? After that nobody resets us any more.
+    mov word ptr [0x8f30], 1
+1:  pause
+    cmp word ptr [0x8f38], 0
+    je 1b
     // lgdt [trampoline_gdt_pointer]: the assembler takes no difference of symbols as an address.
     .byte 0x0f, 0x01, 0x16
     .word 0x8000 + trampoline_gdt_pointer - trampoline_start
