@@ -46,6 +46,10 @@ impl Errno {
     /// Linux's ERESTARTSYS).
     pub const RESTART: Errno = Errno(512);
 
+    /// Inside the kernel only: interrupted, restarted only if no handler runs (Linux's ERESTARTNOHAND:
+    /// poll, select, epoll_wait, pause, sigsuspend and their like).
+    pub const RESTART_NO_HANDLER: Errno = Errno(514);
+
     /// What goes into rax.
     pub fn to_return(self) -> u64 {
         (-(i64::from(self.0))) as u64

@@ -4,7 +4,7 @@ use abi::{
     signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet},
     CpuSet, Credentials, FileRef,
 };
-use alloc::{string::String, vec::Vec};
+use alloc::vec::Vec;
 use machine::{errno, CpuId, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
 use serde::{Deserialize, Serialize};
 
@@ -190,8 +190,12 @@ pub struct ProcessView {
     pub usage: Usage,
     pub children_usage: Usage,
     pub pending: SignalSet,
-    pub virtual_bytes: u64,
+    pub mapped_pages: u64,
     pub resident_pages: u64,
+    pub locked_pages: u64,
+    pub data_pages: u64,
+    pub stack_pages: u64,
+    pub text_pages: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -227,7 +231,7 @@ pub enum Inspect {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Inspection {
     View(alloc::boxed::Box<ProcessView>),
-    Text(String),
+    Regions(Vec<crate::vm::RegionReport>),
     Bytes(Vec<u8>),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
     File(FileRef),

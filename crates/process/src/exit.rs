@@ -119,7 +119,8 @@ impl Process {
             if kernel == self.system.kernel {
                 self.system.end_shadow(thread);
             } else {
-                self.system.endpoint.send(kernel, EndShadow { process: self.id, thread });
+                // A dead kernel has no shadow left.
+                let _ = self.system.endpoint.send(kernel, EndShadow { process: self.id, thread });
             }
         }
         home.members_changed.wake_all();

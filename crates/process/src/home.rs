@@ -81,7 +81,8 @@ impl Process {
     /// Tells replicas which signals wait. Does not wait for them: a hint that is late costs a question.
     pub(crate) fn tell_pending(&self, set: SignalSet) {
         for kernel in self.replicas().iter() {
-            self.system.endpoint.send(kernel, PendingSignals { process: self.id, set });
+            // A dead kernel has no thread that could take them.
+            let _ = self.system.endpoint.send(kernel, PendingSignals { process: self.id, set });
         }
     }
 
@@ -120,7 +121,8 @@ impl Process {
             Some(_) => self.member_moved(thread, to),
             None => {
                 let moved = Moved { process: self.id, thread, to };
-                self.system.endpoint.send(self.home, moved);
+                // If the home is dead the process is about to be killed.
+                let _ = self.system.endpoint.send(self.home, moved);
             }
         }
     }

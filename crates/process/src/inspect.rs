@@ -52,7 +52,7 @@ impl System {
         Ok(match what {
             Inspect::View => Inspection::View(Box::new(process.view().await)),
             _ if ended => return Err(Errno::ENOENT),
-            Inspect::Maps => Inspection::Text(process.space().maps_text()),
+            Inspect::Maps => Inspection::Regions(process.space().regions().await),
             Inspect::Memory { start, end } => {
                 let len = end.saturating_sub(start).min(1 << 20) as usize;
                 let mut bytes = alloc::vec![0; len];
@@ -175,7 +175,10 @@ impl Process {
         }
         let name = threads.first().map_or(name, |thread| thread.name.clone());
         let credentials = if zombie { credentials } else { self.credentials() };
-        let (virtual_bytes, resident_pages) = if zombie { (0, 0) } else { self.space().sizes() };
+        let sizes = match zombie {
+            true => Default::default(),
+            false => self.space().statistics().await,
+        };
         ProcessView {
             process: self.id,
             shared: self.shared(),
@@ -187,8 +190,12 @@ impl Process {
             usage,
             children_usage,
             pending: self.pending(),
-            virtual_bytes,
-            resident_pages,
+            mapped_pages: sizes.mapped,
+            resident_pages: sizes.resident,
+            locked_pages: sizes.locked,
+            data_pages: sizes.data,
+            stack_pages: sizes.stack,
+            text_pages: sizes.text,
         }
     }
 }

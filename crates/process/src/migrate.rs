@@ -47,7 +47,8 @@ impl Thread {
         if !self.misplaced.swap(false, SeqCst) {
             return Absence::Back;
         }
-        if let Some(first) = self.first_kernel.lock().take() {
+        let first = self.first_kernel.lock().take();
+        if let Some(first) = first {
             return self.move_to(context, first).await;
         }
         let system = self.process.system.clone();

@@ -185,8 +185,7 @@ impl System {
         let Some(info) = info else { return Ok(()) };
         let process = thread.process.clone();
         match process.before_queueing(info.signal).await {
-            // KILL and default-stop act on the whole process (man 7 signal).
-            Verdict::Drop => {}
+            // KILL acts on the whole process (man 7 signal).
             Verdict::End(status) => process.end(status).await,
             Verdict::Queue => {
                 // A signal the thread blocks may wait for sigwait even if its action is to ignore it.
@@ -217,7 +216,6 @@ impl System {
 /// What to do with a signal before it is queued.
 pub(crate) enum Verdict {
     Queue,
-    Drop,
     End(ExitStatus),
 }
 
@@ -237,7 +235,8 @@ impl Process {
         Verdict::Queue
     }
 
-    fn discard(&self, signals: SignalSet) {
+    /// Forgets pending signals of the process and of its local threads.
+    pub fn discard(&self, signals: SignalSet) {
         self.with_pending(|pending| pending.discard(signals));
         for thread in self.local_threads() {
             thread.discard_signals(signals);
@@ -251,7 +250,6 @@ impl Process {
             return;
         }
         match self.before_queueing(info.signal).await {
-            Verdict::Drop => return,
             Verdict::End(status) => return self.end(status).await,
             Verdict::Queue => {}
         }

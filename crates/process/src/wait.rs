@@ -2,22 +2,27 @@
 
 use crate::{exit::INIT, Process, System};
 use abi::signal::{Action, Signal, SignalFields, SignalInfo};
-use alloc::sync::Arc;
-use machine::{errno::Result, Errno, Pid};
+use alloc::{boxed::Box, sync::Arc};
+use machine::{errno::Result, BoxFuture, Errno, Pid};
 use messages::process::{ChildChanged, ChildEvent, Reap, Wait, WaitAnswer, WaitFor};
 
 impl System {
     /// Tells a parent what its child did; true if nobody will wait for the child.
-    pub(crate) async fn child_changed(self: &Arc<Self>, event: ChildChanged) -> bool {
-        if event.parent == INIT {
-            // Init reaps whatever comes to it.
-            return matches!(event.event, ChildEvent::Exited(_));
-        }
-        match self.origin(event.parent) {
-            Some(kernel) if kernel == self.kernel => self.child_changed_here(event).await,
-            Some(kernel) => self.endpoint.call(kernel, event).await.unwrap_or(true),
-            None => true,
-        }
+    ///
+    /// Boxed, because telling the parent may send it a signal, and a signal may tell a parent.
+    pub(crate) fn child_changed(self: &Arc<Self>, event: ChildChanged) -> BoxFuture<'static, bool> {
+        let system = self.clone();
+        Box::pin(async move {
+            if event.parent == INIT {
+                // Init reaps whatever comes to it.
+                return matches!(event.event, ChildEvent::Exited(_));
+            }
+            match system.origin(event.parent) {
+                Some(kernel) if kernel == system.kernel => system.child_changed_here(event).await,
+                Some(kernel) => system.endpoint.call(kernel, event).await.unwrap_or(true),
+                None => true,
+            }
+        })
     }
 
     /// At the parent's home.

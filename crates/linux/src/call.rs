@@ -1,0 +1,112 @@
+//! What a system call gets to work with.
+
+use alloc::{sync::Arc, vec::Vec};
+use fs::{Base, Caller, File};
+use machine::{errno::Result, Errno, Registers, UserAddr};
+use process::{Context, Process, System, Thread};
+use vm::Space;
+
+/// One system call under way.
+pub struct Call<'a> {
+    pub thread: &'a Arc<Thread>,
+    pub context: &'a mut Context,
+    /// The six arguments as registers hold them.
+    pub arguments: [u64; 6],
+    /// Set by execve from another thread than the main one: this thread is over.
+    pub over: bool,
+}
+
+/// Longest path with its NUL (PATH_MAX).
+pub const PATH_MAX: usize = 4096;
+
+/// "The current directory" instead of a descriptor.
+pub const AT_FDCWD: i32 = -100;
+
+impl<'a> Call<'a> {
+    pub fn new(thread: &'a Arc<Thread>, context: &'a mut Context) -> Self {
+        let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = context.registers;
+        Call { thread, context, arguments: [rdi, rsi, rdx, r10, r8, r9], over: false }
+    }
+
+    pub fn process(&self) -> &'a Arc<Process> {
+        &self.thread.process
+    }
+
+    pub fn system(&self) -> &'a Arc<System> {
+        &self.thread.process.system
+    }
+
+    pub fn space(&self) -> Arc<Space> {
+        self.thread.process.space()
+    }
+
+    pub fn caller(&self) -> Caller {
+        self.thread.process.caller(self.thread)
+    }
+
+    pub fn arg(&self, index: usize) -> u64 {
+        self.arguments[index]
+    }
+
+    /// An `int` argument: the register's low half.
+    pub fn int(&self, index: usize) -> i32 {
+        self.arguments[index] as i32
+    }
+
+    pub fn pointer(&self, index: usize) -> UserAddr {
+        UserAddr(self.arguments[index])
+    }
+
+    /// The open file behind a descriptor argument. EBADF.
+    pub async fn file(&self, index: usize) -> Result<Arc<dyn File>> {
+        self.file_at(self.int(index)).await
+    }
+
+    pub async fn file_at(&self, fd: i32) -> Result<Arc<dyn File>> {
+        let fd = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+        let files = self.process().files();
+        match files.known(fd) {
+            Some(file) => Ok(file),
+            None => files.get(fd).await,
+        }
+    }
+
+    /// A path argument. EFAULT, ENAMETOOLONG.
+    pub async fn path(&self, index: usize) -> Result<Vec<u8>> {
+        self.path_at(self.pointer(index)).await
+    }
+
+    pub async fn path_at(&self, at: UserAddr) -> Result<Vec<u8>> {
+        self.space().read_c_string(at, PATH_MAX).await.map_err(|error| match error {
+            Errno::E2BIG => Errno::ENAMETOOLONG,
+            error => error,
+        })
+    }
+
+    /// Where a path relative to descriptor `fd` starts.
+    pub async fn base(&self, fd: i32) -> Result<Base> {
+        let directories = self.process().directories();
+        let at = match fd {
+            AT_FDCWD => directories.cwd,
+            fd => self.file_at(fd).await?,
+        };
+        Ok(Base { root: directories.root, at, to: None })
+    }
+
+    /// Installs a new descriptor at the lowest free number.
+    pub async fn install(&self, file: Arc<dyn File>, close_on_exec: bool) -> Result<u64> {
+        const RLIMIT_NOFILE: usize = 7;
+        let limit = self.process().limit(RLIMIT_NOFILE);
+        Ok(u64::from(self.process().files().add(file, 0, close_on_exec, limit).await?))
+    }
+
+    /// Waits for `wait` unless a signal comes first (RESTART).
+    pub async fn interruptible<T>(&self, wait: impl core::future::Future<Output = Result<T>>) -> Result<T> {
+        self.thread.interruptible(wait).await?
+    }
+}
+
+/// The thread's name, for the log.
+pub(crate) fn name(thread: &Thread) -> alloc::string::String {
+    alloc::string::String::from_utf8_lossy(&thread.state.lock().name).into_owned()
+}

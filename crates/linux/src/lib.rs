@@ -1,0 +1,21 @@
+//! The Linux ABI on x86-64: the life of a thread between user mode and the kernel, the system call table,
+//! the structures programs pass, signal frames, and the text of /proc and /sys.
+//!
+//! One file per family of system calls; each call parses its arguments, asks a service of a crate below, and
+//! returns. `table.rs` is the one list of them all: dispatch, names in the log and the list in `docs/` come
+//! from it. What may not be here: mechanisms (crates `process`, `vm`, `fs`, `futex`).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod call;
+mod exit;
+mod run;
+mod signal;
+mod table;
+mod trap;
+mod user;
+
+pub use run::Linux;
+pub use table::{name_of, table_markdown};

@@ -1,0 +1,104 @@
+//! The life of a thread: user mode, trap, answer, user mode.
+//!
+//! Everything that happens *to* a thread happens at the boundary, in this order: it ends, it stops, it moves,
+//! it gets signals. A system call that was interrupted ([`Errno::RESTART`]) is decided there too: restarted
+//! if no handler runs or the handler has SA_RESTART, EINTR otherwise (man 7 signal).
+
+use crate::{call::Call, table};
+use alloc::{
+    boxed::Box,
+    collections::BTreeSet,
+    string::{String, ToString},
+    sync::Arc,
+};
+use machine::{sync::Lock, BoxFuture, Errno, Trap};
+use process::{Abi, Absence, Context, Flags, Thread};
+
+#[derive(Default)]
+pub struct Linux {
+    /// Missing calls that were reported: program and number.
+    reported: Lock<BTreeSet<(String, u64)>>,
+}
+
+/// A system call that was interrupted before it did anything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restart {
+    pub number: u64,
+    pub kind: Errno,
+}
+
+impl Abi for Linux {
+    fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.live(&thread, context).await })
+    }
+}
+
+impl Linux {
+    async fn live(&self, thread: &Arc<Thread>, mut context: Context) {
+        let scheduler = thread.process.system.scheduler.clone();
+        let mut restart = None;
+        loop {
+            while thread.wants_attention() || restart.is_some() {
+                if self.boundary(thread, &mut context, &mut restart).await == Absence::Over {
+                    return;
+                }
+            }
+            if scheduler.should_yield() {
+                sched::yield_now().await;
+                continue;
+            }
+            match thread.run_user(&mut context) {
+                // The CPU's loop looks at doorbells, devices and timers.
+                Trap::Interrupt => sched::yield_now().await,
+                Trap::Syscall => {
+                    let number = context.registers.rax;
+                    let mut call = Call::new(thread, &mut context);
+                    let result = match table::dispatch(number, &mut call).await {
+                        Some(result) => result,
+                        None => Err(self.missing(thread, number)),
+                    };
+                    if call.over {
+                        return;
+                    }
+                    match result {
+                        Ok(value) => context.registers.rax = value,
+                        Err(kind @ (Errno::RESTART | Errno::RESTART_NO_HANDLER)) => {
+                            context.registers.rax = Errno::EINTR.to_return();
+                            restart = Some(Restart { number, kind });
+                        }
+                        Err(error) => context.registers.rax = error.to_return(),
+                    }
+                }
+                Trap::Page { at, access } => crate::trap::page(thread, &mut context, at, access).await,
+                Trap::Exception { vector, code } => crate::trap::exception(thread, &mut context, vector, code).await,
+            }
+        }
+    }
+
+    /// What waits at the boundary; Over if the thread is no more.
+    async fn boundary(&self, thread: &Arc<Thread>, context: &mut Context, restart: &mut Option<Restart>) -> Absence {
+        let process = &thread.process;
+        if thread.must_end() {
+            crate::exit::leave(thread).await;
+            return Absence::Over;
+        }
+        if process.has(Flags::STOPPED) {
+            process.wait_while_stopped().await;
+            return Absence::Back;
+        }
+        if thread.settle(context).await == Absence::Over {
+            return Absence::Over;
+        }
+        crate::signal::deliver(thread, context, restart).await;
+        Absence::Back
+    }
+
+    /// Names a missing call once per program.
+    fn missing(&self, thread: &Thread, number: u64) -> Errno {
+        let name = String::from_utf8_lossy(&thread.state.lock().name).to_string();
+        if self.reported.lock().insert((name.clone(), number)) {
+            log::warn!("{name}: system call {number} is not implemented");
+        }
+        Errno::ENOSYS
+    }
+}
