@@ -173,7 +173,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             command,
             stdin: Stdin::Null,
             options: Vec::new(),
-            kernels: recipe.kernels.clone(),
+            kernels: kernels_for(link, &recipe),
             judge: if recipe.itself {
                 Judge::Itself
             } else {
@@ -183,6 +183,16 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
         });
     }
     Ok(cases)
+}
+
+/// The usual way of linking meets every number of kernels, the others only the largest: a test of a system call
+/// learns nothing new from static linking on one kernel.
+fn kernels_for(link: &str, recipe: &Recipe) -> Vec<u16> {
+    if link == "dynamic" || recipe.links.len() == 1 {
+        recipe.kernels.clone()
+    } else {
+        recipe.kernels.iter().copied().max().into_iter().collect()
+    }
 }
 
 fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Result<()> {
@@ -231,6 +241,14 @@ mod tests {
         assert_eq!(parsed.args, ["1", "2"]);
         assert_eq!(
             recipe("// words\n// cob: link=static\n").unwrap().kernels,
+            KERNELS
+        );
+        assert_eq!(
+            kernels_for("static", &recipe("// cob: link=static,dynamic\n").unwrap()),
+            [4]
+        );
+        assert_eq!(
+            kernels_for("dynamic", &recipe("// cob: link=static,dynamic\n").unwrap()),
             KERNELS
         );
         assert!(recipe("int main;").is_err());

@@ -1,0 +1,102 @@
+// open, read, write, seek, truncate, holes, rename, link, unlink, and what each answers when it may not.
+// cob: link=static,dynamic compare=host
+#include "test.h"
+#include <sys/uio.h>
+
+int main(void) {
+    char buffer[64] = {0};
+    SHOW(open("missing", O_RDONLY));
+    SHOW(open("", O_RDONLY));
+    SHOW(open("missing/inside", O_RDONLY));
+    SHOW(open(".", O_WRONLY));
+    SHOW(open("file", O_CREAT | O_EXCL | O_RDWR, 0644));
+    SHOW(open("file", O_CREAT | O_EXCL | O_RDWR, 0644));
+    SHOW(open("file/inside", O_RDONLY));
+    SHOW(open("file", O_RDONLY | O_DIRECTORY));
+    SHOW(write(3, "hello world", 11));
+    SHOW(lseek(3, 0, SEEK_SET));
+    SHOW(read(3, buffer, 5));
+    printf("%s\n", buffer);
+    SHOW(lseek(3, 0, SEEK_CUR));
+    SHOW(lseek(3, -3, SEEK_END));
+    SHOW(read(3, buffer, sizeof buffer));
+    SHOW(read(3, buffer, sizeof buffer));
+    SHOW(lseek(3, -100, SEEK_CUR));
+    SHOW(lseek(3, 0, 99));
+    SHOW(pread(3, buffer, 4, 6));
+    printf("%.4s\n", buffer);
+    SHOW(pread(3, buffer, 4, -1));
+    SHOW(pread(3, buffer, 4, 100));
+    SHOW(pwrite(3, "THERE", 5, 6));
+    SHOW(lseek(3, 10000, SEEK_SET));
+    SHOW(write(3, "end", 3));
+    struct stat status;
+    SHOW(fstat(3, &status));
+    printf("size %ld links %ld mode %o\n", (long)status.st_size, (long)status.st_nlink, status.st_mode);
+    SHOW(pread(3, buffer, 20, 5));
+    for (int i = 0; i < 20; i++)
+        printf("%02x", (unsigned char)buffer[i]);
+    printf("\n");
+    SHOW(ftruncate(3, 4));
+    SHOW(fstat(3, &status));
+    printf("size %ld\n", (long)status.st_size);
+    SHOW(ftruncate(3, 8));
+    SHOW(pread(3, buffer, 20, 0));
+    for (int i = 0; i < 8; i++)
+        printf("%02x", (unsigned char)buffer[i]);
+    printf("\n");
+    SHOW(ftruncate(3, -1));
+    SHOW(truncate("file", 2));
+    SHOW(truncate("missing", 2));
+    struct iovec parts[3] = {{"ab", 2}, {"", 0}, {"cde", 3}};
+    SHOW(lseek(3, 0, SEEK_SET));
+    SHOW(writev(3, parts, 3));
+    SHOW(writev(3, parts, -1));
+    SHOW(writev(3, parts, 2000));
+    char one[2], two[9];
+    struct iovec into[2] = {{one, 2}, {two, 9}};
+    SHOW(preadv(3, into, 2, 0));
+    printf("%.2s|%.3s\n", one, two);
+    SHOW(link("file", "second"));
+    SHOW(link("file", "second"));
+    SHOW(stat("second", &status));
+    printf("links %ld\n", (long)status.st_nlink);
+    SHOW(rename("second", "third"));
+    SHOW(access("second", F_OK));
+    SHOW(access("third", R_OK | W_OK));
+    SHOW(access("third", X_OK));
+    SHOW(rename("missing", "x"));
+    SHOW(unlink("third"));
+    SHOW(unlink("third"));
+    SHOW(unlink("."));
+    SHOW(unlink("file"));
+    SHOW(fstat(3, &status));
+    printf("links %ld size %ld\n", (long)status.st_nlink, (long)status.st_size);
+    SHOW(write(3, "still", 5));
+    SHOW(close(3));
+    SHOW(close(3));
+    SHOW(read(3, buffer, 1));
+    SHOW(write(99, buffer, 1));
+    SHOW(open("ro", O_CREAT | O_RDONLY, 0600));
+    SHOW(write(3, "x", 1));
+    SHOW(open("wo", O_CREAT | O_WRONLY | O_APPEND, 0600));
+    SHOW(read(4, buffer, 1));
+    SHOW(write(4, "one", 3));
+    SHOW(lseek(4, 0, SEEK_SET));
+    SHOW(write(4, "two", 3));
+    SHOW(lseek(4, 0, SEEK_CUR));
+    SHOW(fsync(4));
+    SHOW(fdatasync(4));
+    char name[300];
+    memset(name, 'n', sizeof name - 1);
+    name[299] = 0;
+    SHOW(open(name, O_CREAT | O_RDWR, 0600));
+    SHOW(creat("trunc", 0600));
+    SHOW(write(5, "12345", 5));
+    SHOW(open("trunc", O_RDWR | O_TRUNC));
+    SHOW(fstat(5, &status));
+    printf("size %ld\n", (long)status.st_size);
+    SHOW(fallocate(5, 0, 0, 9000));
+    SHOW(fstat(5, &status));
+    printf("size %ld\n", (long)status.st_size);
+}

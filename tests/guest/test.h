@@ -1,0 +1,95 @@
+// What every guest test shares. A test prints one line per fact; the same binary prints the same on Linux.
+#pragma once
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static inline const char *error_name(int error) {
+    const char *name = strerrorname_np(error);
+    return name ? name : "?";
+}
+
+// Prints an integer result, or -1 and the errno.
+#define SHOW(expression)                                                                                             \
+    do {                                                                                                             \
+        errno = 0;                                                                                                   \
+        long result_ = (long)(expression);                                                                           \
+        if (result_ == -1)                                                                                           \
+            printf("%s = -1 %s\n", #expression, error_name(errno));                                                  \
+        else                                                                                                         \
+            printf("%s = %ld\n", #expression, result_);                                                              \
+    } while (0)
+
+// Prints whether it worked, for results that differ from run to run.
+#define TRY(expression)                                                                                              \
+    do {                                                                                                             \
+        errno = 0;                                                                                                   \
+        long result_ = (long)(expression);                                                                           \
+        printf("%s: %s\n", #expression, result_ == -1 ? error_name(errno) : "done");                                 \
+    } while (0)
+
+// Ends the test if a precondition fails: nothing after it would mean anything.
+#define MUST(condition)                                                                                              \
+    do {                                                                                                             \
+        if (!(condition)) {                                                                                          \
+            printf("%s:%d: %s failed (%s)\n", __FILE_NAME__, __LINE__, #condition, error_name(errno));               \
+            fflush(stdout);                                                                                          \
+            _exit(99);                                                                                               \
+        }                                                                                                            \
+    } while (0)
+
+#ifndef __FILE_NAME__
+#define __FILE_NAME__ __FILE__
+#endif
+
+#define PAGE 4096L
+
+static inline void show_status(const char *what, int status) {
+    if (WIFEXITED(status))
+        printf("%s: exited %d\n", what, WEXITSTATUS(status));
+    else if (WIFSIGNALED(status))
+        printf("%s: killed by %s\n", what, sigabbrev_np(WTERMSIG(status)));
+    else if (WIFSTOPPED(status))
+        printf("%s: stopped by %s\n", what, sigabbrev_np(WSTOPSIG(status)));
+    else if (WIFCONTINUED(status))
+        printf("%s: continued\n", what);
+    fflush(stdout);
+}
+
+// Runs `body` in a child and shows how it ended.
+#define IN_CHILD(what, ...)                                                                                          \
+    do {                                                                                                             \
+        fflush(stdout);                                                                                              \
+        pid_t child_ = fork();                                                                                       \
+        MUST(child_ >= 0);                                                                                           \
+        if (child_ == 0) {                                                                                           \
+            __VA_ARGS__;                                                                                             \
+            fflush(stdout);                                                                                          \
+            _exit(0);                                                                                                \
+        }                                                                                                            \
+        int status_;                                                                                                 \
+        MUST(waitpid(child_, &status_, 0) == child_);                                                                \
+        show_status(what, status_);                                                                                  \
+    } while (0)
+
+static inline int cpu_count(void) { return (int)sysconf(_SC_NPROCESSORS_ONLN); }
+
+// Moves the calling thread to one CPU and waits until it is there.
+static inline void move_to(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    MUST(sched_setaffinity(0, sizeof set, &set) == 0);
+    MUST(sched_getcpu() == cpu);
+}
