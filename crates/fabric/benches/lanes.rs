@@ -22,7 +22,6 @@ fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-
 macro_rules! spin_until {
     ($attempt:expr) => {
         while !$attempt {

@@ -75,6 +75,10 @@ impl Calls {
         u64::from(generation) << 32 | index as u64
     }
 
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     fn get(&mut self, id: u64) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id as u32 as usize)?;
         (slot.generation == (id >> 32) as u32).then_some(slot)

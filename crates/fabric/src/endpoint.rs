@@ -208,6 +208,14 @@ impl Endpoint {
         peer.room.wait_until(|| (outbox.has_credit() || !peer.is_alive()).then_some(())).await
     }
 
+    /// Calls whose answer has not come or not been collected, and requests of others that are parked here.
+    /// The simulator checks that nothing is left over.
+    pub fn outstanding(&self) -> (usize, usize) {
+        let calls = self.peers.iter().map(|peer| peer.calls.lock().len()).sum();
+        let parked = self.peers.iter().map(|peer| peer.running.lock().len()).sum();
+        (calls, parked)
+    }
+
     pub fn stats(&self) -> Stats {
         self.counters.read()
     }
@@ -225,12 +233,7 @@ impl Endpoint {
         self.this.upgrade().expect("someone is calling its method")
     }
 
-    fn start_packet<M: Request>(
-        &self,
-        to: KernelId,
-        packet: &mut Packet,
-        then: Option<Then>,
-    ) -> Call<'_, M> {
+    fn start_packet<M: Request>(&self, to: KernelId, packet: &mut Packet, then: Option<Then>) -> Call<'_, M> {
         let Some(peer) = self.peer(to) else { return Call::new(self, to, None) };
         let id = {
             let mut calls = peer.calls.lock();

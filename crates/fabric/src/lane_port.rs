@@ -49,6 +49,11 @@ impl LanePort {
         self.links[peer.index()].store(link, Ordering::Release);
     }
 
+    /// This kernel's own doorbell word.
+    pub fn doorbell(&self) -> &'static Doorbell {
+        self.doorbell
+    }
+
     #[inline]
     fn link(&self, peer: KernelId) -> Option<&Link> {
         let link = self.links.get(peer.index())?.load(Ordering::Acquire);

@@ -16,27 +16,33 @@ pub fn lane(slots: usize) -> (Sender, Receiver) {
     unsafe { (Sender::attach(first, slots), Receiver::attach(first, slots)) }
 }
 
-/// The ports of `kernels` kernels, all connected with each other. `interrupt` is called when one
-/// would interrupt another.
+/// A port of a machine of at most `kernels` kernels, connected with nobody. `interrupt` is called
+/// when it would interrupt another.
+pub fn port(kernels: usize, interrupt: impl Fn(KernelId) + Send + Sync + 'static) -> LanePort {
+    LanePort::new(kernels, Box::leak(Box::new(Doorbell::new())), interrupt)
+}
+
+/// The ports of `kernels` kernels, all connected with each other.
 pub fn ports(
     kernels: usize,
     slots: usize,
     interrupt: impl Fn(KernelId) + Clone + Send + Sync + 'static,
 ) -> Vec<LanePort> {
-    let doorbells: Vec<&'static Doorbell> =
-        (0..kernels).map(|_| &*Box::leak(Box::new(Doorbell::new()))).collect();
-    let ports: Vec<LanePort> =
-        doorbells.iter().map(|own| LanePort::new(kernels, own, interrupt.clone())).collect();
-    for a in 0..kernels {
-        for b in 0..a {
-            let (to_a, from_b) = split(Priority::ALL.map(|_| lane(slots)));
-            let (to_b, from_a) = split(Priority::ALL.map(|_| lane(slots)));
-            let link = |inbound, outbound, peer: usize| Link { inbound, outbound, doorbell: doorbells[peer] };
-            ports[a].connect(KernelId(b as u16), link(from_b, to_b, b));
-            ports[b].connect(KernelId(a as u16), link(from_a, to_a, a));
+    let ports: Vec<LanePort> = (0..kernels).map(|_| port(kernels, interrupt.clone())).collect();
+    for (a, port) in ports.iter().enumerate() {
+        for (b, other) in ports[..a].iter().enumerate() {
+            connect((KernelId(a as u16), port), (KernelId(b as u16), other), slots);
         }
     }
     ports
+}
+
+/// Connects two ports by new lanes of `slots` slots; also anew, when one kernel was started again.
+pub fn connect(a: (KernelId, &LanePort), b: (KernelId, &LanePort), slots: usize) {
+    let (to_a, from_b) = split(Priority::ALL.map(|_| lane(slots)));
+    let (to_b, from_a) = split(Priority::ALL.map(|_| lane(slots)));
+    a.1.connect(b.0, Link { inbound: from_b, outbound: to_b, doorbell: b.1.doorbell() });
+    b.1.connect(a.0, Link { inbound: from_a, outbound: to_a, doorbell: a.1.doorbell() });
 }
 
 fn split(lanes: [(Sender, Receiver); 2]) -> ([Sender; 2], [Receiver; 2]) {

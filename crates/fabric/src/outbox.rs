@@ -138,7 +138,11 @@ impl Outbox {
 
     /// Whether a request sent now would go without waiting for a credit.
     pub fn has_credit(&self) -> bool {
-        self.queues.lock().credits > 0
+        self.credits() > 0
+    }
+
+    pub fn credits(&self) -> u32 {
+        self.queues.lock().credits
     }
 
     pub fn backlog(&self) -> usize {
@@ -191,4 +195,99 @@ fn fragments(packet: &[u8], max: usize) -> impl Iterator<Item = Box<[u8]>> + '_ 
         fragment.extend_from_slice(chunk);
         fragment.into_boxed_slice()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::Full;
+    use std::sync::Mutex;
+
+    /// A lane with room for `room` packets of 64 bytes.
+    struct Narrow {
+        room: Mutex<usize>,
+        packets: Mutex<Vec<Vec<u8>>>,
+    }
+
+    impl Narrow {
+        fn new(room: usize) -> Self {
+            Narrow { room: Mutex::new(room), packets: Mutex::default() }
+        }
+    }
+
+    impl Port for Narrow {
+        fn max_message(&self, _: KernelId, _: Priority) -> usize {
+            64
+        }
+
+        fn try_send(&self, _: KernelId, _: Priority, bytes: &[u8]) -> Result<(), Full> {
+            assert!(bytes.len() <= 64);
+            let mut room = self.room.lock().unwrap();
+            *room = room.checked_sub(1).ok_or(Full)?;
+            self.packets.lock().unwrap().push(bytes.to_vec());
+            Ok(())
+        }
+
+        fn pending(&self, _: KernelId, _: Priority) -> bool {
+            false
+        }
+
+        fn try_recv(&self, _: KernelId, _: Priority, _: &mut Vec<u8>) -> bool {
+            false
+        }
+
+        fn ring(&self, _: KernelId) -> bool {
+            false
+        }
+
+        fn set_polling(&self, _: bool) {}
+    }
+
+    #[test]
+    fn what_waits_for_room_goes_in_order() {
+        let (port, outbox) = (Narrow::new(1), Outbox::new(KernelId(1), Priority::Low));
+        assert_eq!(outbox.send(&port, b"first"), Sent::InLane);
+        assert_eq!(outbox.send(&port, b"second"), Sent::Queued);
+        *port.room.lock().unwrap() = 1;
+        assert_eq!(outbox.send(&port, b"third"), Sent::Queued, "there is room, but it is not its turn");
+        assert!(outbox.flush(&port));
+        assert_eq!(outbox.backlog(), 1);
+        *port.room.lock().unwrap() = 2;
+        assert!(outbox.flush(&port));
+        assert!(!outbox.flush(&port));
+        assert_eq!(*port.packets.lock().unwrap(), [b"first".to_vec(), b"second".to_vec(), b"third".to_vec()]);
+    }
+
+    #[test]
+    fn requests_wait_for_credits_but_answers_do_not() {
+        let (port, outbox) = (Narrow::new(usize::MAX), Outbox::new(KernelId(1), Priority::Low));
+        for id in 0..u64::from(CREDITS) {
+            assert_eq!(outbox.send_request(&port, id, b"request"), Sent::InLane);
+        }
+        assert_eq!(outbox.send_request(&port, 1000, b"late"), Sent::Waiting);
+        assert_eq!(outbox.send_request(&port, 1001, b"later"), Sent::Waiting);
+        assert_eq!(outbox.send(&port, b"answer"), Sent::InLane);
+        assert!(outbox.withdraw(1000));
+        assert!(!outbox.withdraw(0), "already sent");
+        assert!(outbox.give_credits(&port, 2));
+        assert_eq!(port.packets.lock().unwrap().last().unwrap(), b"later");
+        assert_eq!(outbox.credits(), 1);
+    }
+
+    #[test]
+    fn fragments_carry_every_byte_and_what_is_still_to_come() {
+        for len in [65, 104, 105, 1000] {
+            let (port, outbox) = (Narrow::new(usize::MAX), Outbox::new(KernelId(1), Priority::High));
+            let packet: Vec<u8> = (0..len).map(|index| index as u8).collect();
+            outbox.send(&port, &packet);
+            let mut whole = Vec::new();
+            for fragment in port.packets.lock().unwrap().iter() {
+                let (header, body) = Header::split(fragment).unwrap();
+                whole.extend_from_slice(body);
+                assert_eq!(header.role, Role::Fragment);
+                assert_eq!(header.id, (len - whole.len()) as u64);
+            }
+            assert_eq!(whole, packet);
+        }
+    }
 }

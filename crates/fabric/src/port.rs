@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub use crate::lane::Full;
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use machine::KernelId;
 use messages::Priority;
 
@@ -28,4 +28,31 @@ pub trait Port: Send + Sync {
     /// A CPU of this kernel starts or stops looking at the lanes by itself. Calls come in pairs,
     /// one pair per CPU. After `false` the caller must check `pending` once more before it sleeps.
     fn set_polling(&self, polling: bool);
+}
+
+/// The kernel keeps a handle of its port, to connect those who come later.
+impl<P: Port + ?Sized> Port for Arc<P> {
+    fn max_message(&self, to: KernelId, priority: Priority) -> usize {
+        (**self).max_message(to, priority)
+    }
+
+    fn try_send(&self, to: KernelId, priority: Priority, bytes: &[u8]) -> Result<(), Full> {
+        (**self).try_send(to, priority, bytes)
+    }
+
+    fn pending(&self, from: KernelId, priority: Priority) -> bool {
+        (**self).pending(from, priority)
+    }
+
+    fn try_recv(&self, from: KernelId, priority: Priority, buffer: &mut Vec<u8>) -> bool {
+        (**self).try_recv(from, priority, buffer)
+    }
+
+    fn ring(&self, to: KernelId) -> bool {
+        (**self).ring(to)
+    }
+
+    fn set_polling(&self, polling: bool) {
+        (**self).set_polling(polling)
+    }
 }

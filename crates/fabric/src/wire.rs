@@ -144,3 +144,32 @@ impl Body {
         postcard::from_bytes(bytes).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn packets_short_and_long_survive() {
+        for len in [0usize, 1, 47, 48, 99, 100, 101, 5000] {
+            let header =
+                Header { kind: Kind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
+            let body = vec![9u8; len];
+            let packet = Packet::new(Header { id: 0, ..header }, &body);
+            let mut renamed = packet;
+            renamed.set_header(header);
+            let (read, bytes) = Header::split(&renamed).unwrap();
+            assert_eq!(read, header);
+            assert_eq!(Body::new(bytes).decode::<Vec<u8>>(), Some(body));
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_is_told_apart() {
+        assert_eq!(Header::split(&[0; HEADER - 1]), None);
+        let mut bytes = [0; HEADER];
+        bytes[2] = 8;
+        assert_eq!(Header::split(&bytes), None);
+    }
+}

@@ -67,7 +67,11 @@ impl Gate {
         poll_fn(|context| {
             let mut open = self.open.lock().unwrap();
             open.1.push(context.waker().clone());
-            if open.0 { Poll::Ready(()) } else { Poll::Pending }
+            if open.0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await
     }
@@ -167,8 +171,7 @@ fn a_handler_that_must_not_stop_is_not_stopped() {
 #[test]
 fn a_request_without_a_credit_is_cancelled_at_home() {
     let machine = kernels(2, 64);
-    let calls: Vec<_> =
-        (0..=fabric::CREDITS).map(|_| machine[0].endpoint.start(K1, ping(b""))).collect();
+    let calls: Vec<_> = (0..=fabric::CREDITS).map(|_| machine[0].endpoint.start(K1, ping(b""))).collect();
     let last = calls.into_iter().next_back().unwrap();
     last.cancel();
     assert_eq!(ready(last), Some(Err(CallError::Cancelled)));
@@ -183,7 +186,8 @@ fn what_a_reply_installs_is_there_before_the_next_message() {
     machine[0].endpoint.on_sync::<KernelDied, _>(move |_, _| revoked.lock().unwrap().push("revoke"));
 
     let installed = log.clone();
-    let call = machine[0].endpoint.call_then(K1, ping(b""), move |_| installed.lock().unwrap().push("install"));
+    let call =
+        machine[0].endpoint.call_then(K1, ping(b""), move |_| installed.lock().unwrap().push("install"));
     machine[1].step();
     machine[1].endpoint.send(K0, KernelDied { kernel: K2 }).unwrap();
     // The caller itself is only polled after both.
@@ -211,7 +215,9 @@ fn high_goes_before_low_and_each_stays_in_order() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let (low, high) = (log.clone(), log.clone());
     machine[0].endpoint.on_sync::<LogLine, _>(move |_, line| low.lock().unwrap().push(line.text));
-    machine[0].endpoint.on_sync::<Stop, _>(move |_, stop| high.lock().unwrap().push(format!("high {}", stop.status)));
+    machine[0]
+        .endpoint
+        .on_sync::<Stop, _>(move |_, stop| high.lock().unwrap().push(format!("high {}", stop.status)));
     for index in 0..3 {
         machine[1].endpoint.send(K0, LogLine { level: 0, text: format!("low {index}") }).unwrap();
         machine[1].endpoint.send(K0, Stop { status: index }).unwrap();

@@ -133,7 +133,9 @@ fn a_suppressed_ring_is_covered_by_the_other_sender() {
         let (second, second_end) = local::lane(2);
         let doorbell = Arc::new(Doorbell::new());
         let interrupt = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let send = |sender: fabric::Sender, doorbell: Arc<Doorbell>, interrupt: Arc<loom::sync::atomic::AtomicUsize>| {
+        let send = |sender: fabric::Sender,
+                    doorbell: Arc<Doorbell>,
+                    interrupt: Arc<loom::sync::atomic::AtomicUsize>| {
             thread::spawn(move || {
                 sender.try_send(&[1]).unwrap();
                 if doorbell.must_ring() {

@@ -38,7 +38,8 @@ macro_rules! messages {
             }
         )*
 
-        #[allow(dead_code)] // A subject may still be empty.
+        // A subject may still be empty; names repeat their subject, since other crates use them bare.
+        #[allow(dead_code, clippy::enum_variant_names)]
         enum Position { $($type,)* }
 
         pub const SUBJECT: $crate::Subject = $crate::Subject {

@@ -3,10 +3,12 @@
 use fabric::{local, Endpoint};
 use machine::{BoxFuture, KernelId, Spawner};
 use std::{
+    boxed::Box,
     collections::VecDeque,
     future::Future,
     sync::{Arc, Mutex},
     task::{Context, Poll, Wake, Waker},
+    vec::Vec,
 };
 
 /// A queue of runnable tasks.
@@ -39,17 +41,23 @@ impl Executor {
     /// Runs everything runnable; true if there was something.
     pub fn run(&self) -> bool {
         let mut ran = false;
-        loop {
-            let Some(task) = self.runnable.lock().unwrap().pop_front() else { return ran };
+        while self.run_one() {
             ran = true;
-            let waker = Waker::from(task.clone());
-            let mut future = task.future.lock().unwrap();
-            if let Some(mut pending) = future.take() {
-                if pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                    *future = Some(pending);
-                }
+        }
+        ran
+    }
+
+    /// Polls one task; false if none is runnable.
+    pub fn run_one(&self) -> bool {
+        let Some(task) = self.runnable.lock().unwrap().pop_front() else { return false };
+        let waker = Waker::from(task.clone());
+        let mut future = task.future.lock().unwrap();
+        if let Some(mut pending) = future.take() {
+            if pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                *future = Some(pending);
             }
         }
+        true
     }
 }
 
