@@ -5,18 +5,23 @@
 //! |---|---|---|
 //! | 0 | clock, locks | the primary at boot; lock holders |
 //! | 0x1000 | the plan, serialised | the primary at boot |
-//! | 0x50000 | one entry per kernel | that kernel, and the one that boots it |
+//! | 0x30000 | one entry per kernel | that kernel, and the one that boots it |
+//! | 0x50000 | for which boot of a sender a receiver's lane is ready | the receiver |
 
 use crate::layout::{BOARD_BYTES, BOARD_VIRT};
 use crate::plan::Plan;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use fabric::Doorbell;
 use machine::KernelId;
 
 const PLAN_AT: u64 = 0x1000;
-const ENTRIES_AT: u64 = 0x50000;
+const ENTRIES_AT: u64 = 0x30000;
+const READY_AT: u64 = 0x50000;
 
-/// Kernels whose entries fit.
-pub const MOST_KERNELS: usize = ((BOARD_BYTES - ENTRIES_AT) / core::mem::size_of::<Entry>() as u64) as usize;
+/// Kernels the board has room for: the words per pair are the tightest.
+pub const MOST_KERNELS: usize = 424;
+const _: () = assert!(MOST_KERNELS * MOST_KERNELS * 4 <= (BOARD_BYTES - READY_AT) as usize);
+const _: () = assert!(MOST_KERNELS * core::mem::size_of::<Entry>() <= (READY_AT - ENTRIES_AT) as usize);
 
 /// A cache line of its own, so that a writer disturbs only those who read this word.
 #[repr(C, align(64))]
@@ -68,7 +73,7 @@ impl State {
 pub struct Entry {
     life: Line<Life>,
     /// Read by every sender, written by the receiver when it starts or stops to look at its lanes.
-    pub polling: Line<AtomicU32>,
+    pub doorbell: Doorbell,
     pub pulse: Line<Pulse>,
 }
 
@@ -107,6 +112,13 @@ impl Entry {
         claim(State::Absent).or_else(|_| claim(State::Dead)).is_ok()
     }
 
+    /// Back to "not polling, not rung": nobody else writes it while the kernel doesn't run, except a
+    /// late sender that sets the rung bit; the first poll clears that.
+    pub fn reset_doorbell(&self) {
+        // SAFETY: zeroed memory is a valid doorbell (it is one atomic word), and it is written whole.
+        unsafe { (&raw const self.doorbell).cast::<AtomicU32>().as_ref().expect("not null").store(0, SeqCst) }
+    }
+
     pub fn life(&self) -> &Life {
         &self.life.0
     }
@@ -122,6 +134,13 @@ pub fn entry(kernel: KernelId) -> &'static Entry {
     assert!(kernel.index() < MOST_KERNELS);
     // SAFETY: as above; the index was checked.
     unsafe { &*((BOARD_VIRT + ENTRIES_AT) as *const Entry).add(kernel.index()) }
+}
+
+/// For which boot of `sender` its lane in `receiver`'s memory is empty and may be used (lanes.rs).
+pub fn ready(receiver: KernelId, sender: KernelId) -> &'static AtomicU32 {
+    assert!(receiver.index() < MOST_KERNELS && sender.index() < MOST_KERNELS);
+    // SAFETY: as above; both indices were checked.
+    unsafe { &*((BOARD_VIRT + READY_AT) as *const AtomicU32).add(receiver.index() * MOST_KERNELS + sender.index()) }
 }
 
 /// Puts the plan on the board. Only the primary, before any secondary runs.

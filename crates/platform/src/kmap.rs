@@ -72,6 +72,29 @@ impl SharedRegion {
     pub fn bytes(&self) -> usize {
         self.bytes as usize
     }
+
+    /// For when somebody might still be writing through it: from now on that reaches a scratch page
+    /// of our own. The addresses stay taken.
+    pub fn retire(self) {
+        static SCRATCH: AtomicU64 = AtomicU64::new(0);
+        let scratch = match SCRATCH.load(Relaxed) {
+            0 => pages::alloc_page().unwrap_or(0),
+            page => page,
+        };
+        SCRATCH.store(scratch, Relaxed);
+        if scratch == 0 {
+            return; // no memory: unmapped instead, by Drop
+        }
+        {
+            let _guard = CHANGES.lock();
+            for virt in (self.virt..self.virt + self.bytes).step_by(PAGE_SIZE) {
+                // The tables exist, so this allocates nothing.
+                let _ = tables::map(&mut Direct, root(), virt, scratch, PAGE, Bits::DATA, false);
+                tlb::flush(VirtAddr::new(virt));
+            }
+        }
+        core::mem::forget(self);
+    }
 }
 
 impl Drop for SharedRegion {
@@ -86,27 +109,29 @@ impl Drop for SharedRegion {
     }
 }
 
-/// Maps memory that another kernel has put on the board for sharing (its lanes), a page at a time.
-/// EPERM for anything else: that would be private.
+/// Maps lanes that another kernel keeps for our messages, a page at a time. EPERM for anything else:
+/// that would be private.
 pub fn map_shared(phys: u64, bytes: u64) -> Result<SharedRegion, Errno> {
     let whole = phys % PAGE == 0 && bytes % PAGE == 0 && bytes > 0;
     let end = phys.checked_add(bytes).filter(|_| whole).ok_or(Errno::EINVAL)?;
-    let kernels = (0..crate::plan().kernels.len()).map(|k| KernelId(k as u16));
-    let published = |kernel| lanes_of(kernel).is_some_and(|lanes| lanes.start <= phys && end <= lanes.end);
-    if !kernels.into_iter().any(published) {
-        return Err(Errno::EPERM);
-    }
+    lane_owner(phys, end).ok_or(Errno::EPERM)?;
     let virt = NEXT_SHARED.fetch_add(bytes + PAGE, Relaxed);
     map(virt, phys, bytes, Bits::DATA).map_err(|NoMemory| Errno::ENOMEM)?;
     Ok(SharedRegion { virt, bytes })
 }
 
-/// The physical range a kernel's incoming lanes take, once it has published them.
-pub fn lanes_of(kernel: KernelId) -> Option<core::ops::Range<u64>> {
+/// The physical range that `kernel` keeps for lanes from us, once it has published its lanes.
+pub fn lanes_for_us(kernel: KernelId) -> Option<core::ops::Range<u64>> {
     let life = board::entry(kernel).life();
-    let start = life.lanes.load(Acquire);
-    let bytes = life.lane_bytes.load(Relaxed) * crate::plan().kernels.len() as u64;
-    (start != 0).then_some(start..start + bytes)
+    let (lanes, bytes) = (life.lanes.load(Acquire), life.lane_bytes.load(Relaxed));
+    let start = lanes + u64::from(crate::kernel().0) * bytes;
+    (lanes != 0).then_some(start..start + bytes)
+}
+
+/// The kernel whose lanes for us have the physical range `start..end` in them.
+fn lane_owner(start: u64, end: u64) -> Option<KernelId> {
+    let mut others = (0..crate::plan().kernels.len()).map(|k| KernelId(k as u16)).filter(|&k| k != crate::kernel());
+    others.find(|&k| lanes_for_us(k).is_some_and(|lanes| lanes.start <= start && end <= lanes.end))
 }
 
 /// Maps device registers, uncached, for good. `phys` need not be page-aligned.
@@ -217,13 +242,12 @@ fn reason_of(mapped: &Mapped) -> Reason {
     let Some(area) = area_of(mapped.virt) else { return Reason::Foreign };
     let me = crate::kernel();
     let own = crate::plan().partition(me).is_some_and(|p| p.memory.iter().any(|m| within(m.start, m.bytes())));
-    let kernels = (0..crate::plan().kernels.len()).map(|k| KernelId(k as u16));
-    let lane = || kernels.into_iter().find(|&k| lanes_of(k).is_some_and(|l| l.start <= start && end <= l.end));
     match area {
         Area::Direct | Area::Stacks | Area::Image if own => Reason::Own(area),
         Area::Shared if within(BOARD_PHYS, BOARD_BYTES) => Reason::Board,
         Area::Shared if within(TRAMPOLINE_PHYS, TRAMPOLINE_BYTES) => Reason::Trampoline,
-        Area::Shared => lane().map_or(Reason::Foreign, Reason::Lane),
+        Area::Shared if own => Reason::Own(area), // scratch behind retired lanes
+        Area::Shared => lane_owner(start, end).map_or(Reason::Foreign, Reason::Lane),
         Area::Mmio if crate::plan().home_of(start).is_none() => Reason::Device,
         Area::Window => Reason::Window,
         _ => Reason::Foreign,

@@ -36,6 +36,8 @@ pub mod irq;
 #[cfg(target_os = "none")]
 pub mod kmap;
 #[cfg(target_os = "none")]
+pub mod lanes;
+#[cfg(target_os = "none")]
 mod logger;
 #[cfg(target_os = "none")]
 pub mod pages;

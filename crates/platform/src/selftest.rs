@@ -1,10 +1,13 @@
 //! `cob.selftest=platform`: what only the machine itself can show. Each check panics when it fails, and
 //! then QEMU ends with status 251; when all kernels are through, with 85.
 
+use crate::lanes::Lanes;
 use crate::layout::Area;
 use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use fabric::{LanePort, Port};
+use messages::Priority;
 use machine::{
     Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
     UserFault,
@@ -32,11 +35,11 @@ pub fn run(boot: &Boot) {
     refused_mappings(boot);
     audit(boot);
     random();
-    board::entry(boot.kernel).set_state(board::State::Running);
+    let lanes = Lanes::open().expect("memory for the lanes");
     if boot.kernel == KernelId::PRIMARY {
         boot_others(boot);
     }
-    doorbells(boot);
+    exchange(boot, &lanes);
     if boot.kernel == KernelId::PRIMARY {
         crate::panic::exit_machine(PASSED);
     }
@@ -226,7 +229,7 @@ fn refused_mappings(boot: &Boot) {
     for (index, partition) in boot.plan.kernels.iter().enumerate() {
         let phys = partition.memory[0].end - 0x1000;
         let shared = kmap::map_shared(phys, 0x1000).err();
-        assert!(shared == Some(Errno::EPERM) || kmap::lanes_of(KernelId(index as u16)).is_some());
+        assert_eq!(shared, Some(Errno::EPERM), "kernel {index}");
         assert_eq!(kmap::map_mmio(phys, 0x1000).err(), Some(Errno::EPERM));
     }
 }
@@ -271,23 +274,84 @@ fn boot_others(boot: &Boot) {
     assert!(crate::audit_kernel_mappings().iter().all(|run| run.reason != kmap::Reason::Window));
 }
 
-/// The primary rings everybody; everybody answers by ringing the primary.
-fn doorbells(boot: &Boot) {
-    let others: Vec<_> = boot.plan.boot_now().unwrap_or_default();
-    if boot.kernel != KernelId::PRIMARY {
-        while !irq::take_events().contains(Events::DOORBELL) {
+const MESSAGES: u32 = 300;
+
+/// Everybody sends to everybody, in both priorities, and halts whenever there is nothing to do: so lanes
+/// and doorbells are at work together. The last message of a secondary says that it is through.
+fn exchange(boot: &Boot, lanes: &Lanes) {
+    let all = || (0..boot.plan.kernels.len() as u16).map(KernelId);
+    let booted = boot.plan.boot_now().unwrap_or_default();
+    let peers: Vec<_> =
+        all().filter(|&k| k != boot.kernel && (k == KernelId::PRIMARY || booted.contains(&k))).collect();
+    let port = lanes.port();
+    let mut connected = Vec::new();
+    while connected.len() < peers.len() || lanes.incomplete() {
+        connected.extend(lanes.connect(&port));
+        if connected.len() < peers.len() {
             crate::idle();
         }
+    }
+    let mut sent = vec![0; peers.len()];
+    let mut received = vec![[0u32; 2]; peers.len()];
+    let mut message = [0; 150];
+    loop {
+        port.set_polling(true);
+        let mut busy = false;
+        for (index, &peer) in peers.iter().enumerate() {
+            let number = sent[index];
+            message[..4].copy_from_slice(&u32::to_le_bytes(number));
+            let priority = PRIORITIES[number as usize % 2];
+            if number < MESSAGES && port.try_send(peer, priority, &message).is_ok() {
+                sent[index] += 1;
+                busy = true;
+                port.ring(peer);
+            }
+            busy |= receive(&port, peer, &mut received[index]);
+        }
+        port.set_polling(false);
+        let waiting = peers.iter().any(|&peer| PRIORITIES.iter().any(|&priority| port.pending(peer, priority)));
+        if sent.iter().all(|&n| n == MESSAGES) && received.iter().all(|n| n[0] + n[1] == MESSAGES) {
+            break;
+        }
+        // A full lane empties without a word, so only who has sent everything may halt.
+        if !busy && !waiting && sent.iter().all(|&n| n == MESSAGES) {
+            crate::idle();
+        }
+    }
+    audit(boot);
+    if boot.kernel != KernelId::PRIMARY {
         log::info!("selftest passed on kernel {} with {} CPUs", boot.kernel, boot.cpus.len());
-        crate::ring_doorbell(KernelId::PRIMARY);
+        port.try_send(KernelId::PRIMARY, Priority::High, b"through").expect("the lane is empty");
+        port.ring(KernelId::PRIMARY);
         return;
     }
-    for kernel in others {
-        crate::ring_doorbell(kernel);
-        while !irq::take_events().contains(Events::DOORBELL) {
+    let mut through = 0;
+    let mut buffer = Vec::new();
+    while through < peers.len() {
+        through += peers.iter().filter(|&&peer| port.try_recv(peer, Priority::High, &mut buffer)).count();
+        port.set_polling(true);
+        port.set_polling(false);
+        if !peers.iter().any(|&peer| port.pending(peer, Priority::High)) && through < peers.len() {
             crate::idle();
         }
     }
     assert_eq!(percpu::current().apic, apic::id());
     log::info!("selftest passed on all kernels");
+}
+
+const PRIORITIES: [Priority; 2] = [Priority::High, Priority::Low];
+
+/// Takes what is there from `peer`; the numbers of each priority come in order.
+fn receive(port: &LanePort, peer: KernelId, received: &mut [u32; 2]) -> bool {
+    let mut buffer = Vec::new();
+    let mut any = false;
+    for (lane, priority) in PRIORITIES.into_iter().enumerate() {
+        while received[lane] < MESSAGES / 2 && port.try_recv(peer, priority, &mut buffer) {
+            let number = u32::from_le_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
+            assert_eq!((number, buffer.len()), (received[lane] * 2 + lane as u32, 150));
+            received[lane] += 1;
+            any = true;
+        }
+    }
+    any
 }

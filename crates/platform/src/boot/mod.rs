@@ -127,6 +127,7 @@ extern "C" fn primary_start(start_info: u64) -> ! {
     unsafe { core::ptr::write_bytes(BOARD_VIRT as *mut u8, 0, BOARD_BYTES as usize) };
     crate::set_has_board();
     board::publish_plan(&plan);
+    board::entry(KernelId::PRIMARY).life().boots.store(1, Relaxed);
     apic::silence_legacy();
     apic::init_cpu();
     clock::calibrate(started);

@@ -32,6 +32,8 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         let life = entry.life();
         life.lanes.store(0, Relaxed);
         life.boots.fetch_add(1, Relaxed);
+        // Its predecessor may have died while it was looking at its lanes.
+        entry.reset_doorbell();
         let first = partition.memory[0];
         let mut memory = Remote { next: first.start, end: first.end, open: Cell::new(0) };
         let (start_at, start) = fill(&mut memory, kernel, &partition.memory)?;

@@ -1,0 +1,204 @@
+//! The fabric's lanes on the real machine: where they lie, how two kernels come to use a pair of them,
+//! also again after one of them was restarted.
+//!
+//! # Problem
+//!
+//! A lane lies in the receiver's memory, and both ends must begin with it empty. When a kernel is
+//! booted again, its peers still hold a lane in which its predecessor stopped somewhere. The new one
+//! must not send before the receiver has emptied the lane, and cannot ask by message.
+//!
+//! # Idea
+//!
+//! Every boot of a kernel has a number on the board (`boots`), and for each ordered pair the board has one
+//! word, written by the receiver: for which boot of the sender its lane is ready. A kernel
+//! sends only if that is its own.
+//!
+//! ```text
+//!   receiver P                             sender N, boot 2
+//!                                          publishes its lanes, state Running; rings P
+//!   sees boot 2 of N
+//!   empties the lane for N
+//!   ready[P][N] = 2; rings N
+//!                                          sees 2: maps the lane, sends
+//! ```
+//!
+//! A CPU of P may at this very moment be receiving from the old lane, on behalf of nobody. So there
+//! are two sets per sender, used by even and odd boots: the one that is emptied was given up a
+//! whole life of N ago.
+//!
+//! On the sending side a CPU may still be writing into the dead N's memory while another one connects
+//! anew. It must neither fault nor reach N's new life, so the old addresses are pointed at a scratch page.
+
+use crate::kmap::{self, SharedRegion};
+use crate::layout::DIRECT_BASE;
+use crate::{board, instance, pages};
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::*;
+use fabric::{Doorbell, LanePort, Link, Receiver, Sender, Slot};
+use machine::{sync::Lock, Errno, KernelId, PAGE_SIZE};
+
+const PRIORITIES: usize = 2;
+const SETS: usize = 2;
+/// Slots of a lane on a machine of few kernels: 8 KiB.
+const SLOTS: usize = 128;
+/// All incoming lanes of a kernel take at most this, however many kernels there are.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The incoming lanes of this kernel, and what it knows of its peers.
+pub struct Lanes {
+    /// In the direct map.
+    base: u64,
+    shape: Shape,
+    peers: Lock<Vec<Peer>>,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    slots: usize,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// The boot of the peer that our lane is ready for, and that we send to; 0: none.
+    ready_for: u32,
+    connected: u32,
+    outgoing: Option<SharedRegion>,
+}
+
+impl Shape {
+    fn of(kernels: usize) -> Shape {
+        let each = MOST_BYTES / kernels.next_power_of_two() / (SETS * PRIORITIES * size_of::<Slot>());
+        // A page per set at least, so that a sender maps nothing but its own lanes.
+        Shape { slots: each.clamp(PAGE_SIZE / PRIORITIES / size_of::<Slot>(), SLOTS) }
+    }
+
+    fn lane(self) -> usize {
+        self.slots * size_of::<Slot>()
+    }
+
+    fn set(self) -> usize {
+        PRIORITIES * self.lane()
+    }
+
+    /// From one sender to the next.
+    fn stride(self) -> usize {
+        SETS * self.set()
+    }
+}
+
+fn set_of(boot: u32) -> usize {
+    boot as usize % SETS
+}
+
+impl Lanes {
+    /// Makes the incoming lanes, puts them on the board, and says that this kernel is running. Once.
+    pub fn open() -> Result<Lanes, Errno> {
+        let kernels = crate::plan().kernels.len();
+        let shape = Shape::of(kernels);
+        let pages = (shape.stride() * kernels).div_ceil(PAGE_SIZE);
+        let phys = pages::alloc_run(pages.next_power_of_two().trailing_zeros() as usize).ok_or(Errno::ENOMEM)?;
+        let life = board::entry(crate::kernel()).life();
+        life.lane_bytes.store(shape.stride() as u64, Relaxed);
+        life.lanes.store(phys, Release);
+        board::entry(crate::kernel()).set_state(board::State::Running);
+        let peers = (0..kernels).map(|_| Peer::default()).collect();
+        Ok(Lanes { base: DIRECT_BASE + phys, shape, peers: Lock::new(peers) })
+    }
+
+    /// The port to build an endpoint on. No peer is connected yet.
+    pub fn port(&self) -> LanePort {
+        LanePort::new(crate::plan().kernels.len(), doorbell(crate::kernel()), instance::ring_doorbell)
+    }
+
+    /// Looks on the board who has come (or come back) and connects whom it can; gives the kernels that
+    /// messages may now be sent to. Call it after `open`, and whenever a doorbell comes while
+    /// [`Lanes::incomplete`]: the other side takes part.
+    pub fn connect(&self, port: &LanePort) -> Vec<KernelId> {
+        let me = crate::kernel();
+        let my_boot = board::entry(me).life().boots.load(Relaxed);
+        let mut new = Vec::new();
+        for (index, peer) in self.peers.lock().iter_mut().enumerate() {
+            let kernel = KernelId(index as u16);
+            let entry = board::entry(kernel);
+            if kernel == me || entry.state() != board::State::Running {
+                continue;
+            }
+            let boot = entry.life().boots.load(Relaxed);
+            if peer.ready_for != boot {
+                self.empty(kernel, boot);
+                peer.ready_for = boot;
+                // Release: the lane is empty before the sender reads this; pairs with the Acquire below.
+                board::ready(me, kernel).store(boot, Release);
+                crate::ring_doorbell(kernel);
+            }
+            if peer.connected != boot && board::ready(kernel, me).load(Acquire) == my_boot {
+                let Ok(region) = map_outgoing(kernel, self.shape, my_boot) else { continue };
+                if let Some(old) = peer.outgoing.take() {
+                    old.retire();
+                }
+                let outbound = region.pointer();
+                peer.outgoing = Some(region);
+                peer.connected = boot;
+                port.connect(kernel, self.link(kernel, boot, outbound));
+                new.push(kernel);
+            }
+        }
+        new
+    }
+
+    /// Whether some running kernel is not connected yet. Reads words that change only when kernels come
+    /// and go.
+    pub fn incomplete(&self) -> bool {
+        let me = crate::kernel();
+        self.peers.lock().iter().enumerate().any(|(index, peer)| {
+            let kernel = KernelId(index as u16);
+            let entry = board::entry(kernel);
+            let running = entry.state() == board::State::Running;
+            kernel != me && running && peer.connected != entry.life().boots.load(Relaxed)
+        })
+    }
+
+    /// `kernel` is dead: its memory is somebody else's business from now on.
+    pub fn disconnect(&self, kernel: KernelId) {
+        let old = self.peers.lock().get_mut(kernel.index()).and_then(|peer| peer.outgoing.take());
+        if let Some(old) = old {
+            old.retire();
+        }
+    }
+
+    fn incoming(&self, from: KernelId, boot: u32) -> *mut Slot {
+        (self.base as usize + from.index() * self.shape.stride() + set_of(boot) * self.shape.set()) as *mut Slot
+    }
+
+    fn empty(&self, from: KernelId, boot: u32) {
+        // SAFETY: our own lanes; this set was last used two boots of the sender ago, and its present
+        // boot doesn't use it before we say that it is ready.
+        unsafe { core::ptr::write_bytes(self.incoming(from, boot).cast::<u8>(), 0, self.shape.set()) };
+    }
+
+    fn link(&self, peer: KernelId, boot: u32, outbound: NonNull<u8>) -> Link {
+        let slots = self.shape.slots;
+        let inbound = NonNull::new(self.incoming(peer, boot)).expect("the direct map isn't at 0");
+        let outbound = outbound.cast::<Slot>();
+        // SAFETY: both sets were zero when made ready, live as long as the kernels do (an old outgoing
+        // one is replaced by scratch memory), and each is attached once per boot of its sender.
+        unsafe {
+            Link {
+                inbound: [0, 1].map(|priority| Receiver::attach(inbound.add(priority * slots), slots)),
+                outbound: [0, 1].map(|priority| Sender::attach(outbound.add(priority * slots), slots)),
+                doorbell: doorbell(peer),
+            }
+        }
+    }
+}
+
+fn doorbell(kernel: KernelId) -> &'static Doorbell {
+    &board::entry(kernel).doorbell
+}
+
+/// Maps the lanes that `to` keeps for this boot of ours.
+fn map_outgoing(to: KernelId, shape: Shape, boot: u32) -> Result<SharedRegion, Errno> {
+    let block = kmap::lanes_for_us(to).ok_or(Errno::ENOTCONN)?;
+    kmap::map_shared(block.start + (set_of(boot) * shape.set()) as u64, shape.set() as u64)
+}
