@@ -91,6 +91,46 @@ fn unsafe_only_where_allowed(crates: &Path) -> Result<(), String> {
     }
 }
 
+/// `docs/dependencies.md` has a row for every crate of others that the workspace names, and for no other.
+fn every_dependency_has_a_reason(project: &Path) -> Result<(), String> {
+    let read = |path: &str| {
+        fs::read_to_string(project.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    unexplained(&read("Cargo.toml")?, &read("docs/dependencies.md")?)
+}
+
+fn unexplained(manifest: &str, reasons: &str) -> Result<(), String> {
+    let manifest: toml::Table = manifest
+        .parse()
+        .map_err(|error| format!("Cargo.toml: {error}"))?;
+    let dependencies = manifest["workspace"]
+        .get("dependencies")
+        .and_then(toml::Value::as_table);
+    let foreign = dependencies
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| value.get("path").is_none());
+    let named: Vec<&str> = foreign.map(|(name, _)| name.as_str()).collect();
+    let rows = reasons
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let rows: Vec<&str> = rows.filter(|row| *row != "crate").collect();
+    let missing = named
+        .iter()
+        .filter(|name| !rows.contains(name))
+        .map(|name| format!("no reason for {name}"));
+    let stale = rows
+        .iter()
+        .filter(|row| !named.contains(row))
+        .map(|row| format!("{row} is not used any more"));
+    let wrong: Vec<String> = missing.chain(stale).collect();
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let listing =
         fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -104,6 +144,20 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dependencies_and_reasons_agree() {
+        let manifest = "[workspace.dependencies]\nours = { path = \"x\" }\na = \"=1\"\nb = { version = \"=2\" }\n";
+        assert_eq!(
+            unexplained(
+                manifest,
+                "| crate | for |\n|---|---|\n| a | x |\n| b | y |\n"
+            ),
+            Ok(())
+        );
+        let wrong = unexplained(manifest, "| a | x |\n| c | z |\n").unwrap_err();
+        assert_eq!(wrong, "no reason for b\nc is not used any more");
+    }
 
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_code_is_found() {
