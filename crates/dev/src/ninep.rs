@@ -1,25 +1,16 @@
 //! 9P over a device that answers requests: virtio-9p (device type 9; the mount tag is in its configuration).
 //!
-//! The client is `fs::ninep`; this is only its way out. The device matches a reply to its request by the buffers, so
-//! any number may be under way and tags are the client's affair. Here it is decided how large a buffer the reply
-//! needs, and a reply that is not even a 9P message is kept from the client.
+//! The client is `fs::ninep`; this is its way out. The device matches a reply to its request by the buffers, so any
+//! number may be under way and tags are the client's affair. What is not a 9P message at all is stopped here, in
+//! both directions.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use machine::errno::Result;
-use machine::{Errno, Exchange};
+use machine::{BoxFuture, Errno, Exchange};
 
 /// size[4] type[1] tag[2]
 const HEADER: usize = 7;
-/// Where Tread and Treaddir have their count: after fid[4] and offset[8].
-const COUNT: usize = HEADER + 12;
-
-const TREADDIR: u8 = 40;
-const TREAD: u8 = 116;
-
-/// Enough for every reply whose size is not the client's choice: Rreadlink with a target of PATH_MAX bytes is the
-/// longest.
-const SMALL_REPLY: usize = 8 * 1024;
 
 /// A 9P server behind one device.
 pub struct Server {
@@ -37,41 +28,34 @@ impl Server {
         &self.tag
     }
 
-    /// Sends a T-message and gives the R-message. Dropping the future does not undo the request (see
-    /// [`Exchange::exchange`]).
-    pub async fn request(&self, message: Vec<u8>) -> Result<Vec<u8>> {
-        let Some(room) = reply_room(&message) else {
+    async fn request(&self, message: Vec<u8>, room: usize) -> Result<Vec<u8>> {
+        if size(&message) != Some(message.len()) {
             return Err(Errno::EINVAL);
-        };
+        }
         let tag = [message[5], message[6]];
         let mut reply = self.device.exchange(message, room).await?;
         // The device says how much of the buffer it used; the message says how long it is.
-        let size = reply
-            .first_chunk()
-            .map_or(0, |size| u32::from_le_bytes(*size) as usize);
-        if size < HEADER || size > reply.len() || reply[5..7] != tag {
-            log::error!("9p {}: malformed reply", self.tag.escape_ascii());
-            return Err(Errno::EIO);
+        match size(&reply) {
+            Some(size) if size <= reply.len() && reply[5..7] == tag => reply.truncate(size),
+            _ => {
+                log::error!("9p {}: malformed reply", self.tag.escape_ascii());
+                return Err(Errno::EIO);
+            }
         }
-        reply.truncate(size);
         Ok(reply)
     }
 }
 
-/// Room that the reply to `message` may need; None if it is no whole message.
-fn reply_room(message: &[u8]) -> Option<usize> {
+impl Exchange for Server {
+    fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+        Box::pin(self.request(request, room))
+    }
+}
+
+/// The size that a message says it has; None if it can't be one.
+fn size(message: &[u8]) -> Option<usize> {
     let size = u32::from_le_bytes(*message.first_chunk()?) as usize;
-    if size < HEADER || size != message.len() {
-        return None;
-    }
-    match message[4] {
-        TREAD | TREADDIR => {
-            let count = u32::from_le_bytes(*message.get(COUNT..)?.first_chunk()?) as usize;
-            // The reply: header, count[4], data. An error (Rlerror) must fit too.
-            Some(count.checked_add(HEADER + 4)?.max(64))
-        }
-        _ => Some(SMALL_REPLY),
-    }
+    (size >= HEADER && message.len() >= HEADER).then_some(size)
 }
 
 /// The mount tag in a device's configuration: a length[2] and as many bytes (virtio 1.x has it so in QEMU's
@@ -84,13 +68,15 @@ pub fn mount_tag(configuration: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::{boxed::Box, vec};
+    use alloc::vec;
     use core::{
         future::Future,
         pin::pin,
         task::{Context, Poll, Waker},
     };
-    use machine::{sync::Lock, BoxFuture};
+    use machine::sync::Lock;
+
+    const ROOM: usize = 4096;
 
     /// Answers every request with the same bytes and remembers the room it was given.
     struct Fixed {
@@ -121,7 +107,8 @@ mod tests {
             room: Lock::new(0),
         });
         let server = Server::new(b"root".to_vec(), device.clone());
-        let answer = pin!(server.request(request)).poll(&mut Context::from_waker(Waker::noop()));
+        let answer =
+            pin!(server.exchange(request, ROOM)).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(answer) = answer else {
             panic!("the fake answers at once")
         };
@@ -130,12 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_read_has_room_for_its_count_and_the_header() {
-        let mut body = vec![0; 12];
-        body.extend_from_slice(&524_288u32.to_le_bytes());
-        let (answer, room) = ask(message(TREAD, 7, &body), message(117, 7, &[0, 0, 0, 0]));
-        assert_eq!(room, 524_288 + 11);
-        assert_eq!(answer.unwrap().len(), 11);
+    fn the_room_is_the_clients_choice() {
+        let (answer, room) = ask(message(116, 7, &[0; 16]), message(117, 7, &[0, 0, 0, 0]));
+        assert_eq!((answer.unwrap().len(), room), (11, ROOM));
     }
 
     #[test]
@@ -172,7 +156,7 @@ mod tests {
     fn what_is_no_message_never_reaches_the_device() {
         let mut wrong = message(110, 3, &[]);
         wrong.push(0);
-        for request in [vec![], wrong, message(TREAD, 1, &[0; 3])] {
+        for request in [vec![], wrong, vec![5, 0, 0, 0, 1]] {
             assert_eq!(ask(request, message(111, 3, &[])), (Err(Errno::EINVAL), 0));
         }
     }

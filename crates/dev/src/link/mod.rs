@@ -106,21 +106,19 @@ impl Link {
     /// Writes the beginning of `bytes`, waiting until there is room for some of it, and gives back how much.
     /// What fits into 4 KiB goes as a whole (PIPE_BUF: man 7 pipe). EPIPE: the host has closed its end.
     pub async fn write(&self, output: Output, bytes: &[u8]) -> Result<usize> {
-        if bytes.is_empty() {
-            return Ok(0);
-        }
         self.outputs[output as usize]
-            .wait_until(|| self.try_write(output, bytes))
+            .wait_until(|| unless_again(self.try_write(output, bytes)))
             .await
     }
 
-    /// [`Link::write`] as far as it goes without waiting; None: no room (EAGAIN).
-    pub fn try_write(&self, output: Output, bytes: &[u8]) -> Option<Result<usize>> {
-        let result = self.state.lock().write(output, bytes);
-        if matches!(result, Some(Ok(_))) {
-            self.outbox.wake_all();
+    /// [`Link::write`] as far as it goes without waiting; EAGAIN: no room.
+    pub fn try_write(&self, output: Output, bytes: &[u8]) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
         }
-        result
+        let length = self.state.lock().write(output, bytes)?;
+        self.outbox.wake_all();
+        Ok(length)
     }
 
     pub async fn stdout_write(&self, bytes: &[u8]) -> Result<usize> {
@@ -141,18 +139,20 @@ impl Link {
         &self.outputs[output as usize]
     }
 
-    /// At most `max` bytes of stdin; none of them at its end. Asks the host for more only as needed.
-    pub async fn stdin_read(&self, max: usize) -> Result<Vec<u8>> {
-        if max == 0 {
-            return Ok(Vec::new());
-        }
-        self.stdin.wait_until(|| self.try_stdin_read(max)).await
+    /// Reads stdin into `buffer`; Ok(0) at its end. Asks the host for more only as needed.
+    pub async fn stdin_read(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.stdin
+            .wait_until(|| unless_again(self.try_stdin_read(buffer)))
+            .await
     }
 
-    /// [`Link::stdin_read`] without waiting; None: nothing there yet, but it has been asked for (EAGAIN).
-    pub fn try_stdin_read(&self, max: usize) -> Option<Result<Vec<u8>>> {
-        let (result, post) = self.state.lock().read_stdin(max);
-        if post {
+    /// [`Link::stdin_read`] without waiting; EAGAIN: nothing there yet, but it has been asked for.
+    pub fn try_stdin_read(&self, buffer: &mut [u8]) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let (result, posted) = self.state.lock().read_stdin(buffer);
+        if posted {
             self.outbox.wake_all();
         }
         result
@@ -276,6 +276,11 @@ impl Link {
             queue.wake_all();
         }
     }
+}
+
+/// Wait queues wait for something; EAGAIN is nothing yet.
+fn unless_again<T>(result: Result<T>) -> Option<Result<T>> {
+    (!matches!(result, Err(Errno::EAGAIN))).then_some(result)
 }
 
 /// `text` cut at characters so that each part fits a frame.

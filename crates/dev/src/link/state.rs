@@ -166,21 +166,16 @@ impl State {
             .then_some(Event::Lost)
     }
 
-    pub fn write(&mut self, output: Output, bytes: &[u8]) -> Option<Result<usize>> {
-        match self.output_ready(output) {
-            Err(errno) => return Some(Err(errno)),
-            Ok(_) if self.outputs[output as usize].window.room() < bytes.len().min(WHOLE) => {
-                return None
-            }
-            Ok(_) => {}
-        }
+    /// EAGAIN: no room for as much as must go in one piece.
+    pub fn write(&mut self, output: Output, bytes: &[u8]) -> Result<usize> {
+        self.output_ready(output)?;
         let window = &mut self.outputs[output as usize].window;
         let length = bytes.len().min(MAX_DATA).min(window.room());
-        if !window.take(length) {
-            return None;
+        if length < bytes.len().min(WHOLE) || !window.take(length) {
+            return Err(Errno::EAGAIN);
         }
         self.post(&ToHost::Data(output, bytes[..length].to_vec()));
-        Some(Ok(length))
+        Ok(length)
     }
 
     pub fn output_ready(&self, output: Output) -> Result<bool> {
@@ -192,14 +187,14 @@ impl State {
         }
     }
 
-    /// The bytes, and whether a credit frame was put into the outbox.
-    pub fn read_stdin(&mut self, max: usize) -> (Option<Result<Vec<u8>>>, bool) {
-        let read = self.stdin.read(max);
+    /// How much was read, and whether a credit frame was put into the outbox.
+    pub fn read_stdin(&mut self, buffer: &mut [u8]) -> (Result<usize>, bool) {
+        let read = self.stdin.read(buffer);
         if read.is_none() && self.lost.is_some() {
-            return (Some(Err(Errno::EIO)), false);
+            return (Err(Errno::EIO), false);
         }
-        let posted = self.grant(max, read.is_none());
-        (read.map(Ok), posted)
+        let posted = self.grant(buffer.len(), read.is_none());
+        (read.ok_or(Errno::EAGAIN), posted)
     }
 
     pub fn stdin_ready(&mut self) -> (Result<StdinReady>, bool) {

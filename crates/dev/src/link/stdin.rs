@@ -69,16 +69,17 @@ impl Stdin {
         }
     }
 
-    /// Up to `max` bytes; empty at the end; None: wait.
-    pub fn read(&mut self, max: usize) -> Option<Vec<u8>> {
+    /// Fills the beginning of `buffer`; Some(0) at the end; None: wait.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         if self.bytes == 0 {
-            return self.end.then(Vec::new);
+            return self.end.then_some(0);
         }
-        let mut taken = Vec::with_capacity(max.min(self.bytes));
+        let mut taken = 0;
         while let Some(frame) = self.frames.front() {
             let rest = &frame[self.offset..];
-            let part = rest.len().min(max - taken.len());
-            taken.extend_from_slice(&rest[..part]);
+            let part = rest.len().min(buffer.len() - taken);
+            buffer[taken..taken + part].copy_from_slice(&rest[..part]);
+            taken += part;
             if part < rest.len() {
                 self.offset += part;
                 break;
@@ -87,8 +88,8 @@ impl Stdin {
             self.offset = 0;
             self.frames.pop_front();
         }
-        self.bytes -= taken.len();
-        self.read += taken.len() as u64;
+        self.bytes -= taken;
+        self.read += taken as u64;
         Some(taken)
     }
 
