@@ -3,7 +3,7 @@
 
 use crate::cpu::Frame;
 use crate::layout::{IMAGE_BASE, STACKS_BASE, TOP_BYTES};
-use crate::{board, percpu, serial};
+use crate::{apic, board, percpu, serial};
 use core::arch::asm;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
@@ -37,6 +37,23 @@ pub fn halt() -> ! {
     }
 }
 
+/// Resets the other CPUs of this kernel: they stop at once, whatever they hold.
+fn stop_siblings() {
+    if percpu::is_installed() {
+        let me = percpu::current().index;
+        for sibling in percpu::all().iter().filter(|sibling| sibling.index != me) {
+            apic::send_init(sibling.apic);
+        }
+    }
+}
+
+/// This kernel ends, and only this one: as a panic policy, or because it was told to stop.
+pub fn die_alone() -> ! {
+    stop_siblings();
+    board::entry(crate::kernel()).set_state(board::State::Dead);
+    halt()
+}
+
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let frame: u64;
@@ -60,6 +77,7 @@ fn die(text: Arguments, rip: Option<u64>, frame_pointer: u64) -> ! {
     if PANICKING.swap(true, AcqRel) {
         halt(); // a panic in a panic, or a sibling's
     }
+    stop_siblings();
     let kernel = crate::kernel();
     let cpu = if percpu::is_installed() { percpu::current().cpu.0 } else { u32::MAX };
     if crate::has_board() {

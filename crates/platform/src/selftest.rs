@@ -21,6 +21,9 @@ static GREETED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs on the boot CPU of every kernel.
 pub fn run(boot: &Boot) {
+    if board::entry(boot.kernel).life().boots.load(Acquire) > 1 {
+        return reborn();
+    }
     crate::start_siblings(sibling).expect("every sibling starts");
     while GREETED.load(Acquire) as usize != boot.cpus.len() - 1 {
         core::hint::spin_loop();
@@ -36,9 +39,7 @@ pub fn run(boot: &Boot) {
     audit(boot);
     random();
     let lanes = Lanes::open().expect("memory for the lanes");
-    if boot.kernel == KernelId::PRIMARY {
-        boot_others(boot);
-    }
+    boot_next(boot);
     exchange(boot, &lanes);
     if boot.kernel == KernelId::PRIMARY {
         crate::panic::exit_machine(PASSED);
@@ -164,7 +165,8 @@ fn alarm(table: &dyn PageTable) {
     install(table, CODE, &FOREVER, Access::READ | Access::EXEC);
     for in_user in [true, false] {
         let at = clock::now() + 3_000_000;
-        while clock::now() < at {
+        let mut seen = Events::empty();
+        while !seen.contains(Events::TIMER) {
             crate::cpu().set_alarm(Some(at));
             if in_user {
                 let mut r = Registers { rip: CODE.0, ..Default::default() };
@@ -172,8 +174,9 @@ fn alarm(table: &dyn PageTable) {
             } else {
                 crate::idle();
             }
+            seen |= irq::take_events();
         }
-        assert!(irq::take_events().contains(Events::TIMER));
+        assert!(clock::now() >= at || in_user, "an alarm came early");
     }
     crate::cpu().set_alarm(None);
 }
@@ -256,20 +259,21 @@ fn random() {
     assert!(first != second && first != [0; 32]);
 }
 
-fn boot_others(boot: &Boot) {
+/// Every kernel boots the next one of the list: any kernel can.
+fn boot_next(boot: &Boot) {
     let wanted = boot.plan.boot_now().unwrap_or_else(|why| panic!("{why}"));
-    for &kernel in &wanted {
+    let next = match wanted.iter().position(|&kernel| kernel == boot.kernel) {
+        Some(at) => wanted.get(at + 1),
+        None => wanted.first(),
+    };
+    if let Some(&kernel) = next {
         let before = clock::now();
         crate::boot_kernel(kernel).unwrap_or_else(|error| panic!("kernel {kernel}: {error:?}"));
         log::info!("kernel {kernel} booted in {} us", (clock::now() - before) / 1000);
         assert_eq!(crate::boot_kernel(kernel), Err(Errno::EBUSY));
     }
     assert_eq!(crate::boot_kernel(KernelId(boot.plan.kernels.len() as u16)), Err(Errno::EINVAL));
-    for kernel in wanted {
-        while board::entry(kernel).state() != board::State::Running {
-            core::hint::spin_loop();
-        }
-    }
+    assert_eq!(crate::boot_kernel(boot.kernel), Err(Errno::EBUSY));
     // Booting left no window on anybody's memory.
     assert!(crate::audit_kernel_mappings().iter().all(|run| run.reason != kmap::Reason::Window));
 }
@@ -323,20 +327,65 @@ fn exchange(boot: &Boot, lanes: &Lanes) {
         log::info!("selftest passed on kernel {} with {} CPUs", boot.kernel, boot.cpus.len());
         port.try_send(KernelId::PRIMARY, Priority::High, b"through").expect("the lane is empty");
         port.ring(KernelId::PRIMARY);
-        return;
+        assert_eq!(wait_for_message(&port, KernelId::PRIMARY), b"die");
+        crate::panic::die_alone();
     }
-    let mut through = 0;
-    let mut buffer = Vec::new();
-    while through < peers.len() {
-        through += peers.iter().filter(|&&peer| port.try_recv(peer, Priority::High, &mut buffer)).count();
-        port.set_polling(true);
-        port.set_polling(false);
-        if !peers.iter().any(|&peer| port.pending(peer, Priority::High)) && through < peers.len() {
-            crate::idle();
-        }
+    for &peer in &peers {
+        assert_eq!(wait_for_message(&port, peer), b"through");
+    }
+    if let Some(&victim) = booted.first() {
+        restart(lanes, &port, victim);
     }
     assert_eq!(percpu::current().apic, apic::id());
     log::info!("selftest passed on all kernels");
+}
+
+fn wait_for_message(port: &LanePort, from: KernelId) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    while !port.try_recv(from, Priority::High, &mut buffer) {
+        // Clears what says that an interrupt is under way, then looks once more.
+        port.set_polling(true);
+        port.set_polling(false);
+        if !port.pending(from, Priority::High) {
+            crate::idle();
+        }
+    }
+    buffer
+}
+
+/// A kernel dies, its siblings with it, and is booted again while the others go on.
+fn restart(lanes: &Lanes, port: &LanePort, victim: KernelId) {
+    for life in [2, 3] {
+        port.try_send(victim, Priority::High, b"die").expect("the lane is empty");
+        port.ring(victim);
+        while board::entry(victim).state() != board::State::Dead {
+            core::hint::spin_loop();
+        }
+        lanes.disconnect(victim);
+        let foreign = |run: &&kmap::Audited| run.reason == kmap::Reason::Foreign;
+        assert_eq!(crate::audit_kernel_mappings().iter().filter(foreign).count(), 0);
+        // A late sender must reach nobody.
+        let _ = port.try_send(victim, Priority::High, b"late");
+        crate::boot_kernel(victim).unwrap_or_else(|error| panic!("kernel {victim} again: {error:?}"));
+        while lanes.connect(port).is_empty() {
+            crate::idle();
+        }
+        assert_eq!(wait_for_message(port, victim), b"again");
+        log::info!("kernel {victim} lives its life {life}");
+    }
+}
+
+/// What a kernel does that is booted again.
+fn reborn() {
+    let lanes = Lanes::open().expect("memory for the lanes");
+    let port = lanes.port();
+    while !lanes.connect(&port).contains(&KernelId::PRIMARY) {
+        crate::idle();
+    }
+    port.try_send(KernelId::PRIMARY, Priority::High, b"again").expect("the lane is empty");
+    port.ring(KernelId::PRIMARY);
+    assert_eq!(wait_for_message(&port, KernelId::PRIMARY), b"die");
+    crate::panic::die_alone();
 }
 
 const PRIORITIES: [Priority; 2] = [Priority::High, Priority::Low];

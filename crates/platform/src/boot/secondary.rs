@@ -6,10 +6,10 @@ use super::trampoline::{launch, Launch};
 use super::{image_shape, secondary_start, Start};
 use crate::layout::*;
 use crate::tables::{self, index, TableMemory};
-use crate::{board, kmap};
+use crate::{apic, board, clock, kmap};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
-use machine::{Errno, KernelId, NoMemory, PAGE_SIZE};
+use machine::{CpuId, Errno, KernelId, NoMemory, PAGE_SIZE};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The window slot that booting uses.
@@ -31,7 +31,9 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
     let booted = (|| {
         let life = entry.life();
         life.lanes.store(0, Relaxed);
-        life.boots.fetch_add(1, Relaxed);
+        if life.boots.fetch_add(1, Relaxed) > 0 {
+            hold(&partition.cpus);
+        }
         // Its predecessor may have died while it was looking at its lanes.
         entry.reset_doorbell();
         let first = partition.memory[0];
@@ -54,6 +56,14 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         entry.set_state(board::State::Dead);
     }
     booted
+}
+
+/// Resets the CPUs of a dead kernel, so that none runs on while its memory is made new.
+fn hold(cpus: &[CpuId]) {
+    for cpu in cpus {
+        apic::send_init(crate::plan().topology.cpus[cpu.0 as usize].apic);
+    }
+    clock::delay(10_000_000);
 }
 
 /// Copies the image and builds the page table; gives the address of the `Start`, and itself.
