@@ -161,6 +161,11 @@ impl Tty {
         QUEUE_SIZE.saturating_sub(self.state.lock().pending.len())
     }
 
+    /// Waits until there is room for input; gives how much.
+    pub async fn wait_for_input_room(&self) -> usize {
+        self.master_changes.wait_until(|| Some(self.input_room()).filter(|room| *room > 0)).await
+    }
+
     /// Gives pending input to the discipline, as far as it has room, and lets its effects happen.
     fn pump(&self) {
         let mut effects = Effects::default();
