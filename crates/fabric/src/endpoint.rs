@@ -289,8 +289,10 @@ impl Endpoint {
         if peer.id == self.me {
             return;
         }
-        if peer.out[priority.index()].give_credits(&*self.port, count) {
-            self.ring(peer);
+        match peer.out[priority.index()].give_credits(&*self.port, count) {
+            Some(true) => self.ring(peer),
+            Some(false) => {}
+            None => self.counters.malformed.add_one(),
         }
         peer.room.wake_all();
     }

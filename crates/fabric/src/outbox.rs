@@ -123,17 +123,18 @@ impl Outbox {
         }
     }
 
-    /// `count` credits came back. True if something got into the lane: ring.
-    pub fn give_credits(&self, port: &dyn Port, count: u32) -> bool {
+    /// `count` credits came back. True if something got into the lane: ring. `None`: these are more
+    /// than were ever given out.
+    pub fn give_credits(&self, port: &dyn Port, count: u32) -> Option<bool> {
         let mut queues = self.queues.lock();
-        queues.credits = (queues.credits + count).min(CREDITS);
+        queues.credits = queues.credits.checked_add(count).filter(|credits| *credits <= CREDITS)?;
         let mut sent = false;
         while queues.credits > 0 {
             let Some((_, packet)) = queues.waiting.pop_front() else { break };
             queues.credits -= 1;
             sent |= self.transmit(port, &mut queues, &packet) == Sent::InLane;
         }
-        sent
+        Some(sent)
     }
 
     /// Whether a request sent now would go without waiting for a credit.
@@ -269,7 +270,8 @@ mod tests {
         assert_eq!(outbox.send(&port, b"answer"), Sent::InLane);
         assert!(outbox.withdraw(1000));
         assert!(!outbox.withdraw(0), "already sent");
-        assert!(outbox.give_credits(&port, 2));
+        assert_eq!(outbox.give_credits(&port, CREDITS + 1), None);
+        assert_eq!(outbox.give_credits(&port, 2), Some(true));
         assert_eq!(port.packets.lock().unwrap().last().unwrap(), b"later");
         assert_eq!(outbox.credits(), 1);
     }

@@ -80,6 +80,7 @@ fn serve(endpoint: &Endpoint, at_work: &Arc<AtomicI64>) {
 fn check_nothing_left(machine: &[Kernel], seed: u64) {
     for (me, kernel) in machine.iter().enumerate() {
         assert_eq!(kernel.endpoint.outstanding(), (0, 0), "seed {seed}");
+        assert_eq!(kernel.endpoint.stats().malformed, 0, "seed {seed}");
         for peer in kernel.endpoint.peers().iter().filter(|peer| peer.id.index() != me) {
             let credits = peer.out[Priority::Low.index()].credits();
             assert!(credits > CREDITS - CREDIT_BATCH, "seed {seed}: {credits} credits left");
@@ -229,4 +230,25 @@ fn a_kernel_dies_and_is_started_again() {
             machine[2] = born(2, 3, &at_work);
         }
     }
+}
+
+/// Half of a long message has arrived when its sender dies; its successor begins a new one.
+#[test]
+fn half_a_message_of_the_dead_is_forgotten() {
+    let at_work = Arc::new(AtomicI64::new(0));
+    let first = born(0, 2, &at_work);
+    let second = born(1, 2, &at_work);
+    meet(&first, &second);
+    let long = |byte| Ping { payload: vec![byte; 1000] };
+    core::mem::forget(second.kernel.endpoint.start(KernelId(0), long(1)));
+    assert_eq!(first.kernel.endpoint.drain(1), 1);
+    first.kernel.endpoint.declare_dead(KernelId(1));
+
+    let successor = born(1, 2, &at_work);
+    meet(&first, &successor);
+    let mut calls = vec![(1, successor.kernel.endpoint.start(KernelId(0), long(1)), false)];
+    settle(&[first.kernel, successor.kernel.clone()]);
+    collect(&mut calls, false);
+    assert!(calls.is_empty());
+    assert_eq!(successor.kernel.endpoint.stats().malformed, 0);
 }
