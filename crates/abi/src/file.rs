@@ -75,7 +75,7 @@ pub struct DirEntry {
 }
 
 /// A file as another kernel names it: where it lives, and its number in that kernel's export table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileRef {
     pub owner: KernelId,
     pub id: u64,
