@@ -11,9 +11,14 @@ extern crate alloc;
 
 mod call;
 mod exit;
+mod futex;
+mod memory;
+mod process;
 mod run;
 mod signal;
+pub mod system;
 mod table;
+mod time;
 mod trap;
 mod user;
 

@@ -2,7 +2,14 @@
 //!
 //! A number that is not in the table answers ENOSYS, and is named in the log once per program.
 
-use crate::call::Call;
+use crate::{
+    call::Call,
+    futex::futex,
+    memory,
+    process::{clone, credentials, end, exec, group, limits, prctl, schedule, signals},
+    system,
+    time::{clock, itimer, sleep},
+};
 use alloc::string::String;
 use core::fmt::Write;
 use machine::{errno::Result, Errno};
@@ -22,11 +29,113 @@ macro_rules! system_calls {
 }
 
 system_calls! {
-    39 getpid => getpid;
-}
-
-async fn getpid(call: &mut Call<'_>) -> Result<u64> {
-    Ok(u64::from(call.process().id.0))
+    9 mmap => memory::mmap;
+    10 mprotect => memory::mprotect;
+    11 munmap => memory::munmap;
+    12 brk => memory::brk;
+    13 rt_sigaction => signals::rt_sigaction;
+    14 rt_sigprocmask => signals::rt_sigprocmask;
+    15 rt_sigreturn => signals::rt_sigreturn;
+    24 sched_yield => schedule::sched_yield;
+    25 mremap => memory::mremap;
+    26 msync => memory::msync;
+    27 mincore => memory::mincore;
+    28 madvise => memory::madvise;
+    34 pause => signals::pause;
+    35 nanosleep => sleep::nanosleep;
+    36 getitimer => itimer::getitimer;
+    37 alarm => itimer::alarm;
+    38 setitimer => itimer::setitimer;
+    39 getpid => clone::getpid;
+    56 clone => clone::clone;
+    57 fork => clone::fork;
+    58 vfork => clone::vfork;
+    59 execve => exec::execve;
+    60 exit => end::exit;
+    61 wait4 => end::wait4;
+    62 kill => signals::kill;
+    63 uname => system::uname;
+    96 gettimeofday => clock::gettimeofday;
+    97 getrlimit => limits::getrlimit;
+    98 getrusage => end::getrusage;
+    99 sysinfo => system::sysinfo;
+    100 times => end::times;
+    102 getuid => credentials::getuid;
+    104 getgid => credentials::getgid;
+    105 setuid => credentials::setuid;
+    106 setgid => credentials::setgid;
+    107 geteuid => credentials::geteuid;
+    108 getegid => credentials::getegid;
+    109 setpgid => group::setpgid;
+    110 getppid => clone::getppid;
+    111 getpgrp => group::getpgrp;
+    112 setsid => group::setsid;
+    113 setreuid => credentials::setreuid;
+    114 setregid => credentials::setregid;
+    115 getgroups => credentials::getgroups;
+    116 setgroups => credentials::setgroups;
+    117 setresuid => credentials::setresuid;
+    118 getresuid => credentials::getresuid;
+    119 setresgid => credentials::setresgid;
+    120 getresgid => credentials::getresgid;
+    121 getpgid => group::getpgid;
+    122 setfsuid => credentials::setfsuid;
+    123 setfsgid => credentials::setfsgid;
+    124 getsid => group::getsid;
+    125 capget => credentials::capget;
+    126 capset => credentials::capset;
+    127 rt_sigpending => signals::rt_sigpending;
+    128 rt_sigtimedwait => signals::rt_sigtimedwait;
+    129 rt_sigqueueinfo => signals::rt_sigqueueinfo;
+    130 rt_sigsuspend => signals::rt_sigsuspend;
+    131 sigaltstack => signals::sigaltstack;
+    135 personality => prctl::personality;
+    140 getpriority => schedule::getpriority;
+    141 setpriority => schedule::setpriority;
+    142 sched_setparam => schedule::sched_setparam;
+    143 sched_getparam => schedule::sched_getparam;
+    144 sched_setscheduler => schedule::sched_setscheduler;
+    145 sched_getscheduler => schedule::sched_getscheduler;
+    146 sched_get_priority_max => schedule::sched_get_priority_max;
+    147 sched_get_priority_min => schedule::sched_get_priority_min;
+    148 sched_rr_get_interval => schedule::sched_rr_get_interval;
+    149 mlock => memory::mlock;
+    150 munlock => memory::munlock;
+    157 prctl => prctl::prctl;
+    158 arch_prctl => prctl::arch_prctl;
+    160 setrlimit => limits::setrlimit;
+    164 settimeofday => clock::settimeofday;
+    170 sethostname => system::sethostname;
+    171 setdomainname => system::setdomainname;
+    186 gettid => clone::gettid;
+    200 tkill => signals::tkill;
+    201 time => clock::time;
+    202 futex => futex;
+    203 sched_setaffinity => schedule::sched_setaffinity;
+    204 sched_getaffinity => schedule::sched_getaffinity;
+    218 set_tid_address => clone::set_tid_address;
+    227 clock_settime => clock::clock_settime;
+    228 clock_gettime => clock::clock_gettime;
+    229 clock_getres => clock::clock_getres;
+    230 clock_nanosleep => sleep::clock_nanosleep;
+    231 exit_group => end::exit_group;
+    234 tgkill => signals::tgkill;
+    247 waitid => end::waitid;
+    273 set_robust_list => clone::set_robust_list;
+    274 get_robust_list => clone::get_robust_list;
+    297 rt_tgsigqueueinfo => signals::rt_tgsigqueueinfo;
+    302 prlimit64 => limits::prlimit64;
+    309 getcpu => prctl::getcpu;
+    310 process_vm_readv => memory::process_vm_readv;
+    311 process_vm_writev => memory::process_vm_writev;
+    314 sched_setattr => schedule::sched_setattr;
+    315 sched_getattr => schedule::sched_getattr;
+    318 getrandom => prctl::getrandom;
+    322 execveat => exec::execveat;
+    324 membarrier => system::membarrier;
+    325 mlock2 => memory::mlock2;
+    334 rseq => prctl::rseq;
+    435 clone3 => clone::clone3;
 }
 
 /// The name of an implemented call.

@@ -41,3 +41,4 @@ pub use process::{Flags, Process};
 pub use route::{may_signal, Target};
 pub use system::{Abi, Counters, Directory, System};
 pub use thread::{Context, Interrupted, Thread};
+pub use wait::WaitOptions;

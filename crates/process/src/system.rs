@@ -3,6 +3,7 @@
 use crate::{placement::Placement, Context, Files, Process, Thread};
 use abi::{CpuSet, FileRef};
 use alloc::{sync::Arc, vec::Vec};
+use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
 use fs::{File, Paths};
@@ -57,6 +58,14 @@ pub struct System {
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
     pub(crate) next_table: AtomicU64,
+    /// What the layer above keeps per kernel, by type.
+    extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// ns between the epoch and the start of the machine.
+    realtime_offset: AtomicU64,
+    /// Host name and domain name.
+    names: Lock<(Vec<u8>, Vec<u8>)>,
+    /// NUMA node of each CPU that is not on node 0.
+    nodes: Lock<HashMap<u32, u32>>,
     ids: Ids,
 }
 
@@ -99,6 +108,10 @@ impl System {
             born_here: Lock::default(),
             tables: Lock::default(),
             next_table: AtomicU64::new(1),
+            extensions: Lock::default(),
+            realtime_offset: AtomicU64::new(0),
+            names: Lock::new((b"cob".to_vec(), b"(none)".to_vec())),
+            nodes: Lock::default(),
         });
         crate::service::register(&system);
         system
@@ -175,6 +188,51 @@ impl System {
 
     pub fn now(&self) -> u64 {
         self.cpu.now()
+    }
+
+    /// CLOCK_REALTIME in ns.
+    pub fn realtime(&self) -> u64 {
+        self.now() + self.realtime_offset.load(Relaxed)
+    }
+
+    /// Says what time it is (ns since the epoch).
+    pub fn set_realtime(&self, now: u64) {
+        self.realtime_offset.store(now.saturating_sub(self.now()), Relaxed);
+    }
+
+    pub fn host_name(&self) -> (Vec<u8>, Vec<u8>) {
+        self.names.lock().clone()
+    }
+
+    pub fn set_host_name(&self, name: Vec<u8>, domain: bool) {
+        let mut names = self.names.lock();
+        if domain {
+            names.1 = name;
+        } else {
+            names.0 = name;
+        }
+    }
+
+    pub fn node_of(&self, cpu: u32) -> u32 {
+        self.nodes.lock().get(&cpu).copied().unwrap_or(0)
+    }
+
+    pub fn set_node(&self, cpu: CpuId, node: u32) {
+        self.nodes.lock().insert(cpu.0, node);
+    }
+
+    /// The one `T` of this kernel, made when first asked for.
+    pub fn extension<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let mut extensions = self.extensions.lock();
+        let entry = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
+        entry.clone().downcast().unwrap_or_default()
+    }
+
+    /// Main threads of the processes of a group that are at home here.
+    pub fn members_of_group(&self, group: Pid) -> Vec<Pid> {
+        let processes = self.processes.lock();
+        let members = processes.values().filter(|process| process.is_home());
+        members.filter(|process| process.with_shared(|shared| shared.group == group)).map(|process| process.id).collect()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Thread {
     pub(crate) misplaced: AtomicBool,
     /// Where a new thread is to start, if not here.
     pub(crate) first_kernel: Lock<Option<KernelId>>,
+    /// When a sleep that was interrupted and is about to be restarted is to end.
+    pub sleep_end: Lock<Option<u64>>,
     waker: Lock<Option<Waker>>,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
@@ -84,6 +86,7 @@ impl Thread {
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
             first_kernel: Lock::new(None),
+            sleep_end: Lock::new(None),
             waker: Lock::new(None),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
@@ -277,6 +280,17 @@ impl Thread {
                 return Poll::Ready(Err(Interrupted));
             }
             Poll::Pending
+        })
+        .await
+    }
+
+    /// `wait`, unless the thread must end first; other signals stay pending.
+    pub async fn unless_killed<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = core::pin::pin!(wait);
+        core::future::poll_fn(|context| match wait.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if self.must_end() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         })
         .await
     }

@@ -1,0 +1,225 @@
+//! mmap and its kin (man 2 mmap, munmap, mprotect, mremap, madvise, msync, mincore, mlock, brk).
+
+use crate::call::Call;
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Access, Errno, UserAddr, PAGE_SIZE, USER_END};
+use vm::{MapRequest, Place, Source};
+
+const PROT_GROWSDOWN: u64 = 0x0100_0000;
+const PROT_GROWSUP: u64 = 0x0200_0000;
+
+const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
+const MAP_SHARED_VALIDATE: u64 = 3;
+const MAP_TYPE: u64 = 0xf;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_32BIT: u64 = 0x40;
+const MAP_GROWSDOWN: u64 = 0x100;
+const MAP_DENYWRITE: u64 = 0x800;
+const MAP_EXECUTABLE: u64 = 0x1000;
+const MAP_LOCKED: u64 = 0x2000;
+const MAP_NORESERVE: u64 = 0x4000;
+const MAP_POPULATE: u64 = 0x8000;
+const MAP_NONBLOCK: u64 = 0x1_0000;
+const MAP_STACK: u64 = 0x2_0000;
+const MAP_HUGETLB: u64 = 0x4_0000;
+const MAP_SYNC: u64 = 0x8_0000;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+/// What MAP_SHARED_VALIDATE knows; plain MAP_SHARED ignores unknown flags.
+const MAP_KNOWN: u64 = MAP_TYPE | MAP_FIXED | MAP_ANONYMOUS | MAP_32BIT | MAP_GROWSDOWN | MAP_DENYWRITE
+    | MAP_EXECUTABLE | MAP_LOCKED | MAP_NORESERVE | MAP_POPULATE | MAP_NONBLOCK | MAP_STACK | MAP_FIXED_NOREPLACE;
+
+fn access_of(prot: u64) -> Access {
+    let mut access = Access::empty();
+    access.set(Access::READ, prot & 1 != 0);
+    access.set(Access::WRITE, prot & 2 != 0);
+    access.set(Access::EXEC, prot & 4 != 0);
+    access
+}
+
+pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
+    let [address, length, prot, flags, _, offset] = call.arguments;
+    if offset % PAGE_SIZE as u64 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // The descriptor is looked at first, as Linux does.
+    let file = match flags & MAP_ANONYMOUS {
+        0 => Some(call.file(4).await?),
+        _ => None,
+    };
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let shared = match flags & MAP_TYPE {
+        MAP_SHARED => true,
+        MAP_SHARED_VALIDATE if flags & !MAP_KNOWN != 0 => return Err(Errno::EOPNOTSUPP),
+        MAP_SHARED_VALIDATE => true,
+        MAP_PRIVATE => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    if flags & (MAP_HUGETLB | MAP_SYNC) != 0 {
+        // No huge page pool: as Linux answers with nr_hugepages = 0.
+        return Err(if flags & MAP_HUGETLB != 0 { Errno::ENOMEM } else { Errno::EOPNOTSUPP });
+    }
+    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if fixed && address % PAGE_SIZE as u64 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if fixed && (length > USER_END || address > USER_END - length) {
+        return Err(Errno::ENOMEM);
+    }
+    let place = match (flags & MAP_FIXED_NOREPLACE, flags & MAP_FIXED) {
+        (0, 0) => Place::Hint(UserAddr(address & !(PAGE_SIZE as u64 - 1))),
+        (0, _) => Place::Fixed(UserAddr(address)),
+        _ => Place::FixedNoReplace(UserAddr(address)),
+    };
+    let source = match file {
+        None => Source::Anonymous,
+        Some(file) => {
+            let open = file.flags();
+            if !open.readable() {
+                return Err(Errno::EACCES);
+            }
+            if shared && prot & 2 != 0 && !open.writable() {
+                return Err(Errno::EACCES);
+            }
+            if offset.checked_add(length).is_none() {
+                return Err(Errno::EOVERFLOW);
+            }
+            let limit = if shared && !open.writable() { Access::READ | Access::EXEC } else { Access::all() };
+            let label: Arc<[u8]> = file.path().await.into();
+            Source::Object { object: file.object().await?, offset, label, limit }
+        }
+    };
+    let request = MapRequest {
+        place,
+        length,
+        prot: access_of(prot),
+        shared,
+        source,
+        grows_down: flags & MAP_GROWSDOWN != 0,
+        no_reserve: flags & MAP_NORESERVE != 0,
+        populate: flags & MAP_POPULATE != 0 && flags & MAP_NONBLOCK == 0,
+        locked: flags & MAP_LOCKED != 0,
+        stack: false,
+    };
+    Ok(call.space().map(request).await?.0)
+}
+
+pub(crate) async fn munmap(call: &mut Call<'_>) -> Result<u64> {
+    call.space().unmap(call.pointer(0), call.arg(1)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
+    let prot = call.arg(2);
+    if prot & !(7 | 8 | PROT_GROWSDOWN | PROT_GROWSUP) != 0 || prot & PROT_GROWSDOWN != 0 && prot & PROT_GROWSUP != 0 {
+        return Err(Errno::EINVAL);
+    }
+    call.space().protect(call.pointer(0), call.arg(1), access_of(prot)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mremap(call: &mut Call<'_>) -> Result<u64> {
+    let flags = call.arg(3) as u32;
+    let to = call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4)).await?;
+    Ok(to.0)
+}
+
+pub(crate) async fn madvise(call: &mut Call<'_>) -> Result<u64> {
+    call.space().advise(call.pointer(0), call.arg(1), call.arg(2) as u32).await?;
+    Ok(0)
+}
+
+pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
+    call.space().sync(call.pointer(0), call.arg(1), call.arg(2) as u32).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
+    let resident: Vec<u8> =
+        call.space().resident(call.pointer(0), call.arg(1)).await?.into_iter().map(u8::from).collect();
+    call.space().write(call.pointer(2), &resident).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mlock(call: &mut Call<'_>) -> Result<u64> {
+    call.space().lock_pages(call.pointer(0), call.arg(1), true).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mlock2(call: &mut Call<'_>) -> Result<u64> {
+    if call.arg(2) & !1 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    mlock(call).await
+}
+
+pub(crate) async fn munlock(call: &mut Call<'_>) -> Result<u64> {
+    call.space().lock_pages(call.pointer(0), call.arg(1), false).await?;
+    Ok(0)
+}
+
+/// The new break, or the old one if it can't be had.
+pub(crate) async fn brk(call: &mut Call<'_>) -> Result<u64> {
+    Ok(call.space().brk(call.pointer(0)).await.0)
+}
+
+/// What one iovec says.
+async fn vectors(call: &Call<'_>, at: UserAddr, count: u64) -> Result<Vec<[u64; 2]>> {
+    if count > 1024 {
+        return Err(Errno::EINVAL);
+    }
+    call.space().read_values(at, count as usize).await
+}
+
+/// process_vm_readv and process_vm_writev, for the caller's own process and processes at home here.
+async fn copy_between(call: &mut Call<'_>, write: bool) -> Result<u64> {
+    let [pid, local_at, local_count, remote_at, remote_count, flags] = call.arguments;
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let locals = vectors(call, UserAddr(local_at), local_count).await?;
+    let remotes = vectors(call, UserAddr(remote_at), remote_count).await?;
+    let process = call.system().process(machine::Pid(pid as u32)).ok_or(Errno::ESRCH)?;
+    let (here, there) = (call.space(), process.space());
+    let mut locals = locals.into_iter().filter(|vector| vector[1] > 0);
+    let mut local = locals.next();
+    let mut done = 0;
+    for [mut at, mut left] in remotes {
+        while left > 0 {
+            let Some([local_at, local_left]) = &mut local else { return Ok(done) };
+            let chunk = left.min(*local_left).min(1 << 16);
+            let mut bytes = alloc::vec![0; chunk as usize];
+            let (from, from_at, to, to_at) = match write {
+                false => (&there, at, &here, *local_at),
+                true => (&here, *local_at, &there, at),
+            };
+            let copied = async {
+                from.read(UserAddr(from_at), &mut bytes).await?;
+                to.write(UserAddr(to_at), &bytes).await
+            };
+            if let Err(error) = copied.await {
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
+            done += chunk;
+            at += chunk;
+            left -= chunk;
+            *local_at += chunk;
+            *local_left -= chunk;
+            if *local_left == 0 {
+                local = locals.next();
+            }
+        }
+    }
+    Ok(done)
+}
+
+pub(crate) async fn process_vm_readv(call: &mut Call<'_>) -> Result<u64> {
+    copy_between(call, false).await
+}
+
+pub(crate) async fn process_vm_writev(call: &mut Call<'_>) -> Result<u64> {
+    copy_between(call, true).await
+}

@@ -1,0 +1,212 @@
+//! clone, clone3, fork, vfork, and the ids they leave (man 2 clone).
+
+use crate::{call::Call, table::unsupported};
+use abi::signal::Signal;
+use machine::{errno::Result, Errno, UserAddr};
+use process::{CloneRequest, Thread};
+use zerocopy::{FromBytes, IntoBytes};
+
+const CSIGNAL: u64 = 0xff;
+const VM: u64 = 0x100;
+const FS: u64 = 0x200;
+const FILES: u64 = 0x400;
+const SIGHAND: u64 = 0x800;
+const PIDFD: u64 = 0x1000;
+const PTRACE: u64 = 0x2000;
+const VFORK: u64 = 0x4000;
+const PARENT: u64 = 0x8000;
+const THREAD: u64 = 0x1_0000;
+const NEWNS: u64 = 0x2_0000;
+const SYSVSEM: u64 = 0x4_0000;
+const SETTLS: u64 = 0x8_0000;
+const PARENT_SETTID: u64 = 0x10_0000;
+const CHILD_CLEARTID: u64 = 0x20_0000;
+const DETACHED: u64 = 0x40_0000;
+const UNTRACED: u64 = 0x80_0000;
+const CHILD_SETTID: u64 = 0x100_0000;
+const IO: u64 = 0x8000_0000;
+const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// Namespaces that Cob does not have.
+const NAMESPACES: u64 = 0x7e00_0000 | NEWNS | 0x80;
+
+/// The arguments of all four calls.
+#[derive(Clone, Copy, Default)]
+struct Request {
+    flags: u64,
+    exit_signal: u64,
+    stack: u64,
+    tls: u64,
+    parent_tid: UserAddr,
+    child_tid: UserAddr,
+}
+
+pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
+    let [flags, stack, parent_tid, child_tid, tls, _] = call.arguments;
+    let request = Request {
+        flags: flags & 0xffff_ffff & !CSIGNAL,
+        exit_signal: flags & CSIGNAL,
+        stack,
+        tls,
+        parent_tid: UserAddr(parent_tid),
+        child_tid: UserAddr(child_tid),
+    };
+    start(call, request).await
+}
+
+pub(crate) async fn fork(call: &mut Call<'_>) -> Result<u64> {
+    start(call, Request { exit_signal: u64::from(Signal::CHLD.number()), ..Request::default() }).await
+}
+
+pub(crate) async fn vfork(call: &mut Call<'_>) -> Result<u64> {
+    let exit_signal = u64::from(Signal::CHLD.number());
+    start(call, Request { flags: VM | VFORK, exit_signal, ..Request::default() }).await
+}
+
+/// `struct clone_args`, version 2.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes)]
+#[repr(C)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
+    const VERSION_0: usize = 64;
+    let size = call.arg(1) as usize;
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    if size < VERSION_0 {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = call.bytes(call.pointer(0), size, 4096).await?;
+    let known = core::mem::size_of::<CloneArgs>();
+    if bytes.iter().skip(known).any(|&byte| byte != 0) {
+        return Err(Errno::E2BIG);
+    }
+    let mut args = CloneArgs::default();
+    let len = size.min(known);
+    args.as_mut_bytes()[..len].copy_from_slice(&bytes[..len]);
+    if args.flags & (CSIGNAL | DETACHED) != 0 || args.exit_signal > 64 {
+        return Err(Errno::EINVAL);
+    }
+    if args.flags & (THREAD | PARENT) != 0 && args.exit_signal != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if (args.stack == 0) != (args.stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    if args.set_tid_size != 0 || args.cgroup != 0 {
+        return Err(unsupported(call, "clone3 with set_tid or cgroup", Errno::EPERM));
+    }
+    let request = Request {
+        flags: args.flags,
+        exit_signal: args.exit_signal,
+        stack: args.stack.wrapping_add(args.stack_size),
+        tls: args.tls,
+        parent_tid: UserAddr(args.parent_tid),
+        child_tid: UserAddr(args.child_tid),
+    };
+    start(call, request).await
+}
+
+async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
+    let flags = request.flags;
+    let has = |flag: u64| flags & flag != 0;
+    if has(SIGHAND) && !has(VM) || has(THREAD) && !has(SIGHAND) || has(CLEAR_SIGHAND) && has(SIGHAND) {
+        return Err(Errno::EINVAL);
+    }
+    if has(NAMESPACES) {
+        return Err(unsupported(call, "clone into new namespaces", Errno::EPERM));
+    }
+    if has(PIDFD) {
+        return Err(unsupported(call, "CLONE_PIDFD", Errno::EINVAL));
+    }
+    if has(VM) && !has(THREAD) && !has(VFORK) || has(FS) && !has(THREAD) || has(SIGHAND) && !has(THREAD) {
+        return Err(unsupported(call, "clone sharing memory, directories or handlers between processes", Errno::EINVAL));
+    }
+    let _ignored_as_linux_does = PTRACE | UNTRACED | SYSVSEM | IO;
+    let mut registers = call.context.registers;
+    registers.rax = 0;
+    if request.stack != 0 {
+        registers.rsp = request.stack;
+    }
+    if has(SETTLS) {
+        registers.fs_base = request.tls;
+    }
+    let clone = CloneRequest {
+        thread: has(THREAD),
+        share_space: has(VM),
+        share_files: has(FILES),
+        sibling: has(PARENT),
+        clear_handlers: has(CLEAR_SIGHAND),
+        exit_signal: request.exit_signal as u8,
+        clear_child_tid: if has(CHILD_CLEARTID) { request.child_tid.0 } else { 0 },
+        registers,
+    };
+    let child = call.thread.clone_from(&clone).await?;
+    let tid = child.tid;
+    // As in Linux a bad address is not an error any more at this point.
+    if has(PARENT_SETTID) {
+        let _ = call.space().write(request.parent_tid, &tid.0.to_le_bytes()).await;
+    }
+    if has(CHILD_SETTID) {
+        let _ = child.process.space().write(request.child_tid, &tid.0.to_le_bytes()).await;
+    }
+    child.launch(&clone);
+    if has(VFORK) {
+        // Only the end of the process ends this wait early.
+        let released = Thread::wait_for_release(&child);
+        call.thread.unless_killed(released).await;
+    }
+    Ok(u64::from(tid.0))
+}
+
+pub(crate) async fn set_tid_address(call: &mut Call<'_>) -> Result<u64> {
+    call.thread.state.lock().clear_child_tid = call.arg(0);
+    Ok(u64::from(call.thread.tid.0))
+}
+
+pub(crate) async fn set_robust_list(call: &mut Call<'_>) -> Result<u64> {
+    if call.arg(1) != 24 {
+        return Err(Errno::EINVAL);
+    }
+    call.thread.state.lock().robust_list = (call.arg(0), call.arg(1));
+    Ok(0)
+}
+
+pub(crate) async fn get_robust_list(call: &mut Call<'_>) -> Result<u64> {
+    let pid = call.int(0);
+    let list = match pid {
+        0 => call.thread.state.lock().robust_list,
+        pid => {
+            let thread = call.system().thread(machine::Pid(pid as u32)).ok_or(Errno::ESRCH)?;
+            let list = thread.state.lock().robust_list;
+            list
+        }
+    };
+    call.put(call.pointer(1), &list.0).await?;
+    call.put(call.pointer(2), &24u64).await?;
+    Ok(0)
+}
+
+pub(crate) async fn getpid(call: &mut Call<'_>) -> Result<u64> {
+    Ok(u64::from(call.process().id.0))
+}
+
+pub(crate) async fn gettid(call: &mut Call<'_>) -> Result<u64> {
+    Ok(u64::from(call.thread.tid.0))
+}
+
+pub(crate) async fn getppid(call: &mut Call<'_>) -> Result<u64> {
+    Ok(u64::from(call.process().with_shared(|shared| shared.parent.0)))
+}

@@ -1,0 +1,78 @@
+//! execve, execveat (man 2 execve).
+
+use crate::call::{Call, AT_FDCWD};
+use alloc::{format, vec::Vec};
+use fs::{OpenFlags, PathAnswer, PathOp};
+use machine::{errno::Result, Errno, UserAddr};
+use process::{
+    image::{ARGUMENTS_MAX, ARGUMENT_MAX},
+    Absence, Program,
+};
+
+const AT_EMPTY_PATH: i32 = 0x1000;
+const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
+
+pub(crate) async fn execve(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    run(call, AT_FDCWD, path, call.pointer(1), call.pointer(2), 0).await
+}
+
+pub(crate) async fn execveat(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(1).await?;
+    let flags = call.int(4);
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    run(call, call.int(0), path, call.pointer(2), call.pointer(3), flags).await
+}
+
+async fn run(call: &mut Call<'_>, fd: i32, path: Vec<u8>, arguments: UserAddr, environment: UserAddr, flags: i32) -> Result<u64> {
+    let (file, name) = match path.is_empty() {
+        true if flags & AT_EMPTY_PATH != 0 => (call.file_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
+        true => return Err(Errno::ENOENT),
+        false => {
+            let base = call.base(fd).await?;
+            let caller = call.caller();
+            let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+            let mut open = OpenFlags::empty();
+            open.set(OpenFlags::NOFOLLOW, !follow);
+            let op = PathOp::Open { path: path.clone(), flags: open, mode: 0, resolve: 0 };
+            let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow, empty_ok: false };
+            call.system().paths.run(&caller, &base, access).await?;
+            match call.system().paths.run(&caller, &base, op).await? {
+                PathAnswer::File(file) => (file, path),
+                _ => return Err(Errno::EIO),
+            }
+        }
+    };
+    let mut room = ARGUMENTS_MAX;
+    let arguments = strings(call, arguments, &mut room).await?;
+    let environment = strings(call, environment, &mut room).await?;
+    // Since Linux 5.18 an empty argv becomes one empty string.
+    let arguments = if arguments.is_empty() { [Vec::new()].into() } else { arguments };
+    let program = Program { file, path: name, arguments, environment };
+    if call.thread.clone().execute(call.context, program).await? == Absence::Over {
+        call.over = true;
+    }
+    // rax is the new program's: zero.
+    Ok(call.context.registers.rax)
+}
+
+/// A NULL-terminated array of strings; a NULL array is empty. E2BIG, EFAULT.
+async fn strings(call: &Call<'_>, at: UserAddr, room: &mut usize) -> Result<Vec<Vec<u8>>> {
+    let space = call.space();
+    let mut list = Vec::new();
+    if at.is_null() {
+        return Ok(list);
+    }
+    for index in 0.. {
+        let pointer: u64 = space.read_value(at.add(index * 8)).await?;
+        if pointer == 0 {
+            break;
+        }
+        let string = space.read_c_string(UserAddr(pointer), ARGUMENT_MAX).await?;
+        *room = room.checked_sub(string.len() + 9).ok_or(Errno::E2BIG)?;
+        list.push(string);
+    }
+    Ok(list)
+}

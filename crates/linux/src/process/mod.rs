@@ -1,0 +1,11 @@
+//! System calls about processes and threads.
+
+pub(crate) mod clone;
+pub(crate) mod credentials;
+pub(crate) mod end;
+pub(crate) mod exec;
+pub(crate) mod group;
+pub(crate) mod limits;
+pub(crate) mod prctl;
+pub(crate) mod schedule;
+pub(crate) mod signals;

@@ -1,0 +1,140 @@
+//! prctl, arch_prctl, personality, rseq, membarrier and other single-purpose calls.
+
+use crate::{call::Call, table::unsupported};
+use abi::signal::Signal;
+use machine::{errno::Result, Errno, UserAddr, USER_END};
+use messages::process::Change;
+
+pub(crate) async fn arch_prctl(call: &mut Call<'_>) -> Result<u64> {
+    const SET_GS: u64 = 0x1001;
+    const SET_FS: u64 = 0x1002;
+    const GET_FS: u64 = 0x1003;
+    const GET_GS: u64 = 0x1004;
+    let address = call.arg(1);
+    match call.arg(0) {
+        SET_GS | SET_FS if address >= USER_END => return Err(Errno::EPERM),
+        SET_GS => call.context.registers.gs_base = address,
+        SET_FS => call.context.registers.fs_base = address,
+        GET_FS => call.put(UserAddr(address), &call.context.registers.fs_base).await?,
+        GET_GS => call.put(UserAddr(address), &call.context.registers.gs_base).await?,
+        // CET, XCOMP and others: unknown to this kernel.
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
+    let value = call.arg(1);
+    let process = call.process();
+    match call.arg(0) as u32 {
+        // PR_SET_PDEATHSIG, PR_GET_PDEATHSIG
+        1 => {
+            if value != 0 && Signal::new(value).is_none() {
+                return Err(Errno::EINVAL);
+            }
+            call.thread.state.lock().parent_death_signal = value as u8;
+        }
+        2 => {
+            let signal = i32::from(call.thread.state.lock().parent_death_signal);
+            call.put(UserAddr(value), &signal).await?;
+        }
+        // PR_GET_DUMPABLE, PR_SET_DUMPABLE
+        3 => return Ok(u64::from(process.with_shared(|shared| shared.dumpable))),
+        4 if value > 1 => return Err(Errno::EINVAL),
+        4 => process.change(Change::Dumpable(value == 1)).await?,
+        // PR_GET_KEEPCAPS, PR_SET_KEEPCAPS: capabilities follow user 0.
+        7 => return Ok(0),
+        8 if value == 0 => {}
+        // PR_SET_NAME, PR_GET_NAME
+        15 => {
+            let mut name = [0u8; 16];
+            let (read, error) = call.space().read_some(UserAddr(value), &mut name).await;
+            let end = name.iter().position(|&byte| byte == 0);
+            if read < name.len() && end.is_none_or(|end| end >= read) {
+                return Err(error);
+            }
+            call.thread.state.lock().name = name[..end.unwrap_or(15).min(15)].to_vec();
+        }
+        16 => {
+            let mut name = [0u8; 16];
+            {
+                let state = call.thread.state.lock();
+                let len = state.name.len().min(15);
+                name[..len].copy_from_slice(&state.name[..len]);
+            }
+            call.put(UserAddr(value), &name).await?;
+        }
+        // PR_GET_SECCOMP: off. PR_CAPBSET_READ, PR_CAPBSET_DROP.
+        21 => return Ok(0),
+        23 => return if value <= 40 { Ok(1) } else { Err(Errno::EINVAL) },
+        // PR_GET_TIMERSLACK (ns), PR_SET_TIMERSLACK: timers are as exact as the clock whatever it says.
+        30 => return Ok(50_000),
+        29 => {}
+        // PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
+        36 => process.change(Change::Subreaper(value != 0)).await?,
+        37 => {
+            let on = i32::from(process.with_shared(|shared| shared.child_subreaper));
+            call.put(UserAddr(value), &on).await?;
+        }
+        // PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS
+        38 if value != 1 => return Err(Errno::EINVAL),
+        38 => process.change(Change::NoNewPrivileges).await?,
+        39 => return Ok(u64::from(process.with_shared(|shared| shared.no_new_privileges))),
+        // PR_GET_TID_ADDRESS
+        40 => {
+            let at = call.thread.state.lock().clear_child_tid;
+            call.put(UserAddr(value), &at).await?;
+        }
+        // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: there are no huge pages to disable.
+        41 | 42 => return Ok(u64::from(call.arg(0) == 42)),
+        option => {
+            log::debug!("prctl {option}");
+            return Err(unsupported(call, "a prctl option", Errno::EINVAL));
+        }
+    }
+    Ok(0)
+}
+
+/// Only the default personality, and ADDR_NO_RANDOMIZE asked about by debuggers, exist.
+pub(crate) async fn personality(call: &mut Call<'_>) -> Result<u64> {
+    match call.arg(0) as u32 {
+        0 | u32::MAX => Ok(0),
+        _ => Err(unsupported(call, "a personality", Errno::EINVAL)),
+    }
+}
+
+/// rseq(2): registered, and the CPU fields kept current at every return to user mode would cost each of
+/// them a write; until then the registration is refused, as by a kernel without CONFIG_RSEQ, and glibc goes on.
+pub(crate) async fn rseq(_call: &mut Call<'_>) -> Result<u64> {
+    Err(Errno::ENOSYS)
+}
+
+pub(crate) async fn getcpu(call: &mut Call<'_>) -> Result<u64> {
+    let cpu = call.system().cpu.current().0;
+    call.put_if(call.pointer(0), &cpu).await?;
+    call.put_if(call.pointer(1), &call.system().node_of(cpu)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn getrandom(call: &mut Call<'_>) -> Result<u64> {
+    const NONBLOCK: u64 = 1;
+    const RANDOM: u64 = 2;
+    const INSECURE: u64 = 4;
+    let flags = call.arg(2);
+    if flags & !(NONBLOCK | RANDOM | INSECURE) != 0 || flags & (RANDOM | INSECURE) == RANDOM | INSECURE {
+        return Err(Errno::EINVAL);
+    }
+    let len = call.arg(1).min(i32::MAX as u64) as usize;
+    let mut done = 0;
+    let mut chunk = [0u8; 256];
+    while done < len {
+        let part = &mut chunk[..(len - done).min(256)];
+        call.system().cpu.random(part);
+        let (written, error) = call.space().write_some(call.pointer(0).add(done), part).await;
+        done += written;
+        if written < part.len() {
+            return if done > 0 { Ok(done as u64) } else { Err(error) };
+        }
+    }
+    Ok(done as u64)
+}

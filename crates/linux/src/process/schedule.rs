@@ -1,0 +1,205 @@
+//! Scheduling and affinity (man 7 sched, man 2 sched_setaffinity).
+
+use crate::call::Call;
+use abi::CpuSet;
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno, Pid};
+use messages::process::Tune;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const OTHER: u32 = 0;
+const FIFO: u32 = 1;
+const RR: u32 = 2;
+const BATCH: u32 = 3;
+const IDLE: u32 = 5;
+const RESET_ON_FORK: u32 = 0x4000_0000;
+
+/// The thread a pid argument means; 0 is the caller.
+fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
+    match pid {
+        0 => Ok(call.thread.tid),
+        pid if pid < 0 => Err(Errno::EINVAL),
+        pid => Ok(Pid(pid as u32)),
+    }
+}
+
+async fn tune(call: &Call<'_>, thread: Pid, tune: Tune) -> Result<(CpuSet, i8, (u32, u32))> {
+    let sender = call.caller().credentials;
+    Arc::clone(call.system()).tune(thread, tune, sender).await
+}
+
+pub(crate) async fn sched_setaffinity(call: &mut Call<'_>) -> Result<u64> {
+    let thread = thread_of(call, call.int(0))?;
+    let len = (call.arg(1) as usize).min(8192);
+    let mask = call.bytes(call.pointer(2), len, 8192).await?;
+    tune(call, thread, Tune::Affinity(CpuSet::from_bytes(&mask))).await?;
+    Ok(0)
+}
+
+/// Answers the bytes written, at least a mask word.
+pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
+    let thread = thread_of(call, call.int(0))?;
+    let len = call.arg(1) as usize;
+    let highest = call.system().all_cpus().iter().last().map_or(0, |cpu| cpu.0 as usize);
+    if len * 8 <= highest || len % 8 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (affinity, ..) = tune(call, thread, Tune::Read).await?;
+    let size = len.min((highest / 64 + 1) * 8);
+    let mask = affinity.intersect(&call.system().all_cpus()).to_bytes(size);
+    call.space().write(call.pointer(2), &mask).await?;
+    Ok(size as u64)
+}
+
+pub(crate) async fn sched_yield(_call: &mut Call<'_>) -> Result<u64> {
+    sched::yield_now().await;
+    Ok(0)
+}
+
+fn check_policy(policy: u32, priority: u32) -> Result<()> {
+    match (policy, priority) {
+        (OTHER | BATCH | IDLE, 0) | (FIFO | RR, 1..=99) => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Result<u64> {
+    let thread = thread_of(call, pid)?;
+    let policy = policy & !RESET_ON_FORK;
+    check_policy(policy, priority)?;
+    let realtime = matches!(policy, FIFO | RR);
+    if realtime && !call.caller().credentials.is_privileged() {
+        return Err(Errno::EPERM);
+    }
+    tune(call, thread, Tune::Policy(policy, priority)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn sched_setscheduler(call: &mut Call<'_>) -> Result<u64> {
+    if call.int(1) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority: u32 = call.get(call.pointer(2)).await?;
+    set_policy(call, call.int(0), call.arg(1) as u32, priority).await
+}
+
+pub(crate) async fn sched_setparam(call: &mut Call<'_>) -> Result<u64> {
+    let priority: u32 = call.get(call.pointer(1)).await?;
+    let thread = thread_of(call, call.int(0))?;
+    let (_, _, (policy, _)) = tune(call, thread, Tune::Read).await?;
+    set_policy(call, call.int(0), policy, priority).await
+}
+
+pub(crate) async fn sched_getscheduler(call: &mut Call<'_>) -> Result<u64> {
+    let thread = thread_of(call, call.int(0))?;
+    let (_, _, (policy, _)) = tune(call, thread, Tune::Read).await?;
+    Ok(u64::from(policy))
+}
+
+pub(crate) async fn sched_getparam(call: &mut Call<'_>) -> Result<u64> {
+    if call.pointer(1).is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let thread = thread_of(call, call.int(0))?;
+    let (_, _, (_, priority)) = tune(call, thread, Tune::Read).await?;
+    call.put(call.pointer(1), &priority).await?;
+    Ok(0)
+}
+
+/// `struct sched_attr`, version 0.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
+    let attr: SchedAttr = call.get(call.pointer(1)).await?;
+    if call.arg(2) != 0 || (attr.size as usize) < core::mem::size_of::<SchedAttr>() {
+        return Err(Errno::EINVAL);
+    }
+    set_policy(call, call.int(0), attr.policy, attr.priority).await?;
+    if matches!(attr.policy, OTHER | BATCH) {
+        let thread = thread_of(call, call.int(0))?;
+        tune(call, thread, Tune::Nice(attr.nice.clamp(-20, 19) as i8)).await?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
+    let size = core::mem::size_of::<SchedAttr>();
+    if (call.arg(2) as usize) < size || call.arg(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let thread = thread_of(call, call.int(0))?;
+    let (_, nice, (policy, priority)) = tune(call, thread, Tune::Read).await?;
+    let attr = SchedAttr { size: size as u32, policy, nice: i32::from(nice), priority, ..SchedAttr::default() };
+    call.put(call.pointer(1), &attr).await?;
+    Ok(0)
+}
+
+pub(crate) async fn sched_get_priority_max(call: &mut Call<'_>) -> Result<u64> {
+    match call.arg(0) as u32 {
+        FIFO | RR => Ok(99),
+        OTHER | BATCH | IDLE => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
+    match call.arg(0) as u32 {
+        FIFO | RR => Ok(1),
+        OTHER | BATCH | IDLE => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
+    thread_of(call, call.int(0))?;
+    call.put(call.pointer(1), &[0u64, sched::SLICE_NS]).await?;
+    Ok(0)
+}
+
+/// The threads that getpriority and setpriority mean: PRIO_PROCESS 0, PGRP 1, USER 2.
+async fn meant(call: &Call<'_>) -> Result<Vec<Pid>> {
+    let who = call.int(1);
+    match (call.arg(0) as u32, who) {
+        (0, who) => Ok([thread_of(call, who).map_err(|_| Errno::ESRCH)?].into()),
+        (1, 0) => Ok(call.system().members_of_group(call.process().with_shared(|shared| shared.group))),
+        (1, who) => Ok(call.system().members_of_group(Pid(who as u32))),
+        (2, _) => Ok([call.thread.tid].into()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Answers 20 - nice, as the raw call does.
+pub(crate) async fn getpriority(call: &mut Call<'_>) -> Result<u64> {
+    let mut best: Option<i64> = None;
+    for thread in meant(call).await? {
+        if let Ok((_, nice, _)) = tune(call, thread, Tune::Read).await {
+            best = best.max(Some(20 - i64::from(nice)));
+        }
+    }
+    best.map(|value| value as u64).ok_or(Errno::ESRCH)
+}
+
+pub(crate) async fn setpriority(call: &mut Call<'_>) -> Result<u64> {
+    let nice = call.int(2).clamp(-20, 19) as i8;
+    let threads = meant(call).await?;
+    let mut result = Err(Errno::ESRCH);
+    for thread in threads {
+        let Ok((_, old, _)) = tune(call, thread, Tune::Read).await else { continue };
+        if nice < old && !call.caller().credentials.is_privileged() {
+            return Err(Errno::EACCES);
+        }
+        result = tune(call, thread, Tune::Nice(nice)).await.map(|_| 0);
+    }
+    result
+}

@@ -1,0 +1,95 @@
+//! Clocks (man 2 clock_gettime, gettimeofday).
+
+use super::{Timespec, Timeval, SECOND};
+use crate::call::Call;
+use machine::{errno::Result, Errno, Pid};
+
+/// What a clock id of clock_gettime(2) reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    Realtime,
+    Monotonic,
+    ProcessCpu(Option<Pid>),
+    ThreadCpu(Option<Pid>),
+}
+
+impl Clock {
+    pub fn of(id: i32) -> Result<Clock> {
+        Ok(match id {
+            0 | 5 | 8 | 11 => Clock::Realtime,
+            1 | 4 | 6 | 7 | 9 => Clock::Monotonic,
+            2 => Clock::ProcessCpu(None),
+            3 => Clock::ThreadCpu(None),
+            // clock_getcpuclockid, pthread_getcpuclockid: ~pid << 3 | 2, and bit 2 for a thread.
+            id if id < 0 && id & 3 == 2 => {
+                let pid = Some(Pid(!(id >> 3) as u32)).filter(|pid| pid.0 != 0);
+                if id & 4 != 0 { Clock::ThreadCpu(pid) } else { Clock::ProcessCpu(pid) }
+            }
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+
+    /// Nanoseconds on this clock.
+    pub fn now(self, call: &Call<'_>) -> Result<u64> {
+        Ok(match self {
+            Clock::Monotonic => call.system().now(),
+            Clock::Realtime => call.system().realtime(),
+            Clock::ProcessCpu(pid) => {
+                let process = match pid {
+                    None => call.process().clone(),
+                    Some(pid) => call.system().process(pid).ok_or(Errno::EINVAL)?,
+                };
+                let usage = process.usage().0;
+                usage.user_ns + usage.system_ns
+            }
+            Clock::ThreadCpu(tid) => {
+                let thread = match tid {
+                    None => call.thread.clone(),
+                    Some(tid) => call.system().thread(tid).ok_or(Errno::EINVAL)?,
+                };
+                let usage = thread.state.lock().usage;
+                usage.user_ns + usage.system_ns
+            }
+        })
+    }
+}
+
+pub(crate) async fn clock_gettime(call: &mut Call<'_>) -> Result<u64> {
+    let now = Clock::of(call.int(0))?.now(call)?;
+    call.put(call.pointer(1), &Timespec::from_ns(now)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn clock_getres(call: &mut Call<'_>) -> Result<u64> {
+    let id = call.int(0);
+    Clock::of(id)?;
+    // The coarse clocks are no coarser than the others.
+    call.put_if(call.pointer(1), &Timespec { seconds: 0, nanoseconds: 1 }).await?;
+    Ok(0)
+}
+
+/// Setting the machine's clock would not reach the other kernels: refused to everybody.
+pub(crate) async fn clock_settime(call: &mut Call<'_>) -> Result<u64> {
+    Clock::of(call.int(0))?;
+    let time: Timespec = call.get(call.pointer(1)).await?;
+    time.to_ns()?;
+    Err(crate::table::unsupported(call, "setting the clock", Errno::EPERM))
+}
+
+pub(crate) async fn settimeofday(call: &mut Call<'_>) -> Result<u64> {
+    Err(crate::table::unsupported(call, "setting the clock", Errno::EPERM))
+}
+
+pub(crate) async fn gettimeofday(call: &mut Call<'_>) -> Result<u64> {
+    let now = call.system().realtime();
+    call.put_if(call.pointer(0), &Timeval::from_ns(now)).await?;
+    // Time zone: UTC.
+    call.put_if(call.pointer(1), &[0i32; 2]).await?;
+    Ok(0)
+}
+
+pub(crate) async fn time(call: &mut Call<'_>) -> Result<u64> {
+    let now = call.system().realtime() / SECOND;
+    call.put_if(call.pointer(0), &now).await?;
+    Ok(now)
+}
