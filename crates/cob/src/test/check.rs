@@ -49,6 +49,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
             done(outcome(command.args(lints))),
         );
     }
+    tally.add("check dependencies", every_dependency_has_a_reason(project));
     tally.add(
         "check unsafe",
         unsafe_only_where_allowed(&project.join("crates")),
