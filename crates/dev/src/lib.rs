@@ -2,8 +2,8 @@
 //!
 //! Here live the guest's end of the [`link`] to the host command and the 9P transport ([`ninep`]). Both
 //! speak only to the traits [`machine::ByteStream`] and [`machine::Exchange`], which `platform::virtio`
-//! implements; so they run on the host against fakes. Queues, interrupts and registers may not be here,
-//! and neither may files: crate `fs` makes those out of what it finds here. Crate `kernel` connects the two.
+//! implements; so they run on the host against fakes. Upwards they look as crate `fs` wants them ([`streams`]).
+//! Queues, interrupts and registers may not be here, and neither may files. Crate `kernel` connects the parts.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,3 +11,4 @@ extern crate alloc;
 
 pub mod link;
 pub mod ninep;
+pub mod streams;
