@@ -93,6 +93,14 @@ impl Vm {
         self.shared.spaces.lock().values().cloned().collect()
     }
 
+    /// Drops the replica of a space that has ended. Home tells every kernel it knows of; a kernel whose
+    /// threads never asked home for anything hears it from the process service instead.
+    pub fn drop_replica(&self, id: SpaceId) {
+        if let Some(space) = self.shared.find(id) {
+            space.drop_everything();
+        }
+    }
+
     /// Sends frames of others that nobody here uses any more home, if at least `at_least` have gathered.
     /// The idle loop calls it with 1.
     pub fn send_frames_home(&self, at_least: usize) {

@@ -1,0 +1,360 @@
+//! Random programs on memory: threads of several processes on all kernels map, unmap, protect, move, fork, read
+//! and write, one to three at the same time. After each step the results must be those of *some* order of
+//! the operations in the sequential model; the invariants are audited; in the end nothing may have leaked.
+
+use crate::{
+    audit,
+    cluster::{Cluster, Shape},
+    executor::Handle,
+    model::{Model, Operation, Outcome, Where, WORDS},
+    object::{SimObject, WORD_STEP},
+};
+use abi::ObjectId;
+use fs::Object;
+use machine::{errno::Result, Access, PageRange, SpaceId, UserAddr, PAGE_SIZE};
+use std::sync::Arc;
+use vm::{MapRequest, Place, Source, Space};
+
+/// Pages programs map at addresses of their choice.
+const ARENA: u64 = 0x10_0000;
+const ARENA_PAGES: usize = 48;
+const HEAP: u64 = 0x2000_0000;
+const OBJECT_PAGES: u64 = 6;
+/// Possible states of the model that are kept at most; a program gets out of its ambiguity by reading.
+const MAX_STATES: usize = 64;
+
+/// A program with its machine.
+pub struct Program {
+    pub cluster: Cluster,
+    /// All states the results so far allow.
+    states: Vec<Model>,
+    spaces: Vec<SpaceId>,
+    private: Vec<ObjectId>,
+    shared: Vec<ObjectId>,
+    /// Print each operation.
+    pub trace: bool,
+    pub operations: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Act {
+    kernel: usize,
+    space: SpaceId,
+    operation: Operation,
+}
+
+fn address(page: u64) -> UserAddr {
+    UserAddr(page * PAGE_SIZE as u64)
+}
+
+fn bytes(pages: u64) -> u64 {
+    pages * PAGE_SIZE as u64
+}
+
+impl Program {
+    pub fn new(shape: Shape) -> Self {
+        let cluster = Cluster::new(shape);
+        let mut model = Model::new(OBJECT_PAGES);
+        let (mut private, mut shared) = (Vec::new(), Vec::new());
+        for kernel in &cluster.kernels {
+            for list in [&mut private, &mut shared] {
+                let serial = cluster.world.rng.next() % 1000 * 16 + kernel.id.0 as u64 % 16;
+                let id = ObjectId { owner: kernel.id, serial };
+                if cluster.objects.get(id).is_none() {
+                    cluster.objects.add(SimObject::new(id, OBJECT_PAGES, kernel.memory.clone()));
+                    list.push(id);
+                }
+            }
+        }
+        let mut spaces = Vec::new();
+        for _ in 0..1 + cluster.world.rng.below(2) {
+            let home = cluster.world.rng.pick(&cluster.kernels);
+            let space = home.vm.create().expect("memory is empty");
+            space.set_brk(UserAddr(HEAP));
+            model.add_space(space.id(), HEAP);
+            spaces.push(space.id());
+        }
+        Program { cluster, states: vec![model], spaces, private, shared, trace: false, operations: 0 }
+    }
+
+    /// Runs `steps` steps and the end of everything. Panics at the first thing that is wrong.
+    pub fn run(&mut self, steps: usize) {
+        for step in 0..steps {
+            let count = if self.states.len() > 1 { 1 } else { *self.rng().pick(&[1, 1, 2, 2, 3]) };
+            self.step(count);
+            if step % 8 == 7 {
+                audit::check(&self.cluster);
+            }
+            if step % 40 == 39 {
+                self.compare_all();
+                self.end_some_space();
+            }
+        }
+        self.compare_all();
+        audit::check(&self.cluster);
+        self.finish();
+    }
+
+    fn rng(&self) -> &crate::rng::Rng {
+        &self.cluster.world.rng
+    }
+
+    /// `count` operations at the same time.
+    fn step(&mut self, count: usize) {
+        let space = *self.rng().pick(&self.spaces);
+        let mut acts: Vec<Act> = Vec::new();
+        for _ in 0..count {
+            let other = self.rng().one_in(8).then(|| *self.rng().pick(&self.spaces));
+            acts.push(self.random_act(other.unwrap_or(space)));
+        }
+        let handles: Vec<Handle<Outcome>> = acts.iter().map(|act| self.perform(*act)).collect();
+        self.cluster.settle();
+        self.operations += count as u64;
+        let outcomes: Vec<Outcome> = handles
+            .iter()
+            .zip(&acts)
+            .map(|(handle, act)| handle.take().unwrap_or_else(|| panic!("deadlock: {act:?} has not ended")))
+            .collect();
+        if self.trace {
+            for (act, outcome) in acts.iter().zip(&outcomes) {
+                eprintln!("k{} {:?} {:x?} -> {outcome:x?}", act.kernel, act.space.serial, act.operation);
+            }
+            eprintln!("--");
+        }
+        let mut next: Vec<Model> = Vec::new();
+        for state in &self.states {
+            for order in orders(count) {
+                let mut model = state.clone();
+                let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
+                if fits && !next.contains(&model) {
+                    next.push(model);
+                }
+            }
+        }
+        if next.is_empty() {
+            for (act, outcome) in acts.iter().zip(&outcomes) {
+                eprintln!("k{} {:?} {:x?} -> {outcome:x?}", act.kernel, act.space, act.operation);
+            }
+            panic!("no order of these explains the results");
+        }
+        next.truncate(MAX_STATES);
+        self.states = next;
+        self.spaces = self.states[0].spaces();
+    }
+
+    fn random_act(&self, space: SpaceId) -> Act {
+        let rng = self.rng();
+        let model = &self.states[0];
+        let pages = model.pages(space);
+        let full = model.total_pages() > 400;
+        let some = |rng: &crate::rng::Rng| match pages.is_empty() || rng.one_in(12) {
+            true => ARENA + rng.below(ARENA_PAGES) as u64,
+            false => *rng.pick(&pages),
+        };
+        let length = 1 + rng.below(6) as u64;
+        let prot = *rng.pick(&[
+            Access::READ | Access::WRITE,
+            Access::READ | Access::WRITE,
+            Access::READ,
+            Access::WRITE,
+            Access::READ | Access::EXEC,
+            Access::empty(),
+        ]);
+        let word = rng.below(WORDS);
+        let mut kernel = rng.below(self.cluster.kernels.len());
+        let operation = match rng.below(100) {
+            0..=11 if !full => {
+                let mut at = match rng.below(6) {
+                    0 | 1 => Where::Fixed(ARENA + rng.below(ARENA_PAGES) as u64),
+                    2 => Where::NoReplace(ARENA + rng.below(ARENA_PAGES) as u64),
+                    3 => Where::Hint(ARENA + rng.below(ARENA_PAGES) as u64),
+                    _ => Where::Anywhere,
+                };
+                let shared = rng.one_in(3);
+                let list = if shared { &self.shared } else { &self.private };
+                let mut object = None;
+                if rng.one_in(2) && !list.is_empty() {
+                    let id = *rng.pick(list);
+                    object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
+                    // Objects are counted where they are; stand-ins are another crate's.
+                    kernel = id.owner.index();
+                    at = Where::Anywhere;
+                }
+                Operation::Map { at, pages: length, prot, shared, object }
+            }
+            12..=18 => Operation::Unmap { page: some(rng), pages: length },
+            19..=26 => Operation::Protect { page: some(rng), pages: length, prot },
+            27..=30 => Operation::DontNeed { page: some(rng) },
+            31..=36 if !full => {
+                let old = 1 + rng.below(4) as u64;
+                let new = 1 + rng.below(6) as u64;
+                let page = some(rng);
+                Operation::Remap { page, old, new, may_move: rng.below(3) > 0, to: None }
+            }
+            37..=39 => {
+                let to = HEAP + rng.below(6 * PAGE_SIZE) as u64;
+                Operation::Brk { to }
+            }
+            40..=41 if self.spaces.len() < 5 && !full => Operation::Fork,
+            42..=62 => Operation::Read { page: some(rng), word },
+            63..=70 => {
+                let page = some(rng);
+                let found = model.word(space, page, word).unwrap_or(0) as u32;
+                let old = if rng.one_in(4) { found ^ 1 } else { found };
+                Operation::Exchange { page, word, old, new: rng.next() as u32 }
+            }
+            _ => Operation::Write { page: some(rng), word, value: rng.next() >> 8 },
+        };
+        Act { kernel, space, operation }
+    }
+
+    /// Starts an operation on its kernel.
+    fn perform(&self, act: Act) -> Handle<Outcome> {
+        let kernel = &self.cluster.kernels[act.kernel];
+        let space = kernel.vm.attach(act.space).expect("the space is there");
+        let object = match act.operation {
+            Operation::Map { object: Some((id, _)), .. } => self.cluster.objects.get(id),
+            _ => None,
+        };
+        self.cluster.start(async move {
+            match perform(space, act.operation, object).await {
+                Ok(outcome) => outcome,
+                Err(error) => Outcome::Error(error),
+            }
+        })
+    }
+
+    /// Every page, read from a random kernel each, is what the model says.
+    fn compare_all(&mut self) {
+        for (space, page, word, _) in self.states[0].expectations() {
+            let kernel = self.rng().below(self.cluster.kernels.len());
+            let operation = Operation::Read { page: page.0, word };
+            let act = Act { kernel, space, operation };
+            let handle = self.perform(act);
+            self.cluster.settle();
+            let outcome = handle.take().expect("a read alone does not wait for anybody");
+            let before = self.states[0].clone();
+            self.states.retain_mut(|state| state.accepts(space, operation, outcome));
+            assert!(
+                !self.states.is_empty(),
+                "{act:x?} gave {outcome:x?}, the model has {:x?}",
+                before.word(space, page.0, word)
+            );
+        }
+    }
+
+    fn end_some_space(&mut self) {
+        if self.spaces.len() < 2 || self.rng().one_in(2) {
+            return;
+        }
+        let id = self.spaces.remove(self.rng().below(self.spaces.len()));
+        self.end(id);
+        self.states.iter_mut().for_each(|state| state.remove_space(id));
+    }
+
+    fn end(&self, id: SpaceId) {
+        let home = &self.cluster.kernels[id.home.index()];
+        let space = home.vm.find(id).expect("home knows its spaces");
+        self.cluster.run(async move { space.destroy().await });
+        for kernel in &self.cluster.kernels {
+            // A replica that never asked for anything is unknown to home, and holds nothing.
+            if let Some(space) = kernel.vm.find(id) {
+                space.table().walk(PageRange::user(), &mut |page, mapping| {
+                    panic!("{id:?} has ended but {:?} maps {page:?}: {mapping:?}", kernel.id)
+                });
+                kernel.vm.drop_replica(id);
+            }
+        }
+    }
+
+    /// Ends all spaces and the files; then the only frames left are the kernels' zero pages.
+    fn finish(&mut self) {
+        for id in std::mem::take(&mut self.spaces) {
+            self.end(id);
+        }
+        self.cluster.objects.clear();
+        for kernel in &self.cluster.kernels {
+            kernel.vm.send_frames_home(1);
+        }
+        self.cluster.settle();
+        let used = self.cluster.world.used();
+        assert_eq!(used.len(), self.cluster.kernels.len(), "leaked frames: {used:#?}");
+    }
+}
+
+async fn perform(space: Arc<Space>, operation: Operation, object: Option<Arc<SimObject>>) -> Result<Outcome> {
+    let at = |page: u64, word: usize| address(page).add(word * WORD_STEP);
+    Ok(match operation {
+        Operation::Map { at, pages, prot, shared, object: named } => {
+            let place = match at {
+                Where::Anywhere => Place::Hint(UserAddr::NULL),
+                Where::Hint(page) => Place::Hint(address(page)),
+                Where::Fixed(page) => Place::Fixed(address(page)),
+                Where::NoReplace(page) => Place::FixedNoReplace(address(page)),
+            };
+            let source = match (object, named) {
+                (Some(object), Some((_, first))) => Source::Object {
+                    object: object as Arc<dyn Object>,
+                    offset: bytes(first),
+                    label: (*b"/file").into(),
+                    limit: Access::all(),
+                },
+                _ => Source::Anonymous,
+            };
+            let request =
+                MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };
+            Outcome::At(space.map(request).await?.page().0)
+        }
+        Operation::Unmap { page, pages } => {
+            space.unmap(address(page), bytes(pages)).await?;
+            Outcome::Done
+        }
+        Operation::Protect { page, pages, prot } => {
+            space.protect(address(page), bytes(pages), prot).await?;
+            Outcome::Done
+        }
+        Operation::DontNeed { page } => {
+            space.advise(address(page), bytes(1), 4).await?;
+            Outcome::Done
+        }
+        Operation::Remap { page, old, new, may_move, to } => {
+            let flags = u32::from(may_move) | if to.is_some() { 3 } else { 0 };
+            let to = address(to.unwrap_or(0));
+            Outcome::At(space.remap(address(page), bytes(old), bytes(new), flags, to).await?.page().0)
+        }
+        Operation::Brk { to } => Outcome::At(space.brk(UserAddr(to)).await.0),
+        Operation::Fork => Outcome::Child(space.fork().await?.id()),
+        Operation::Read { page, word } => {
+            let mut value = [0; 8];
+            space.read(at(page, word), &mut value).await?;
+            Outcome::Value(u64::from_le_bytes(value))
+        }
+        Operation::Write { page, word, value } => {
+            space.write(at(page, word), &value.to_le_bytes()).await?;
+            Outcome::Done
+        }
+        Operation::Exchange { page, word, old, new } => {
+            Outcome::Exchanged(space.compare_exchange_u32(at(page, word), old, new).await?)
+        }
+    })
+}
+
+/// All orders of `count` things, for counts up to three.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    match count {
+        1 => vec![vec![0]],
+        2 => vec![vec![0, 1], vec![1, 0]],
+        _ => [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+            .iter()
+            .map(|order| order.to_vec())
+            .collect(),
+    }
+}
+
+/// The outcome of one seed: operations and messages.
+pub fn run_seed(seed: u64, kernels: usize, steps: usize, trace: bool) -> (u64, u64) {
+    let mut program = Program::new(Shape::of(seed, kernels));
+    program.trace = trace;
+    program.run(steps);
+    (program.operations, program.cluster.messages())
+}

@@ -1,0 +1,142 @@
+//! Mapped objects: page `i` begins with words that say so.
+
+use abi::ObjectId;
+use fs::Object;
+use machine::{errno::Result, BoxFuture, Errno, Frame, Memory, PAGE_SIZE};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+
+/// What word `word` of page `index` of object `serial` is before anyone writes it.
+pub fn initial(serial: u64, index: u64, word: usize) -> u64 {
+    serial << 32 | index << 8 | word as u64 | 1 << 60
+}
+
+/// Bytes between the words of a page that programs use.
+pub const WORD_STEP: usize = 512;
+
+pub struct SimObject {
+    id: ObjectId,
+    pages: u64,
+    memory: Arc<dyn Memory>,
+    frames: Mutex<BTreeMap<u64, Frame>>,
+    pub dirty: Mutex<BTreeSet<u64>>,
+}
+
+impl SimObject {
+    pub fn new(id: ObjectId, pages: u64, memory: Arc<dyn Memory>) -> Arc<Self> {
+        Arc::new(SimObject { id, pages, memory, frames: Mutex::default(), dirty: Mutex::default() })
+    }
+
+    fn load(&self, index: u64) -> Result<Frame> {
+        if index >= self.pages {
+            return Err(Errno::EFAULT);
+        }
+        let mut frames = self.frames.lock().expect("no panic while loading");
+        let frame = match frames.get(&index) {
+            Some(frame) => *frame,
+            None => {
+                let frame = self.memory.alloc().ok_or(Errno::ENOMEM)?;
+                for word in 0..PAGE_SIZE / WORD_STEP {
+                    let value = initial(self.id.serial, index, word);
+                    self.memory.write(frame, word * WORD_STEP, &value.to_le_bytes());
+                }
+                frames.insert(index, frame);
+                frame
+            }
+        };
+        self.memory.retain(frame);
+        Ok(frame)
+    }
+}
+
+impl Object for SimObject {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.pages * PAGE_SIZE as u64
+    }
+
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        // As from a disk: not at once.
+        Box::pin(async move {
+            Later(false).await;
+            self.load(index)
+        })
+    }
+
+    fn resident(&self, index: u64) -> Option<Frame> {
+        let frames = self.frames.lock().expect("no panic while looking");
+        let frame = *frames.get(&index)?;
+        self.memory.retain(frame);
+        Some(frame)
+    }
+
+    fn mark_dirty(&self, index: u64) {
+        self.dirty.lock().expect("no panic while marking").insert(index);
+    }
+
+    fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Drop for SimObject {
+    fn drop(&mut self) {
+        if let Ok(frames) = self.frames.get_mut() {
+            frames.values().for_each(|frame| self.memory.release(*frame));
+        }
+    }
+}
+
+/// Ready at the second poll.
+pub struct Later(pub bool);
+
+impl Future for Later {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0 {
+            return Poll::Ready(());
+        }
+        self.0 = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// The objects of the machine by name.
+#[derive(Default)]
+pub struct SimObjects(Mutex<BTreeMap<ObjectId, Arc<SimObject>>>);
+
+impl SimObjects {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub fn add(&self, object: Arc<SimObject>) {
+        self.0.lock().expect("no panic while adding").insert(object.id(), object);
+    }
+
+    pub fn get(&self, id: ObjectId) -> Option<Arc<SimObject>> {
+        self.0.lock().expect("no panic while looking").get(&id).cloned()
+    }
+
+    pub fn clear(&self) {
+        let objects = std::mem::take(&mut *self.0.lock().expect("no panic while clearing"));
+        drop(objects);
+    }
+}
+
+impl vm::Objects for SimObjects {
+    fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        let found = self.get(id).map(|object| object as Arc<dyn Object>).ok_or(Errno::ENODEV);
+        Box::pin(std::future::ready(found))
+    }
+}

@@ -1,0 +1,199 @@
+//! A page table and the TLBs of the CPUs that use it.
+//!
+//! A TLB keeps a translation until it is flushed, whatever happens to the table, and the CPU that makes an access is
+//! picked at random: so a missing flush shows as data from a page that is no longer there, and a frame that is
+//! freed too early is caught by its count of translations.
+
+use crate::world::World;
+use machine::{Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+#[derive(Default)]
+struct Entries {
+    table: BTreeMap<Page, Mapping>,
+    /// By CPU.
+    tlbs: Vec<BTreeMap<Page, Mapping>>,
+}
+
+pub struct SimTable {
+    world: Arc<World>,
+    entries: Mutex<Entries>,
+}
+
+impl SimTable {
+    pub fn new(world: Arc<World>) -> Self {
+        let tlbs = vec![BTreeMap::new(); world.cpus];
+        SimTable { world, entries: Mutex::new(Entries { tlbs, ..Entries::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What a TLB remembers that the table does not say any more.
+    pub fn stale(&self) -> Option<String> {
+        let entries = self.lock();
+        let stale = |page: &Page, cached: &Mapping| match entries.table.get(page) {
+            Some(now) => now.frame != cached.frame || !now.access.contains(cached.access),
+            None => true,
+        };
+        entries.tlbs.iter().enumerate().find_map(|(cpu, tlb)| {
+            let (page, cached) = tlb.iter().find(|(page, cached)| stale(page, cached))?;
+            Some(format!("TLB {cpu}: {page:?} is {cached:?}, table {:?}", entries.table.get(page)))
+        })
+    }
+
+    /// The frame an access by a random CPU reaches.
+    fn reach(&self, at: UserAddr, access: Access) -> Result<Frame, UserFault> {
+        let fault = UserFault { at, access };
+        if at.0 >= machine::USER_END {
+            return Err(fault);
+        }
+        let cpu = self.world.rng.below(self.world.cpus);
+        let (page, mut entries) = (at.page(), self.lock());
+        let Entries { table, tlbs } = &mut *entries;
+        if let Some(cached) = tlbs[cpu].get(&page).filter(|cached| cached.access.contains(access)) {
+            return Ok(cached.frame);
+        }
+        // A miss, or a cached entry that does not allow it: the CPU walks the table and caches the result.
+        if let Some(old) = tlbs[cpu].remove(&page) {
+            self.world.untranslate(old.frame);
+        }
+        let mapping = table.get_mut(&page).filter(|mapping| mapping.access.contains(access)).ok_or(fault)?;
+        mapping.soft |= Soft::ACCESSED;
+        if access.contains(Access::WRITE) {
+            mapping.soft |= Soft::DIRTY;
+        }
+        self.world.translate(mapping.frame);
+        tlbs[cpu].insert(page, *mapping);
+        Ok(mapping.frame)
+    }
+
+    /// Runs `each` for the part of `at..at+bytes` in each page.
+    fn touch(
+        &self,
+        at: UserAddr,
+        bytes: usize,
+        access: Access,
+        mut each: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), UserFault> {
+        let mut done = 0;
+        while done < bytes {
+            let here = at.add(done);
+            let part = (PAGE_SIZE - here.offset()).min(bytes - done);
+            let frame = self.reach(here, access)?;
+            self.world.with_bytes(frame, |page| each(done, &mut page[here.offset()..here.offset() + part]));
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+impl PageTable for SimTable {
+    fn root(&self) -> u64 {
+        0
+    }
+
+    fn get(&self, page: Page) -> Option<Mapping> {
+        self.lock().table.get(&page).copied()
+    }
+
+    fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory> {
+        self.world.translate(mapping.frame);
+        let old = self.lock().table.insert(page, mapping);
+        if let Some(old) = old {
+            self.world.untranslate(old.frame);
+        }
+        Ok(old)
+    }
+
+    fn clear(&self, page: Page) -> Option<Mapping> {
+        let old = self.lock().table.remove(&page);
+        if let Some(old) = old {
+            self.world.untranslate(old.frame);
+        }
+        old
+    }
+
+    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+        let seen: Vec<(Page, Mapping)> =
+            self.lock().table.range(range.start..range.end).map(|(page, mapping)| (*page, *mapping)).collect();
+        for (page, mapping) in seen {
+            match visit(page, mapping) {
+                Step::Keep => {}
+                Step::Replace(new) => {
+                    self.set(page, new).expect("an entry that is there needs no memory");
+                }
+                Step::Remove => {
+                    self.clear(page);
+                }
+            }
+        }
+    }
+
+    fn flush(&self, range: PageRange) {
+        let mut entries = self.lock();
+        for tlb in &mut entries.tlbs {
+            let pages: Vec<Page> = tlb.range(range.start..range.end).map(|(page, _)| *page).collect();
+            for page in pages {
+                if let Some(old) = tlb.remove(&page) {
+                    self.world.untranslate(old.frame);
+                }
+            }
+        }
+    }
+
+    fn read(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault> {
+        self.touch(from, to.len(), Access::READ, |done, page| to[done..done + page.len()].copy_from_slice(page))
+    }
+
+    fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {
+        self.touch(to, from.len(), Access::WRITE, |done, page| page.copy_from_slice(&from[done..done + page.len()]))
+    }
+
+    fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
+        self.touch(to, bytes, Access::WRITE, |_, page| page.fill(0))
+    }
+
+    fn string_length(&self, from: UserAddr, limit: usize) -> Result<Option<usize>, UserFault> {
+        for length in 0..limit {
+            let mut byte = [0];
+            self.read(from.add(length), &mut byte)?;
+            if byte[0] == 0 {
+                return Ok(Some(length));
+            }
+        }
+        Ok(None)
+    }
+
+    fn load_u32(&self, at: UserAddr) -> Result<u32, UserFault> {
+        let mut word = [0; 4];
+        self.read(at, &mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn compare_exchange_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault> {
+        let mut result = Err(0);
+        self.touch(at, 4, Access::WRITE, |_, page| {
+            let found = u32::from_le_bytes([page[0], page[1], page[2], page[3]]);
+            result = if found == old { Ok(found) } else { Err(found) };
+            if result.is_ok() {
+                page.copy_from_slice(&new.to_le_bytes());
+            }
+        })?;
+        Ok(result)
+    }
+}
+
+impl Drop for SimTable {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.walk(PageRange::user(), &mut |_, _| Step::Remove);
+        self.flush(PageRange::user());
+    }
+}
