@@ -240,7 +240,7 @@ fn half_a_message_of_the_dead_is_forgotten() {
     let second = born(1, 2, &at_work);
     meet(&first, &second);
     let long = |byte| Ping { payload: vec![byte; 1000] };
-    core::mem::forget(second.kernel.endpoint.start(KernelId(0), long(1)));
+    core::mem::forget(second.kernel.endpoint.start(KernelId(0), long(2)));
     assert_eq!(first.kernel.endpoint.drain(1), 1);
     first.kernel.endpoint.declare_dead(KernelId(1));
 

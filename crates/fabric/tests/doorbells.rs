@@ -104,3 +104,35 @@ fn sleeping_kernels_miss_nothing() {
     let rung: u64 = machine.iter().map(|kernel| kernel.endpoint.stats().doorbells_rung).sum();
     assert!(rung > 0);
 }
+
+#[test]
+fn a_kernel_that_is_polling_is_not_interrupted_and_may_not_halt_on_a_message() {
+    let interrupts = Arc::new(AtomicU64::new(0));
+    let count = interrupts.clone();
+    let ports = local::ports(2, 8, move |_| drop(count.fetch_add(1, Ordering::SeqCst)));
+    let endpoints: Vec<_> = ports
+        .into_iter()
+        .enumerate()
+        .map(|(id, port)| {
+            let spawner = Arc::new(Handle(Arc::default()));
+            let endpoint = Endpoint::new(KernelId(id as u16), 2, Box::new(port), spawner);
+            (0..2).for_each(|other| endpoint.add_peer(KernelId(other)));
+            endpoint.on_sync::<Stop, _>(|_, _| ());
+            endpoint
+        })
+        .collect();
+    let send = || endpoints[0].send(KernelId(1), Stop { status: 0 }).unwrap();
+
+    endpoints[1].start_polling();
+    send();
+    assert_eq!(interrupts.load(Ordering::SeqCst), 0);
+    assert!(!endpoints[1].stop_polling(), "a message is there");
+    assert_eq!(endpoints[1].drain(10), 1);
+    assert!(endpoints[1].stop_polling());
+
+    send();
+    send();
+    assert_eq!(interrupts.load(Ordering::SeqCst), 1, "one interrupt for both");
+    let stats = endpoints[0].stats();
+    assert_eq!((stats.doorbells_rung, stats.doorbells_suppressed), (1, 2));
+}
