@@ -112,7 +112,7 @@ impl Drop for SharedRegion {
 /// Maps lanes that another kernel keeps for our messages, a page at a time. EPERM for anything else:
 /// that would be private.
 pub fn map_shared(phys: u64, bytes: u64) -> Result<SharedRegion, Errno> {
-    let whole = phys % PAGE == 0 && bytes % PAGE == 0 && bytes > 0;
+    let whole = phys.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE) && bytes > 0;
     let end = phys.checked_add(bytes).filter(|_| whole).ok_or(Errno::EINVAL)?;
     lane_owner(phys, end).ok_or(Errno::EPERM)?;
     let virt = NEXT_SHARED.fetch_add(bytes + PAGE, Relaxed);

@@ -112,7 +112,7 @@ impl Iterator for Backtrace {
     fn next(&mut self) -> Option<u64> {
         let stacks = STACKS_BASE..STACKS_BASE + TOP_BYTES;
         let image = IMAGE_BASE..crate::image_end();
-        let sane = |at: u64| at % 8 == 0 && (stacks.contains(&at) || image.contains(&at));
+        let sane = |at: u64| at.is_multiple_of(8) && (stacks.contains(&at) || image.contains(&at));
         if self.left == 0 || !sane(self.frame) || !sane(self.frame + 8) {
             return None;
         }

@@ -114,7 +114,7 @@ impl Plan {
 /// The value of `name=value` on a command line; the last one counts.
 pub fn option<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
     let value = |word: &'a str| word.strip_prefix(name)?.strip_prefix('=');
-    command_line.split_ascii_whitespace().filter_map(value).last()
+    command_line.split_ascii_whitespace().filter_map(value).next_back()
 }
 
 /// `0-2,5` as numbers.
@@ -207,7 +207,7 @@ fn explicit(topology: &Topology, text: &str) -> Result<Vec<Wish>, String> {
                 Some((start, end)) => {
                     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
                     let range = address(start).zip(address(end)).map(|(start, end)| start..end);
-                    let aligned = |r: &Range<u64>| r.start % PARTITION_ALIGN == 0 && r.end % PARTITION_ALIGN == 0;
+                    let aligned = |r: &Range<u64>| r.start.is_multiple_of(PARTITION_ALIGN) && r.end.is_multiple_of(PARTITION_ALIGN);
                     let range = range.filter(|r| !r.is_empty() && aligned(r));
                     wish.exact.push(range.ok_or_else(|| wrong("addresses must be 0xSTART-0xEND, 2 MiB aligned"))?);
                 }

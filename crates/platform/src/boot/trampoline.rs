@@ -69,9 +69,9 @@ fn prepare(launch: &Launch) {
     for page in 1..4 {
         (0..512).for_each(|word| write(page, word, 0));
     }
-    write(1, 0, TRAMPOLINE_PHYS + 0x2000 | table);
+    write(1, 0, (TRAMPOLINE_PHYS + 0x2000) | table);
     write(1, index(IMAGE_BASE, 4), launch.image_entry);
-    write(2, 0, TRAMPOLINE_PHYS + 0x3000 | table);
+    write(2, 0, (TRAMPOLINE_PHYS + 0x3000) | table);
     write(3, 0, table | Bits::LARGE.bits());
     // SAFETY: the code fits into the page before its words; we hold the lock.
     unsafe {
