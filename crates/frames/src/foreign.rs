@@ -6,7 +6,10 @@
 //! batches rather than a message each.
 
 use alloc::vec::Vec;
-use core::array;
+use core::{
+    array,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 use hashbrown::{hash_map::Entry, HashMap};
 use machine::{sync::Lock, Frame, KernelId};
 
@@ -16,11 +19,17 @@ const SHARDS: usize = 16;
 pub struct Foreign {
     counts: [Lock<HashMap<Frame, u32>>; SHARDS],
     returns: Lock<HashMap<KernelId, Vec<Frame>>>,
+    /// Frames in `returns`, to be read often and without the lock.
+    waiting: AtomicUsize,
 }
 
 impl Default for Foreign {
     fn default() -> Self {
-        Foreign { counts: array::from_fn(|_| Lock::new(HashMap::new())), returns: Lock::new(HashMap::new()) }
+        Foreign {
+            counts: array::from_fn(|_| Lock::new(HashMap::new())),
+            returns: Lock::new(HashMap::new()),
+            waiting: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -53,7 +62,10 @@ impl Foreign {
             }
         };
         if last {
-            self.returns.lock().entry(home).or_default().push(frame);
+            let mut returns = self.returns.lock();
+            returns.entry(home).or_default().push(frame);
+            // Relaxed, here and below: written under the lock, and a hint for who reads it without.
+            self.waiting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -67,10 +79,14 @@ impl Foreign {
         assert_eq!(count, Some(1), "{frame:?} is passed on while others use it");
     }
 
-    /// Foreign frames held, and those waiting to go home.
-    pub fn totals(&self) -> (usize, usize) {
-        let held = self.counts.iter().map(|shard| shard.lock().len()).sum();
-        (held, self.returns.lock().values().map(Vec::len).sum())
+    /// Foreign frames in use here.
+    pub fn held(&self) -> usize {
+        self.counts.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Frames waiting to go home: whether a batch is worth a message yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Kernels that have frames waiting here, for the task that sends them.
@@ -80,6 +96,9 @@ impl Foreign {
 
     /// Frames of `home` that nobody uses here any more; the caller sends them.
     pub fn drain_returns(&self, home: KernelId) -> Vec<Frame> {
-        self.returns.lock().remove(&home).unwrap_or_default()
+        let mut returns = self.returns.lock();
+        let frames = returns.remove(&home).unwrap_or_default();
+        self.waiting.fetch_sub(frames.len(), Ordering::Relaxed);
+        frames
     }
 }

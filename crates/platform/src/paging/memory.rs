@@ -75,7 +75,7 @@ impl<H: Hardware> PartitionMemory<H> {
         self.0.cpus.idle();
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn hardware(&self) -> &'static H {
         &self.0.cpus.hardware
     }

@@ -7,12 +7,13 @@
 //! is free (crate `frames`), and the kernel half of the tables (`kmap.rs`).
 //!
 //! What needs a privileged instruction is behind [`Hardware`]; all else is tested on the host with a
-//! simulated TLB. The boot code calls [`start`] once, `cpu/user.rs` brackets user mode with [`enter`]
+//! simulated TLB, and the order of accesses by loom. The boot code calls [`start`] once, `cpu/user.rs` brackets user mode with [`enter`]
 //! and [`leave`], and whoever halts a CPU calls [`idle`] first.
 
 mod entry;
 mod hardware;
 mod memory;
+mod presence;
 mod shootdown;
 mod table;
 mod tree;

@@ -15,7 +15,7 @@
 //!
 //! - Each table has a **generation**, bumped by every flush, and a short **log** of what was flushed.
 //! - Each CPU publishes the table of its current stay (`using`), counts the stays it has ended
-//!   (`stays`), and keeps to itself up to which generation it has caught up with the loaded table.
+//!   (`stays`; both in `presence.rs`), and keeps to itself up to which generation it has caught up with the loaded table.
 //! - Entering a stay: publish, then compare generations, and forget what was missed: page by page if
 //!   the log still tells, everything otherwise.
 //! - A flush bumps the generation, then looks at `using` of the CPUs that ever loaded the table. One
@@ -38,8 +38,7 @@
 //!
 //! If U's store 1 could sit in its store buffer while 2 is done, both sides could read the old value: U
 //! sees no new generation, F sees no user, and U runs with the stale translation of a reused frame. So
-//! both sides are store, full barrier, load (SeqCst on all four: at least one of 2 and b sees the
-//! other's store). If 2 sees the bump, it also sees 0, and so do U's page walks from then on.
+//! both sides are store, full barrier, load: at least one of 2 and b sees the other's store. If 2 sees the bump, it also sees 0, and so do U's page walks from then on.
 //!
 //! F waits for the *end of a stay*, not for `using` to change alone: U may leave and enter again
 //! between two looks of F, and the new stay, which is no danger, could last for ever.
@@ -60,7 +59,11 @@
 //! it loads another one. [`Cpus::idle`] lets a CPU with nothing to do give up one that nobody else
 //! holds.
 
-use super::{hardware::Hardware, tree::Tree};
+use super::{
+    hardware::Hardware,
+    presence::{Generation, Presence, Seen, NOTHING},
+    tree::Tree,
+};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use machine::{sync::Lock, Page, PageRange};
@@ -72,15 +75,14 @@ const FEW_PAGES: u64 = 32;
 /// CPUs interrupted at a time.
 const BATCH: usize = 16;
 
-/// In `using` beside the table's id (which leaves the bit free): the stay is a copy.
+/// Beside the table's id (which leaves the bit free) in what is published: the stay is a copy.
 const COPY: u64 = 1;
-const NO_TABLE: u64 = 0;
 
 /// A table as the CPUs know it.
 pub struct Space {
     id: u64,
     pub tree: Tree,
-    generation: AtomicU64,
+    generation: Generation,
     /// What each of the last generations flushed, by generation modulo its length.
     log: Lock<[PageRange; LOG]>,
     /// CPUs that ever loaded it, as bits.
@@ -90,8 +92,7 @@ pub struct Space {
 /// What a CPU tells the others, on cache lines of its own, and what it keeps to itself.
 #[repr(align(128))]
 struct CpuState {
-    using: AtomicU64,
-    stays: AtomicU64,
+    presence: Presence,
     /// Only this CPU touches what follows.
     loaded: AtomicU64,
     seen: AtomicU64,
@@ -115,9 +116,8 @@ impl Space {
     fn missed(&self, seen: u64, now: u64) -> Option<[PageRange; LOG]> {
         // Not lock(): see "Why the wait ends".
         let log = self.log.try_lock()?;
-        // The log may have gone on past `now`. Relaxed: it changes under the lock only.
-        let newest = self.generation.load(Ordering::Relaxed);
-        if newest - seen > LOG as u64 {
+        // The log may have gone on past `now`; it changes under the lock only.
+        if self.generation.latest() - seen > LOG as u64 {
             return None;
         }
         let mut missed = [PageRange::new(Page(0), Page(0)); LOG];
@@ -133,17 +133,17 @@ impl Space {
     fn note_loaded(&self, cpu: usize) {
         let (word, bit) = (&self.loaded_on[cpu / usize::BITS as usize], 1 << (cpu % usize::BITS as usize));
         if word.load(Ordering::Relaxed) & bit == 0 {
-            // SeqCst: like `using`, this comes before the look at the generation; pairs with the loads
-            // in `flush`.
-            word.fetch_or(bit, Ordering::SeqCst);
+            // Relaxed: the fence in `Presence::enter` comes between this and the look at the generation,
+            // so a flush that misses the bit is caught up with.
+            word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
     /// CPUs that ever loaded it, as one flush sees them.
     fn loaded_on(&self) -> impl Iterator<Item = usize> + '_ {
         self.loaded_on.iter().enumerate().flat_map(|(index, word)| {
-            // SeqCst: after the bump of the generation.
-            let mut bits = word.load(Ordering::SeqCst);
+            // Relaxed: the fence in `Generation::bump` came before.
+            let mut bits = word.load(Ordering::Relaxed);
             core::iter::from_fn(move || {
                 let bit = bits.trailing_zeros();
                 bits &= bits.wrapping_sub(1);
@@ -156,9 +156,8 @@ impl Space {
 impl<H: Hardware> Cpus<H> {
     pub fn new(hardware: H) -> Self {
         let state = |_| CpuState {
-            using: AtomicU64::new(NO_TABLE),
-            stays: AtomicU64::new(0),
-            loaded: AtomicU64::new(NO_TABLE),
+            presence: Presence::new(),
+            loaded: AtomicU64::new(NOTHING),
             seen: AtomicU64::new(0),
             keeps: Lock::new(None),
         };
@@ -171,7 +170,7 @@ impl<H: Hardware> Cpus<H> {
         Arc::new(Space {
             id: self.next_id.fetch_add(2 * COPY, Ordering::Relaxed),
             tree,
-            generation: AtomicU64::new(0),
+            generation: Generation::new(),
             log: Lock::new([PageRange::new(Page(0), Page(0)); LOG]),
             loaded_on: (0..words).map(|_| AtomicUsize::new(0)).collect(),
         })
@@ -181,14 +180,12 @@ impl<H: Hardware> Cpus<H> {
     pub fn enter(&self, space: &Arc<Space>, stay: Stay) {
         let cpu = self.hardware.cpu();
         let state = &self.states[cpu];
-        debug_assert_eq!(state.using.load(Ordering::Relaxed), NO_TABLE, "a stay inside a stay");
+        debug_assert_eq!(state.presence.look().using, NOTHING, "a stay inside a stay");
         if state.loaded.load(Ordering::Relaxed) != space.id {
             self.load(cpu, space);
         }
         let copy = if stay == Stay::Copy { COPY } else { 0 };
-        // 1 and 2 of the header comment; SeqCst pairs with `flush`.
-        state.using.store(space.id | copy, Ordering::SeqCst);
-        let now = space.generation.load(Ordering::SeqCst);
+        let now = state.presence.enter(space.id | copy, &space.generation);
         let seen = state.seen.load(Ordering::Relaxed);
         if seen != now {
             match space.missed(seen, now) {
@@ -204,20 +201,15 @@ impl<H: Hardware> Cpus<H> {
 
     /// Ends the stay.
     pub fn leave(&self) {
-        let state = &self.states[self.hardware.cpu()];
-        // Release on both: what was done during the stay came before; pairs with the Acquire loads in
-        // `flush`. Only this CPU writes the count.
-        state.using.store(NO_TABLE, Ordering::Release);
-        state.stays.store(state.stays.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.states[self.hardware.cpu()].presence.leave();
     }
 
     #[cold]
     fn load(&self, cpu: usize, space: &Arc<Space>) {
         let state = &self.states[cpu];
         space.note_loaded(cpu);
-        // Acquire: pairs with the bump; the load of the root comes after the changes it stands for. Read
-        // before: a bump in between is only caught up with twice.
-        let seen = space.generation.load(Ordering::Acquire);
+        // Read before the root is loaded: a bump in between is only caught up with twice.
+        let seen = space.generation.latest();
         self.hardware.load_root(space.tree.root());
         state.seen.store(seen, Ordering::Relaxed);
         state.loaded.store(space.id, Ordering::Relaxed);
@@ -237,7 +229,7 @@ impl<H: Hardware> Cpus<H> {
             }
         };
         self.hardware.load_root(self.hardware.kernel_root());
-        state.loaded.store(NO_TABLE, Ordering::Relaxed);
+        state.loaded.store(NOTHING, Ordering::Relaxed);
         drop(dead);
     }
 
@@ -248,38 +240,31 @@ impl<H: Hardware> Cpus<H> {
         }
         {
             let mut log = space.log.lock();
-            let next = space.generation.load(Ordering::Relaxed) + 1;
-            log[next as usize % LOG] = range;
-            // a of the header comment; SeqCst (as an exchange, a full barrier) pairs with `enter`.
-            space.generation.swap(next, Ordering::SeqCst);
+            log[(space.generation.latest() + 1) as usize % LOG] = range;
+            space.generation.bump();
         }
         let me = self.hardware.cpu();
         let mut others = space.loaded_on().filter(|cpu| *cpu != me);
         loop {
-            let mut batch = [(0, 0); BATCH];
+            let mut batch = [(0, Seen::default()); BATCH];
             let mut waiting = 0;
             // by_ref: the next batch goes on where this one ended.
             for cpu in others.by_ref() {
-                let state = &self.states[cpu];
-                // In this order, see the header comment; b is SeqCst.
-                let stays = state.stays.load(Ordering::Acquire);
-                let using = state.using.load(Ordering::SeqCst);
-                if using & !COPY != space.id {
+                let seen = self.states[cpu].presence.look();
+                if seen.using & !COPY != space.id {
                     continue;
                 }
-                if using & COPY == 0 {
+                if seen.using & COPY == 0 {
                     self.hardware.interrupt(cpu);
                 }
-                batch[waiting] = (cpu, stays);
+                batch[waiting] = (cpu, seen);
                 waiting += 1;
                 if waiting == BATCH {
                     break;
                 }
             }
-            for (cpu, stays) in &batch[..waiting] {
-                let state = &self.states[*cpu];
-                // Acquire: pairs with `leave`.
-                while state.stays.load(Ordering::Acquire) == *stays {
+            for (cpu, seen) in &batch[..waiting] {
+                while !self.states[*cpu].presence.has_left(*seen) {
                     self.hardware.relax();
                 }
             }
