@@ -54,6 +54,8 @@ struct Slot {
     /// Lane the request took; its credit belongs there.
     priority: Priority,
     then: Option<Then>,
+    /// A `Cancel` was sent; one is enough, and more would have no bound.
+    cancelled: bool,
     state: State,
 }
 
@@ -71,7 +73,13 @@ impl Calls {
     pub fn insert(&mut self, priority: Priority, then: Option<Then>) -> u64 {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let index = self.slots.insert(Slot { generation, priority, then, state: State::Waiting(None) });
+        let index = self.slots.insert(Slot {
+            generation,
+            priority,
+            then,
+            cancelled: false,
+            state: State::Waiting(None),
+        });
         u64::from(generation) << 32 | index as u64
     }
 
@@ -152,23 +160,27 @@ impl Calls {
         Poll::Pending
     }
 
-    /// The future is gone. True if the request is still unanswered.
+    /// The caller wants to stop. True if a `Cancel` is to be sent.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        let waiting = |slot: &&mut Slot| matches!(slot.state, State::Waiting(_)) && !slot.cancelled;
+        let Some(slot) = self.get(id).filter(waiting) else { return false };
+        slot.cancelled = true;
+        true
+    }
+
+    /// The future is gone. True if a `Cancel` is to be sent.
     pub fn abandon(&mut self, id: u64) -> bool {
         let Some(slot) = self.get(id) else { return false };
         match slot.state {
             State::Waiting(_) => {
                 slot.state = State::Orphan;
-                true
+                !mem::replace(&mut slot.cancelled, true)
             }
             _ => {
                 self.remove(id);
                 false
             }
         }
-    }
-
-    pub fn is_waiting(&mut self, id: u64) -> bool {
-        self.get(id).is_some_and(|slot| matches!(slot.state, State::Waiting(_)))
     }
 }
 

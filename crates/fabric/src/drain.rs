@@ -16,6 +16,15 @@ use messages::{Kind, Priority};
 /// Requests taken from a peer before it is the next one's turn.
 const LOW_ROUND: usize = 8;
 
+/// Where a packet came from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    peer: &'a Peer,
+    priority: Priority,
+    /// The life of the peer, see `Peer::epoch`.
+    epoch: u32,
+}
+
 impl Endpoint {
     /// Handles up to about `budget` messages and sends what waited for room. Returns how many
     /// messages it handled. The kernel calls it at each entry and exit and in the idle loop;
@@ -108,6 +117,7 @@ impl Endpoint {
         if inbox.epoch != epoch {
             *inbox = Inbox { epoch, ..Inbox::default() };
         }
+        let source = Source { peer, priority, epoch };
         let mut handled = 0;
         while handled < limit && peer.is_alive() {
             let Inbox { buffer, partial, credits_due, .. } = &mut *inbox;
@@ -115,7 +125,7 @@ impl Endpoint {
                 break;
             }
             handled += 1;
-            self.receive(peer, priority, buffer, partial, credits_due);
+            *credits_due += self.receive(source, buffer, partial);
             if *credits_due >= CREDIT_BATCH {
                 self.return_credits(peer, priority, mem::take(credits_due));
             }
@@ -123,61 +133,69 @@ impl Endpoint {
         handled
     }
 
-    fn receive(&self, peer: &Peer, priority: Priority, packet: &[u8], partial: &mut Vec<u8>, due: &mut u32) {
-        let Some((header, body)) = Header::split(packet) else { return self.counters.malformed.add_one() };
-        if header.role != Role::Fragment {
-            return self.dispatch(peer, priority, header, body, due);
-        }
-        partial.extend_from_slice(body);
-        if header.id == 0 {
-            let whole = mem::take(partial);
-            match Header::split(&whole) {
-                Some((header, body)) => self.dispatch(peer, priority, header, body, due),
-                None => self.counters.malformed.add_one(),
+    /// Handles a packet, or keeps it until its last fragment is there. Returns how many credits the
+    /// sender is due that no answer returns.
+    fn receive(&self, source: Source<'_>, packet: &[u8], partial: &mut Vec<u8>) -> u32 {
+        match Header::split(packet) {
+            Some((Header { role: Role::Fragment, id: to_come, .. }, body)) => {
+                partial.extend_from_slice(body);
+                match to_come {
+                    0 => self.dispatch(source, &mem::take(partial)),
+                    _ => 0,
+                }
             }
+            _ => self.dispatch(source, packet),
         }
     }
 
     /// A message to this kernel itself: handled at once, with no lane and no credit.
     pub(crate) fn deliver_to_self(&self, peer: &Peer, priority: Priority, packet: &[u8]) {
-        if let Some((header, body)) = Header::split(packet) {
-            self.dispatch(peer, priority, header, body, &mut 0);
-        }
+        self.dispatch(Source { peer, priority, epoch: 0 }, packet);
     }
 
-    fn dispatch(&self, peer: &Peer, priority: Priority, header: Header, body: &[u8], due: &mut u32) {
+    fn dispatch(&self, source: Source<'_>, packet: &[u8]) -> u32 {
+        let Source { peer, priority, epoch } = source;
+        let Some((header, body)) = Header::split(packet) else {
+            self.counters.malformed.add_one();
+            return 0;
+        };
         match header.role {
-            Role::Request | Role::Notice => self.handle(Incoming { peer, header, body }, due),
+            Role::Request | Role::Notice => return self.handle(Incoming { peer, epoch, header, body }),
             Role::Reply => self.answered(peer, header, Ok(body)),
             Role::Cancelled => self.answered(peer, header, Err(CallError::Cancelled)),
             Role::Refused => self.answered(peer, header, Err(CallError::Refused)),
             Role::Credit => self.credit(peer, priority, header.id as u32),
             Role::Cancel => {
-                let running = peer.running.lock().remove(&header.id);
+                let running = peer.running.lock().remove(&(epoch, header.id));
                 if let Some(running) = running {
                     running.cancel();
                 }
             }
             Role::Fragment => self.counters.malformed.add_one(),
         }
+        0
     }
 
-    fn handle(&self, incoming: Incoming<'_>, due: &mut u32) {
+    fn handle(&self, incoming: Incoming<'_>) -> u32 {
         let Incoming { peer, header, .. } = incoming;
         self.counters.received(header.kind);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => handler(self, incoming),
             None => Outcome::Malformed,
         };
-        match outcome {
-            Outcome::Answered if header.role == Role::Request => {}
-            Outcome::Malformed if header.role == Role::Request => {
-                self.counters.malformed.add_one();
+        if outcome == Outcome::Malformed {
+            self.counters.malformed.add_one();
+        }
+        match (outcome, header.role) {
+            // The answer returns the credit.
+            (Outcome::Answered, Role::Request) => 0,
+            (Outcome::Malformed, Role::Request) => {
                 let refused = Header { role: Role::Refused, ..header };
                 self.transmit_answer(peer, &Packet::bare(refused));
+                0
             }
-            // No answer will return the credit, or only one that was told not to.
-            _ => *due += 1,
+            // There will be no answer, or one that was told not to.
+            _ => 1,
         }
     }
 

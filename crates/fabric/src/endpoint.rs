@@ -42,8 +42,8 @@ pub(crate) struct Peer {
     pub out: [Outbox; 2],
     pub inbox: [Lock<Inbox>; 2],
     pub calls: Lock<Calls>,
-    /// Parked requests of this peer that can be cancelled, by id.
-    pub running: Lock<BTreeMap<u64, Arc<Running>>>,
+    /// Parked requests of this peer that can be cancelled, by its epoch and their id.
+    pub running: Lock<BTreeMap<(u32, u64), Arc<Running>>>,
     /// Woken when credits come back.
     room: WaitQueue,
 }
@@ -297,23 +297,23 @@ impl Endpoint {
         peer.room.wake_all();
     }
 
+    /// Tells `to` to stop working on call `id`, once.
     pub(crate) fn cancel<M: Request>(&self, to: KernelId, id: u64) {
         let Some(peer) = self.peer(to) else { return };
-        if !peer.calls.lock().is_waiting(id) {
-            return;
+        if peer.calls.lock().cancel(id) {
+            self.send_cancel::<M>(peer, id);
         }
-        if peer.out[M::PRIORITY.index()].withdraw(id) {
-            return self.complete(peer, id, Err(CallError::Cancelled));
-        }
-        let header = Header { kind: M::KIND, role: Role::Cancel, parked: false, id };
-        self.transmit(peer, M::PRIORITY, &Packet::bare(header));
     }
 
+    /// The future of call `id` was dropped.
     pub(crate) fn abandon<M: Request>(&self, to: KernelId, id: u64) {
         let Some(peer) = self.peer(to) else { return };
-        if !peer.calls.lock().abandon(id) {
-            return;
+        if peer.calls.lock().abandon(id) {
+            self.send_cancel::<M>(peer, id);
         }
+    }
+
+    fn send_cancel<M: Request>(&self, peer: &Peer, id: u64) {
         if peer.out[M::PRIORITY.index()].withdraw(id) {
             return self.complete(peer, id, Err(CallError::Cancelled));
         }

@@ -27,6 +27,8 @@ use spin::Once;
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub peer: &'a Peer,
+    /// The life of the peer that it comes from.
+    pub epoch: u32,
     pub header: Header,
     pub body: &'a [u8],
 }
@@ -98,6 +100,9 @@ impl Endpoint {
     /// Registers the handler of `M`: an async function of the sender and the message. Its future may
     /// be dropped at any `.await` when the caller cancels.
     ///
+    /// The endpoint owns the handler, so a handler that needs the endpoint holds a `Weak` of it or
+    /// of its service.
+    ///
     /// # Panics
     ///
     /// If `M` has a handler already; so does its kin.
@@ -145,18 +150,20 @@ impl Endpoint {
     /// Starts the task for a request whose handler has to wait.
     fn park<M: Request>(
         &self,
-        peer: &Peer,
-        request: Header,
+        Incoming { peer, epoch, header: request, .. }: Incoming<'_>,
         mut handler: Pin<Box<impl Future<Output = M::Reply> + Send + 'static>>,
         cancellable: bool,
     ) {
         let running = Arc::new(Running::default());
         let cancellable = cancellable && request.role == Role::Request;
         if cancellable {
-            peer.running.lock().insert(request.id, running.clone());
+            peer.running.lock().insert((epoch, request.id), running.clone());
+            // Another CPU may just have declared the peer dead, and not have seen this one.
+            if peer.epoch.load(Ordering::Acquire) != epoch {
+                running.cancel();
+            }
         }
         let (endpoint, from) = (self.shared(), peer.id);
-        let epoch = peer.epoch.load(Ordering::Acquire);
         self.spawner.spawn(Box::pin(async move {
             let reply = poll_fn(|context| match cancellable && running.is_cancelled(context.waker()) {
                 true => Poll::Ready(None),
@@ -171,10 +178,10 @@ impl Endpoint {
 
     fn unpark<M: Request>(&self, from: KernelId, epoch: u32, request: Header, reply: Option<M::Reply>) {
         let Some(peer) = self.peer(from) else { return };
+        peer.running.lock().remove(&(epoch, request.id));
         if peer.epoch.load(Ordering::Acquire) != epoch {
             return; // It died; ids of its successor mean other calls.
         }
-        peer.running.lock().remove(&request.id);
         match reply {
             Some(reply) => self.answer::<M>(peer, request, true, &reply),
             None => {
@@ -202,7 +209,7 @@ where
                 Outcome::Answered
             }
             Poll::Pending => {
-                endpoint.park::<M>(incoming.peer, incoming.header, future, cancellable);
+                endpoint.park::<M>(incoming, future, cancellable);
                 Outcome::Parked
             }
         }

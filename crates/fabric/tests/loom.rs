@@ -39,6 +39,24 @@ fn one_sender_wraps_around() {
     });
 }
 
+/// In a lane of eight slots two are given back at a time.
+#[test]
+fn a_batch_is_given_back_when_all_of_it_was_read() {
+    model(|| {
+        let (sender, receiver) = local::lane(8);
+        send_all(&sender, 0..8);
+        let sending = thread::spawn(move || send_all(&sender, 8..10));
+        let mut buffer = Vec::new();
+        for expected in 0..10 {
+            while !receiver.try_recv(&mut buffer) {
+                thread::yield_now();
+            }
+            assert_eq!(buffer, [expected; 4]);
+        }
+        sending.join().unwrap();
+    });
+}
+
 #[test]
 fn a_message_of_two_slots_is_seen_whole_or_not_at_all() {
     model(|| {
