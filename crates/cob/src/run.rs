@@ -220,10 +220,6 @@ fn prepare(
             .map(OsStr::from_bytes)
     });
     let program = program::find(&argv[0], root.as_deref(), search, &cwd)?;
-    let kernel = kernel_image()?;
-    if !kernel.is_file() {
-        bail!("no kernel at {}: ./cob builds it", kernel.display());
-    }
 
     let mut shares = vec![(
         vm::ROOT_TAG.to_string(),
@@ -232,6 +228,10 @@ fn prepare(
     )];
     for (index, share) in options.share.iter().enumerate() {
         shares.push((format!("share{index}"), directory(share)?, true));
+    }
+    let kernel = kernel_image()?;
+    if !kernel.is_file() {
+        bail!("no kernel at {}: ./cob builds it", kernel.display());
     }
     let mounts = shares[1..].iter().map(|(tag, path, _)| Share {
         tag: tag.clone().into(),
@@ -381,4 +381,116 @@ fn environment(changes: &[OsString]) -> Result<Vec<OsString>> {
         }
     }
     Ok(env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_changed_in_place_or_added() {
+        let changes = ["PATH=/only", "COB_NEW=a=b"].map(OsString::from);
+        let env = environment(&changes).unwrap();
+        let named = |name: &str| {
+            env.iter()
+                .filter(|v| v.as_bytes().starts_with(name.as_bytes()))
+                .count()
+        };
+        assert!(env.contains(&OsString::from("PATH=/only")));
+        assert_eq!((named("PATH="), named("COB_NEW=")), (1, 1));
+        assert_eq!(env.last(), Some(&OsString::from("COB_NEW=a=b")));
+        for bad in ["", "=x", "NAME"] {
+            assert!(environment(&[OsString::from(bad)]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_working_directory_inside_another_root() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(working_directory(None).unwrap(), here);
+        assert_eq!(working_directory(Some(&here)).unwrap(), Path::new("/"));
+        let parent = here.parent().unwrap();
+        let name = here.file_name().unwrap();
+        assert_eq!(
+            working_directory(Some(parent)).unwrap(),
+            Path::new("/").join(name)
+        );
+        assert_eq!(
+            working_directory(Some(Path::new("/proc"))).unwrap(),
+            Path::new("/")
+        );
+    }
+
+    #[test]
+    fn what_the_caller_has_survives_the_link() {
+        let config = caller().unwrap();
+        assert!(config
+            .rlimits
+            .iter()
+            .any(|limit| limit.resource == 7 && limit.soft > 0));
+        assert!(config.unix_ns > 1_600_000_000_000_000_000);
+        assert!(config.to_messages().is_some());
+    }
+
+    /// Runs the events through and gives how it ended, with the statistics.
+    fn ended(events: Vec<Event>) -> (Outcome, String) {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (sender, receiver) = channel();
+        events
+            .into_iter()
+            .for_each(|event| sender.send(event).unwrap());
+        let mut stats = String::new();
+        let link = Link::over(ours);
+        let terminal = Terminal::of_caller();
+        (
+            supervise(
+                &receiver,
+                &link,
+                &terminal,
+                Some(Instant::now()),
+                &mut stats,
+            ),
+            stats,
+        )
+    }
+
+    #[test]
+    fn the_end_waits_for_all_output() {
+        let exit = Ending::Exit(link::ExitStatus::Exited(5));
+        let mut events = vec![
+            Event::Ready,
+            Event::Stats("a".into()),
+            Event::Stats("b".into()),
+            Event::End(exit),
+        ];
+        events.extend(Output::ALL.map(Event::Drained));
+        let (outcome, stats) = ended(events.clone());
+        assert!(matches!(
+            outcome,
+            Outcome::Machine(Ending::Exit(link::ExitStatus::Exited(5)))
+        ));
+        assert_eq!(stats, "ab");
+        events.pop();
+        assert!(matches!(ended(events).0, Outcome::TimedOut));
+    }
+
+    #[test]
+    fn signals_go_to_the_program_until_the_caller_insists() {
+        // Before the program runs there is nobody else to ask.
+        assert!(matches!(
+            ended(vec![Event::Signal(2)]).0,
+            Outcome::Broken(2)
+        ));
+        let twice = vec![Event::Ready, Event::Signal(2), Event::Signal(2)];
+        assert!(matches!(ended(twice.clone()).0, Outcome::TimedOut));
+        let thrice = [twice, vec![Event::Signal(2)]].concat();
+        assert!(matches!(ended(thrice).0, Outcome::Broken(2)));
+        let others = vec![
+            Event::Ready,
+            Event::Signal(10),
+            Event::Signal(10),
+            Event::Signal(10),
+        ];
+        assert!(matches!(ended(others).0, Outcome::TimedOut));
+    }
 }

@@ -75,6 +75,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
+    pub fn over(stream: UnixStream) -> Self {
+        Self {
+            stream: Arc::new(Mutex::new(stream)),
+        }
+    }
+
     /// An error means that the machine is gone; the reading side tells that, with better words.
     pub fn send(&self, message: &ToGuest) {
         let mut bytes = Vec::new();
@@ -85,9 +91,7 @@ impl Link {
 
 /// Connects `streams` through `stream`. Events come until [`Event::End`] and then one [`Event::Drained`] per output.
 pub fn start(stream: UnixStream, streams: Streams, events: &Sender<Event>) -> io::Result<Link> {
-    let link = Link {
-        stream: Arc::new(Mutex::new(stream.try_clone()?)),
-    };
+    let link = Link::over(stream.try_clone()?);
     let stdin_window = Arc::new((Mutex::new(Window::stdin()), Condvar::new()));
 
     let sinks = [Some(streams.stdout), Some(streams.stderr), streams.tty];

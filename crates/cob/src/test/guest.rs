@@ -219,9 +219,13 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
         .args(["-s", "KILL", &(case.timeout + 20).to_string()])
         .arg(std::env::current_exe()?);
     command
-        .args(["run", "--kernels", &job.kernels.to_string(), "--cpus", "4"])
+        .args(["run", "--kernels", &job.kernels.to_string()])
         .arg("--log")
         .arg(log);
+    // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
+    if !case.options.iter().any(|option| option == "--cpus") {
+        command.args(["--cpus", &job.kernels.max(4).to_string()]);
+    }
     command
         .args(["--timeout", &case.timeout.to_string()])
         .args(&case.options)
