@@ -25,6 +25,7 @@ pub mod epoll;
 pub mod event;
 pub mod pipe;
 pub mod poll;
+pub mod remote;
 pub mod stream;
 pub mod tty;
 mod waiting;

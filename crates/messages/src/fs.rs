@@ -1,7 +1,10 @@
 //! Files, pipes, terminals and other open objects.
 
-use abi::OpenFlags;
+use abi::{
+    Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, ObjectId, OpenFlags, PathOp, SetAttributes, Whence,
+};
 use alloc::vec::Vec;
+use machine::{errno::Result, Frame, KernelId};
 use serde::{Deserialize, Serialize};
 
 /// Data of one message; longer transfers are several, or go by frames.
@@ -99,6 +102,129 @@ pub enum ControlAnswer<F> {
     Message(SocketMessage<F>),
 }
 
+/// How a stand-in goes about operations that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// At the owner, until it is done: regular files, directories, devices.
+    Never,
+    /// By trying again after each change at the owner, so that an interrupted call has done nothing.
+    Here,
+    /// At the owner, with the caller named: terminals, whose reads depend on time and job control.
+    AtOwner,
+}
+
+/// A reference to a file, handed over: the receiver owns one count at the owner, and knows what a
+/// stand-in must know without asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub file: FileRef,
+    pub flags: OpenFlags,
+    pub waiting: Waiting,
+    /// Can its readiness change at all?
+    pub pollable: bool,
+}
+
+/// Data that goes with a read or a write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Data {
+    Inline(Vec<u8>),
+    /// So many bytes in frames of the caller, lent until the answer.
+    Frames(Vec<Frame>, u32),
+}
+
+/// What a read gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Taken {
+    Inline(Vec<u8>),
+    /// So many bytes are in the frames now.
+    InFrames(u32),
+}
+
+/// A mapped file, and which state of it this is: pages cached of another state are stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectState {
+    pub id: ObjectId,
+    pub size: u64,
+    /// Modification and change time in nanoseconds.
+    pub stamp: (i64, i64),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PathReply {
+    Done,
+    File(Opened),
+    Attributes(Attributes),
+    FileSystem(FileSystemInfo),
+    Bytes(Vec<u8>),
+}
+
 messages! {
     "fs" 0x500;
+
+    /// read, pread: a stand-in asks the owner. With `frames` the data goes there.
+    file_read: FileRead { id: u64, at: Option<u64>, bytes: u32, frames: Vec<Frame>, wait: bool, caller: Option<Caller> } -> Result<Taken>, Low;
+
+    /// write, pwrite: a stand-in asks the owner; answered with the bytes taken.
+    file_write: FileWrite { id: u64, at: Option<u64>, data: Data, wait: bool, caller: Option<Caller> } -> Result<u64>, Low;
+
+    /// lseek on the shared position, which is kept at the owner.
+    file_seek: FileSeek { id: u64, offset: i64, whence: Whence } -> Result<u64>, Low;
+
+    /// F_SETFL; answered with the flags as they are then.
+    file_flags: FileSetFlags { id: u64, flags: OpenFlags } -> Result<OpenFlags>, Low;
+
+    /// fstat.
+    file_attributes: FileAttributes { id: u64 } -> Result<Attributes>, Low;
+
+    /// fchmod, fchown, ftruncate, futimens.
+    file_set: FileSetAttributes { id: u64, caller: Caller, set: SetAttributes } -> Result<()>, Low;
+
+    /// getdents64.
+    file_list: FileReadDir { id: u64, budget: u32 } -> Result<Vec<DirEntry>>, Low;
+
+    /// ioctl; answered with the return value and the argument's bytes.
+    file_ioctl: FileIoctl { id: u64, caller: Caller, request: u32, data: Vec<u8> } -> Result<(i64, Vec<u8>)>, Low;
+
+    /// fsync, fdatasync.
+    file_sync: FileSync { id: u64, data_only: bool } -> Result<()>, Low;
+
+    /// fallocate.
+    file_allocate: FileAllocate { id: u64, mode: u32, offset: u64, len: u64 } -> Result<()>, Low;
+
+    /// The path of a file, for /proc and getcwd.
+    file_path: FilePath { id: u64 } -> Vec<u8>, Low;
+
+    /// What only some kinds of files can do.
+    file_control: FileControl { id: u64, caller: Caller, control: Control<Opened>, wait: bool } -> Result<ControlAnswer<Opened>>, Low;
+
+    /// A descriptor of a stand-in was closed (POSIX locks).
+    file_closed: FileClosed { id: u64, caller: Caller } -> (), Low;
+
+    /// A stand-in wants to hear of changes from now on; answered with what is ready now.
+    file_watch: FileWatch { id: u64 } -> Result<Events>, Low;
+
+    /// The owner tells a stand-in that readiness may have changed. The next one waits for the answer.
+    file_ready: FileReady { file: FileRef, events: Events } -> (), Low;
+
+    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, or for
+    /// whoever claims it, before the reference travels.
+    file_retain: FileRetain { id: u64, holder: Option<KernelId> } -> Result<Opened>, Low;
+
+    /// A reference arrived that was handed on to nobody in particular: its count is the sender's now.
+    file_claim: FileClaim { id: u64 } -> Result<Opened>, Low;
+
+    /// The last user of a stand-in is gone: so many references come back.
+    file_release: FileRelease { id: u64, count: u64 } -> (), Low;
+
+    /// mmap: which object, and in which state.
+    file_object: FileObject { id: u64 } -> Result<ObjectState>, Low;
+
+    /// Pages of a mapped file, copied into frames of the caller; answered with how many, at least one.
+    object_pages: ObjectPages { id: u64, first: u64, frames: Vec<Frame> } -> Result<u32>, Low;
+
+    /// An operation on paths, sent whole to the kernel that owns the root file system.
+    path: RunPath { caller: Caller, root: Opened, at: Opened, to: Option<Opened>, op: PathOp } -> Result<PathReply>, Low;
+
+    /// The root directory of the machine.
+    root: RootDirectory {} -> Result<Opened>, Low;
 }

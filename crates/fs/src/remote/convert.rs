@@ -1,0 +1,155 @@
+//! Controls and their answers on their way to another kernel: open files become references, and back.
+
+use super::Remote;
+use crate::{
+    control::{Control, ControlAnswer},
+    File,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno, KernelId};
+use messages::fs::{self, Opened};
+
+/// The files that a value names are replaced, in order.
+trait Files<F, G> {
+    type With;
+    fn files(&self) -> Vec<F>;
+    fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With>;
+}
+
+impl<F: Clone, G> Files<F, G> for fs::SocketMessage<F> {
+    type With = fs::SocketMessage<G>;
+
+    fn files(&self) -> Vec<F> {
+        self.files.clone()
+    }
+
+    fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
+        let files: Vec<G> = names.take(self.files.len()).collect();
+        let fs::SocketMessage { bytes, credentials, name, full_length, .. } = self;
+        Some(fs::SocketMessage { bytes, files, credentials, name, full_length })
+    }
+}
+
+impl<F: Clone, G> Files<F, G> for fs::Control<F> {
+    type With = fs::Control<G>;
+
+    fn files(&self) -> Vec<F> {
+        use fs::{Control::*, EpollControl::*};
+        match self {
+            Epoll(Add { file, .. } | Modify { file, .. } | Delete { file, .. }) => alloc::vec![file.clone()],
+            Socket(fs::SocketControl::Send { message, .. }) => message.files.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
+        use fs::{Control::*, EpollControl as E, SocketControl as S};
+        Some(match self {
+            PipeSize => PipeSize,
+            SetPipeSize(bytes) => SetPipeSize(bytes),
+            Peek(bytes) => Peek(bytes),
+            PtyPeer(flags) => PtyPeer(flags),
+            TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
+            TimerGet => TimerGet,
+            EpollTake(max) => EpollTake(max),
+            Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),
+            Epoll(E::Modify { fd, interest, .. }) => Epoll(E::Modify { fd, file: names.next()?, interest }),
+            Epoll(E::Delete { fd, .. }) => Epoll(E::Delete { fd, file: names.next()? }),
+            Socket(socket) => Socket(match socket {
+                S::Send { place, message, flags } => S::Send { place, message: message.replace(names)?, flags },
+                S::Bind { place, name } => S::Bind { place, name },
+                S::Listen { backlog } => S::Listen { backlog },
+                S::Accept { flags } => S::Accept { flags },
+                S::Connect { place } => S::Connect { place },
+                S::Shutdown { how } => S::Shutdown { how },
+                S::Receive { bytes, flags } => S::Receive { bytes, flags },
+                S::Name => S::Name,
+                S::PeerName => S::PeerName,
+                S::GetOption { level, name } => S::GetOption { level, name },
+                S::SetOption { level, name, value } => S::SetOption { level, name, value },
+            }),
+        })
+    }
+}
+
+impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
+    type With = fs::ControlAnswer<G>;
+
+    fn files(&self) -> Vec<F> {
+        match self {
+            fs::ControlAnswer::File(file) => alloc::vec![file.clone()],
+            fs::ControlAnswer::Message(message) => message.files.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
+        use fs::ControlAnswer::*;
+        Some(match self {
+            Done => Done,
+            Number(number) => Number(number),
+            Bytes(bytes) => Bytes(bytes),
+            File(_) => File(names.next()?),
+            Timer { value, interval } => Timer { value, interval },
+            Events(events) => Events(events),
+            Message(message) => Message(message.replace(names)?),
+        })
+    }
+}
+
+/// The files of a value, and how it is once they are replaced. Split off, so that no future has to hold
+/// the traits above.
+type Unpacked<V> = (Vec<Arc<dyn File>>, V);
+
+fn unpack_control(control: Control) -> Unpacked<Control> {
+    (Files::<Arc<dyn File>, Opened>::files(&control), control)
+}
+
+fn pack_control(control: Control, names: Vec<Opened>) -> Result<fs::Control<Opened>> {
+    control.replace(&mut names.into_iter()).ok_or(Errno::EBADF)
+}
+
+fn unpack_answer(answer: ControlAnswer) -> Unpacked<ControlAnswer> {
+    (Files::<Arc<dyn File>, Opened>::files(&answer), answer)
+}
+
+fn pack_answer(answer: ControlAnswer, names: Vec<Opened>) -> Result<fs::ControlAnswer<Opened>> {
+    answer.replace(&mut names.into_iter()).ok_or(Errno::EBADF)
+}
+
+impl Remote {
+    async fn hand_all(&self, to: KernelId, files: Vec<Arc<dyn File>>) -> Result<Vec<Opened>> {
+        let mut names = Vec::with_capacity(files.len());
+        for file in &files {
+            names.push(self.hand_to(to, file).await?);
+        }
+        Ok(names)
+    }
+
+    fn receive_files<V: Files<Opened, Arc<dyn File>>>(&self, value: V) -> Result<V::With> {
+        // All of them, before an error of one is looked at: each holds a count.
+        let files: Vec<Result<Arc<dyn File>>> = value.files().into_iter().map(|name| self.accept(name)).collect();
+        let files: Vec<Arc<dyn File>> = files.into_iter().collect::<Result<_>>()?;
+        value.replace(&mut files.into_iter()).ok_or(Errno::EBADF)
+    }
+
+    pub(super) async fn send_control(&self, to: KernelId, control: Control) -> Result<fs::Control<Opened>> {
+        let (files, control) = unpack_control(control);
+        let names = self.hand_all(to, files).await?;
+        pack_control(control, names)
+    }
+
+    pub(super) fn receive_control(&self, control: fs::Control<Opened>) -> Result<Control> {
+        self.receive_files(control)
+    }
+
+    pub(super) async fn send_answer(&self, to: KernelId, answer: ControlAnswer) -> Result<fs::ControlAnswer<Opened>> {
+        let (files, answer) = unpack_answer(answer);
+        let names = self.hand_all(to, files).await?;
+        pack_answer(answer, names)
+    }
+
+    pub(super) fn receive_answer(&self, answer: fs::ControlAnswer<Opened>) -> Result<ControlAnswer> {
+        self.receive_files(answer)
+    }
+}

@@ -1,0 +1,147 @@
+//! The files of this kernel that others know, and how often.
+
+use super::watch::Watch;
+use crate::{tty::TtyFile, Events, File, FileRef};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use machine::{errno::Result, sync::Lock, Errno, KernelId};
+use messages::fs::{Opened, Waiting};
+
+struct Export {
+    file: Arc<dyn File>,
+    /// References handed out for nobody in particular and not claimed yet.
+    unclaimed: u64,
+    holders: BTreeMap<KernelId, u64>,
+    watches: BTreeMap<KernelId, Arc<Watch>>,
+}
+
+#[derive(Default)]
+struct Table {
+    files: BTreeMap<u64, Export>,
+    /// Number of a file by its address: the same file always has the same number.
+    numbers: BTreeMap<usize, u64>,
+    last: u64,
+}
+
+#[derive(Default)]
+pub struct Exports(Lock<Table>);
+
+/// Given to the caller to drop outside the lock: the last reference to a file may do anything.
+pub type Released = Vec<(Arc<dyn File>, Vec<Arc<Watch>>)>;
+
+fn address(file: &Arc<dyn File>) -> usize {
+    Arc::as_ptr(file).cast::<()>() as usize
+}
+
+impl Exports {
+    /// One more reference to `file`, for `holder`, or for whoever claims it.
+    pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: Option<KernelId>) -> Opened {
+        let mut table = self.0.lock();
+        let table = &mut *table;
+        let id = *table.numbers.entry(address(file)).or_insert_with(|| {
+            table.last += 1;
+            table.last
+        });
+        let export = table.files.entry(id).or_insert_with(|| Export {
+            file: file.clone(),
+            unclaimed: 0,
+            holders: BTreeMap::new(),
+            watches: BTreeMap::new(),
+        });
+        match holder {
+            Some(holder) => *export.holders.entry(holder).or_default() += 1,
+            None => export.unclaimed += 1,
+        }
+        describe(FileRef { owner: me, id }, file)
+    }
+
+    pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
+        self.0.lock().files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)
+    }
+
+    /// An unclaimed reference becomes `holder`'s, or if this kernel claims it (None), nobody's.
+    pub fn claim(&self, id: u64, holder: Option<KernelId>) -> Result<Arc<dyn File>> {
+        let mut table = self.0.lock();
+        let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
+        export.unclaimed = export.unclaimed.checked_sub(1).ok_or(Errno::EBADF)?;
+        if let Some(holder) = holder {
+            *export.holders.entry(holder).or_default() += 1;
+        }
+        let file = export.file.clone();
+        let released = table.remove_if_unused(id);
+        drop(table);
+        drop(released);
+        Ok(file)
+    }
+
+    pub fn release(&self, id: u64, holder: KernelId, count: u64) -> Released {
+        self.0.lock().release(id, holder, count).into_iter().collect()
+    }
+
+    /// All that a dead kernel held.
+    pub fn release_all(&self, holder: KernelId) -> Released {
+        let mut table = self.0.lock();
+        let held: Vec<u64> =
+            table.files.iter().filter(|(_, export)| export.holders.contains_key(&holder)).map(|(&id, _)| id).collect();
+        held.into_iter().filter_map(|id| table.release(id, holder, u64::MAX)).collect()
+    }
+
+    /// `holder` is to hear of changes.
+    pub fn watch(&self, id: u64, holder: KernelId, watch: impl FnOnce(&Arc<dyn File>) -> Arc<Watch>) -> Result<Events> {
+        let mut table = self.0.lock();
+        let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
+        let file = export.file.clone();
+        if export.pollable() {
+            export.watches.entry(holder).or_insert_with(|| watch(&file));
+        }
+        drop(table);
+        Ok(file.poll())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.lock().files.len()
+    }
+}
+
+impl Export {
+    fn pollable(&self) -> bool {
+        self.file.changes().is_some()
+    }
+}
+
+impl Table {
+    fn release(&mut self, id: u64, holder: KernelId, count: u64) -> Option<(Arc<dyn File>, Vec<Arc<Watch>>)> {
+        let export = self.files.get_mut(&id)?;
+        let held = export.holders.get_mut(&holder)?;
+        *held = held.saturating_sub(count);
+        if *held > 0 {
+            return None;
+        }
+        export.holders.remove(&holder);
+        let watch = export.watches.remove(&holder);
+        let file = export.file.clone();
+        let gone = self.remove_if_unused(id);
+        let watches = watch.into_iter().chain(gone.into_iter().flat_map(|(_, watches)| watches)).collect();
+        Some((file, watches))
+    }
+
+    fn remove_if_unused(&mut self, id: u64) -> Option<(Arc<dyn File>, Vec<Arc<Watch>>)> {
+        let export = self.files.get(&id)?;
+        if export.unclaimed > 0 || !export.holders.is_empty() {
+            return None;
+        }
+        let export = self.files.remove(&id)?;
+        self.numbers.remove(&address(&export.file));
+        Some((export.file, export.watches.into_values().collect()))
+    }
+}
+
+/// What a stand-in has to know.
+pub fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
+    let pollable = file.changes().is_some();
+    let waiting = match pollable {
+        _ if file.as_any().is::<TtyFile>() => Waiting::AtOwner,
+        true => Waiting::Here,
+        false => Waiting::Never,
+    };
+    Opened { file: name, flags: file.flags(), waiting, pollable }
+}

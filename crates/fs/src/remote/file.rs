@@ -1,0 +1,390 @@
+//! [`RemoteFile`]: the stand-in for a file of another kernel.
+
+use super::{loan::Loan, Remote};
+use crate::{
+    anonymous::StatusFlags,
+    control::{Control, ControlAnswer, SocketControl},
+    Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+use core::{
+    any::Any,
+    future::Future,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno,
+};
+use messages::{fs::*, Request};
+
+/// The flag of send and recv that forbids waiting.
+const MSG_DONTWAIT: u32 = 0x40;
+
+pub struct RemoteFile {
+    pub(super) remote: Arc<Remote>,
+    name: FileRef,
+    /// As this kernel last heard of them; the owner's count.
+    flags: StatusFlags,
+    waiting: Waiting,
+    pollable: bool,
+    /// References of the owner's that this stand-in gives back in the end.
+    count: AtomicU64,
+    news: Arc<News>,
+}
+
+/// What the owner has told us. Shared with calls that outlive the one who asked.
+#[derive(Default)]
+struct News {
+    ready: Lock<Events>,
+    /// Counts the owner's messages about changes.
+    heard: AtomicU64,
+    watched: AtomicBool,
+    changes: WaitQueue,
+    /// Bytes that arrived for a read that had been dropped.
+    strays: Lock<VecDeque<u8>>,
+}
+
+impl News {
+    fn tell(&self, ready: Events) {
+        *self.ready.lock() = ready;
+        self.heard.fetch_add(1, Ordering::AcqRel);
+        self.changes.wake_all();
+    }
+
+    fn take_strays(&self, buf: &mut [u8]) -> usize {
+        let mut strays = self.strays.lock();
+        let count = buf.len().min(strays.len());
+        for (slot, byte) in buf.iter_mut().zip(strays.drain(..count)) {
+            *slot = byte;
+        }
+        count
+    }
+}
+
+impl RemoteFile {
+    pub(super) fn new(remote: Arc<Remote>, opened: Opened) -> Self {
+        RemoteFile {
+            remote,
+            name: opened.file,
+            flags: StatusFlags::new(opened.flags),
+            waiting: opened.waiting,
+            pollable: opened.pollable,
+            count: AtomicU64::new(1),
+            news: Arc::default(),
+        }
+    }
+
+    pub(super) fn opened(&self) -> Opened {
+        Opened { file: self.name, flags: self.flags.get(), waiting: self.waiting, pollable: self.pollable }
+    }
+
+    pub(super) fn count_one_more(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The owner said that readiness may have changed.
+    pub(super) fn hear(&self, ready: Events) {
+        self.news.tell(ready);
+    }
+
+    pub(super) fn owner_died(&self) {
+        self.news.tell(Events::ERR | Events::HUP);
+    }
+
+    async fn ask<M: Request>(&self, message: M) -> Result<M::Reply> {
+        Ok(self.remote.endpoint.call(self.name.owner, message).await?)
+    }
+
+    /// Does `attempt` until it gives something other than EAGAIN, if this file may wait at all.
+    async fn insist<T, F: Future<Output = Result<T>>>(&self, may_wait: bool, mut attempt: impl FnMut() -> F) -> Result<T> {
+        loop {
+            let heard = self.news.heard.load(Ordering::Acquire);
+            let result = attempt().await;
+            let again = matches!(result, Err(Errno::EAGAIN)) && self.waiting == Waiting::Here;
+            if !again || !may_wait || self.flags.nonblocking() {
+                return result;
+            }
+            if !self.news.watched.load(Ordering::Acquire) {
+                // Whatever changed before this is seen by the next attempt.
+                self.watch_now().await?;
+                continue;
+            }
+            let changed = || (self.news.heard.load(Ordering::Acquire) != heard).then_some(());
+            self.news.changes.wait_until(changed).await;
+        }
+    }
+
+    async fn watch_now(&self) -> Result<()> {
+        let ready = self.ask(FileWatch { id: self.name.id }).await??;
+        *self.news.ready.lock() = ready;
+        self.news.watched.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// One message's worth of reading.
+    async fn read_once(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        let loan = Loan::for_bytes(&self.remote.memory, buf.len());
+        let bytes = buf.len().min(loan.capacity()) as u32;
+        let message = FileRead {
+            id: self.name.id,
+            at,
+            bytes,
+            frames: loan.frames().to_vec(),
+            wait: self.waiting != Waiting::Here,
+            caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
+        };
+        let news = self.news.clone();
+        let keep = self.waiting != Waiting::Never && at.is_none();
+        let stray = move |data: Result<Vec<u8>>| {
+            if let (Ok(data), true) = (data, keep) {
+                news.strays.lock().extend(data);
+                news.tell(*news.ready.lock() | Events::IN | Events::RDNORM);
+            }
+        };
+        let accept = move |reply: Result<Taken>| match reply? {
+            Taken::Inline(data) => Ok(data),
+            Taken::InFrames(bytes) => Ok(loan.collect(bytes as usize)),
+        };
+        let data = self.remote.ask(self.name.owner, message, accept, stray).await??;
+        let count = data.len().min(buf.len());
+        buf[..count].copy_from_slice(&data[..count]);
+        Ok(count)
+    }
+
+    async fn write_once(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        let loan = Loan::for_bytes(&self.remote.memory, buf.len());
+        let buf = &buf[..buf.len().min(loan.capacity())];
+        let data = match loan.frames() {
+            [] => Data::Inline(buf.to_vec()),
+            frames => {
+                loan.fill(buf);
+                Data::Frames(frames.to_vec(), buf.len() as u32)
+            }
+        };
+        let message = FileWrite {
+            id: self.name.id,
+            at,
+            data,
+            wait: self.waiting != Waiting::Here,
+            caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
+        };
+        // The frames stay lent until the owner has answered, even if nobody waits for that any more.
+        let accept = move |reply: Result<u64>| {
+            drop(loan);
+            reply
+        };
+        let count = self.remote.ask(self.name.owner, message, accept, drop).await??;
+        Ok((count as usize).min(buf.len()))
+    }
+
+    async fn read_all(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        if at.is_none() && self.waiting != Waiting::Never {
+            let count = self.news.take_strays(buf);
+            if count > 0 {
+                return Ok(count);
+            }
+        }
+        if self.waiting != Waiting::Never {
+            return self.read_stream(buf, at, caller).await;
+        }
+        let mut done = 0;
+        loop {
+            let offset = at.map(|at| at + done as u64);
+            let room = &mut buf[done..];
+            let asked = room.len().min(Loan::LARGEST);
+            match self.read_once(room, offset, caller).await {
+                Ok(count) => done += count,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => return Ok(done),
+            }
+            if done == buf.len() || done % asked.max(1) != 0 || asked == 0 {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn read_stream(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        // A closure that lends `buf` to one future after another can't be written; a cell can.
+        let cell = machine::sync::AsyncLock::new(buf);
+        let (cell, lend) = (&cell, move || at);
+        self.insist(true, move || async move {
+            let mut buf = cell.lock().await;
+            self.read_once(&mut buf, lend(), caller).await
+        })
+        .await
+    }
+
+    async fn write_all(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        if self.waiting != Waiting::Never {
+            return self.insist(true, || self.write_once(buf, at, caller)).await;
+        }
+        let mut done = 0;
+        loop {
+            let offset = at.map(|at| at + done as u64);
+            match self.write_once(&buf[done..], offset, caller).await {
+                Ok(0) => return Ok(done),
+                Ok(count) => done += count,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => return Ok(done),
+            }
+            if done == buf.len() {
+                return Ok(done);
+            }
+        }
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        self.remote.forget(self.name, self.count.load(Ordering::Acquire));
+    }
+}
+
+impl File for RemoteFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_all(buf, None, None))
+    }
+
+    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_all(buf, None, Some(caller)))
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.write_all(buf, None, None))
+    }
+
+    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.write_all(buf, None, Some(caller)))
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_all(buf, Some(offset), None))
+    }
+
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.write_all(buf, Some(offset), None))
+    }
+
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move { self.ask(FileSeek { id: self.name.id, offset, whence }).await? })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.flags.get()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let flags = self.ask(FileSetFlags { id: self.name.id, flags }).await??;
+            self.flags.set(flags);
+            Ok(())
+        })
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(async move { self.ask(FileAttributes { id: self.name.id }).await? })
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        let message = FileSetAttributes { id: self.name.id, caller: caller.clone(), set };
+        Box::pin(async move { self.ask(message).await? })
+    }
+
+    fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {
+        let budget = budget.min(INLINE_BYTES * 4) as u32;
+        Box::pin(async move { self.ask(FileReadDir { id: self.name.id, budget }).await? })
+    }
+
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        Box::pin(async move {
+            let message = FileIoctl { id: self.name.id, caller: caller.clone(), request, data: data.clone() };
+            let (value, answer) = self.ask(message).await??;
+            *data = answer;
+            Ok(value)
+        })
+    }
+
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.ask(FileSync { id: self.name.id, data_only }).await? })
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.ask(FileAllocate { id: self.name.id, mode, offset, len }).await? })
+    }
+
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        let may_wait = match &control {
+            Control::Socket(SocketControl::Send { flags, .. } | SocketControl::Receive { flags, .. }) => {
+                flags & MSG_DONTWAIT == 0
+            }
+            _ => true,
+        };
+        Box::pin(async move {
+            let control = &control;
+            let attempt = move || async move {
+                let message = FileControl {
+                    id: self.name.id,
+                    caller: caller.clone(),
+                    control: self.remote.send_control(self.name.owner, control.clone()).await?,
+                    wait: self.waiting != Waiting::Here,
+                };
+                // Files in the answer are taken in as it arrives, so that their counts are never lost.
+                let remote = self.remote.clone();
+                let accept = move |reply: Result<_>| reply.and_then(|answer| remote.receive_answer(answer));
+                self.remote.ask(self.name.owner, message, accept, drop).await?
+            };
+            self.insist(may_wait, attempt).await
+        })
+    }
+
+    fn poll(&self) -> Events {
+        if !self.pollable {
+            return Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
+        }
+        let ready = *self.news.ready.lock();
+        match self.news.strays.lock().is_empty() {
+            true => ready,
+            false => ready | Events::IN | Events::RDNORM,
+        }
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        self.pollable.then_some(&self.news.changes)
+    }
+
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        match self.pollable {
+            true => Box::pin(self.watch_now()),
+            false => crate::file::ready(Ok(())),
+        }
+    }
+
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        Box::pin(async move {
+            let state = self.ask(FileObject { id: self.name.id }).await??;
+            Ok(self.remote.object(self.name, state)? as Arc<dyn Object>)
+        })
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        Box::pin(async move { self.ask(FilePath { id: self.name.id }).await.unwrap_or_default() })
+    }
+
+    fn closed(&self, caller: &Caller) {
+        if self.waiting == Waiting::Never {
+            let message = FileClosed { id: self.name.id, caller: caller.clone() };
+            // A dead owner has no locks any more.
+            let _ = self.remote.endpoint.send(self.name.owner, message);
+        }
+    }
+
+    fn remote(&self) -> Option<FileRef> {
+        Some(self.name)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

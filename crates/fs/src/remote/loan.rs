@@ -1,0 +1,91 @@
+//! Frames that carry the data of one transfer. They belong to the kernel that asks; the owner of the file
+//! copies into or out of them. They are freed only when the owner has answered (or died), so the loan
+//! travels with the code that takes the answer, not with the one who asked.
+
+use alloc::{sync::Arc, vec, vec::Vec};
+use machine::{errno::Result, Errno, Frame, Memory, PAGE_SIZE};
+use messages::fs::INLINE_BYTES;
+
+pub struct Loan {
+    memory: Arc<dyn Memory>,
+    frames: Vec<Frame>,
+}
+
+impl Loan {
+    const FRAMES: usize = 16;
+    /// Bytes of one transfer.
+    pub const LARGEST: usize = Self::FRAMES * PAGE_SIZE;
+
+    /// Frames for up to so many bytes. None for a few, which travel in the message, and none when
+    /// memory is short: then the transfer is a short one.
+    pub fn for_bytes(memory: &Arc<dyn Memory>, bytes: usize) -> Self {
+        let wanted = if bytes <= INLINE_BYTES { 0 } else { bytes.div_ceil(PAGE_SIZE).min(Self::FRAMES) };
+        let mut loan = Loan { memory: memory.clone(), frames: Vec::with_capacity(wanted) };
+        while loan.frames.len() < wanted {
+            match memory.alloc() {
+                Some(frame) => loan.frames.push(frame),
+                None => break,
+            }
+        }
+        loan
+    }
+
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Bytes that fit, in frames or in the message.
+    pub fn capacity(&self) -> usize {
+        match self.frames.len() {
+            0 => INLINE_BYTES,
+            count => count * PAGE_SIZE,
+        }
+    }
+
+    pub fn fill(&self, data: &[u8]) {
+        copy_in(&*self.memory, &self.frames, data);
+    }
+
+    /// The first bytes of the frames.
+    pub fn collect(&self, bytes: usize) -> Vec<u8> {
+        copy_out(&*self.memory, &self.frames, bytes.min(self.frames.len() * PAGE_SIZE))
+    }
+
+    /// The frames are somebody else's business from now on.
+    pub fn keep(mut self, count: usize) -> Vec<Frame> {
+        let kept = self.frames.drain(..count.min(self.frames.len())).collect();
+        drop(self);
+        kept
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        for &frame in &self.frames {
+            self.memory.release(frame);
+        }
+    }
+}
+
+pub fn copy_in(memory: &dyn Memory, frames: &[Frame], data: &[u8]) {
+    for (&frame, chunk) in frames.iter().zip(data.chunks(PAGE_SIZE)) {
+        memory.write(frame, 0, chunk);
+    }
+}
+
+pub fn copy_out(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    for (&frame, chunk) in frames.iter().zip(data.chunks_mut(PAGE_SIZE)) {
+        memory.read(frame, 0, chunk);
+    }
+    data
+}
+
+/// At the owner: the frames of a request must hold what it says, and be memory at all.
+pub fn check(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Result<()> {
+    let fits = frames.len() <= Loan::FRAMES && bytes <= frames.len() * PAGE_SIZE;
+    match fits && frames.iter().all(|&frame| memory.home_of(frame).is_some()) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,191 @@
+//! Files of other kernels.
+//!
+//! A file lives on the kernel that made it. Elsewhere a [`RemoteFile`] stands in for it: there is at most
+//! one per file and kernel, and its operations are calls to the owner. [`Remote`] is one kernel's side of
+//! this: the table of its own files that others know (exports.rs), the stand-ins it has (here), the
+//! services that answer (serve.rs, watch.rs), and paths run on the kernel that owns the root (paths.rs).
+//!
+//! # Who keeps a file alive
+//!
+//! The owner counts references per holding kernel. Every time a reference is put into a message the
+//! count goes up first; a stand-in collects the counts that arrive for it and gives all of them back when
+//! it is dropped. So a reference that crosses a release on its way is harmless:
+//!
+//! ```text
+//! owner                                       kernel 1
+//! count 1                                     has a stand-in (1)
+//! puts a reference into a message: count 2
+//!                                             drops the stand-in: releases 1
+//!                                             the message arrives: a new stand-in (1)
+//! count 1                                     <- the file lives
+//! ```
+//!
+//! If references were a set instead of counts, the release would have closed the file.
+//!
+//! # Waiting
+//!
+//! A program waits where it is, not at the owner: a stand-in of a pipe or socket tries, and if that gives
+//! EAGAIN waits for the owner's word that something has changed, then tries again. A signal thus
+//! interrupts a wait that holds nothing. What arrives for a call that was dropped in the short time of
+//! a try is kept, and the next read gets it.
+
+mod ask;
+mod convert;
+mod exports;
+mod file;
+mod loan;
+mod object;
+mod paths;
+mod serve;
+mod watch;
+
+pub use file::RemoteFile;
+pub use paths::RemotePaths;
+
+use crate::{paths::Paths, File, FileRef};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Weak},
+};
+use exports::Exports;
+use fabric::Endpoint;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Spawner};
+use messages::fs::{FileClaim, FileRelease, FileRetain, Opened};
+use object::RemoteObject;
+
+/// Mapped files whose pages are kept though nobody maps them at the moment.
+const OBJECTS_KEPT: usize = 32;
+
+/// One kernel's side of the files that cross kernels.
+pub struct Remote {
+    endpoint: Arc<Endpoint>,
+    memory: Arc<dyn Memory>,
+    spawner: Arc<dyn Spawner>,
+    exports: Exports,
+    stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
+    objects: Lock<VecDeque<Arc<RemoteObject>>>,
+    /// On the kernel that owns the root: how paths are run there.
+    paths: Option<Arc<dyn Paths>>,
+    this: Weak<Remote>,
+}
+
+impl Remote {
+    /// `paths`: set on the kernel that owns the root file system. Registers all handlers of the subject.
+    pub fn new(
+        endpoint: Arc<Endpoint>,
+        memory: Arc<dyn Memory>,
+        spawner: Arc<dyn Spawner>,
+        paths: Option<Arc<dyn Paths>>,
+    ) -> Arc<Self> {
+        let remote = Arc::new_cyclic(|this: &Weak<Remote>| Remote {
+            endpoint,
+            memory,
+            spawner,
+            exports: Exports::default(),
+            stand_ins: Lock::new(BTreeMap::new()),
+            objects: Lock::new(VecDeque::new()),
+            paths,
+            this: this.clone(),
+        });
+        serve::register(&remote);
+        remote
+    }
+
+    pub fn me(&self) -> KernelId {
+        self.endpoint.me()
+    }
+
+    fn shared(&self) -> Arc<Remote> {
+        self.this.upgrade().expect("someone is calling its method")
+    }
+
+    /// A reference for `holder`, which becomes the owner of one count.
+    pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        match file.remote() {
+            None => Ok(self.exports.add(self.me(), file, Some(holder))),
+            // Its own file: it knows it by number, and our stand-in keeps it there until we are answered.
+            Some(there) if there.owner == holder => Ok(stand_in(file)?.opened()),
+            Some(there) => {
+                let message = FileRetain { id: there.id, holder: Some(holder) };
+                self.endpoint.call(there.owner, message).await?
+            }
+        }
+    }
+
+    /// A reference for whoever [`Remote::open`]s it first; good for one open.
+    pub async fn name(&self, file: &Arc<dyn File>) -> Result<FileRef> {
+        match file.remote() {
+            None => Ok(self.exports.add(self.me(), file, None).file),
+            Some(there) => {
+                let message = FileRetain { id: there.id, holder: None };
+                Ok(self.endpoint.call(there.owner, message).await??.file)
+            }
+        }
+    }
+
+    /// The file that [`Remote::name`] named, on any kernel.
+    pub async fn open(&self, name: FileRef) -> Result<Arc<dyn File>> {
+        if name.owner == self.me() {
+            return self.exports.claim(name.id, None);
+        }
+        let opened = self.endpoint.call(name.owner, FileClaim { id: name.id }).await??;
+        self.accept(opened)
+    }
+
+    /// The file of a reference that was handed to this kernel.
+    pub fn accept(&self, opened: Opened) -> Result<Arc<dyn File>> {
+        if opened.file.owner == self.me() {
+            return self.exports.get(opened.file.id);
+        }
+        let mut stand_ins = self.stand_ins.lock();
+        if let Some(there) = stand_ins.get(&opened.file).and_then(Weak::upgrade) {
+            there.count_one_more();
+            return Ok(there);
+        }
+        let file = Arc::new(RemoteFile::new(self.shared(), opened.clone()));
+        stand_ins.insert(opened.file, Arc::downgrade(&file));
+        Ok(file)
+    }
+
+    /// The last user of a stand-in is gone.
+    fn forget(&self, file: FileRef, count: u64) {
+        {
+            let mut stand_ins = self.stand_ins.lock();
+            // Another one may have taken the place already.
+            if stand_ins.get(&file).is_some_and(|there| there.strong_count() == 0) {
+                stand_ins.remove(&file);
+            }
+        }
+        // A dead owner needs no release.
+        let _ = self.endpoint.send(file.owner, FileRelease { id: file.id, count });
+    }
+
+    /// `kernel` died: what it held is released, and who waits for its files is woken to find out.
+    pub fn kernel_died(&self, kernel: KernelId) {
+        drop(self.exports.release_all(kernel));
+        let there = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
+        let orphans: alloc::vec::Vec<_> =
+            self.stand_ins.lock().range(there).filter_map(|(_, file)| file.upgrade()).collect();
+        for file in orphans {
+            file.owner_died();
+        }
+    }
+
+    /// Files of this kernel that others hold.
+    pub fn exported(&self) -> usize {
+        self.exports.len()
+    }
+
+    fn spawn(&self, task: impl core::future::Future<Output = ()> + Send + 'static) {
+        let task: BoxFuture<'static, ()> = Box::pin(task);
+        self.spawner.spawn(task);
+    }
+}
+
+fn stand_in(file: &Arc<dyn File>) -> Result<&RemoteFile> {
+    file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EBADF)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! The owner's side: messages from stand-ins are done to the file.
+
+use super::{exports, loan, watch::Watch, Remote};
+use crate::{paths::Base, FileRef, PathAnswer};
+use alloc::{sync::Arc, vec, vec::Vec};
+use core::{
+    future::{poll_fn, Future},
+    pin::Pin,
+    task::Poll,
+};
+use machine::{errno::Result, Errno, KernelId, PAGE_SIZE};
+use messages::{fs::*, Request};
+
+/// Registers what answers each message of the subject.
+pub fn register(remote: &Arc<Remote>) {
+    let endpoint = &remote.endpoint;
+
+    on::<FileRead, _>(remote, |remote, _, message| async move { read(&remote, message).await });
+    on::<FileWrite, _>(remote, |remote, _, message| async move { write(&remote, message).await });
+    on::<FileSeek, _>(remote, |remote, _, FileSeek { id, offset, whence }| async move {
+        remote.exports.get(id)?.seek(offset, whence).await
+    });
+    on::<FileSetFlags, _>(remote, |remote, _, FileSetFlags { id, flags }| async move {
+        let file = remote.exports.get(id)?;
+        file.set_flags(flags).await?;
+        Ok(file.flags())
+    });
+    on::<FileAttributes, _>(remote, |remote, _, FileAttributes { id }| async move {
+        remote.exports.get(id)?.attributes().await
+    });
+    on::<FileSetAttributes, _>(remote, |remote, _, FileSetAttributes { id, caller, set }| async move {
+        remote.exports.get(id)?.set_attributes(&caller, set).await
+    });
+    on::<FileReadDir, _>(remote, |remote, _, FileReadDir { id, budget }| async move {
+        remote.exports.get(id)?.read_dir(budget as usize).await
+    });
+    on::<FileIoctl, _>(remote, |remote, _, FileIoctl { id, caller, request, mut data }| async move {
+        let value = remote.exports.get(id)?.ioctl(&caller, request, &mut data).await?;
+        Ok((value, data))
+    });
+    on::<FileSync, _>(remote, |remote, _, FileSync { id, data_only }| async move {
+        remote.exports.get(id)?.sync(data_only).await
+    });
+    on::<FileAllocate, _>(remote, |remote, _, FileAllocate { id, mode, offset, len }| async move {
+        remote.exports.get(id)?.allocate(mode, offset, len).await
+    });
+    on::<FilePath, _>(remote, |remote, _, FilePath { id }| async move {
+        match remote.exports.get(id) {
+            Ok(file) => file.path().await,
+            Err(_) => Vec::new(),
+        }
+    });
+    on::<FileControl, _>(remote, |remote, from, message| async move { control(&remote, from, message).await });
+    on::<FileObject, _>(remote, |remote, _, FileObject { id }| async move { object(&remote, id).await });
+    on::<ObjectPages, _>(remote, |remote, _, message| async move { pages(&remote, message).await });
+    on::<RunPath, _>(remote, |remote, from, message| async move { run_path(&remote, from, message).await });
+    on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
+        let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
+        remote.hand_to(from, &root).await
+    });
+
+    let of = remote.clone();
+    endpoint.on_sync::<FileClosed, _>(move |_, FileClosed { id, caller }| {
+        if let Ok(file) = of.exports.get(id) {
+            file.closed(&caller);
+        }
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileWatch, _>(move |from, FileWatch { id }| {
+        let name = FileRef { owner: of.me(), id };
+        of.exports.watch(id, from, |file| Watch::start(&of, file, name, from))
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileReady, _>(move |_, FileReady { file, events }| {
+        let stand_in = of.stand_ins.lock().get(&file).and_then(alloc::sync::Weak::upgrade);
+        if let Some(stand_in) = stand_in {
+            stand_in.hear(events);
+        }
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileRetain, _>(move |_, FileRetain { id, holder }| {
+        let file = of.exports.get(id)?;
+        Ok(of.exports.add(of.me(), &file, holder))
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileClaim, _>(move |from, FileClaim { id }| {
+        let file = of.exports.claim(id, Some(from))?;
+        Ok(exports::describe(FileRef { owner: of.me(), id }, &file))
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileRelease, _>(move |from, FileRelease { id, count }| {
+        drop(of.exports.release(id, from, count));
+    });
+}
+
+fn on<M, R>(remote: &Arc<Remote>, handler: fn(Arc<Remote>, KernelId, M) -> R)
+where
+    M: Request,
+    R: Future<Output = M::Reply> + Send + 'static,
+{
+    let of = remote.clone();
+    remote.endpoint.on::<M, _, _>(move |from, message| handler(of.clone(), from, message));
+}
+
+/// What a future gives at once; EAGAIN if it would wait. Dropping it abandons what it began.
+async fn at_once<T>(mut future: Pin<&mut (impl Future<Output = Result<T>> + ?Sized)>, wait: bool) -> Result<T> {
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Pending if !wait => Poll::Ready(Err(Errno::EAGAIN)),
+        other => other,
+    })
+    .await
+}
+
+async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
+    let FileRead { id, at, bytes, frames, wait, caller } = message;
+    let file = remote.exports.get(id)?;
+    let bytes = bytes as usize;
+    match frames.is_empty() {
+        true if bytes > INLINE_BYTES => return Err(Errno::EINVAL),
+        true => {}
+        false => loan::check(&*remote.memory, &frames, bytes)?,
+    }
+    let mut buf = vec![0; bytes];
+    let count = {
+        let mut reading = match (at, &caller) {
+            (Some(at), _) => file.read_at(&mut buf, at),
+            (None, Some(caller)) => file.read_for(caller, &mut buf),
+            (None, None) => file.read(&mut buf),
+        };
+        at_once(reading.as_mut(), wait).await?
+    };
+    buf.truncate(count);
+    if frames.is_empty() {
+        return Ok(Taken::Inline(buf));
+    }
+    loan::copy_in(&*remote.memory, &frames, &buf);
+    Ok(Taken::InFrames(count as u32))
+}
+
+async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
+    let FileWrite { id, at, data, wait, caller } = message;
+    let file = remote.exports.get(id)?;
+    let data = match data {
+        Data::Inline(data) => data,
+        Data::Frames(frames, bytes) => {
+            loan::check(&*remote.memory, &frames, bytes as usize)?;
+            loan::copy_out(&*remote.memory, &frames, bytes as usize)
+        }
+    };
+    let mut writing = match (at, &caller) {
+        (Some(at), _) => file.write_at(&data, at),
+        (None, Some(caller)) => file.write_for(caller, &data),
+        (None, None) => file.write(&data),
+    };
+    Ok(at_once(writing.as_mut(), wait).await? as u64)
+}
+
+async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Result<ControlAnswer<Opened>> {
+    let FileControl { id, caller, control, wait } = message;
+    // First of all, for the references in it hold counts.
+    let control = remote.receive_control(control)?;
+    let file = remote.exports.get(id)?;
+    let mut doing = file.control(&caller, control);
+    let answer = at_once(doing.as_mut(), wait).await?;
+    remote.send_answer(from, answer).await
+}
+
+async fn object(remote: &Remote, id: u64) -> Result<ObjectState> {
+    let file = remote.exports.get(id)?;
+    let object = file.object().await?;
+    let attributes = file.attributes().await?;
+    let nanoseconds = |time: crate::Timestamp| time.seconds.wrapping_mul(1_000_000_000) + i64::from(time.nanoseconds);
+    let stamp = (nanoseconds(attributes.modified), nanoseconds(attributes.changed));
+    Ok(ObjectState { id: object.id(), size: object.size(), stamp })
+}
+
+async fn pages(remote: &Remote, message: ObjectPages) -> Result<u32> {
+    let ObjectPages { id, first, frames } = message;
+    loan::check(&*remote.memory, &frames, frames.len() * PAGE_SIZE)?;
+    let object = remote.exports.get(id)?.object().await?;
+    let mut count = 0;
+    for &frame in &frames {
+        match object.page(first + u64::from(count)).await {
+            Ok(page) => {
+                remote.memory.copy(page, frame);
+                remote.memory.release(page);
+            }
+            Err(errno) if count == 0 => return Err(errno),
+            Err(_) => break,
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+async fn run_path(remote: &Remote, from: KernelId, message: RunPath) -> Result<PathReply> {
+    let RunPath { caller, root, at, to, op } = message;
+    let root = remote.accept(root);
+    let at = remote.accept(at);
+    let to = to.map(|to| remote.accept(to)).transpose();
+    let base = Base { root: root?, at: at?, to: to? };
+    let paths = remote.paths.as_ref().ok_or(Errno::ENOSYS)?;
+    Ok(match paths.run(&caller, &base, op).await? {
+        PathAnswer::Done => PathReply::Done,
+        PathAnswer::File(file) => PathReply::File(remote.hand_to(from, &file).await?),
+        PathAnswer::Attributes(attributes) => PathReply::Attributes(attributes),
+        PathAnswer::FileSystem(info) => PathReply::FileSystem(info),
+        PathAnswer::Bytes(bytes) => PathReply::Bytes(bytes),
+    })
+}

@@ -1,0 +1,469 @@
+//! Kernels stepped by hand, connected by real lanes.
+
+use super::*;
+use crate::{
+    epoll, event::EventFd, pipe::pipe, poll, testing::once, testing::*, Control, ControlAnswer, Events, OpenFlags,
+    PathAnswer, PathOp,
+};
+use alloc::vec::Vec;
+use machine::{Frame, PageTable, PAGE_SIZE};
+use std::sync::Mutex;
+
+/// All memory of the machine.
+#[derive(Default)]
+struct Ram {
+    pages: BTreeMap<u64, (Vec<u8>, u32)>,
+    next: u64,
+}
+
+struct TestMemory(KernelId, Arc<Mutex<Ram>>);
+
+impl TestMemory {
+    fn with<T>(&self, frame: Frame, act: impl FnOnce(&mut (Vec<u8>, u32)) -> T) -> T {
+        act(self.1.lock().unwrap().pages.get_mut(&frame.0).expect("a frame that exists"))
+    }
+}
+
+impl Memory for TestMemory {
+    fn kernel(&self) -> KernelId {
+        self.0
+    }
+    fn alloc(&self) -> Option<Frame> {
+        let mut ram = self.1.lock().unwrap();
+        ram.next += 1;
+        let number = ram.next;
+        ram.pages.insert(number, (vec![0; PAGE_SIZE], 1));
+        Some(Frame(number))
+    }
+    fn retain(&self, frame: Frame) {
+        self.with(frame, |page| page.1 += 1);
+    }
+    fn release(&self, frame: Frame) {
+        let left = self.with(frame, |page| {
+            page.1 -= 1;
+            page.1
+        });
+        if left == 0 {
+            self.1.lock().unwrap().pages.remove(&frame.0);
+        }
+    }
+    fn count(&self, frame: Frame) -> u32 {
+        self.with(frame, |page| page.1)
+    }
+    fn adopt(&self, _: Frame) {
+        unimplemented!("not for files")
+    }
+    fn lend(&self, _: Frame) {
+        unimplemented!("not for files")
+    }
+    fn take_home(&self, _: Frame) {
+        unimplemented!("not for files")
+    }
+    fn home_of(&self, frame: Frame) -> Option<KernelId> {
+        self.1.lock().unwrap().pages.contains_key(&frame.0).then_some(self.0)
+    }
+    fn totals(&self) -> (u64, u64) {
+        (0, 0)
+    }
+    fn copy(&self, from: Frame, to: Frame) {
+        let data = self.with(from, |page| page.0.clone());
+        self.with(to, |page| page.0 = data);
+    }
+    fn zero(&self, frame: Frame) {
+        self.with(frame, |page| page.0.fill(0));
+    }
+    fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]) {
+        self.with(frame, |page| buf.copy_from_slice(&page.0[offset..offset + buf.len()]));
+    }
+    fn write(&self, frame: Frame, offset: usize, buf: &[u8]) {
+        self.with(frame, |page| page.0[offset..offset + buf.len()].copy_from_slice(buf));
+    }
+    fn load_u32(&self, _: Frame, _: usize) -> u32 {
+        unimplemented!("not for files")
+    }
+    fn compare_exchange_u32(&self, _: Frame, _: usize, _: u32, _: u32) -> core::result::Result<u32, u32> {
+        unimplemented!("not for files")
+    }
+    fn new_table(&self) -> core::result::Result<Arc<dyn PageTable>, machine::NoMemory> {
+        unimplemented!("not for files")
+    }
+}
+
+#[derive(Default)]
+struct Tasks(Mutex<Vec<BoxFuture<'static, ()>>>);
+
+impl Spawner for Tasks {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.0.lock().unwrap().push(task);
+    }
+}
+
+struct Machine {
+    kernels: Vec<Arc<Remote>>,
+    tasks: Arc<Tasks>,
+    ram: Arc<Mutex<Ram>>,
+}
+
+/// Runs in front of the owner's paths: opens the one file there is.
+struct OneFile(Arc<dyn File>);
+
+impl Paths for OneFile {
+    fn run<'a>(&'a self, _: &'a crate::Caller, base: &'a crate::Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
+        let answer = match op {
+            PathOp::Open { path, .. } if path == b"file" => Ok(PathAnswer::File(self.0.clone())),
+            PathOp::Open { path, .. } if path == b"." => Ok(PathAnswer::File(base.at.clone())),
+            PathOp::ReadLink { path, .. } => Ok(PathAnswer::Bytes(path)),
+            _ => Err(Errno::ENOENT),
+        };
+        crate::file::ready(answer)
+    }
+    fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        crate::file::ready(Ok(self.0.clone()))
+    }
+}
+
+impl Machine {
+    fn new(count: usize) -> Self {
+        let tasks = Arc::new(Tasks::default());
+        let ram = Arc::new(Mutex::new(Ram::default()));
+        let ports = fabric::local::ports(count, 16, |_| {});
+        let root: Arc<dyn File> = EventFd::new(7, 0).unwrap();
+        let kernels: Vec<Arc<Remote>> = ports
+            .into_iter()
+            .enumerate()
+            .map(|(index, port)| {
+                let me = KernelId(index as u16);
+                let endpoint = Endpoint::new(me, count, Box::new(port), tasks.clone());
+                let paths: Option<Arc<dyn Paths>> = (index == 0).then(|| Arc::new(OneFile(root.clone())) as _);
+                Remote::new(endpoint, Arc::new(TestMemory(me, ram.clone())), tasks.clone(), paths)
+            })
+            .collect();
+        for kernel in &kernels {
+            for other in kernels.iter().filter(|other| other.me() != kernel.me()) {
+                kernel.endpoint.add_peer(other.me());
+            }
+        }
+        Machine { kernels, tasks, ram }
+    }
+
+    /// Lets everything happen that can.
+    fn settle(&self) {
+        for _ in 0..100 {
+            for kernel in &self.kernels {
+                kernel.endpoint.drain(1000);
+            }
+            let tasks = core::mem::take(&mut *self.tasks.0.lock().unwrap());
+            let mut left: Vec<_> = tasks.into_iter().filter_map(|mut task| once(task.as_mut()).is_none().then_some(task)).collect();
+            self.tasks.0.lock().unwrap().append(&mut left);
+        }
+    }
+
+    /// None: it waits for something.
+    fn poll<T>(&self, future: &mut BoxFuture<'_, T>) -> Option<T> {
+        for _ in 0..20 {
+            if let Some(value) = once(future.as_mut()) {
+                return Some(value);
+            }
+            self.settle();
+        }
+        None
+    }
+
+    fn run<T: Send>(&self, future: impl core::future::Future<Output = T> + Send) -> T {
+        let mut future: BoxFuture<'_, T> = Box::pin(future);
+        self.poll(&mut future).expect("it should not wait")
+    }
+
+    /// Hands a file of kernel `from` to kernel `to`.
+    fn pass(&self, from: usize, to: usize, file: &Arc<dyn File>) -> Arc<dyn File> {
+        let name = self.run(self.kernels[from].name(file)).unwrap();
+        self.run(self.kernels[to].open(name)).unwrap()
+    }
+
+    fn frames(&self) -> usize {
+        self.ram.lock().unwrap().pages.len()
+    }
+}
+
+fn ends() -> (Arc<dyn File>, Arc<dyn File>) {
+    let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+    (read, write)
+}
+
+#[test]
+fn a_pipe_works_across_kernels_and_ends_when_the_stand_in_goes() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &write);
+    assert_eq!(far.remote().unwrap().owner, KernelId(0));
+    assert!(Arc::ptr_eq(&far, &machine.pass(0, 1, &write)), "one stand-in per file");
+    drop(write);
+    let mut buf = [0; 10];
+    let mut reading = read.read(&mut buf);
+    assert!(machine.poll(&mut reading).is_none());
+    assert_eq!(machine.run(far.write(b"hello")), Ok(5));
+    assert_eq!(machine.poll(&mut reading), Some(Ok(5)));
+    drop(reading);
+    drop(far);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0);
+    assert_eq!(machine.run(read.read(&mut buf)), Ok(0), "the last writer has gone");
+}
+
+#[test]
+fn large_data_goes_by_frames_and_all_of_them_come_back() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let (read, write) = (machine.pass(0, 1, &read), machine.pass(0, 1, &write));
+    let data: Vec<u8> = (0..50_000u32).map(|index| (index % 251) as u8).collect();
+    assert_eq!(machine.run(write.write(&data)), Ok(data.len()));
+    let mut back = vec![0; 65536];
+    assert_eq!(machine.run(read.read(&mut back)), Ok(data.len()));
+    assert_eq!(back[..data.len()], data);
+    assert_eq!(machine.frames(), 0);
+}
+
+#[test]
+fn a_blocked_reader_waits_at_home_and_an_interrupted_one_takes_nothing() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &read);
+    let mut buf = [0; 8];
+    {
+        let mut reading = far.read(&mut buf);
+        assert!(machine.poll(&mut reading).is_none());
+    }
+    machine.settle();
+    machine.run(write.write(b"kept")).unwrap();
+    machine.settle();
+    assert_eq!(machine.run(far.read(&mut buf)), Ok(4));
+    let mut reading = far.read(&mut buf);
+    assert!(machine.poll(&mut reading).is_none());
+    machine.run(write.write(b"wakes")).unwrap();
+    assert_eq!(machine.poll(&mut reading), Some(Ok(5)));
+}
+
+#[test]
+fn what_arrives_for_a_dropped_read_goes_to_the_next() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &read);
+    machine.run(write.write(b"abc")).unwrap();
+    let mut buf = [0; 8];
+    {
+        let mut reading = far.read(&mut buf);
+        // The request is on its way, and is answered before anybody hears that the reader has gone.
+        assert!(once(reading.as_mut()).is_none());
+        machine.kernels[0].endpoint.drain(1000);
+    }
+    machine.settle();
+    assert!(far.poll().contains(Events::IN));
+    assert_eq!(machine.run(far.read(&mut buf)), Ok(3));
+    assert_eq!(&buf[..3], b"abc");
+}
+
+#[test]
+fn nonblocking_is_obeyed_and_flags_are_the_owners() {
+    let machine = Machine::new(2);
+    let (read, _write) = ends();
+    let far = machine.pass(0, 1, &read);
+    machine.run(far.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    assert!(read.flags().contains(OpenFlags::NONBLOCK));
+    assert_eq!(machine.run(far.read(&mut [0; 1])), Err(Errno::EAGAIN));
+    assert_eq!(machine.run(far.seek(0, crate::Whence::Set)), Err(Errno::ESPIPE));
+    assert_eq!(machine.run(far.path()), machine.run(read.path()));
+    let size = machine.run(far.control(&caller(1), Control::PipeSize));
+    assert!(matches!(size, Ok(ControlAnswer::Number(65536))));
+}
+
+#[test]
+fn poll_and_epoll_hear_of_changes_elsewhere() {
+    let machine = Machine::new(3);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &read);
+    let files = [(far.clone(), Events::IN)];
+    let mut waiting: BoxFuture<'_, _> = Box::pin(poll::wait(&files, None));
+    assert!(machine.poll(&mut waiting).is_none());
+    machine.run(write.write(b"x")).unwrap();
+    assert_eq!(machine.poll(&mut waiting), Some(Ok(vec![Events::IN])));
+    // An epoll of kernel 2 watches, at the wish of kernel 1, the file of kernel 0.
+    let epoll: Arc<dyn File> = epoll::Epoll::new(OpenFlags::empty()).unwrap();
+    let epoll_far = machine.pass(2, 1, &epoll);
+    let interest = crate::control::EpollInterest { events: Events::IN.bits(), data: 5 };
+    let add = crate::control::EpollControl::Add { fd: 3, file: far.clone(), interest };
+    machine.run(epoll_far.control(&caller(1), Control::Epoll(add))).unwrap();
+    let who = caller(1);
+    let events = machine.run(epoll::wait(&epoll_far, &who, 8, None)).unwrap();
+    assert_eq!(events, [interest]);
+    machine.run(far.read(&mut [0; 9])).unwrap();
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, None));
+    machine.poll(&mut waiting);
+    drop(waiting);
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, None));
+    machine.run(write.write(b"y")).unwrap();
+    assert_eq!(machine.poll(&mut waiting).unwrap().unwrap(), [interest]);
+}
+
+#[test]
+fn a_file_goes_to_a_third_kernel_and_home_again() {
+    let machine = Machine::new(3);
+    let (read, write) = ends();
+    let first = machine.pass(0, 1, &read);
+    let second = machine.pass(1, 2, &first);
+    assert_eq!(second.remote().unwrap().owner, KernelId(0));
+    drop(first);
+    drop(read);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 1, "kernel 2 has it");
+    machine.run(write.write(b"z")).unwrap();
+    let home = machine.pass(2, 0, &second);
+    assert!(home.remote().is_none());
+    drop(second);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0);
+    assert_eq!(machine.run(home.read(&mut [0; 4])), Ok(1));
+}
+
+#[test]
+fn a_release_that_crosses_a_reference_does_not_close_the_file() {
+    let machine = Machine::new(2);
+    let (read, _write) = ends();
+    let far = machine.pass(0, 1, &read);
+    let opened = machine.run(machine.kernels[0].hand_to(KernelId(1), &read)).unwrap();
+    drop(far);
+    machine.settle();
+    let again = machine.kernels[1].accept(opened).unwrap();
+    assert!(machine.run(again.attributes()).is_ok());
+    drop(again);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0);
+}
+
+#[test]
+fn the_death_of_a_kernel_releases_and_wakes() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &write);
+    let own: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+    let theirs = machine.pass(1, 0, &own);
+    let mut buf = [0; 8];
+    let mut blocked = theirs.read(&mut buf);
+    assert!(machine.poll(&mut blocked).is_none());
+    drop(write);
+    let other = &machine.kernels[0];
+    other.endpoint.declare_dead(KernelId(1));
+    other.kernel_died(KernelId(1));
+    assert_eq!(machine.poll(&mut blocked), Some(Err(Errno::EIO)));
+    assert_eq!(other.exported(), 0);
+    assert_eq!(machine.run(read.read(&mut [0; 4])), Ok(0));
+    drop(far);
+}
+
+#[test]
+fn paths_run_at_the_root_and_files_come_back() {
+    let machine = Machine::new(2);
+    let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0));
+    let who = caller(1);
+    let root = machine.run(paths.root()).unwrap();
+    let own: Arc<dyn File> = EventFd::new(1, 0).unwrap();
+    let base = crate::Base { root: root.clone(), at: own.clone(), to: None };
+    let open = |path: &[u8]| PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
+    let answer = machine.run(paths.run(&who, &base, open(b"file")));
+    let Ok(PathAnswer::File(file)) = answer else { panic!("no file") };
+    assert!(Arc::ptr_eq(&file, &root));
+    let Ok(PathAnswer::File(file)) = machine.run(paths.run(&who, &base, open(b"."))) else { panic!("no file") };
+    assert!(Arc::ptr_eq(&file, &own), "a file of ours that went there and came back");
+    assert_eq!(machine.run(paths.run(&who, &base, open(b"none"))).err(), Some(Errno::ENOENT));
+    let link = PathOp::ReadLink { path: b"text".to_vec(), empty_ok: false };
+    assert!(matches!(machine.run(paths.run(&who, &base, link)), Ok(PathAnswer::Bytes(text)) if text == b"text"));
+    drop((file, base, own));
+    machine.settle();
+    assert_eq!(machine.kernels[1].exported(), 0);
+}
+
+/// A mapped file of three pages, each full of its number plus a generation.
+struct Mapped {
+    memory: TestMemory,
+    generation: Mutex<u8>,
+    asked: Mutex<Vec<u64>>,
+}
+
+struct MappedFile(Arc<Mapped>);
+
+impl crate::Object for Mapped {
+    fn id(&self) -> crate::ObjectId {
+        crate::ObjectId { owner: KernelId(0), serial: 9 }
+    }
+    fn size(&self) -> u64 {
+        3 * PAGE_SIZE as u64 - 10
+    }
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        self.asked.lock().unwrap().push(index);
+        let frame = self.memory.alloc().unwrap();
+        let byte = index as u8 + *self.generation.lock().unwrap();
+        self.memory.write(frame, 0, &vec![byte; PAGE_SIZE]);
+        crate::file::ready(Ok(frame))
+    }
+    fn resident(&self, _: u64) -> Option<Frame> {
+        None
+    }
+    fn mark_dirty(&self, _: u64) {}
+    fn sync(&self, _: u64, _: u64) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Ok(()))
+    }
+}
+
+impl File for MappedFile {
+    fn flags(&self) -> OpenFlags {
+        OpenFlags::empty()
+    }
+    fn set_flags(&self, _: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Ok(()))
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<crate::Attributes>> {
+        let mut attributes = crate::anonymous::Identity::untyped().attributes();
+        attributes.modified.seconds = i64::from(*self.0.generation.lock().unwrap());
+        crate::file::ready(Ok(attributes))
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn crate::Object>>> {
+        crate::file::ready(Ok(self.0.clone() as _))
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(Vec::new())
+    }
+    fn as_any(&self) -> &dyn core::any::Any {
+        self
+    }
+}
+
+#[test]
+fn mapped_pages_are_local_copies_until_the_file_changes() {
+    let machine = Machine::new(2);
+    let memory = TestMemory(KernelId(0), machine.ram.clone());
+    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default() });
+    let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
+    let far = machine.pass(0, 1, &file);
+    let object = machine.run(far.object()).unwrap();
+    let local = &machine.kernels[1].memory;
+    let first_byte = |frame: Frame| {
+        let mut byte = [0];
+        local.read(frame, 0, &mut byte);
+        local.release(frame);
+        byte[0]
+    };
+    assert_eq!(first_byte(machine.run(object.page(1)).unwrap()), 11);
+    assert_eq!(first_byte(object.resident(2).expect("it came along")), 12);
+    assert!(object.resident(0).is_none());
+    assert_eq!(machine.run(object.page(3)), Err(Errno::EFAULT));
+    let again = machine.run(far.object()).unwrap();
+    assert_eq!(first_byte(again.resident(1).expect("still there")), 11);
+    assert_eq!(*mapped.asked.lock().unwrap(), [1, 2]);
+    *mapped.generation.lock().unwrap() = 20;
+    let fresh = machine.run(far.object()).unwrap();
+    assert_eq!(first_byte(machine.run(fresh.page(1)).unwrap()), 21);
+    assert_eq!(first_byte(object.resident(1).unwrap()), 11, "an old mapping keeps what it has");
+    drop((object, again, fresh, far));
+    assert_eq!(machine.kernels[1].reclaim(), 2);
+    machine.settle();
+    assert_eq!((machine.frames(), machine.kernels[0].exported()), (0, 0));
+}

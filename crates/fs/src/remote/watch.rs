@@ -1,0 +1,83 @@
+//! Readiness over kernels.
+//!
+//! The owner watches a file for each kernel that asked, and tells it when readiness may have changed. At
+//! most one such message is on its way per watch; changes meanwhile are remembered and told by the next.
+//! Nothing is lost: the flag is cleared *before* the file is asked, so a change after the asking sets
+//! it again.
+
+use super::Remote;
+use crate::{File, FileRef};
+use alloc::{
+    sync::{Arc, Weak},
+    task::Wake,
+};
+use core::{
+    sync::atomic::{AtomicBool, Ordering},
+    task::Waker,
+};
+use machine::{sync::WaitQueue, KernelId};
+use messages::fs::FileReady;
+
+/// One kernel's interest in one file of ours.
+pub struct Watch {
+    file: Weak<dyn File>,
+    state: Arc<State>,
+    subscription: usize,
+}
+
+#[derive(Default)]
+struct State {
+    changed: AtomicBool,
+    ended: AtomicBool,
+    woken: WaitQueue,
+}
+
+impl Wake for State {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.changed.store(true, Ordering::Release);
+        self.woken.wake_all();
+    }
+}
+
+impl Watch {
+    pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
+        let state = Arc::new(State::default());
+        let subscription =
+            file.changes().map_or(0, |queue| queue.subscribe(Waker::from(state.clone())));
+        let watch = Watch { file: Arc::downgrade(file), state: state.clone(), subscription };
+        remote.spawn(tell(remote.clone(), watch.file.clone(), name, holder, state));
+        Arc::new(watch)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.upgrade() {
+            if let Some(queue) = file.changes() {
+                queue.unsubscribe(self.subscription);
+            }
+        }
+        self.state.ended.store(true, Ordering::Release);
+        self.state.woken.wake_all();
+    }
+}
+
+async fn tell(remote: Arc<Remote>, file: Weak<dyn File>, name: FileRef, holder: KernelId, state: Arc<State>) {
+    loop {
+        let ended = state
+            .woken
+            .wait_until(|| {
+                let ended = state.ended.load(Ordering::Acquire);
+                (ended || state.changed.swap(false, Ordering::AcqRel)).then_some(ended)
+            })
+            .await;
+        let Some(events) = file.upgrade().map(|file| file.poll()) else { return };
+        if ended || remote.endpoint.call(holder, FileReady { file: name, events }).await.is_err() {
+            return;
+        }
+    }
+}
