@@ -2,7 +2,8 @@
 //! descriptors, and ends as the program ended. Nothing of the guest lives here; what both sides agree on is
 //! in the crate `link`. The shell script `./cob` at the root of the repository builds and starts it.
 //!
-//! - `cli`: the command line. `program`: which file PROGRAM means. `run`: one run from start to end.
+//! - `cli`: the command line. `program`: which file PROGRAM means. `prepare`: what to start and what to tell the
+//!   guest. `run`: one run from start to end.
 //! - `vm`: QEMU. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `symbols`: names for the addresses in a panic.
 //! - `test`: `cob test`. `bench`: `cob bench`.
@@ -10,6 +11,7 @@
 
 mod bench;
 mod cli;
+mod prepare;
 mod program;
 mod run;
 mod session;

@@ -16,7 +16,7 @@ use link::{Config, Root};
 
 use super::{cpio, median};
 use crate::cli::{BenchOptions, MachineOptions};
-use crate::run::{caller, kernel_image};
+use crate::prepare::{caller, kernel_image};
 use crate::session::{self, Event, Streams};
 use crate::test::project;
 use crate::vm::{self, Machine, Vm};
