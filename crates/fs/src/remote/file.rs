@@ -140,7 +140,8 @@ impl RemoteFile {
         let stray = move |data: Result<Vec<u8>>| {
             if let (Ok(data), true) = (data, keep) {
                 news.strays.lock().extend(data);
-                news.tell(*news.ready.lock() | Events::IN | Events::RDNORM);
+                let ready = *news.ready.lock();
+                news.tell(ready);
             }
         };
         let accept = move |reply: Result<Taken>| match reply? {
@@ -321,6 +322,16 @@ impl File for RemoteFile {
             }
             _ => true,
         };
+        // Only these wait for somebody else; the others may have to ask a third kernel meanwhile.
+        let waits = matches!(
+            control,
+            Control::Socket(
+                SocketControl::Accept { .. }
+                    | SocketControl::Connect { .. }
+                    | SocketControl::Send { .. }
+                    | SocketControl::Receive { .. }
+            )
+        );
         Box::pin(async move {
             let control = &control;
             let attempt = move || async move {
@@ -328,7 +339,7 @@ impl File for RemoteFile {
                     id: self.name.id,
                     caller: caller.clone(),
                     control: self.remote.send_control(self.name.owner, control.clone()).await?,
-                    wait: self.waiting != Waiting::Here,
+                    wait: self.waiting != Waiting::Here || !waits,
                 };
                 // Files in the answer are taken in as it arrives, so that their counts are never lost.
                 let remote = self.remote.clone();

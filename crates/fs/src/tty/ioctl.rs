@@ -118,6 +118,17 @@ impl Tty {
         }
     }
 
+    /// The screen has another size.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let window = self.state.lock().window;
+        self.set_window(WindowSize { rows, columns, ..window });
+    }
+
+    /// The process group that gets the terminal's signals.
+    pub fn foreground(&self) -> Option<Pid> {
+        self.state.lock().foreground
+    }
+
     /// Only processes whose terminal it is may ask; the master may.
     fn check_owner(&self, caller: &Caller, side: Side) -> Result<()> {
         match side == Side::Master || self.is_controlling(caller) {
