@@ -51,8 +51,9 @@ struct Known {
 
 /// The file's fids: what lies below the page cache.
 struct Content {
-    /// Names the file; never opened.
-    fid: Fid,
+    /// Names the file; never opened. A server goes by path, so this dies with the name it was walked by,
+    /// and the next name that is looked up brings a living one.
+    fid: Lock<Arc<Fid>>,
     open: AsyncLock<Open>,
     inode: Weak<NineInode>,
 }
@@ -64,12 +65,16 @@ struct Open {
 }
 
 impl Content {
+    fn fid(&self) -> Arc<Fid> {
+        self.fid.lock().clone()
+    }
+
     async fn reader(&self) -> Result<Arc<Fid>> {
         let mut open = self.open.lock().await;
         if let Some(fid) = &open.read {
             return Ok(fid.clone());
         }
-        let fid = Arc::new(self.fid.again().await?);
+        let fid = Arc::new(self.fid().again().await?);
         fid.open(RDONLY).await?;
         open.read = Some(fid.clone());
         Ok(fid)
@@ -80,7 +85,7 @@ impl Content {
         if let Some(fid) = &open.write {
             return Ok(fid.clone());
         }
-        let fid = Arc::new(self.fid.again().await?);
+        let fid = Arc::new(self.fid().again().await?);
         match fid.open(RDWR).await {
             Ok(()) => open.read = Some(fid.clone()),
             // A file that may be written but not read.
@@ -125,6 +130,8 @@ impl NineInode {
     pub(super) async fn found(shared: &Arc<Shared>, fid: Fid, qid: Qid) -> Result<Arc<Self>> {
         let known = shared.inodes.lock().get(&qid.path).and_then(Weak::upgrade);
         if let Some(inode) = known.filter(|inode| inode.qid.kind == qid.kind) {
+            let old = core::mem::replace(&mut *inode.content.fid.lock(), Arc::new(fid));
+            drop(old);
             inode.refresh_if_old().await?;
             return Ok(inode);
         }
@@ -134,7 +141,7 @@ impl NineInode {
             shared: shared.clone(),
             qid,
             kind: attributes.kind(),
-            content: Arc::new(Content { fid, open: AsyncLock::new(Open::default()), inode: weak.clone() }),
+            content: Arc::new(Content { fid: Lock::new(Arc::new(fid)), open: AsyncLock::new(Open::default()), inode: weak.clone() }),
             known: Lock::new(Known { attributes, checked, link: None }),
             cache: Lock::new(None),
             locks: LockTable::default(),
@@ -186,7 +193,11 @@ impl NineInode {
     /// Asks the host; contents that changed there are forgotten here.
     async fn refresh(&self) -> Result<()> {
         let epoch = self.cached().map(|cache| cache.epoch());
-        let attributes = self.content.fid.attributes(self.shared.device).await?;
+        let attributes = match self.content.fid().attributes(self.shared.device).await {
+            // Open, but its name is gone: the host can't be asked.
+            Err(Errno::ENOENT) => return Ok(()),
+            answer => answer?,
+        };
         let checked = self.shared.services.clock.monotonic();
         let (size, modified) = (attributes.size, attributes.modified);
         let changed = {
@@ -212,7 +223,7 @@ impl NineInode {
     }
 
     async fn child(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
-        let (fid, qid) = self.content.fid.walk(name).await?;
+        let (fid, qid) = self.content.fid().walk(name).await?;
         Ok(Self::found(&self.shared, fid, qid).await?)
     }
 
@@ -232,7 +243,10 @@ impl NineInode {
             // Its name is gone, so the host can't be asked any more.
             known.checked = u64::MAX;
         } else {
-            node.changed().await;
+            // Its fid may have gone by this very name: believed until another name is looked up.
+            let mut known = node.known.lock();
+            known.attributes.nlink -= 1;
+            known.checked = 0;
         }
         self.changed().await;
     }
@@ -275,21 +289,21 @@ impl Inode for NineInode {
         Box::pin(async move {
             if let Some(size) = set.size {
                 let only_size = SetAttributes { size: Some(size), ..SetAttributes::default() };
-                let below = async { self.content.fid.set(&only_size).await };
+                let below = async { self.content.fid().set(&only_size).await };
                 self.pages().truncate(size, |_, _| Ok(()), Box::pin(below)).await?;
             }
             let rest = SetAttributes { size: None, ..set };
             if rest != SetAttributes::default() {
                 // Later writing back would set the time of change again.
                 self.write_back().await?;
-                self.content.fid.set(&rest).await?;
+                self.content.fid().set(&rest).await?;
             }
             self.refresh().await
         })
     }
 
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
-        Box::pin(self.content.fid.info())
+        Box::pin(async move { self.content.fid().info().await })
     }
 
     fn locks(&self) -> Option<&LockTable> {
@@ -321,7 +335,7 @@ impl Inode for NineInode {
 
     fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         Box::pin(async move {
-            let fid = self.content.fid.again().await?;
+            let fid = self.content.fid().again().await?;
             fid.open(RDONLY | DIRECTORY).await?;
             let entries = fid.read_dir().await?;
             Ok(entries
@@ -333,7 +347,7 @@ impl Inode for NineInode {
 
     fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         Box::pin(async move {
-            let fid = &self.content.fid;
+            let fid = self.content.fid();
             let mut opened = None;
             match new.kind {
                 Kind::Regular => {
@@ -358,7 +372,7 @@ impl Inode for NineInode {
     fn link<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let node = nine(node)?;
-            self.content.fid.link(name, &node.content.fid).await?;
+            self.content.fid().link(name, &node.content.fid()).await?;
             node.changed().await;
             self.changed().await;
             Ok(())
@@ -369,7 +383,7 @@ impl Inode for NineInode {
         Box::pin(async move {
             let node = nine(node)?;
             // Whoever has it open goes on by a fid that was opened then.
-            self.content.fid.unlink(name, node.kind == Kind::Directory).await?;
+            self.content.fid().unlink(name, node.kind == Kind::Directory).await?;
             self.forget_name(node).await;
             Ok(())
         })
@@ -385,7 +399,7 @@ impl Inode for NineInode {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let target = nine(target)?;
-            self.content.fid.rename(from, &target.content.fid, to).await?;
+            self.content.fid().rename(from, &target.content.fid(), to).await?;
             if let Some(old) = old {
                 target.forget_name(nine(old)?).await;
             }
@@ -401,11 +415,13 @@ impl Inode for NineInode {
             if self.kind != Kind::Symlink {
                 return Err(Errno::EINVAL);
             }
-            let known = self.known.lock().link.clone().filter(|_| self.is_fresh());
-            if let Some(link) = known {
-                return Ok(Followed::Path(link));
+            if self.is_fresh() {
+                let known = self.known.lock().link.clone();
+                if let Some(link) = known {
+                    return Ok(Followed::Path(link));
+                }
             }
-            let link = self.content.fid.read_link().await?;
+            let link = self.content.fid().read_link().await?;
             self.known.lock().link = Some(link.clone());
             Ok(Followed::Path(link))
         })
