@@ -1,6 +1,6 @@
 //! All messages between kernels, in one place.
 //!
-//! A subject is a module with one [`messages!`] block. From the block come the structs with their
+//! A subject is a module with one `messages!` block (see define.rs). From the block come the structs with their
 //! wire form (serde; `fabric` encodes them with postcard), the [`Request`] impls, the names in traces
 //! and counters, and the table in `docs/`. Types that only occur inside messages stand beside the
 //! block. Whoever owns the service owns the subject: `vm` fills in vm.rs, and so on.

@@ -81,6 +81,7 @@ impl Kernel {
 }
 
 /// `count` kernels, all connected by lanes of `slots` slots.
+#[allow(dead_code)]
 pub fn kernels(count: usize, slots: usize) -> Vec<Kernel> {
     let ports = local::ports(count, slots, |_| ());
     let kernels: Vec<Kernel> = ports
