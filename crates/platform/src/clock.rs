@@ -38,6 +38,14 @@ pub fn adopt() {
     RATE.store(header.tsc_rate.load(Relaxed), Relaxed);
 }
 
+/// Rates of the time-stamp counter and of the APIC's timer in kHz, for the log.
+pub fn rates() -> (u64, u64) {
+    let header = board::header();
+    let tsc = (1_000_000u128 << 32) / u128::from(header.tsc_rate.load(Relaxed).max(1));
+    let apic = (u128::from(header.apic_rate.load(Relaxed)) * 1_000_000) >> 32;
+    (tsc as u64, apic as u64)
+}
+
 /// Spins for about `ns`.
 pub fn delay(ns: u64) {
     let until = now() + ns;
@@ -54,7 +62,6 @@ pub fn calibrate(start: u64) {
     header.tsc_rate.store(((1_000_000u128 << 32) / u128::from(tsc_khz.max(1))) as u64, Relaxed);
     header.apic_rate.store(((u128::from(apic_khz) << 32) / 1_000_000) as u64, Relaxed);
     adopt();
-    log::debug!("tsc {tsc_khz} kHz, apic timer {apic_khz} kHz");
 }
 
 /// KVM and VMware tell both rates (leaf 0x40000010): no time lost measuring.

@@ -151,6 +151,7 @@ fn start(start: Start) -> ! {
     clock::adopt();
     let plan = crate::set_plan(board::read_plan());
     logger::init(&plan.command_line);
+    log::debug!("tsc and apic timer run at {:?} kHz", clock::rates());
     let Partition { cpus, memory } = &plan.kernels[kernel.index()];
     board::entry(kernel).set_state(board::State::Up);
     pages::init(memory, start.free, cpus.len());
