@@ -78,6 +78,9 @@ pub struct RegionKind {
 pub enum Operation {
     /// mmap at a given place; what was there goes, unless `replace` is false: then EEXIST.
     Map { range: PageRange, replace: bool, kind: RegionKind, backing: Option<RemoteBacking> },
+    /// mmap wherever the asked kernel likes: it has the object that is mapped shared, and shared pages
+    /// must be the owner's own.
+    Place { pages: u64, kind: RegionKind, backing: RemoteBacking },
     Unmap { range: PageRange },
     Protect { range: PageRange, prot: Access },
     Advise { range: PageRange, advice: u32 },

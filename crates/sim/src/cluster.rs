@@ -36,6 +36,8 @@ pub struct Shape {
     pub kernels: usize,
     pub cpus: usize,
     pub frames: u64,
+    /// So few frames that allocations fail, of page tables too.
+    pub scarce: bool,
     pub weather: Weather,
 }
 
@@ -50,13 +52,15 @@ impl Shape {
             delay: *rng.pick(&[0, 3, 20]),
             scramble,
         };
-        Shape { seed, kernels, cpus: 1 + rng.below(3), frames: 4096, weather }
+        let (cpus, scarce) = (1 + rng.below(3), rng.one_in(5));
+        let frames = if scarce { 60 } else { 4096 };
+        Shape { seed, kernels, cpus, frames, scarce, weather }
     }
 }
 
 impl Cluster {
     pub fn new(shape: Shape) -> Self {
-        let world = World::new(shape.seed, shape.kernels, shape.frames, shape.cpus);
+        let world = World::new(shape);
         let network = Network::new(world.clone(), shape.weather);
         let executor = Executor::new();
         let objects = SimObjects::new();
@@ -87,6 +91,10 @@ impl Cluster {
     /// Steps in a random order until nothing is left to do.
     pub fn settle(&self) {
         for step in 0.. {
+            if step % 64 == 63 {
+                // As the idle loop does.
+                self.world.rng.pick(&self.kernels).vm.send_frames_home(1);
+            }
             assert!(step < 2_000_000, "the machine does not come to rest");
             self.network.tick();
             let has_work = |kernel: &&Kernel| kernel.endpoint.has_mail() || kernel.endpoint.has_backlog();

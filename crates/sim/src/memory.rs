@@ -54,7 +54,7 @@ fn bytes(pages: u64) -> u64 {
 impl Program {
     pub fn new(shape: Shape) -> Self {
         let cluster = Cluster::new(shape);
-        let mut model = Model::new(OBJECT_PAGES);
+        let mut model = Model::new(OBJECT_PAGES, shape.scarce);
         let (mut private, mut shared) = (Vec::new(), Vec::new());
         for kernel in &cluster.kernels {
             for list in [&mut private, &mut shared] {
@@ -105,7 +105,7 @@ impl Program {
         let mut acts: Vec<Act> = Vec::new();
         for _ in 0..count {
             let other = self.rng().one_in(8).then(|| *self.rng().pick(&self.spaces));
-            acts.push(self.random_act(other.unwrap_or(space)));
+            acts.push(self.random_act(other.unwrap_or(space), count == 1));
         }
         let handles: Vec<Handle<Outcome>> = acts.iter().map(|act| self.perform(*act)).collect();
         self.cluster.settle();
@@ -142,7 +142,7 @@ impl Program {
         self.spaces = self.states[0].spaces();
     }
 
-    fn random_act(&self, space: SpaceId) -> Act {
+    fn random_act(&self, space: SpaceId, alone: bool) -> Act {
         let rng = self.rng();
         let model = &self.states[0];
         let pages = model.pages(space);
@@ -176,8 +176,11 @@ impl Program {
                 if rng.one_in(2) && !list.is_empty() {
                     let id = *rng.pick(list);
                     object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
-                    // Objects are counted where they are; stand-ins are another crate's.
-                    kernel = id.owner.index();
+                    if !shared {
+                        // Private mappings count the object's frames where they are; the stand-ins that
+                        // make that possible elsewhere are another crate's.
+                        kernel = id.owner.index();
+                    }
                     at = Where::Anywhere;
                 }
                 Operation::Map { at, pages: length, prot, shared, object }
@@ -189,7 +192,12 @@ impl Program {
                 let old = 1 + rng.below(4) as u64;
                 let new = 1 + rng.below(6) as u64;
                 let page = some(rng);
-                Operation::Remap { page, old, new, may_move: rng.below(3) > 0, to: None }
+                let target = ARENA + rng.below(ARENA_PAGES) as u64;
+                let apart = target + new <= page || page + old <= target;
+                // To another owner it is not one step, see remap.rs.
+                let fixed = alone && apart && !self.cluster.world.scarce && rng.one_in(3);
+                let may_move = fixed || rng.below(3) > 0;
+                Operation::Remap { page, old, new, may_move, to: fixed.then_some(target) }
             }
             37..=39 => {
                 let to = HEAP + rng.below(6 * PAGE_SIZE) as u64;

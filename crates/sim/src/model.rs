@@ -48,6 +48,8 @@ pub struct Model {
     anonymous: Vec<u64>,
     /// Pages of an object.
     object_pages: u64,
+    /// Memory is so short that anything may fail with ENOMEM, and then has no effect.
+    scarce: bool,
 }
 
 /// Numbers of shared anonymous memory start here; those of objects are below.
@@ -121,8 +123,8 @@ impl ModelSpace {
 
 impl Model {
     /// Nothing yet; every object has `object_pages` pages.
-    pub fn new(object_pages: u64) -> Self {
-        Model { object_pages, ..Model::default() }
+    pub fn new(object_pages: u64, scarce: bool) -> Self {
+        Model { object_pages, scarce, ..Model::default() }
     }
 
     pub fn add_space(&mut self, id: SpaceId, heap: u64) {
@@ -192,6 +194,10 @@ impl Model {
 
     /// Whether `operation` may give `outcome`; if so, it has its effect.
     pub fn accepts(&mut self, id: SpaceId, operation: Operation, outcome: Outcome) -> bool {
+        let may_fail = !matches!(operation, Operation::Protect { .. } | Operation::DontNeed { .. });
+        if self.scarce && may_fail && outcome == Error(Errno::ENOMEM) {
+            return true;
+        }
         match operation {
             Operation::Read { page, word } => match self.word(id, page, word) {
                 Some(value) => outcome == Value(value),
@@ -319,6 +325,8 @@ impl Model {
             (At(at), None) if at == page && space.free(page + kept, new - kept) => at,
             (At(at), None) if may_move && at != page && space.free(at, new) => at,
             (Error(Errno::ENOMEM), None) => return !may_move,
+            // Shared pages don't move to another owner.
+            (Error(Errno::ENOMEM), Some(_)) => return matches!(space.pages[&page].source, Source::Shared(_)),
             _ => return false,
         };
         let mut moved: Vec<ModelPage> =

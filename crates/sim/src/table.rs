@@ -102,6 +102,9 @@ impl PageTable for SimTable {
     }
 
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory> {
+        if self.world.scarce && self.get(page).is_none() && self.world.rng.one_in(30) {
+            return Err(NoMemory);
+        }
         self.world.translate(mapping.frame);
         let old = self.lock().table.insert(page, mapping);
         if let Some(old) = old {

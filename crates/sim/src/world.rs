@@ -3,7 +3,7 @@
 //! It is stricter than hardware: whatever a kernel may not do with a frame panics here, above all freeing one
 //! that some table or TLB still leads to (invariant 3 of the design).
 
-use crate::{rng::Rng, table::SimTable};
+use crate::{cluster::Shape, rng::Rng, table::SimTable};
 use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_SIZE};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -45,15 +45,18 @@ pub struct World {
     pub rng: Rng,
     /// CPUs of each kernel.
     pub cpus: usize,
+    /// Page-table pages fail to be had now and then.
+    pub scarce: bool,
 }
 
 impl World {
-    pub fn new(seed: u64, kernels: usize, frames_per_kernel: u64, cpus: usize) -> Arc<World> {
+    pub fn new(shape: Shape) -> Arc<World> {
+        let Shape { seed, kernels, cpus, frames: frames_per_kernel, scarce, .. } = shape;
         let range = |kernel: u64| (kernel * frames_per_kernel..(kernel + 1) * frames_per_kernel).rev();
         let free = (0..kernels as u64).map(|kernel| range(kernel).map(Frame).collect()).collect();
         let frames = Mutex::new(Frames { free, ..Frames::default() });
         let rng = Rng::new(seed);
-        Arc::new(World { frames, per_kernel: frames_per_kernel, tables: Mutex::default(), rng, cpus })
+        Arc::new(World { frames, per_kernel: frames_per_kernel, tables: Mutex::default(), rng, cpus, scarce })
     }
 
     fn lock(&self) -> MutexGuard<'_, Frames> {

@@ -6,6 +6,7 @@ use crate::{
     space::{Operating, Space},
     withdraw::Withdrawal,
 };
+use abi::ObjectId;
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr};
 use messages::vm::{AskResidency, Fault, Operation, Residency};
@@ -119,6 +120,25 @@ impl Space {
             self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
         }
         self.settle(operating, withdrawal).await;
+    }
+
+    /// Drops the pages of an object from page `first` on.
+    pub(crate) async fn forget_object(self: &Arc<Self>, object: ObjectId, first: u64) {
+        let dead = |region: &Region| {
+            let backing = region.backing.as_ref().filter(|backing| backing.object.id() == object)?;
+            let start = region.range.start.add(first.saturating_sub(backing.first));
+            Some(PageRange::new(start, region.range.end)).filter(|range| !range.is_empty())
+        };
+        let find = |space: &Space| -> Vec<PageRange> {
+            space.state.lock().regions.iter().filter_map(dead).collect()
+        };
+        if find(self).is_empty() {
+            return;
+        }
+        let operating = self.operate().await;
+        for range in find(self) {
+            self.drop_pages(&operating, range).await;
+        }
     }
 
     /// mlock and munlock.

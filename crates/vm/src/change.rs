@@ -21,7 +21,7 @@ fn range_of(operation: &Operation) -> PageRange {
         | Operation::Import { range, .. } => *range,
         // What can't be cut: the owner of its first page has it all.
         Operation::Remap { from, .. } => PageRange::one(from.start),
-        Operation::Break { .. } => PageRange::user(),
+        Operation::Break { .. } | Operation::Place { .. } => PageRange::user(),
     }
 }
 
@@ -40,7 +40,10 @@ fn restrict(operation: &Operation, part: PageRange) -> Operation {
         | Operation::Advise { range, .. }
         | Operation::Sync { range, .. }
         | Operation::Lock { range, .. } => *range = part,
-        Operation::Remap { .. } | Operation::Break { .. } | Operation::Import { .. } => {}
+        Operation::Remap { .. }
+        | Operation::Break { .. }
+        | Operation::Place { .. }
+        | Operation::Import { .. } => {}
     }
     piece
 }
@@ -54,6 +57,7 @@ impl Space {
         while !rest.is_empty() {
             let (owner, part) = match operation {
                 Operation::Break { .. } => (self.id.home, rest),
+                Operation::Place { ref backing, .. } => (backing.object.owner, rest),
                 _ => self.pieces(rest)[0],
             };
             let piece = restrict(&operation, part);
@@ -119,7 +123,8 @@ impl Space {
     /// A change that another kernel asks for.
     pub(crate) async fn serve_change(self: &Arc<Self>, from: KernelId, operation: Operation) -> Changed {
         self.join(from);
-        if !matches!(operation, Operation::Break { .. }) && !self.check_owned(range_of(&operation)).await {
+        let anywhere = matches!(operation, Operation::Break { .. } | Operation::Place { .. });
+        if !anywhere && !self.check_owned(range_of(&operation)).await {
             return Changed::Moved(self.slices());
         }
         self.perform(operation).await
@@ -150,6 +155,9 @@ impl Space {
         if let Operation::Break { to } = operation {
             return Changed::Done(self.break_here(to).await);
         }
+        if let Operation::Place { pages, kind, backing } = operation {
+            return Changed::Done(self.place_here(pages, kind, backing).await);
+        }
         let operating = self.operate().await;
         let range = range_of(&operation);
         if !self.owns(&self.state.lock(), range) {
@@ -177,8 +185,8 @@ impl Space {
                 self.sync_here(range, flags).await
             }
             Operation::Lock { range, on } => self.lock_here(range, on),
-            // Does not come here: it changes nothing of its own, see `perform`.
-            Operation::Break { .. } => Err(Errno::EINVAL),
+            // They don't come here: they are made of other changes, see `perform`.
+            Operation::Break { .. } | Operation::Place { .. } => Err(Errno::EINVAL),
             Operation::Remap { from, pages, flags, to } => {
                 self.remap_here(operating, from, pages, flags, to).await
             }

@@ -33,9 +33,13 @@ impl Space {
         let (kind, backing) = describe(&request, bytes)?;
         let pages = bytes >> PAGE_BITS;
         self.check_limits(&kind, pages)?;
+        // Shared pages of an object are mapped by the kernel that has the object, so that there is one frame
+        // and one owner of it.
+        let foreign = backing.as_ref().filter(|backing| request.shared && backing.object.id().owner != self.me());
         let start = match request.place {
             Place::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
             Place::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,
+            Place::Hint(_) if foreign.is_some() => self.map_at_object(pages, kind, foreign).await?,
             Place::Hint(at) => match self.map_near(at, pages, kind, &backing).await? {
                 Some(start) => start,
                 None => self.map_anywhere(pages, kind, backing).await?,
@@ -45,6 +49,27 @@ impl Space {
             self.populate(PageRange::new(start, start.add(pages)), request.prot).await;
         }
         Ok(start.address())
+    }
+
+    async fn map_at_object(
+        self: &Arc<Self>,
+        pages: u64,
+        kind: RegionKind,
+        backing: Option<&Backing>,
+    ) -> Result<Page> {
+        let backing = backing.map(Backing::describe).ok_or(Errno::EINVAL)?;
+        let start = self.change(Operation::Place { pages, kind, backing }).await?;
+        Ok(UserAddr(start).page())
+    }
+
+    pub(crate) async fn place_here(
+        self: &Arc<Self>,
+        pages: u64,
+        kind: RegionKind,
+        backing: RemoteBacking,
+    ) -> Result<u64> {
+        let backing = self.resolve_backing(Some(backing)).await?;
+        Ok(self.map_anywhere(pages, kind, backing).await?.address().0)
     }
 
     /// RLIMIT_AS and RLIMIT_DATA, over what this kernel owns.
@@ -189,6 +214,11 @@ impl Space {
         backing: Option<Backing>,
     ) -> Result<u64> {
         let mut region = Region { range, kind, backing };
+        let foreign = |backing: &Backing| backing.object.id().owner != self.me();
+        if region.is_shared() && region.backing.as_ref().is_some_and(foreign) {
+            // At a fixed address in a slice of one kernel, an object of another: not supported.
+            return Err(Errno::ENODEV);
+        }
         if region.is_shared() && region.backing.is_none() {
             let object = SharedMemory::create(self.vm.clone(), range.len());
             region.backing = Some(Backing { object, first: 0, label: (*b"/dev/zero (deleted)").into() });

@@ -1,11 +1,11 @@
 //! mremap (man 2 mremap).
 //!
 //! Pages move with their frames. Kernels that have a page at its old place give it back; until they have,
-//! faults at the new place wait, so that no copy-on-write there can free a frame that is still in use.
+//! the new place can't be touched (entries without access, faults wait): a page is never in two places.
 //!
 //! Between owners the pages are copied: the owner of the old place takes them out, gives up its right to make
 //! changes (two owners must never wait for each other), and the owner of the new place copies them in. If that
-//! fails for want of memory, the old place is gone.
+//! fails for want of memory, the old place is gone; and a fork just in between gives the child neither place.
 
 use crate::{
     change::{checked_range, pages_at},
@@ -14,7 +14,7 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
+use machine::{errno::Result, Access, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
 use messages::vm::{Change, Changed, Operation, RegionKind};
 
 bitflags::bitflags! {
@@ -157,8 +157,11 @@ impl Space {
                 machine::Step::Keep
             });
             // The new entries first: they may need page-table pages, and then nothing is lost yet.
+            // While others still have some at the old place, nobody may use the new one.
+            let shared = entries.iter().any(|(_, mapping)| mapping.soft.contains(Soft::EXPORTED));
             for (index, (page, mapping)) in entries.iter().enumerate() {
-                let entry = Mapping { soft: mapping.soft - Soft::EXPORTED, ..*mapping };
+                let access = if shared { Access::empty() } else { mapping.access };
+                let entry = Mapping { access, soft: mapping.soft - Soft::EXPORTED, ..*mapping };
                 if self.table.set(*page, entry).is_err() {
                     for (page, _) in &entries[..index] {
                         self.table.clear(*page);
@@ -192,6 +195,10 @@ impl Space {
         let Move { from, to, keep_region } = step;
         let pieces = self.pieces(to);
         let &[(owner, _)] = &pieces[..] else { return Err(Errno::ENOMEM) };
+        if region.is_shared() {
+            // Shared pages stay with the kernel that has their object.
+            return Err(Errno::ENOMEM);
+        }
         let mut withdrawal = Withdrawal::new();
         let mut pages: Vec<(u64, Frame)> = Vec::new();
         let removed = {
@@ -252,7 +259,7 @@ impl Space {
         {
             let state = self.state.lock();
             for (page, frame) in copies {
-                let access = state.regions.find(page).map_or(machine::Access::empty(), Region::access);
+                let access = state.regions.find(page).map_or(Access::empty(), Region::access);
                 let entry = Mapping { frame, access, soft: Soft::empty() };
                 if lost || self.table.set(page, entry).is_err() {
                     self.vm.memory.release(frame);

@@ -4,6 +4,7 @@ use crate::{
     space::{Space, State},
     Objects,
 };
+use abi::ObjectId;
 use alloc::{sync::Arc, vec::Vec};
 use core::{
     future::Future,
@@ -93,12 +94,28 @@ impl Vm {
         self.shared.spaces.lock().values().cloned().collect()
     }
 
+    /// The pages of `object` from `first` on are gone (its file was truncated): no space of any kernel can
+    /// reach them afterwards, private copies included (man 2 mmap: SIGBUS).
+    pub async fn truncated(&self, object: ObjectId, first: u64) {
+        for space in self.spaces() {
+            space.forget_object(object, first).await;
+        }
+    }
+
     /// Drops the replica of a space that has ended. Home tells every kernel it knows of; a kernel whose
     /// threads never asked home for anything hears it from the process service instead.
     pub fn drop_replica(&self, id: SpaceId) {
         if let Some(space) = self.shared.find(id) {
             space.drop_everything();
         }
+    }
+
+    /// Faults of all replicas that live here now.
+    pub fn fault_totals(&self) -> crate::FaultCount {
+        self.spaces().iter().fold(crate::FaultCount::default(), |sum, space| {
+            let count = space.fault_count();
+            crate::FaultCount { local: sum.local + count.local, remote: sum.remote + count.remote }
+        })
     }
 
     /// Sends frames of others that nobody here uses any more home, if at least `at_least` have gathered.
@@ -171,8 +188,15 @@ fn register(shared: &Arc<Shared>) {
     answer!(on_to_completion, FaultRequest, gone(), |space, from, request| async move {
         space.serve_fault(from, request).await
     });
-    answer!(on_to_completion, Change, Changed::Done(Err(Errno::ESRCH)), |space, from, request| async move {
-        space.serve_change(from, request.operation).await
+    let state = weak.clone();
+    endpoint.on_to_completion::<Change, _, _>(move |from, Change { space, operation }| {
+        let space = state.upgrade().and_then(|shared| match operation {
+            // The kernel that has the object may not have met the space yet.
+            Operation::Place { .. } if space.home != shared.memory.kernel() => shared.replica(space).ok(),
+            _ => shared.find(space),
+        });
+        let gone = Changed::Done(Err(Errno::ESRCH));
+        run(space, gone, move |space| async move { space.serve_change(from, operation).await })
     });
     answer!(on_to_completion, TakeSlices, Err(Errno::ESRCH), |space, from, request| async move {
         space.serve_slices(from, request.count).await

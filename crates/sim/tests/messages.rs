@@ -1,0 +1,115 @@
+//! How many messages the common cases cost: the numbers the design promises.
+
+use machine::{Access, KernelId, UserAddr, PAGE_SIZE};
+use sim::{
+    cluster::{Cluster, Shape},
+    port::Weather,
+};
+use std::sync::Arc;
+use vm::{MapRequest, Space};
+
+const RW: Access = Access::READ.union(Access::WRITE);
+
+fn cluster(kernels: usize) -> Cluster {
+    let weather = Weather { room: 1000, longest: 1 << 20, delay: 0, scramble: false };
+    Cluster::new(Shape { seed: 1, kernels, cpus: 1, frames: 20_000, scarce: false, weather })
+}
+
+/// A space with its home on kernel 0, and its replicas on all.
+fn spread(cluster: &Cluster) -> Vec<Arc<Space>> {
+    let id = cluster.kernels[0].vm.create().unwrap().id();
+    cluster.kernels.iter().map(|kernel| kernel.vm.attach(id).unwrap()).collect()
+}
+
+fn map(cluster: &Cluster, space: &Arc<Space>, pages: usize) -> UserAddr {
+    let space = space.clone();
+    let request = MapRequest::anonymous((pages * PAGE_SIZE) as u64, RW);
+    cluster.run(async move { space.map(request).await }).unwrap()
+}
+
+/// Writes a byte to each page, one after the other.
+fn touch(cluster: &Cluster, space: &Arc<Space>, at: UserAddr, pages: usize) {
+    let space = space.clone();
+    let work = async move {
+        for page in 0..pages {
+            space.write(at.add(page * PAGE_SIZE), &[page as u8 | 1]).await.unwrap();
+        }
+    };
+    cluster.run(work);
+}
+
+fn unmap(cluster: &Cluster, space: &Arc<Space>, at: UserAddr, pages: usize) {
+    let space = space.clone();
+    cluster.run(async move { space.unmap(at, (pages * PAGE_SIZE) as u64).await }).unwrap();
+}
+
+#[test]
+fn memory_that_one_kernel_uses_costs_none_even_away_from_home() {
+    let cluster = cluster(3);
+    let spaces = spread(&cluster);
+    // The first mapping gets kernel 2 its slice: one question, one answer.
+    map(&cluster, &spaces[2], 1);
+    assert_eq!(cluster.messages(), 2);
+    for space in [&spaces[0], &spaces[2]] {
+        let at = map(&cluster, space, 50);
+        touch(&cluster, space, at, 50);
+        unmap(&cluster, space, at, 50);
+    }
+    assert_eq!(cluster.messages(), 2);
+}
+
+#[test]
+fn a_remote_fault_costs_two_and_brings_local_memory() {
+    let cluster = cluster(2);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 1);
+    let before = cluster.messages();
+    touch(&cluster, &spaces[1], at, 1);
+    assert_eq!(cluster.messages() - before, 2);
+    let mapping = spaces[1].table().get(at.page()).unwrap();
+    assert_eq!(cluster.kernels[1].memory.home_of(mapping.frame), Some(KernelId(1)));
+    let owned = spaces[0].table().get(at.page()).unwrap();
+    assert_eq!(owned.frame, mapping.frame);
+}
+
+#[test]
+fn present_pages_come_in_growing_windows() {
+    let cluster = cluster(2);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 4096);
+    touch(&cluster, &spaces[0], at, 4096);
+    touch(&cluster, &spaces[1], at, 4096);
+    let messages = cluster.messages();
+    assert!(messages <= 40, "4096 pages cost {messages} messages");
+}
+
+#[test]
+fn munmap_asks_exactly_the_kernels_that_have_the_pages() {
+    let cluster = cluster(6);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 8);
+    for space in &spaces[1..4] {
+        touch(&cluster, space, at, 8);
+    }
+    let before = cluster.messages();
+    unmap(&cluster, &spaces[0], at, 8);
+    assert_eq!(cluster.messages() - before, 2 * 3);
+}
+
+#[test]
+fn two_kernels_that_map_at_once_never_overlap() {
+    let cluster = cluster(4);
+    let spaces = spread(&cluster);
+    let request = || MapRequest::anonymous(3 * PAGE_SIZE as u64, RW);
+    let maps: Vec<_> = spaces
+        .iter()
+        .cycle()
+        .take(40)
+        .cloned()
+        .map(|space| cluster.start(async move { space.map(request()).await.unwrap() }))
+        .collect();
+    cluster.settle();
+    let mut starts: Vec<u64> = maps.iter().map(|map| map.take().unwrap().0).collect();
+    starts.sort();
+    assert!(starts.windows(2).all(|pair| pair[0] + 3 * PAGE_SIZE as u64 <= pair[1]), "{starts:x?}");
+}
