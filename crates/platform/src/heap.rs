@@ -7,11 +7,14 @@ use machine::PAGE_SIZE;
 use talc::base::{binning::Binning, Talc};
 use talc::lock_api::{GuardNoSend, RawMutex};
 use talc::source::Source;
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 const FIRST: usize = 128 << 10;
-/// Frames are asked for in pieces of at least 256 KiB.
-const LEAST_ORDER: usize = 6;
+/// Frames are asked for in pieces of 256 KiB, as long as memory is not in pieces itself.
+const USUAL_ORDER: usize = 6;
+/// 512 KiB kept back from the beginning: when programs have used up the memory, the kernel must still be
+/// able to end one of them.
+const RESERVE_ORDER: usize = 7;
 
 #[derive(Debug)]
 struct Grow {
@@ -19,6 +22,21 @@ struct Grow {
 }
 
 static mut FIRST_PIECE: [u8; FIRST] = [0; FIRST];
+
+/// Physical address of what is kept back; 0: none (left).
+static RESERVE: AtomicU64 = AtomicU64::new(0);
+static LOW: AtomicBool = AtomicBool::new(false);
+
+/// Sets the reserve aside. Once, when there are frames.
+pub fn init() {
+    let reserve = pages::partition().alloc_run(RESERVE_ORDER);
+    RESERVE.store(reserve.map_or(0, |run| run.address()), Relaxed);
+}
+
+/// The heap lives on its reserve: memory must be freed now, or the next panic is for want of it.
+pub fn is_low() -> bool {
+    LOW.load(Relaxed)
+}
 
 // SAFETY: `acquire` takes frames, which never allocate from this heap.
 unsafe impl Source for Grow {
@@ -31,12 +49,25 @@ unsafe impl Source for Grow {
         }
         // Room for talc's own words and for aligning.
         let needed = layout.size().checked_add(layout.align() + 256).ok_or(())?;
-        let order = (needed.div_ceil(PAGE_SIZE).next_power_of_two().trailing_zeros() as usize).max(LEAST_ORDER);
-        let run = pages::try_partition().and_then(|partition| partition.alloc_run(order)).ok_or(())?;
-        let base = (DIRECT_BASE + run.address()) as *mut u8;
-        // SAFETY: a fresh run of frames in the direct map, never given back.
+        let least = needed.div_ceil(PAGE_SIZE).next_power_of_two().trailing_zeros() as usize;
+        let (phys, order) = frames(least).ok_or(())?;
+        let base = (DIRECT_BASE + phys) as *mut u8;
+        // SAFETY: a run of frames in the direct map that nobody else has, never given back.
         unsafe { talc.claim(base, PAGE_SIZE << order) }.map(|_| ()).ok_or(())
     }
+}
+
+/// A run of at least `1 << least` frames: its address and order.
+fn frames(least: usize) -> Option<(u64, usize)> {
+    let partition = pages::try_partition()?;
+    for order in [least.max(USUAL_ORDER), least] {
+        if let Some(run) = partition.alloc_run(order) {
+            return Some((run.address(), order));
+        }
+    }
+    LOW.store(true, Relaxed);
+    let reserve = if least <= RESERVE_ORDER { RESERVE.swap(0, Relaxed) } else { 0 };
+    (reserve != 0).then_some((reserve, RESERVE_ORDER))
 }
 
 #[global_allocator]

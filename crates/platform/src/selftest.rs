@@ -225,7 +225,8 @@ fn extended_state() {
     garbage.set_bytes(&vec![0xff; cpu.fpu_size()]);
     cpu.fpu_load(&garbage);
     cpu.fpu_save(&mut state);
-    assert_eq!(state.to_bytes()[..2], [0x7f, 0x03]);
+    // FXRSTOR takes what XRSTOR refuses.
+    assert!(cpu.fpu_size() <= 512 || state.to_bytes()[..2] == [0x7f, 0x03]);
 }
 
 fn refused_mappings(boot: &Boot) {

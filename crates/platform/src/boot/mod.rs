@@ -17,7 +17,7 @@ pub use siblings::start_siblings;
 use crate::layout::*;
 use crate::plan::{MemoryRange, Partition, Plan};
 use crate::tables::{self, ImageShape, TableMemory};
-use crate::{apic, board, clock, cpu, kmap, logger, pages, paging, percpu, serial};
+use crate::{apic, board, clock, cpu, heap, kmap, logger, pages, paging, percpu, serial};
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
@@ -155,6 +155,7 @@ fn start(start: Start) -> ! {
     let Partition { cpus, memory } = &plan.kernels[kernel.index()];
     board::entry(kernel).set_state(board::State::Up);
     pages::init(memory, start.free, cpus.len());
+    heap::init();
     percpu::create_all(plan, cpus).expect("LEAST_MEMORY has room for the stacks");
     cpu::fill_gates();
     let area = percpu::all()[0];
