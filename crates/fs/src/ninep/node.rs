@@ -38,6 +38,9 @@ pub struct NineInode {
     content: Arc<Content>,
     known: Lock<Known>,
     cache: Lock<Option<Arc<PageCache>>>,
+    /// Directories and names by which a file (not a directory) was found: by which else its fid can be
+    /// walked when one of them goes.
+    names: Lock<Vec<(Weak<NineInode>, Vec<u8>)>>,
     locks: LockTable,
     attachment: Attachment,
 }
@@ -144,6 +147,7 @@ impl NineInode {
             content: Arc::new(Content { fid: Lock::new(Arc::new(fid)), open: AsyncLock::new(Open::default()), inode: weak.clone() }),
             known: Lock::new(Known { attributes, checked, link: None }),
             cache: Lock::new(None),
+            names: Lock::new(Vec::new()),
             locks: LockTable::default(),
             attachment: Attachment::default(),
         });
@@ -224,7 +228,39 @@ impl NineInode {
 
     async fn child(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
         let (fid, qid) = self.content.fid().walk(name).await?;
-        Ok(Self::found(&self.shared, fid, qid).await?)
+        let node = Self::found(&self.shared, fid, qid).await?;
+        self.note_name(&node, name);
+        Ok(node)
+    }
+
+    /// `node` has `name` here.
+    fn note_name(&self, node: &NineInode, name: &[u8]) {
+        if node.kind == Kind::Directory {
+            return;
+        }
+        let this = &self.content.inode;
+        let mut names = node.names.lock();
+        if !names.iter().any(|(directory, other)| directory.ptr_eq(this) && other == name) {
+            names.push((this.clone(), name.to_vec()));
+        }
+    }
+
+    /// `node` has lost `name` here: finds it by another one.
+    async fn lose_name(&self, node: &NineInode, name: &[u8]) {
+        let others = {
+            let mut names = node.names.lock();
+            names.retain(|(directory, other)| !(directory.ptr_eq(&self.content.inode) && other == name));
+            names.clone()
+        };
+        for (directory, name) in others {
+            let Some(directory) = directory.upgrade() else { continue };
+            let walked = directory.content.fid().walk(&name).await;
+            if let Some((fid, _)) = walked.ok().filter(|(_, qid)| qid.path == node.qid.path) {
+                let old = core::mem::replace(&mut *node.content.fid.lock(), Arc::new(fid));
+                drop(old);
+                return;
+            }
+        }
     }
 
     /// After a change of names here: counts and times are other ones.
@@ -233,7 +269,7 @@ impl NineInode {
         let _ = self.refresh().await;
     }
 
-    async fn forget_name(&self, node: &NineInode) {
+    async fn forget_name(&self, node: &NineInode, name: &[u8]) {
         let last = node.kind == Kind::Directory || node.known.lock().attributes.nlink <= 1;
         if last {
             // The host may use the number again for another file.
@@ -243,10 +279,8 @@ impl NineInode {
             // Its name is gone, so the host can't be asked any more.
             known.checked = u64::MAX;
         } else {
-            // Its fid may have gone by this very name: believed until another name is looked up.
-            let mut known = node.known.lock();
-            known.attributes.nlink -= 1;
-            known.checked = 0;
+            self.lose_name(node, name).await;
+            node.changed().await;
         }
         self.changed().await;
     }
@@ -373,6 +407,7 @@ impl Inode for NineInode {
         Box::pin(async move {
             let node = nine(node)?;
             self.content.fid().link(name, &node.content.fid()).await?;
+            self.note_name(node, name);
             node.changed().await;
             self.changed().await;
             Ok(())
@@ -384,7 +419,7 @@ impl Inode for NineInode {
             let node = nine(node)?;
             // Whoever has it open goes on by a fid that was opened then.
             self.content.fid().unlink(name, node.kind == Kind::Directory).await?;
-            self.forget_name(node).await;
+            self.forget_name(node, name).await;
             Ok(())
         })
     }
@@ -401,9 +436,12 @@ impl Inode for NineInode {
             let target = nine(target)?;
             self.content.fid().rename(from, &target.content.fid(), to).await?;
             if let Some(old) = old {
-                target.forget_name(nine(old)?).await;
+                target.forget_name(nine(old)?, to).await;
             }
-            nine(node)?.changed().await;
+            let node = nine(node)?;
+            target.note_name(node, to);
+            self.lose_name(node, from).await;
+            node.changed().await;
             self.changed().await;
             target.changed().await;
             Ok(())
