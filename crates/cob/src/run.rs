@@ -19,6 +19,10 @@ use crate::{signals, status, symbols};
 /// How much of the kernels' log is shown when they fail.
 const LOG_TAIL: usize = 30;
 
+/// How a kernel begins its report of a panic (`platform::panic`), and how long such a report may be.
+const PANIC_MARK: &str = "PANIC kernel";
+const PANIC_LINES: usize = 80;
+
 /// So many requests to end within [`PATIENCE`] end the machine, should the program not listen.
 const INSISTING: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -138,7 +142,7 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
         }
         Outcome::Machine(Ending::Panic(text)) => {
             eprintln!("cob: kernel panic: {}", text.trim_end());
-            show_tail(log, options);
+            show_log(log, options);
             status::PANIC
         }
         Outcome::Machine(Ending::Lost(why)) => {
@@ -146,7 +150,7 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
                 complaints if complaints.is_empty() => eprintln!("cob: {why}"),
                 complaints => eprintln!("cob: {why}: {complaints}"),
             }
-            show_tail(log, options);
+            show_log(log, options);
             status::PANIC
         }
         Outcome::TimedOut => {
@@ -160,24 +164,30 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
     }
 }
 
-fn show_tail(log: &Path, options: &MachineOptions) {
+/// Shows what matters of the log: from the first panic on, or its end.
+fn show_log(log: &Path, options: &MachineOptions) {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     if lines.is_empty() {
         return eprintln!("cob: the kernels' log is empty");
     }
+    let shown = excerpt(&lines);
+    let what = if shown[0].contains(PANIC_MARK) {
+        "kernel panic; the kernels' log from there"
+    } else {
+        "the end of the kernels' log"
+    };
     let hint = if options.log.is_some() {
         ""
     } else {
         " (--log FILE keeps all of it)"
     };
-    eprintln!("cob: the end of the kernels' log{hint}:");
-    let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
+    eprintln!("cob: {what}{hint}:");
     let names = kernel_image()
-        .map(|kernel| symbols::name(&kernel, tail))
+        .map(|kernel| symbols::name(&kernel, shown))
         .unwrap_or_default();
-    for line in tail {
+    for line in shown {
         match symbols::addresses(line)
             .next()
             .and_then(|address| names.get(address))
@@ -185,6 +195,14 @@ fn show_tail(log: &Path, options: &MachineOptions) {
             Some(name) => eprintln!("  {line}  {name}"),
             None => eprintln!("  {line}"),
         }
+    }
+}
+
+/// A later panic is often only the consequence of the first.
+fn excerpt<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
+    match lines.iter().position(|line| line.contains(PANIC_MARK)) {
+        Some(first) => &lines[first..lines.len().min(first + PANIC_LINES)],
+        None => &lines[lines.len().saturating_sub(LOG_TAIL)..],
     }
 }
 
@@ -252,5 +270,16 @@ mod tests {
             Event::Signal(10),
         ];
         assert!(matches!(ended(others).0, Outcome::TimedOut));
+    }
+
+    #[test]
+    fn of_a_log_the_first_panic_matters() {
+        let calm: Vec<String> = (0..100).map(|n| format!("line {n}")).collect();
+        let mut lines: Vec<&str> = calm.iter().map(String::as_str).collect();
+        assert_eq!(excerpt(&lines), &lines[70..]);
+        lines[10] = "[2] PANIC kernel 2 cpu 2: oops";
+        lines[50] = "[0] PANIC kernel 0 cpu 0: a consequence";
+        assert_eq!(excerpt(&lines), &lines[10..90]);
+        assert_eq!(excerpt(&["one"]), ["one"]);
     }
 }
