@@ -96,6 +96,15 @@ impl LocalPaths {
     }
 }
 
+impl Drop for LocalPaths {
+    /// Names hold their directories and are held by them.
+    fn drop(&mut self) {
+        for mount in self.mounts.list() {
+            mount.root.prune();
+        }
+    }
+}
+
 impl Paths for LocalPaths {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
         Box::pin(async move {
