@@ -26,6 +26,7 @@ pub mod event;
 pub mod pipe;
 pub mod poll;
 pub mod remote;
+pub mod socket;
 pub mod stream;
 pub mod tty;
 mod waiting;

@@ -8,6 +8,7 @@
 //! epoll on the read end does not see its own reading as news.
 
 use crate::{
+    devfs::Opening,
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
     file::ready,
@@ -170,9 +171,23 @@ pub fn pipe(caller: &Caller, flags: OpenFlags) -> Result<(Arc<PipeEnd>, Arc<Pipe
     Ok((Arc::new(read), Arc::new(write)))
 }
 
+/// The opener of fifos: the pipe hangs on the inode, so that every name leads to the same one.
+pub async fn open_node(opening: Opening<'_>) -> Result<Arc<dyn File>> {
+    let pipe = {
+        let mut attached = opening.at.inode().attachment().ok_or(Errno::EOPNOTSUPP)?.lock();
+        let known = attached.clone().and_then(|there| there.downcast::<Pipe>().ok());
+        known.unwrap_or_else(|| {
+            let pipe = Arc::new(Pipe::default());
+            *attached = Some(pipe.clone());
+            pipe
+        })
+    };
+    open_fifo(pipe, opening.flags, None).await
+}
+
 /// Opens the fifo whose inode holds `pipe`, waiting for a partner as man 7 fifo says. `named` is the file
 /// of the directory entry, asked for attributes and the path.
-pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Arc<dyn File>) -> Result<Arc<dyn File>> {
+pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Arc<dyn File>>) -> Result<Arc<dyn File>> {
     let inode = Arc::new(Identity::untyped());
     if flags.writable() && !flags.readable() && flags.contains(OpenFlags::NONBLOCK) {
         let state = pipe.state.lock();
@@ -184,7 +199,7 @@ pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Arc<dyn File>) 
         let state = pipe.state.lock();
         (state.reader_opens, state.writer_opens)
     };
-    let end = Arc::new(PipeEnd::new(&pipe, flags, inode, Some(named)));
+    let end = Arc::new(PipeEnd::new(&pipe, flags, inode, named));
     if flags.contains(OpenFlags::NONBLOCK) || flags.readable() && flags.writable() {
         return Ok(end);
     }

@@ -1,0 +1,275 @@
+//! AF_UNIX sockets (man 7 unix): stream, datagram, sequenced packets.
+//!
+//! A socket keeps what was sent *to* it; whoever sends puts a message into the receiver's inbox. No code
+//! holds the locks of two sockets at once. Each waits in its own queue: a reader that makes room wakes
+//! its peer.
+//!
+//! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
+//! looks it up) or by abstract name. The table is of one kernel.
+
+mod file;
+mod inbox;
+mod names;
+mod options;
+mod transfer;
+
+pub use names::UnixNames;
+
+use crate::{
+    anonymous::{Identity, StatusFlags},
+    control::{UnixCredentials, UnixPlace},
+    Caller, File, Kind, OpenFlags,
+};
+use alloc::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use inbox::Inbox;
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Errno,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    Stream = 1,
+    Datagram = 2,
+    SeqPacket = 5,
+}
+
+impl SocketKind {
+    /// The type argument of socket(2), without its flags.
+    pub fn new(number: u32) -> Result<Self> {
+        match number {
+            1 => Ok(SocketKind::Stream),
+            // SOCK_RAW is a datagram socket in this family.
+            2 | 3 => Ok(SocketKind::Datagram),
+            5 => Ok(SocketKind::SeqPacket),
+            _ => Err(Errno::ESOCKTNOSUPPORT),
+        }
+    }
+
+    fn connects(self) -> bool {
+        self != SocketKind::Datagram
+    }
+}
+
+#[derive(Default)]
+enum Role {
+    #[default]
+    Alone,
+    Listening {
+        backlog: usize,
+        waiting: VecDeque<Arc<Socket>>,
+    },
+    Connected(Weak<Socket>),
+}
+
+#[derive(Default)]
+struct State {
+    role: Role,
+    inbox: Inbox,
+    /// Nothing more comes in, nothing more goes out.
+    read_shut: bool,
+    write_shut: bool,
+    /// Told once by SO_ERROR or a read.
+    error: Option<Errno>,
+    /// `sun_path` as bound, and the key in the table of names.
+    name: Vec<u8>,
+    place: Option<UnixPlace>,
+    /// SO_PASSCRED: messages come with credentials.
+    wants_credentials: bool,
+    /// SO_PEERCRED.
+    peer_credentials: Option<UnixCredentials>,
+}
+
+pub struct Socket {
+    kind: SocketKind,
+    state: Lock<State>,
+    changes: WaitQueue,
+    flags: StatusFlags,
+    inode: Identity,
+    names: Arc<UnixNames>,
+    this: Weak<Socket>,
+}
+
+fn credentials_of(caller: &Caller) -> UnixCredentials {
+    UnixCredentials { pid: caller.process.0, uid: caller.credentials.euid, gid: caller.credentials.egid }
+}
+
+impl Socket {
+    /// socket(2).
+    pub fn new(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
+        Arc::new_cyclic(|this| Socket {
+            kind,
+            state: Lock::default(),
+            changes: WaitQueue::new(),
+            flags: StatusFlags::new(flags | OpenFlags::RDWR),
+            inode: Identity::new(Kind::Socket, 0o777, caller),
+            names: names.clone(),
+            this: this.clone(),
+        })
+    }
+
+    /// socketpair(2).
+    pub fn pair(
+        names: &Arc<UnixNames>,
+        caller: &Caller,
+        kind: SocketKind,
+        flags: OpenFlags,
+    ) -> (Arc<Self>, Arc<Self>) {
+        let (a, b) = (Self::new(names, caller, kind, flags), Self::new(names, caller, kind, flags));
+        for (one, other) in [(&a, &b), (&b, &a)] {
+            let mut state = one.state.lock();
+            state.role = Role::Connected(Arc::downgrade(other));
+            state.peer_credentials = Some(credentials_of(caller));
+        }
+        (a, b)
+    }
+
+    /// The other side. ENOTCONN if there never was one; None if it is closed.
+    fn peer(&self) -> Result<Option<Arc<Socket>>> {
+        match &self.state.lock().role {
+            Role::Connected(peer) => Ok(peer.upgrade()),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    fn bind(&self, place: Option<UnixPlace>, name: Vec<u8>) -> Result<()> {
+        if self.state.lock().place.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let (place, name) = match place {
+            Some(place) => {
+                self.names.bind(place.clone(), &self.this)?;
+                (place, name)
+            }
+            None => self.names.autobind(&self.this)?,
+        };
+        let mut state = self.state.lock();
+        state.place = Some(place);
+        state.name = name;
+        Ok(())
+    }
+
+    fn listen(&self, backlog: i32, caller: &Caller) -> Result<()> {
+        if !self.kind.connects() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if state.place.is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = backlog.clamp(0, 4096) as usize;
+        match &mut state.role {
+            Role::Connected(_) => return Err(Errno::EINVAL),
+            Role::Listening { backlog, .. } => *backlog = wanted,
+            role => *role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
+        }
+        state.peer_credentials = Some(credentials_of(caller));
+        Ok(())
+    }
+
+    fn try_accept(&self, flags: OpenFlags) -> Result<Arc<dyn File>> {
+        let accepted = match &mut self.state.lock().role {
+            Role::Listening { waiting, .. } => waiting.pop_front().ok_or(Errno::EAGAIN)?,
+            _ if !self.kind.connects() => return Err(Errno::EOPNOTSUPP),
+            _ => return Err(Errno::EINVAL),
+        };
+        accepted.flags.set(flags);
+        // Whoever waits in connect has room in the backlog now.
+        self.changes.wake_all();
+        Ok(accepted)
+    }
+
+    /// EAGAIN: the backlog is full.
+    fn try_connect(&self, listener: &Arc<Socket>, caller: &Caller) -> Result<()> {
+        if listener.kind != self.kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        match self.state.lock().role {
+            Role::Connected(_) => return Err(Errno::EISCONN),
+            Role::Listening { .. } => return Err(Errno::EINVAL),
+            Role::Alone => {}
+        }
+        let server = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
+        let name = {
+            let mut state = listener.state.lock();
+            let State { role, name, peer_credentials, .. } = &mut *state;
+            let Role::Listening { backlog, waiting } = role else { return Err(Errno::ECONNREFUSED) };
+            if waiting.len() > *backlog {
+                return Err(Errno::EAGAIN);
+            }
+            {
+                let mut there = server.state.lock();
+                there.role = Role::Connected(self.this.clone());
+                there.name = name.clone();
+                there.peer_credentials = Some(credentials_of(caller));
+            }
+            waiting.push_back(server.clone());
+            *peer_credentials
+        };
+        {
+            let mut state = self.state.lock();
+            state.role = Role::Connected(Arc::downgrade(&server));
+            state.peer_credentials = name;
+        }
+        listener.changes.wake_all();
+        self.changes.wake_all();
+        Ok(())
+    }
+
+    fn shutdown(&self, how: u32) -> Result<()> {
+        if how > 2 {
+            return Err(Errno::EINVAL);
+        }
+        let (read, write) = (how != 1, how != 0);
+        let peer = self.peer()?;
+        {
+            let mut state = self.state.lock();
+            state.read_shut |= read;
+            state.write_shut |= write;
+        }
+        if let Some(peer) = peer.filter(|_| self.kind.connects()) {
+            let mut state = peer.state.lock();
+            state.read_shut |= write;
+            state.write_shut |= read;
+            drop(state);
+            peer.changes.wake_all();
+        }
+        self.changes.wake_all();
+        Ok(())
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let state = core::mem::take(self.state.get_mut());
+        if let Some(place) = &state.place {
+            self.names.unbind(place, &self.this);
+        }
+        let gone: Vec<Weak<Socket>> = match &state.role {
+            Role::Connected(peer) => alloc::vec![peer.clone()],
+            Role::Listening { .. } | Role::Alone => Vec::new(),
+        };
+        for peer in gone.iter().filter_map(Weak::upgrade).filter(|peer| peer.kind.connects()) {
+            {
+                let mut there = peer.state.lock();
+                there.read_shut = true;
+                there.write_shut = true;
+                if !state.inbox.is_empty() {
+                    there.error = Some(Errno::ECONNRESET);
+                }
+            }
+            peer.changes.wake_all();
+        }
+        // Connections that nobody accepted, and files in messages that nobody read, are closed here.
+        drop(state);
+    }
+}
+
+#[cfg(test)]
+mod tests;

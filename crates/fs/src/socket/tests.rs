@@ -1,0 +1,191 @@
+use super::*;
+use crate::{control::*, pipe::pipe, testing::*, Events};
+use alloc::vec::Vec;
+use machine::BoxFuture;
+
+fn names() -> Arc<UnixNames> {
+    Arc::default()
+}
+
+fn pair(kind: SocketKind) -> (Arc<Socket>, Arc<Socket>) {
+    Socket::pair(&names(), &caller(7), kind, OpenFlags::NONBLOCK)
+}
+
+fn read(socket: &Socket, bytes: usize) -> Result<Vec<u8>> {
+    let mut buf = vec![0; bytes];
+    block_on(socket.read(&mut buf)).map(|count| buf[..count].to_vec())
+}
+
+fn write(socket: &Socket, bytes: &[u8]) -> Result<usize> {
+    block_on(socket.write(bytes))
+}
+
+fn control(socket: &Socket, control: SocketControl) -> Result<ControlAnswer> {
+    block_on(socket.control(&caller(7), Control::Socket(control)))
+}
+
+fn done(socket: &Socket, what: SocketControl) -> Result<()> {
+    control(socket, what).map(|_| ())
+}
+
+fn receive(socket: &Socket, bytes: u64) -> Result<SocketMessage> {
+    match control(socket, SocketControl::Receive { bytes, flags: 0 })? {
+        ControlAnswer::Message(message) => Ok(message),
+        _ => unreachable!(),
+    }
+}
+
+fn message(bytes: &[u8], files: Vec<Arc<dyn File>>) -> SocketMessage {
+    SocketMessage { bytes: bytes.to_vec(), files, credentials: None, name: Vec::new(), full_length: 0 }
+}
+
+fn place(name: &[u8]) -> Option<UnixPlace> {
+    Some(UnixPlace::Abstract(name.to_vec()))
+}
+
+#[test]
+fn streams_join_messages_and_packets_keep_them_apart() {
+    for (kind, joined) in [(SocketKind::Stream, true), (SocketKind::SeqPacket, false), (SocketKind::Datagram, false)] {
+        let (a, b) = pair(kind);
+        write(&a, b"one").unwrap();
+        write(&a, b"two").unwrap();
+        let first = read(&b, 5).unwrap();
+        assert_eq!(first, if joined { b"onetw".to_vec() } else { b"one".to_vec() });
+        assert_eq!(read(&b, 2).unwrap(), if joined { b"o".to_vec() } else { b"tw".to_vec() });
+        assert_eq!(read(&b, 9), Err(Errno::EAGAIN));
+    }
+}
+
+#[test]
+fn closing_ends_the_other_side() {
+    let (a, b) = pair(SocketKind::Stream);
+    write(&a, b"last").unwrap();
+    drop(a);
+    assert!(b.poll().contains(Events::IN | Events::HUP | Events::RDHUP));
+    assert_eq!(read(&b, 9), Ok(b"last".to_vec()));
+    assert_eq!(read(&b, 9), Ok(vec![]));
+    assert_eq!(write(&b, b"x"), Err(Errno::EPIPE));
+    let (a, b) = pair(SocketKind::Stream);
+    write(&b, b"unread").unwrap();
+    drop(a);
+    assert_eq!(read(&b, 9), Err(Errno::ECONNRESET));
+    assert_eq!(read(&b, 9), Ok(vec![]));
+}
+
+#[test]
+fn half_a_shutdown() {
+    let (a, b) = pair(SocketKind::Stream);
+    done(&a, SocketControl::Shutdown { how: 1 }).unwrap();
+    assert_eq!(write(&a, b"x"), Err(Errno::EPIPE));
+    assert_eq!(read(&b, 9), Ok(vec![]));
+    assert_eq!(write(&b, b"y"), Ok(1));
+    assert_eq!(read(&a, 9), Ok(b"y".to_vec()));
+    assert_eq!(b.poll() & (Events::RDHUP | Events::HUP), Events::RDHUP);
+}
+
+#[test]
+fn a_full_stream_waits_for_its_reader() {
+    let (a, b) = pair(SocketKind::Stream);
+    block_on(a.set_flags(OpenFlags::empty())).unwrap();
+    let lots = vec![1; inbox::LIMIT + 5];
+    assert_eq!(write(&a, &lots), Ok(inbox::LIMIT));
+    assert!(!a.poll().contains(Events::OUT));
+    let mut waiting = a.write(b"more");
+    assert!(once(waiting.as_mut()).is_none());
+    read(&b, 10).unwrap();
+    assert_eq!(once(waiting.as_mut()), Some(Ok(4)));
+    let (a, _b) = pair(SocketKind::Datagram);
+    assert_eq!(write(&a, &lots), Err(Errno::EMSGSIZE));
+}
+
+#[test]
+fn files_travel_and_stop_a_stream_read() {
+    let (a, b) = pair(SocketKind::Stream);
+    let (pipe_end, pipe_writer) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+    write(&a, b"plain").unwrap();
+    let send = SocketControl::Send { place: None, message: message(b"with", vec![pipe_writer]), flags: 0 };
+    control(&a, send).unwrap();
+    write(&a, b"after").unwrap();
+    assert_eq!(receive(&b, 99).unwrap().bytes, b"plain");
+    let got = receive(&b, 99).unwrap();
+    assert_eq!((got.bytes.as_slice(), got.files.len()), (&b"with"[..], 1));
+    assert_eq!(receive(&b, 99).unwrap().bytes, b"after");
+    block_on(got.files[0].write(b"through")).unwrap();
+    drop(got);
+    let mut buf = [0; 9];
+    assert_eq!(block_on(pipe_end.read(&mut buf)), Ok(7));
+    assert_eq!(block_on(pipe_end.read(&mut buf)), Ok(0));
+}
+
+#[test]
+fn credentials_come_when_asked_for_and_cannot_be_forged() {
+    let (a, b) = pair(SocketKind::Datagram);
+    control(&b, SocketControl::SetOption { level: 1, name: 16, value: 1i32.to_ne_bytes().to_vec() }).unwrap();
+    let mut who = caller(9);
+    who.credentials.euid = 5;
+    block_on(a.write_for(&who, b"x")).unwrap();
+    let got = receive(&b, 9).unwrap();
+    assert_eq!(got.credentials, Some(UnixCredentials { pid: 9, uid: 5, gid: 0 }));
+    let mut forged = message(b"x", Vec::new());
+    forged.credentials = Some(UnixCredentials { pid: 1, uid: 0, gid: 0 });
+    let send = Control::Socket(SocketControl::Send { place: None, message: forged, flags: 0 });
+    assert_eq!(block_on(a.control(&who, send)).err(), Some(Errno::EPERM));
+}
+
+#[test]
+fn a_server_accepts_what_connects() {
+    let names = names();
+    let new = || Socket::new(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+    let (server, client) = (new(), new());
+    assert_eq!(done(&server, SocketControl::Listen { backlog: 0 }), Err(Errno::EINVAL));
+    assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::ECONNREFUSED));
+    done(&server, SocketControl::Bind { place: place(b"s"), name: b"\0s".to_vec() }).unwrap();
+    let second = done(&new(), SocketControl::Bind { place: place(b"s"), name: Vec::new() });
+    assert_eq!(second, Err(Errno::EADDRINUSE));
+    assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::ECONNREFUSED));
+    done(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    let accept = || control(&server, SocketControl::Accept { flags: OpenFlags::empty() });
+    assert_eq!(accept().err(), Some(Errno::EAGAIN));
+    done(&client, SocketControl::Connect { place: place(b"s") }).unwrap();
+    assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::EISCONN));
+    let hurried = new();
+    assert_eq!(done(&hurried, SocketControl::Connect { place: place(b"s") }), Err(Errno::EAGAIN));
+    block_on(hurried.set_flags(OpenFlags::empty())).unwrap();
+    let who = caller(7);
+    let connect = Control::Socket(SocketControl::Connect { place: place(b"s") });
+    let mut waiting: BoxFuture<'_, _> = hurried.control(&who, connect);
+    assert!(once(waiting.as_mut()).is_none());
+    write(&client, b"early").unwrap();
+    assert!(server.poll().contains(Events::IN));
+    let Ok(ControlAnswer::File(accepted)) = accept() else { panic!("nobody there") };
+    assert!(matches!(once(waiting.as_mut()), Some(Ok(_))), "the backlog has room");
+    let mut buf = [0; 9];
+    assert_eq!(block_on(accepted.read(&mut buf)), Ok(5));
+    assert!(matches!(control(&client, SocketControl::PeerName), Ok(ControlAnswer::Bytes(name)) if name == b"\0s"));
+    drop(accepted);
+    assert_eq!(read(&client, 9), Ok(vec![]));
+    drop(waiting);
+    drop(server);
+    assert_eq!(done(&new(), SocketControl::Connect { place: place(b"s") }), Err(Errno::ECONNREFUSED));
+    assert_eq!(read(&hurried, 9), Ok(vec![]), "never accepted, closed with the server");
+}
+
+#[test]
+fn datagrams_find_their_way_by_name_and_tell_it() {
+    let names = names();
+    let new = || Socket::new(&names, &caller(7), SocketKind::Datagram, OpenFlags::NONBLOCK);
+    let (a, b) = (new(), new());
+    assert_eq!(write(&a, b"x"), Err(Errno::ENOTCONN));
+    done(&a, SocketControl::Bind { place: None, name: Vec::new() }).unwrap();
+    done(&b, SocketControl::Bind { place: place(b"b"), name: b"\0b".to_vec() }).unwrap();
+    let send = SocketControl::Send { place: place(b"b"), message: message(b"hello", Vec::new()), flags: 0 };
+    control(&a, send).unwrap();
+    let got = receive(&b, 3).unwrap();
+    assert_eq!((got.bytes.as_slice(), got.full_length), (&b"hel"[..], 5));
+    assert_eq!(got.name, b"\x0000000");
+    done(&a, SocketControl::Connect { place: place(b"b") }).unwrap();
+    write(&a, b"again").unwrap();
+    assert_eq!(read(&b, 9), Ok(b"again".to_vec()));
+    drop(b);
+    assert_eq!(write(&a, b"x"), Err(Errno::ECONNREFUSED));
+}

@@ -1,0 +1,126 @@
+//! Sending and receiving.
+
+use super::{credentials_of, inbox, Role, Socket, SocketKind};
+use crate::{
+    control::{SocketMessage, UnixCredentials, UnixPlace},
+    Caller,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno};
+
+pub const MSG_PEEK: u32 = 0x2;
+pub const MSG_TRUNC: u32 = 0x20;
+pub const MSG_DONTWAIT: u32 = 0x40;
+const MSG_OOB: u32 = 0x1;
+
+impl Socket {
+    /// Whom a message goes to.
+    pub(super) fn target(&self, place: Option<&UnixPlace>) -> Result<Arc<Socket>> {
+        match place {
+            Some(_) if self.kind.connects() => {
+                Err(if self.peer().is_ok() { Errno::EISCONN } else { Errno::EOPNOTSUPP })
+            }
+            Some(place) => {
+                let target = self.names.find(place)?;
+                match target.kind == self.kind {
+                    true => Ok(target),
+                    false => Err(Errno::EPROTOTYPE),
+                }
+            }
+            None if self.kind == SocketKind::Datagram => self.peer()?.ok_or(Errno::ECONNREFUSED),
+            None => self.peer()?.ok_or(Errno::EPIPE),
+        }
+    }
+
+    /// Bytes taken. EAGAIN: no room.
+    pub(super) fn try_send(&self, target: &Socket, message: &SocketMessage, sender: UnixCredentials) -> Result<usize> {
+        let name = {
+            let state = self.state.lock();
+            if state.write_shut {
+                return Err(Errno::EPIPE);
+            }
+            state.name.clone()
+        };
+        let count = {
+            let mut there = target.state.lock();
+            if there.read_shut {
+                return Err(Errno::EPIPE);
+            }
+            let wanted = message.bytes.len();
+            let count = match self.kind {
+                SocketKind::Stream if wanted == 0 => return Ok(0),
+                SocketKind::Stream => wanted.min(there.inbox.room()),
+                _ if wanted > inbox::LIMIT - 32 => return Err(Errno::EMSGSIZE),
+                _ => wanted,
+            };
+            let fits = if self.kind == SocketKind::Stream { count > 0 } else { there.inbox.takes(count) };
+            if !fits {
+                return Err(Errno::EAGAIN);
+            }
+            there.inbox.push(message.bytes[..count].to_vec(), message.files.clone(), sender, name);
+            count
+        };
+        target.changes.wake_all();
+        Ok(count)
+    }
+
+    /// Checks what a sender claims to be (man 7 unix, SCM_CREDENTIALS).
+    pub(super) fn sender(caller: &Caller, claimed: Option<UnixCredentials>, flags: u32) -> Result<UnixCredentials> {
+        if flags & MSG_OOB != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let real = credentials_of(caller);
+        let Some(claimed) = claimed else { return Ok(real) };
+        let who = &caller.credentials;
+        let own = claimed.pid == real.pid
+            && [who.uid, who.euid, who.suid].contains(&claimed.uid)
+            && [who.gid, who.egid, who.sgid].contains(&claimed.gid);
+        if own || who.is_privileged() { Ok(claimed) } else { Err(Errno::EPERM) }
+    }
+
+    pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {
+        let peek = flags & MSG_PEEK != 0;
+        let (message, peer) = {
+            let mut state = self.state.lock();
+            if self.kind.connects() && !matches!(state.role, Role::Connected(_)) {
+                return Err(if self.kind == SocketKind::Stream { Errno::EINVAL } else { Errno::ENOTCONN });
+            }
+            let by_sender = state.wants_credentials;
+            let taken = match self.kind {
+                SocketKind::Stream if limit == 0 => None,
+                SocketKind::Stream => state.inbox.take_stream(limit, peek, by_sender),
+                _ => state.inbox.take_datagram(limit, peek),
+            };
+            let Some(mut message) = taken else {
+                if let Some(error) = state.error.take() {
+                    return Err(error);
+                }
+                let over = state.read_shut || self.kind == SocketKind::Stream && limit == 0;
+                return if over { Ok(empty()) } else { Err(Errno::EAGAIN) };
+            };
+            if !state.wants_credentials {
+                message.credentials = None;
+            }
+            let peer = match &state.role {
+                Role::Connected(peer) => peer.upgrade(),
+                _ => None,
+            };
+            (message, peer)
+        };
+        if !peek {
+            // There is room again.
+            if let Some(peer) = peer {
+                peer.changes.wake_all();
+            }
+            if !self.kind.connects() {
+                self.changes.wake_all();
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// The end.
+fn empty() -> SocketMessage {
+    SocketMessage { bytes: Vec::new(), files: Vec::new(), credentials: None, name: Vec::new(), full_length: 0 }
+}
