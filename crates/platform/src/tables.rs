@@ -73,17 +73,17 @@ pub fn map(
     large: bool,
 ) -> Result<(), NoMemory> {
     let mut done = 0;
+    // The table the last entry went into, and its level: the next one is mostly in the same.
+    let mut last = (0, 0);
     while done < bytes {
         let (v, p, left) = (virt + done, phys + done, bytes - done);
-        if large && v % LARGE_PAGE == 0 && p % LARGE_PAGE == 0 && left >= LARGE_PAGE {
-            let table = descend(memory, root, v, 2)?;
-            memory.store(table, index(v, 2), p | (bits | Bits::LARGE).bits());
-            done += LARGE_PAGE;
-        } else {
-            let table = descend(memory, root, v, 1)?;
-            memory.store(table, index(v, 1), p | bits.bits());
-            done += PAGE;
+        let whole = large && (v | p).is_multiple_of(LARGE_PAGE) && left >= LARGE_PAGE;
+        let (level, size, bits) = if whole { (2, LARGE_PAGE, bits | Bits::LARGE) } else { (1, PAGE, bits) };
+        if last.1 != level || index(v, level) == 0 {
+            last = (descend(memory, root, v, level)?, level);
         }
+        memory.store(last.0, index(v, level), p | bits.bits());
+        done += size;
     }
     Ok(())
 }

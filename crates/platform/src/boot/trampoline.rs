@@ -1,6 +1,6 @@
 //! Starting a CPU: through one page of real-mode code below 1 MiB, used by one kernel at a time.
 //!
-//! Start-up interrupts get lost, so they are repeated, each time after a reset. Two cases are dangerous:
+//! Resets and start-up interrupts get lost, so they are repeated. Two cases are dangerous:
 //!
 //! - A reset that meets a CPU which was only slow, and is already in its kernel: it would begin again on an image
 //!   whose data it has used. So the CPU first says that it is here, and goes on only when told. A CPU
@@ -92,7 +92,7 @@ fn word(offset: u64) -> &'static AtomicU64 {
     unsafe { &*((TRAMPOLINE_VIRT + offset) as *const AtomicU64) }
 }
 
-/// INIT, then a start-up interrupt, until the CPU is here (SDM 3A, 9.4.4); then lets it go.
+/// INIT, then start-up interrupts, until the CPU is here (SDM 3A, 9.4.4); then lets it go.
 fn start(target: u32, alive: impl Fn() -> bool) -> Result<(), Errno> {
     let (here, go) = (word(HERE_AT), word(GO_AT));
     let give_up = clock::now() + PATIENCE_NS;
@@ -105,14 +105,25 @@ fn start(target: u32, alive: impl Fn() -> bool) -> Result<(), Errno> {
         }
         true
     };
-    let mut patience = 100_000;
     go.store(0, SeqCst);
+    let mut patience = 10_000_000;
     loop {
         apic::send_init(target);
-        clock::delay(patience.min(10_000_000));
+        clock::delay(50_000);
         here.store(0, SeqCst);
-        apic::send_startup(target, TRAMPOLINE_PHYS);
-        if until(clock::now() + 5 * patience, &|| here.load(SeqCst) != 0) {
+        // A CPU that isn't waiting for one ignores a start-up interrupt: an emulated one that is still to
+        // take the reset loses it, a started one isn't disturbed by it.
+        let reset_again = clock::now() + patience;
+        let came = loop {
+            apic::send_startup(target, TRAMPOLINE_PHYS);
+            if until(clock::now() + 100_000, &|| here.load(SeqCst) != 0) {
+                break true;
+            }
+            if clock::now() > reset_again {
+                break false;
+            }
+        };
+        if came {
             break;
         }
         if clock::now() > give_up {
