@@ -59,6 +59,12 @@ impl Services {
         caches.push(Arc::downgrade(cache));
     }
 
+    /// The object of this kernel with that name, if it is in use.
+    pub fn object(&self, id: ObjectId) -> Option<Arc<PageCache>> {
+        let caches = self.caches.lock();
+        caches.iter().filter_map(Weak::upgrade).find(|cache| crate::Object::id(&**cache) == id)
+    }
+
     /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.
     pub fn reclaim(&self, frames: usize) -> usize {
         let caches: Vec<_> = self.caches.lock().clone();

@@ -1,21 +1,53 @@
-//! The kernel image. As thin as it can be: the platform calls `kernel_main` on the boot CPU of every
-//! kernel, which wires the services together.
+//! The kernel image. As thin as it can be: the platform calls `kernel_main` on the boot CPU of every kernel,
+//! which builds the services on the platform and then runs tasks until the machine ends.
+//!
+//! | file | subject |
+//! |---|---|
+//! | services.rs | builds one kernel's services; the small adapters between them |
+//! | cpu.rs | what a CPU does all day: fabric, timers, tasks, idling |
+//! | control.rs | what kernels say about themselves: joining, status, booting others |
+//! | root.rs | the root file system and /dev, on the kernel that has the devices |
+//! | terminal.rs | terminals ask processes about sessions and groups |
+//! | init.rs | runs the program that the host asked for |
 #![cfg_attr(target_os = "none", no_std, no_main)]
+#![deny(unsafe_code)] // Not `forbid`: see `entry`.
 
 /// On a host this package only exists so that the workspace builds.
 #[cfg(not(target_os = "none"))]
 fn main() {}
 
 #[cfg(target_os = "none")]
-platform::entry!(kernel_main);
+extern crate alloc;
+#[cfg(target_os = "none")]
+mod control;
+#[cfg(target_os = "none")]
+mod cpu;
+#[cfg(target_os = "none")]
+mod init;
+#[cfg(target_os = "none")]
+mod root;
+#[cfg(target_os = "none")]
+mod services;
+#[cfg(target_os = "none")]
+mod terminal;
+
+#[cfg(target_os = "none")]
+mod entry {
+    // The macro exports a symbol, which the compiler counts as unsafe code.
+    #![allow(unsafe_code)]
+    platform::entry!(crate::kernel_main);
+}
 
 #[cfg(target_os = "none")]
 fn kernel_main(boot: platform::Boot) -> ! {
-    log::info!("kernel {} on {:?}, {:x?}", boot.kernel, boot.cpus, boot.memory);
+    log::info!("kernel {} on CPUs {:?}", boot.kernel, boot.cpus);
     if platform::plan::option(boot.command_line(), "cob.selftest") == Some("platform") {
         platform::selftest::run(&boot);
     }
-    loop {
-        platform::idle();
+    let kernel = services::Kernel::start(&boot);
+    control::start(&kernel);
+    if boot.kernel == machine::KernelId::PRIMARY {
+        init::start(&kernel);
     }
+    cpu::run(kernel)
 }

@@ -24,3 +24,14 @@ mod user;
 
 pub use run::Linux;
 pub use table::{name_of, table_markdown};
+
+/// A tree to be mounted: where, what, and its name in /proc/mounts.
+pub type Pseudo = (&'static str, alloc::sync::Arc<dyn fs::FileSystem>, &'static str);
+
+/// The trees that show the machine and its processes.
+pub fn pseudo_file_systems(
+    _system: &alloc::sync::Arc<::process::System>, _services: &alloc::sync::Arc<fs::Services>,
+    _paths: &alloc::sync::Arc<fs::LocalPaths>,
+) -> alloc::vec::Vec<Pseudo> {
+    alloc::vec::Vec::new()
+}

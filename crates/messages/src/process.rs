@@ -333,8 +333,8 @@ messages! {
     /// setpgid, setsid and their questions, answered by the process's home.
     set_group: SetGroup { process: Pid, group: Pid, caller: Pid, session: Pid } -> errno::Result<()>, Low;
 
-    /// Does this process group exist in this session? Asked of every kernel.
-    find_group: FindGroup { group: Pid, session: Option<Pid> } -> bool, Low;
+    /// The session of a process group with a member at home on the receiver. Asked of every kernel.
+    find_group: FindGroup { group: Pid } -> Option<Pid>, Low;
 
     /// All processes at home on the receiver.
     list: ListProcesses {} -> Vec<Pid>, Low;

@@ -42,6 +42,11 @@ pub fn cpu() -> &'static dyn machine::Cpu {
     &X86Cpu
 }
 
+/// The same for services that share ownership with what they are given.
+pub fn shared_cpu() -> alloc::sync::Arc<dyn machine::Cpu> {
+    alloc::sync::Arc::new(X86Cpu)
+}
+
 /// Interrupts the CPU that takes doorbells for `kernel`. Whether it needs one is the caller's question.
 pub fn ring_doorbell(kernel: KernelId) {
     let entry = board::entry(kernel);

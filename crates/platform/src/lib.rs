@@ -28,7 +28,7 @@ pub mod clock;
 #[cfg(target_os = "none")]
 mod cpu;
 #[cfg(target_os = "none")]
-mod heap;
+pub mod heap;
 #[cfg(target_os = "none")]
 mod instance;
 #[cfg(target_os = "none")]
@@ -57,17 +57,18 @@ pub mod usercopy;
 #[cfg(target_os = "none")]
 pub use boot::{boot_kernel, start_siblings, Boot};
 #[cfg(target_os = "none")]
-pub use instance::{cpu, kernel, plan, ring_doorbell};
+pub use instance::{cpu, kernel, plan, ring_doorbell, shared_cpu};
 #[cfg(target_os = "none")]
 use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
 #[cfg(target_os = "none")]
-pub use irq::{idle, take_events, Events};
+pub use irq::{accept_interrupts, idle, take_events, Events};
 #[cfg(target_os = "none")]
-pub use paging::memory;
+pub use paging::{memory, shared_memory};
 #[cfg(target_os = "none")]
 pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 
-/// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`.
+/// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`. The exported
+/// symbol is this crate's business, so it goes with `#![forbid(unsafe_code)]`.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {

@@ -51,6 +51,7 @@ impl Thread {
             let affinity = thread.state.lock().affinity.clone();
             let target = system.place(&affinity);
             if let Some(target) = target.filter(|&kernel| kernel != system.kernel) {
+                system.note_under_way(target, true);
                 *thread.first_kernel.lock() = Some(target);
                 thread.misplaced.store(true, SeqCst);
             }

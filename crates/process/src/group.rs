@@ -50,23 +50,57 @@ impl System {
 
     /// Is there a process of this group (in this session)?
     pub async fn group_exists(&self, group: Pid, session: Option<Pid>) -> bool {
-        if self.group_exists_here(group, session) {
-            return true;
-        }
-        for kernel in self.others() {
-            if self.endpoint.call(kernel, FindGroup { group, session }).await.unwrap_or(false) {
-                return true;
-            }
-        }
-        false
+        let found = self.session_of_group(group).await;
+        found.is_some_and(|found| session.is_none_or(|session| session == found))
     }
 
-    pub(crate) fn group_exists_here(&self, group: Pid, session: Option<Pid>) -> bool {
-        self.processes.lock().values().filter(|process| process.is_home()).any(|process| {
-            process.with_shared(|shared| {
-                shared.group == group && session.is_none_or(|session| shared.session == session)
-            })
+    /// The session of a process group; None if there is no such group.
+    pub async fn session_of_group(&self, group: Pid) -> Option<Pid> {
+        if let Some(session) = self.session_here(group) {
+            return Some(session);
+        }
+        for kernel in self.others() {
+            if let Ok(Some(session)) = self.endpoint.call(kernel, FindGroup { group }).await {
+                return Some(session);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn session_here(&self, group: Pid) -> Option<Pid> {
+        let processes = self.processes.lock();
+        let mut members = processes.values().filter(|process| process.is_home() && !process.has_ended());
+        members.find_map(|process| {
+            process.with_shared(|shared| (shared.group == group).then_some(shared.session))
         })
+    }
+
+    /// POSIX: a group is orphaned if no member's parent is in another group of the same session. A parent at
+    /// home on another kernel counts as one that is.
+    pub async fn is_orphaned(&self, group: Pid, session: Pid) -> bool {
+        let members: alloc::vec::Vec<Pid> = {
+            let processes = self.processes.lock();
+            let members = processes.values().filter(|process| process.is_home());
+            members
+                .filter_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.parent)))
+                .collect()
+        };
+        !members.into_iter().any(|parent| match self.process(parent) {
+            Some(parent) => {
+                parent.with_shared(|shared| shared.group != group && shared.session == session)
+            }
+            None => self.origin(parent).is_some_and(|home| home != self.kernel),
+        })
+    }
+
+    /// Would this thread not notice the signal: ignored by its process or blocked by it? False for threads
+    /// that are not here.
+    pub fn ignores(&self, process: Pid, thread: Pid, signal: abi::signal::Signal) -> bool {
+        let blocked = self.thread(thread).is_some_and(|thread| thread.blocked().contains(signal));
+        let ignored = self.process(process).is_some_and(|process| {
+            process.with_shared(|shared| shared.actions.get(signal).handler == abi::signal::Action::IGNORE)
+        });
+        blocked || ignored
     }
 }
 

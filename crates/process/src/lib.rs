@@ -39,6 +39,6 @@ pub use fork::CloneRequest;
 pub use placement::{Placement, Spread};
 pub use process::{Flags, Process};
 pub use route::{may_signal, Target};
-pub use system::{Abi, Counters, Directory, System};
+pub use system::{Abi, Counters, Directory, Parts, System};
 pub use thread::{Context, Interrupted, Thread};
 pub use wait::WaitOptions;

@@ -49,7 +49,8 @@ impl Thread {
         }
         let first = self.first_kernel.lock().take();
         if let Some(first) = first {
-            return self.move_to(context, first).await;
+            let absence = self.move_first(context, first).await;
+            return absence;
         }
         let system = self.process.system.clone();
         let affinity = self.state.lock().affinity.clone();
@@ -67,8 +68,26 @@ impl Thread {
         }
     }
 
+    /// The first move of a new thread, which was counted when it was placed.
+    async fn move_first(self: &Arc<Self>, context: &mut Context, to: KernelId) -> Absence {
+        let left = self.leave_for(context, to).await;
+        self.process.system.note_under_way(to, false);
+        match left {
+            true => self.rest(context).await,
+            false => Absence::Back,
+        }
+    }
+
     /// Moves to kernel `to` and comes back when the thread does.
     pub async fn move_to(self: &Arc<Self>, context: &mut Context, to: KernelId) -> Absence {
+        match self.leave_for(context, to).await {
+            true => self.rest(context).await,
+            false => Absence::Back,
+        }
+    }
+
+    /// Hands the thread to kernel `to`; false if that failed, and it goes on here.
+    async fn leave_for(self: &Arc<Self>, context: &mut Context, to: KernelId) -> bool {
         let process = &self.process;
         let system = &process.system;
         let replica = match process.is_home() {
@@ -93,11 +112,11 @@ impl Thread {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);
             *self.presence.lock() = Presence::Here;
             process.threads.lock().insert(self.tid, self.clone());
-            return Absence::Back;
+            return false;
         }
         system.counters.migrations_out.fetch_add(1, Relaxed);
         self.forward_late_signals(sent_pending, to);
-        self.rest(context).await
+        true
     }
 
     /// The shadow's sleep.
@@ -163,9 +182,22 @@ impl System {
         let candidates: Vec<_> = machine
             .iter()
             .filter(|(_, cpus)| cpus.iter().any(|&cpu| affinity.contains(cpu)))
-            .map(|(kernel, cpus)| Candidate { kernel: *kernel, cpus, load: self.placement.load(*kernel) })
+            .map(|(kernel, cpus)| Candidate { kernel: *kernel, cpus, load: self.expected_load(*kernel) })
             .collect();
         (!candidates.is_empty()).then(|| self.placement.choose(self.kernel, affinity, &candidates))
+    }
+
+    /// Load of a kernel as the board says, and what is on its way there from here.
+    fn expected_load(&self, kernel: KernelId) -> usize {
+        let under_way = self.under_way.lock().get(&kernel).copied().unwrap_or(0);
+        self.placement.load(kernel) + under_way
+    }
+
+    /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
+    pub(crate) fn note_under_way(&self, kernel: KernelId, leaves: bool) {
+        let mut under_way = self.under_way.lock();
+        let count = under_way.entry(kernel).or_default();
+        *count = if leaves { *count + 1 } else { count.saturating_sub(1) };
     }
 
     /// A thread arrives.

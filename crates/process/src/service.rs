@@ -101,7 +101,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SetGroup, |system, _from, ask| {
         system.set_group_here(ask.process, ask.group, ask.caller, ask.session).await
     });
-    answer!(FindGroup, |system, _from, ask| system.group_exists_here(ask.group, ask.session));
+    answer!(FindGroup, |system, _from, ask| system.session_here(ask.group));
     answer!(ListProcesses, |system, _from, _ask| system.list_here());
     answer!(FindThread, |system, _from, ask| system.born_here.lock().get(&ask.thread).copied());
     answer!(InspectProcess, |system, _from, ask| system.inspect_here(ask.process, ask.what, ask.reader).await);

@@ -9,7 +9,11 @@ use fabric::Endpoint;
 use fs::{File, Paths};
 use futex::Futexes;
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Cpu, CpuId, KernelId, Memory, Pid};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Cpu, CpuId, KernelId, Memory, Pid,
+};
 use messages::process::TableId;
 use sched::Scheduler;
 use vm::Vm;
@@ -48,6 +52,9 @@ pub struct System {
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
+    machine_changed: WaitQueue,
+    /// Threads on their way to a kernel whose load on the board does not show them yet.
+    pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
     pub counters: Counters,
     pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
     /// Live threads here and shadows of threads that went away.
@@ -91,6 +98,8 @@ impl System {
             ids: Ids::new(parts.kernel, parts.kernels),
             kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
+            machine_changed: WaitQueue::new(),
+            under_way: Lock::default(),
             cpu: parts.cpu,
             memory: parts.memory,
             endpoint: parts.endpoint,
@@ -124,6 +133,24 @@ impl System {
             machine.push((kernel, cpus));
             machine.sort_by_key(|(kernel, _)| *kernel);
         }
+        drop(machine);
+        self.machine_changed.wake_all();
+    }
+
+    /// A kernel has died.
+    pub fn remove_kernel(&self, kernel: KernelId) {
+        self.machine.lock().retain(|(known, _)| *known != kernel);
+        self.machine_changed.wake_all();
+    }
+
+    /// Waits until as many kernels (this one included) have joined.
+    pub async fn wait_for_kernels(&self, count: usize) {
+        self.machine_changed.wait_until(|| (self.machine.lock().len() >= count).then_some(())).await;
+    }
+
+    /// Threads and tasks that run or wait for a CPU here.
+    pub fn thread_load(&self) -> usize {
+        self.scheduler.load()
     }
 
     /// Kernels that run, this one included.

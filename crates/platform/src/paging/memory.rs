@@ -31,6 +31,12 @@ pub(super) struct Shared<H> {
 
 pub struct PartitionMemory<H: Hardware>(&'static Shared<H>);
 
+impl<H: Hardware> Clone for PartitionMemory<H> {
+    fn clone(&self) -> Self {
+        PartitionMemory(self.0)
+    }
+}
+
 impl<H: Hardware> PartitionMemory<H> {
     pub fn start(setup: Setup<H>) -> Self {
         let Setup { kernel, partition, mut homes, hardware } = setup;

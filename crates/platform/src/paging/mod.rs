@@ -27,4 +27,4 @@ pub use hardware::{Hardware, Window};
 pub use memory::{PartitionMemory, Setup};
 pub use table::Table;
 #[cfg(target_os = "none")]
-pub use x86::{enter, idle, leave, memory, on_tlb_interrupt, start, KernelMemory, X86};
+pub use x86::{enter, idle, leave, memory, on_tlb_interrupt, shared_memory, start, KernelMemory, X86};

@@ -46,6 +46,11 @@ pub fn memory() -> &'static KernelMemory {
     MEMORY.get().expect("paging::start has run")
 }
 
+/// The same for services that share ownership with what they are given.
+pub fn shared_memory() -> alloc::sync::Arc<dyn machine::Memory> {
+    alloc::sync::Arc::new(memory().clone())
+}
+
 /// Just before user mode: loads `table` with nothing stale, and tells flushing CPUs that it is in use.
 pub fn enter(table: &dyn PageTable) {
     memory().enter_user(table);

@@ -1,0 +1,143 @@
+//! What kernels say about themselves (messages of `messages::control`).
+
+use crate::services::Kernel;
+use alloc::{string::String, vec::Vec};
+use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
+use machine::{KernelId, PAGE_SIZE};
+use messages::control::{Boot, Hello, KernelDied, KernelStatus, LogLine, Ping, Resources, Status, Stop};
+
+fn resources(kernel: &Kernel) -> Resources {
+    let own = &kernel.plan.kernels[kernel.system.kernel.index()];
+    Resources {
+        cpus: kernel.system.cpu.cpus().to_vec(),
+        memory_bytes: own.memory.iter().map(|range| range.bytes()).sum(),
+        nodes: own.memory.iter().map(|range| range.node as u16).collect(),
+    }
+}
+
+/// Registers the handlers, connects whoever is there, and boots the secondaries that the plan wants now.
+pub fn start(kernel: &'static Kernel) {
+    let endpoint = &kernel.endpoint;
+    endpoint.on_sync::<Hello, _>(move |from, hello| {
+        kernel.system.add_kernel(from, hello.resources.cpus);
+        resources(kernel)
+    });
+    endpoint.on_sync::<Ping, _>(|_, ping| ping.payload);
+    endpoint.on_sync::<LogLine, _>(|from, line| log::info!("from kernel {from}: {}", line.text));
+    endpoint.on_sync::<Boot, _>(|_, ask| platform::boot_kernel(ask.kernel));
+    endpoint.on_sync::<Status, _>(move |_, _| status(kernel));
+    endpoint.on_sync::<KernelDied, _>(move |_, notice| mourn(kernel, notice.kernel));
+    endpoint.on_sync::<Stop, _>(|_, _| platform::panic::halt());
+    for partition in &kernel.plan.kernels {
+        for cpu in &partition.cpus {
+            let node = partition.memory.first().map_or(0, |range| range.node);
+            kernel.system.set_node(*cpu, node as u32);
+        }
+    }
+    for peer in kernel.lanes.connect(&kernel.port) {
+        endpoint.add_peer(peer);
+        greet(kernel, peer);
+    }
+    if kernel.system.kernel == KernelId::PRIMARY {
+        boot_secondaries(kernel);
+    }
+}
+
+fn boot_secondaries(kernel: &'static Kernel) {
+    let wanted = match kernel.plan.boot_now() {
+        Ok(wanted) => wanted,
+        Err(error) => return log::error!("cob.boot: {error}"),
+    };
+    for id in wanted.into_iter().filter(|id| *id != KernelId::PRIMARY) {
+        if let Err(error) = platform::boot_kernel(id) {
+            log::error!("kernel {id} does not boot: {error:?}");
+        }
+    }
+}
+
+/// Introduces this kernel to one that has just been connected.
+pub fn greet(kernel: &Kernel, peer: KernelId) {
+    let (endpoint, system) = (kernel.endpoint.clone(), kernel.system.clone());
+    let hello = Hello { resources: resources(kernel) };
+    kernel.scheduler.spawn(async move {
+        match endpoint.call(peer, hello).await {
+            Ok(theirs) => system.add_kernel(peer, theirs.cpus),
+            Err(error) => log::warn!("kernel {peer} does not answer: {error:?}"),
+        }
+    });
+}
+
+fn mourn(kernel: &Kernel, dead: KernelId) {
+    log::error!("kernel {dead} is dead");
+    kernel.endpoint.declare_dead(dead);
+    kernel.lanes.disconnect(dead);
+    kernel.system.remove_kernel(dead);
+    kernel.system.kernel_died(dead);
+}
+
+pub fn status(kernel: &Kernel) -> KernelStatus {
+    let system = &kernel.system;
+    let (total, free) = system.memory.totals();
+    let stats = kernel.endpoint.stats();
+    let counters = &system.counters;
+    let faults = system.vm.fault_totals();
+    KernelStatus {
+        uptime_ns: system.now(),
+        cpus: system.cpu.cpus().to_vec(),
+        memory_total: total * PAGE_SIZE as u64,
+        memory_free: free * PAGE_SIZE as u64,
+        threads_now: system.thread_count() as u64,
+        threads_run: counters.threads_run.load(Relaxed),
+        migrations_in: counters.migrations_in.load(Relaxed),
+        migrations_out: counters.migrations_out.load(Relaxed),
+        faults_local: faults.local,
+        faults_remote: faults.remote,
+        messages_sent: stats.messages_sent(),
+        messages_received: stats.messages_received(),
+        doorbells_sent: stats.doorbells_rung,
+        doorbells_saved: stats.doorbells_suppressed,
+        idle_ns: kernel.scheduler.idle_ns(),
+    }
+}
+
+/// What `cob run --stats` prints.
+pub async fn report(kernel: &Kernel) -> String {
+    let mut rows = Vec::from([(kernel.system.kernel, status(kernel))]);
+    for other in kernel.system.others() {
+        if let Ok(status) = kernel.endpoint.call(other, Status {}).await {
+            rows.push((other, status));
+        }
+    }
+    rows.sort_by_key(|(id, _)| *id);
+    let mut text = String::from(
+        "kernel cpus      memory used/free MiB  threads  moved in/out  faults local/remote  messages sent/recv  doorbells\n",
+    );
+    for (id, status) in rows {
+        const MIB: u64 = 1 << 20;
+        let cpus = cpu_list(&status);
+        let (used, free) = (status.memory_total - status.memory_free, status.memory_free / MIB);
+        let row = writeln!(
+            text,
+            "{:<6} {:<9} {:>11}/{:<9} {:>8}  {:>5}/{:<6} {:>10}/{:<8} {:>8}/{:<9} {:>9}",
+            id.0,
+            cpus,
+            alloc::format!("{}.{}", used / MIB, used % MIB * 10 / MIB),
+            free,
+            status.threads_run,
+            status.migrations_in,
+            status.migrations_out,
+            status.faults_local,
+            status.faults_remote,
+            status.messages_sent,
+            status.messages_received,
+            status.doorbells_sent,
+        );
+        row.expect("a String takes everything");
+    }
+    text
+}
+
+fn cpu_list(status: &KernelStatus) -> String {
+    let numbers: Vec<String> = status.cpus.iter().map(|cpu| alloc::format!("{}", cpu.0)).collect();
+    numbers.join(",")
+}

@@ -1,0 +1,76 @@
+//! What a CPU does all day.
+//!
+//! Interrupts are off in here except in the halt and in the moment that takes those that wait. Messages are
+//! drained when a doorbell has come; while draining, senders see the polling flag and spare the doorbell.
+
+use crate::services::Kernel;
+use core::sync::atomic::Ordering::Relaxed;
+use machine::CpuId;
+use platform::{board, Events};
+use spin::Once;
+
+/// Messages handled before others get their turn.
+const BUDGET: usize = 256;
+
+static KERNEL: Once<&'static Kernel> = Once::new();
+
+/// The boot CPU: starts its siblings and joins them.
+pub fn run(kernel: &'static Kernel) -> ! {
+    KERNEL.call_once(|| kernel);
+    if let Err((cpu, error)) = platform::start_siblings(sibling) {
+        panic!("CPU {} does not start: {error:?}", cpu.0);
+    }
+    work(kernel)
+}
+
+fn sibling(_cpu: CpuId) -> ! {
+    work(KERNEL.wait())
+}
+
+fn work(kernel: &'static Kernel) -> ! {
+    loop {
+        platform::accept_interrupts();
+        let events = platform::take_events();
+        if events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog() {
+            attend(kernel);
+        }
+        if kernel.scheduler.turn() {
+            continue;
+        }
+        publish_load(kernel);
+        kernel.system.vm.send_frames_home(1);
+        if kernel.endpoint.has_backlog() || !kernel.scheduler.prepare_idle() {
+            continue;
+        }
+        let began = kernel.system.now();
+        platform::idle();
+        kernel.scheduler.end_idle(kernel.system.now() - began);
+    }
+}
+
+/// A doorbell: new kernels are connected, messages are drained.
+fn attend(kernel: &Kernel) {
+    if kernel.lanes.incomplete() {
+        for peer in kernel.lanes.connect(&kernel.port) {
+            kernel.endpoint.add_peer(peer);
+            crate::control::greet(kernel, peer);
+        }
+    }
+    kernel.endpoint.start_polling();
+    loop {
+        kernel.endpoint.drain(BUDGET);
+        if kernel.endpoint.stop_polling() {
+            break;
+        }
+    }
+    publish_load(kernel);
+}
+
+/// Puts this kernel's load on the board. Written only if it changed: the others read the line.
+pub fn publish_load(kernel: &Kernel) {
+    let load = kernel.system.thread_load() as u32;
+    let entry = &board::entry(kernel.system.kernel).pulse.0.load;
+    if entry.load(Relaxed) != load {
+        entry.store(load, Relaxed);
+    }
+}

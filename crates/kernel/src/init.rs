@@ -1,0 +1,235 @@
+//! Runs the program that the host asked for, and ends the machine with it. What a Linux machine has as
+//! process 1 is done by the kernel here: orphans are adopted and reaped by crate `process`.
+
+use crate::{control, root, services::Kernel};
+use abi::{signal::{AltStack, Pending, Signal, SignalInfo, SignalSet}, Credentials};
+use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
+use dev::{
+    link::{Event, Link},
+    streams::{keyboard, Screen, Sink, Stdin},
+};
+use fs::{stream::StreamFile, tty::{Terminals, Tty}, Base, File, OpenFlags, PathAnswer, PathOp, Paths};
+use link::{Config, ExitStatus, Output};
+use machine::{errno::Result, Errno, KernelSet, Pid};
+use messages::process::{ExitStatus as Ended, Layout, Shared, ThreadState, Usage};
+use process::{Process, Program, Target, Thread};
+
+/// Default limits of Linux (fs/exec, include/asm-generic/resource.h), by number.
+const LIMITS: [(u64, u64); 16] = {
+    let infinite = (u64::MAX, u64::MAX);
+    let mut limits = [infinite; 16];
+    limits[3] = (8 << 20, u64::MAX);
+    limits[4] = (0, u64::MAX);
+    limits[6] = (4096, 4096);
+    limits[7] = (1024, 1 << 20);
+    limits[8] = (8 << 20, 8 << 20);
+    limits[11] = (4096, 4096);
+    limits[12] = (819_200, 819_200);
+    limits[13] = (0, 0);
+    limits[14] = (0, 0);
+    limits
+};
+
+pub fn start(kernel: &'static Kernel) {
+    kernel.scheduler.spawn(async move {
+        let devices = root::DeviceSet::open(kernel);
+        let Some(link) = devices.link.clone() else {
+            log::error!("no link to the host: nothing to run");
+            return;
+        };
+        let config = match link.config().await {
+            Ok(config) => config,
+            Err(error) => return log::error!("the host's wishes are not understood: {error:?}"),
+        };
+        kernel.system.set_realtime(config.unix_ns);
+        kernel.system.set_host_name(config.hostname.clone(), false);
+        match run(kernel, &devices, &link, &config).await {
+            Ok(status) => {
+                if config.stats {
+                    link.stats(&control::report(kernel).await);
+                }
+                link.exit(status).await;
+            }
+            Err((error, what)) => link.cannot_run(error, &what).await,
+        }
+        link.flush().await;
+        platform::panic::exit_machine(0);
+    });
+}
+
+type Failure = (Errno, String);
+
+async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link>, config: &Config) -> core::result::Result<ExitStatus, Failure> {
+    let because = |what: &'static str| move |error: Errno| (error, String::from(what));
+    let (paths, terminals) = root::mount(kernel, devices, config).await.map_err(because("mounting the root"))?;
+    kernel.paths.set(paths.clone());
+    wait_for_kernels(kernel).await;
+    let thread = first_thread(kernel, &paths, config).await.map_err(because("the working directory"))?;
+    let process = thread.process.clone();
+    let tty = standard_files(kernel, &terminals, link, config, &thread).await.map_err(because("standard streams"))?;
+    let program = program(kernel, config, &thread).await.map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
+    let registers = kernel.system.load_first(&thread, program).await
+        .map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
+    kernel.scheduler.spawn(events(kernel, link.clone(), tty, process.id));
+    link.ready();
+    log::info!("running {} as process {}", config.program.escape_ascii(), process.id);
+    kernel.system.launch_first(&thread, registers);
+    drop(thread);
+    Ok(match process.ended().await {
+        Ended::Code(code) => ExitStatus::Exited(code),
+        Ended::Signal { signal, .. } => ExitStatus::Signaled(signal.number()),
+    })
+}
+
+/// The program sees the whole machine from its first instruction on: waits for the kernels that were booted.
+async fn wait_for_kernels(kernel: &'static Kernel) {
+    let wanted = kernel.plan.boot_now().map_or(1, |wanted| wanted.len().max(1));
+    kernel.system.wait_for_kernels(wanted).await;
+}
+
+async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
+    let system = &kernel.system;
+    let credentials = Credentials {
+        uid: config.uid, euid: config.uid, suid: config.uid, fsuid: config.uid,
+        gid: config.gid, egid: config.gid, sgid: config.gid, fsgid: config.gid,
+        groups: config.groups.clone(),
+    };
+    let mut limits = LIMITS.to_vec();
+    for limit in &config.rlimits {
+        if let Some(slot) = limits.get_mut(usize::from(limit.resource)) {
+            *slot = (limit.soft, limit.hard);
+        }
+    }
+    let shared = Shared {
+        parent: Pid(1),
+        group: Pid(0),
+        session: Pid(0),
+        exit_signal: Signal::CHLD.number(),
+        actions: Default::default(),
+        umask: config.umask,
+        limits,
+        executable: config.program.clone(),
+        layout: Layout::default(),
+        executed: true,
+        child_subreaper: false,
+        dumpable: true,
+        no_new_privileges: false,
+        started: system.now(),
+    };
+    let state = ThreadState {
+        name: Vec::new(),
+        credentials,
+        blocked: SignalSet::EMPTY,
+        saved_blocked: None,
+        pending: Pending::default(),
+        alt_stack: AltStack::NONE,
+        clear_child_tid: 0,
+        robust_list: (0, 0),
+        rseq: None,
+        affinity: system.all_cpus(),
+        nice: 0,
+        policy: (0, 0),
+        parent_death_signal: 0,
+        usage: Usage::default(),
+        started: system.now(),
+        visited: KernelSet::new(),
+    };
+    let root = paths.root().await?;
+    let base = Base { root: root.clone(), at: root.clone(), to: None };
+    let flags = OpenFlags::PATH | OpenFlags::DIRECTORY;
+    let open = PathOp::Open { path: config.cwd.clone(), flags, mode: 0, resolve: 0 };
+    let cwd = match paths.run(&root::system_caller(), &base, open).await? {
+        PathAnswer::File(file) => file,
+        _ => return Err(Errno::ENOTDIR),
+    };
+    system.first_process(shared, root, cwd, state).await
+}
+
+/// Descriptors 0, 1 and 2: the terminal, or streams over the link.
+async fn standard_files(
+    kernel: &'static Kernel, terminals: &Arc<Terminals>, link: &Arc<Link>, config: &Config, thread: &Arc<Thread>,
+) -> Result<Option<Arc<Tty>>> {
+    let process: &Arc<Process> = &thread.process;
+    let caller = process.caller(thread);
+    let mut tty = None;
+    if config.tty.contains(&true) {
+        let screen = Screen::new(link.clone());
+        let console = terminals.make_console(screen.clone());
+        kernel.scheduler.spawn(screen.run(console.clone()));
+        if config.tty[0] {
+            kernel.scheduler.spawn(keyboard(link.clone(), console.clone()));
+        }
+        tty = Some(console);
+    }
+    for fd in 0..3 {
+        let file: Arc<dyn File> = match (config.tty[fd], fd) {
+            (true, _) => terminals.open_console(&caller, OpenFlags::RDWR)?,
+            (false, 0) => StreamFile::reader(&caller, Arc::new(Stdin(link.clone()))),
+            (false, 1) => StreamFile::writer(&caller, Arc::new(Sink { link: link.clone(), output: Output::Stdout })),
+            (false, _) => StreamFile::writer(&caller, Arc::new(Sink { link: link.clone(), output: Output::Stderr })),
+        };
+        if config.tty[fd] {
+            set_up_terminal(&*file, &caller, config).await;
+        }
+        process.files().add(file, 0, false, u64::MAX).await?;
+    }
+    Ok(tty)
+}
+
+/// The terminal as the host has it: modes and size.
+async fn set_up_terminal(file: &dyn File, caller: &fs::Caller, config: &Config) {
+    const TCSETS: u32 = 0x5402;
+    const TIOCSWINSZ: u32 = 0x5414;
+    if let Some(termios) = &config.termios {
+        let _ = file.ioctl(caller, TCSETS, &mut termios.clone()).await;
+    }
+    if let Some(size) = config.winsize {
+        let _ = file.ioctl(caller, TIOCSWINSZ, &mut window_bytes(size.rows, size.cols)).await;
+    }
+}
+
+fn window_bytes(rows: u16, columns: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    bytes[..2].copy_from_slice(&rows.to_le_bytes());
+    bytes[2..4].copy_from_slice(&columns.to_le_bytes());
+    bytes
+}
+
+async fn program(kernel: &'static Kernel, config: &Config, thread: &Arc<Thread>) -> Result<Program> {
+    let directories = thread.process.directories();
+    let base = Base { root: directories.root, at: directories.cwd, to: None };
+    let caller = thread.process.caller(thread);
+    let path = config.program.clone();
+    let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow: true, empty_ok: false };
+    kernel.system.paths.run(&caller, &base, access).await?;
+    let open = PathOp::Open { path: path.clone(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
+    match kernel.system.paths.run(&caller, &base, open).await? {
+        PathAnswer::File(file) => {
+            Ok(Program { file, path, arguments: config.argv.clone(), environment: config.env.clone() })
+        }
+        _ => Err(Errno::EIO),
+    }
+}
+
+/// Signals and window changes from the host.
+async fn events(kernel: &'static Kernel, link: Arc<Link>, tty: Option<Arc<Tty>>, first: Pid) {
+    loop {
+        match link.event().await {
+            Event::Signal(number) => {
+                let Some(signal) = Signal::new(u64::from(number)) else { continue };
+                let group = tty.as_ref().and_then(|tty| tty.foreground());
+                let target = group.map_or(Target::Process(first), Target::Group);
+                let _ = kernel.system.signal(target, Some(SignalInfo::kernel(signal)), None, Pid(0)).await;
+            }
+            Event::Resize { rows, cols } => {
+                if let Some(tty) = &tty {
+                    tty.resize(rows, cols);
+                }
+            }
+            Event::Lost => {
+                log::error!("the host is gone");
+                platform::panic::exit_machine(1);
+            }
+        }
+    }
+}
