@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{anyhow, bail, Context, Result};
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 
 /// What a result is held against.
@@ -33,6 +34,8 @@ pub struct Case {
     pub options: Vec<String>,
     pub kernels: Vec<u16>,
     pub judge: Judge,
+    /// A signal for the command as soon as it has printed something.
+    pub interrupt: Option<Signal>,
     pub timeout: u64,
 }
 
@@ -67,6 +70,7 @@ struct Entry {
     options: Vec<String>,
     kernels: Option<Vec<u16>>,
     timeout: Option<u64>,
+    interrupt: Option<String>,
     /// Any of these makes the table the judge instead of the host.
     status: Option<i32>,
     stdout: Option<String>,
@@ -106,6 +110,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         options: entry.options,
         kernels: entry.kernels.unwrap_or(KERNELS.to_vec()),
         judge,
+        interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
     })
 }
@@ -179,6 +184,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             } else {
                 Judge::Host
             },
+            interrupt: None,
             timeout: recipe.timeout,
         });
     }

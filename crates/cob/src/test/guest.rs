@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 
 use super::cases::{self, Case, Judge, Stdin};
 use super::{tail, Tally};
@@ -158,7 +161,7 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
             command.stdin(producer.stdout.context("no pipe")?)
         }
     };
-    let output = command.output()?;
+    let output = run_to_end(command, case.interrupt)?;
     let status = match (
         output.status.code(),
         std::os::unix::process::ExitStatusExt::signal(&output.status),
@@ -171,6 +174,24 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
         stdout: output.stdout,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
+}
+
+fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output> {
+    let Some(signal) = interrupt else {
+        return Ok(command.output()?);
+    };
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut first = [0; 1];
+    let mut pipe = child.stdout.take().context("no pipe")?;
+    let started = pipe.read(&mut first)?;
+    kill(Pid::from_raw(child.id() as i32), signal)?;
+    let mut stdout = first[..started].to_vec();
+    pipe.read_to_end(&mut stdout)?;
+    let rest = child.wait_with_output()?;
+    Ok(Output { stdout, ..rest })
 }
 
 fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), String> {
