@@ -11,12 +11,16 @@ use machine::{KernelId, Memory, Spawner};
 use std::{future::Future, sync::Arc};
 use vm::Vm;
 
+/// Pages of every mapped object.
+pub const OBJECT_PAGES: u64 = 6;
+
 /// One kernel.
 pub struct Kernel {
     pub id: KernelId,
     pub memory: Arc<dyn Memory>,
     pub spawner: Arc<dyn Spawner>,
     pub endpoint: Arc<Endpoint>,
+    pub objects: Arc<SimObjects>,
     pub vm: Arc<Vm>,
 }
 
@@ -25,7 +29,6 @@ pub struct Cluster {
     pub world: Arc<World>,
     pub network: Arc<Network>,
     pub executor: Arc<Executor>,
-    pub objects: Arc<SimObjects>,
     pub kernels: Vec<Kernel>,
 }
 
@@ -63,7 +66,6 @@ impl Cluster {
         let world = World::new(shape);
         let network = Network::new(world.clone(), shape.weather);
         let executor = Executor::new();
-        let objects = SimObjects::new();
         let kernels: Vec<Kernel> = (0..shape.kernels as u16)
             .map(|id| {
                 let id = KernelId(id);
@@ -72,16 +74,17 @@ impl Cluster {
                     Arc::new(SimSpawner { executor: executor.clone(), kernel: id });
                 let endpoint = Endpoint::new(id, shape.kernels, Box::new(port), spawner.clone());
                 let memory: Arc<dyn Memory> = SimMemory::new(world.clone(), id);
+                let objects = SimObjects::new(memory.clone(), OBJECT_PAGES);
                 let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects.clone())
                     .expect("a fresh kernel has a frame");
-                Kernel { id, memory, spawner, endpoint, vm }
+                Kernel { id, memory, spawner, endpoint, objects, vm }
             })
             .collect();
         for kernel in &kernels {
             let others = kernels.iter().filter(|other| other.id != kernel.id);
             others.for_each(|other| kernel.endpoint.add_peer(other.id));
         }
-        Cluster { world, network, executor, objects, kernels }
+        Cluster { world, network, executor, kernels }
     }
 
     pub fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Handle<T> {

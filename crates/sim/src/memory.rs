@@ -4,7 +4,7 @@
 
 use crate::{
     audit,
-    cluster::{Cluster, Shape},
+    cluster::{Cluster, Shape, OBJECT_PAGES},
     executor::Handle,
     model::{Model, Operation, Outcome, Where, WORDS},
     object::{SimObject, WORD_STEP},
@@ -12,14 +12,13 @@ use crate::{
 use abi::ObjectId;
 use fs::Object;
 use machine::{errno::Result, Access, PageRange, SpaceId, UserAddr, PAGE_SIZE};
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 use vm::{MapRequest, Place, Source, Space};
 
 /// Pages programs map at addresses of their choice.
 const ARENA: u64 = 0x10_0000;
 const ARENA_PAGES: usize = 48;
 const HEAP: u64 = 0x2000_0000;
-const OBJECT_PAGES: u64 = 6;
 /// Possible states of the model that are kept at most; a program gets out of its ambiguity by reading.
 const MAX_STATES: usize = 64;
 
@@ -55,15 +54,12 @@ impl Program {
     pub fn new(shape: Shape) -> Self {
         let cluster = Cluster::new(shape);
         let mut model = Model::new(OBJECT_PAGES, shape.scarce);
-        let (mut private, mut shared) = (Vec::new(), Vec::new());
+        let (mut private, mut shared, mut next) = (Vec::new(), Vec::new(), 1);
         for kernel in &cluster.kernels {
             for list in [&mut private, &mut shared] {
-                let serial = cluster.world.rng.next() % 1000 * 16 + kernel.id.0 as u64 % 16;
-                let id = ObjectId { owner: kernel.id, serial };
-                if cluster.objects.get(id).is_none() {
-                    cluster.objects.add(SimObject::new(id, OBJECT_PAGES, kernel.memory.clone()));
-                    list.push(id);
-                }
+                let serial = next;
+                next += 1;
+                list.push(ObjectId { owner: kernel.id, serial });
             }
         }
         let mut spaces = Vec::new();
@@ -107,14 +103,10 @@ impl Program {
             let other = self.rng().one_in(8).then(|| *self.rng().pick(&self.spaces));
             acts.push(self.random_act(other.unwrap_or(space), count == 1));
         }
-        let handles: Vec<Handle<Outcome>> = acts.iter().map(|act| self.perform(*act)).collect();
-        self.cluster.settle();
+        // Sometimes the first two are of one thread, the second after the first: what a fork may not tear.
+        let chained = count > 1 && self.rng().one_in(2);
+        let outcomes = self.outcomes(&acts, chained);
         self.operations += count as u64;
-        let outcomes: Vec<Outcome> = handles
-            .iter()
-            .zip(&acts)
-            .map(|(handle, act)| handle.take().unwrap_or_else(|| panic!("deadlock: {act:?} has not ended")))
-            .collect();
         if self.trace {
             for (act, outcome) in acts.iter().zip(&outcomes) {
                 eprintln!("k{} {:?} {:x?} -> {outcome:x?}", act.kernel, act.space.serial, act.operation);
@@ -123,7 +115,7 @@ impl Program {
         }
         let mut next: Vec<Model> = Vec::new();
         for state in &self.states {
-            for order in orders(count) {
+            for order in orders(count, chained) {
                 let mut model = state.clone();
                 let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
                 if fits && !next.contains(&model) {
@@ -140,6 +132,20 @@ impl Program {
         next.truncate(MAX_STATES);
         self.states = next;
         self.spaces = self.states[0].spaces();
+    }
+
+    fn outcomes(&self, acts: &[Act], chained: bool) -> Vec<Outcome> {
+        let deadlock = |act: &Act| -> ! { panic!("deadlock: {act:?} has not ended") };
+        let pair = chained.then(|| {
+            let (first, second) = (self.work(acts[0]), self.work(acts[1]));
+            self.cluster.start(async move { [first.await, second.await] })
+        });
+        let alone = if chained { &acts[2..] } else { acts };
+        let handles: Vec<Handle<Outcome>> = alone.iter().map(|act| self.perform(*act)).collect();
+        self.cluster.settle();
+        let pair = pair.map(|handle| handle.take().unwrap_or_else(|| deadlock(&acts[0])));
+        let others = handles.iter().zip(alone).map(|(handle, act)| handle.take().unwrap_or_else(|| deadlock(act)));
+        pair.into_iter().flatten().chain(others).collect()
     }
 
     fn random_act(&self, space: SpaceId, alone: bool) -> Act {
@@ -161,7 +167,7 @@ impl Program {
             Access::empty(),
         ]);
         let word = rng.below(WORDS);
-        let mut kernel = rng.below(self.cluster.kernels.len());
+        let kernel = rng.below(self.cluster.kernels.len());
         let operation = match rng.below(100) {
             0..=11 if !full => {
                 let mut at = match rng.below(6) {
@@ -176,12 +182,9 @@ impl Program {
                 if rng.one_in(2) && !list.is_empty() {
                     let id = *rng.pick(list);
                     object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
-                    if !shared {
-                        // Private mappings count the object's frames where they are; the stand-ins that
-                        // make that possible elsewhere are another crate's.
-                        kernel = id.owner.index();
+                    if shared {
+                        at = Where::Anywhere;
                     }
-                    at = Where::Anywhere;
                 }
                 Operation::Map { at, pages: length, prot, shared, object }
             }
@@ -203,8 +206,8 @@ impl Program {
                 let to = HEAP + rng.below(6 * PAGE_SIZE) as u64;
                 Operation::Brk { to }
             }
-            40..=41 if self.spaces.len() < 5 && !full => Operation::Fork,
-            42..=62 => Operation::Read { page: some(rng), word },
+            40..=43 if self.spaces.len() < 5 && !full => Operation::Fork,
+            44..=62 => Operation::Read { page: some(rng), word },
             63..=70 => {
                 let page = some(rng);
                 let found = model.word(space, page, word).unwrap_or(0) as u32;
@@ -218,18 +221,22 @@ impl Program {
 
     /// Starts an operation on its kernel.
     fn perform(&self, act: Act) -> Handle<Outcome> {
+        self.cluster.start(self.work(act))
+    }
+
+    fn work(&self, act: Act) -> impl Future<Output = Outcome> + Send + 'static {
         let kernel = &self.cluster.kernels[act.kernel];
         let space = kernel.vm.attach(act.space).expect("the space is there");
         let object = match act.operation {
-            Operation::Map { object: Some((id, _)), .. } => self.cluster.objects.get(id),
+            Operation::Map { object: Some((id, _)), .. } => Some(kernel.objects.get(id)),
             _ => None,
         };
-        self.cluster.start(async move {
+        async move {
             match perform(space, act.operation, object).await {
                 Ok(outcome) => outcome,
                 Err(error) => Outcome::Error(error),
             }
-        })
+        }
     }
 
     /// Every page, read from a random kernel each, is what the model says.
@@ -280,8 +287,8 @@ impl Program {
         for id in std::mem::take(&mut self.spaces) {
             self.end(id);
         }
-        self.cluster.objects.clear();
         for kernel in &self.cluster.kernels {
+            kernel.objects.clear();
             kernel.vm.send_frames_home(1);
         }
         self.cluster.settle();
@@ -347,16 +354,16 @@ async fn perform(space: Arc<Space>, operation: Operation, object: Option<Arc<Sim
     })
 }
 
-/// All orders of `count` things, for counts up to three.
-fn orders(count: usize) -> Vec<Vec<usize>> {
-    match count {
-        1 => vec![vec![0]],
-        2 => vec![vec![0, 1], vec![1, 0]],
-        _ => [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
-            .iter()
-            .map(|order| order.to_vec())
-            .collect(),
-    }
+/// All orders of `count` things, for counts up to three; `chained`: those with 0 before 1.
+fn orders(count: usize, chained: bool) -> Vec<Vec<usize>> {
+    let all: &[&[usize]] = match count {
+        1 => &[&[0]],
+        2 => &[&[0, 1], &[1, 0]],
+        _ => &[&[0, 1, 2], &[0, 2, 1], &[1, 0, 2], &[1, 2, 0], &[2, 0, 1], &[2, 1, 0]],
+    };
+    let at = |order: &[usize], act: usize| order.iter().position(|one| *one == act);
+    let fits = |order: &&&[usize]| !chained || at(order, 0) < at(order, 1);
+    all.iter().filter(fits).map(|order| order.to_vec()).collect()
 }
 
 /// The outcome of one seed: operations and messages.

@@ -111,32 +111,33 @@ impl Future for Later {
     }
 }
 
-/// The objects of the machine by name.
-#[derive(Default)]
-pub struct SimObjects(Mutex<BTreeMap<ObjectId, Arc<SimObject>>>);
+/// The objects one kernel can map: its own, and copies of others' for reading, as crate `fs` makes them.
+pub struct SimObjects {
+    memory: Arc<dyn Memory>,
+    pages: u64,
+    known: Mutex<BTreeMap<ObjectId, Arc<SimObject>>>,
+}
 
 impl SimObjects {
-    pub fn new() -> Arc<Self> {
-        Arc::default()
+    /// Every object has `pages` pages.
+    pub fn new(memory: Arc<dyn Memory>, pages: u64) -> Arc<Self> {
+        Arc::new(SimObjects { memory, pages, known: Mutex::default() })
     }
 
-    pub fn add(&self, object: Arc<SimObject>) {
-        self.0.lock().expect("no panic while adding").insert(object.id(), object);
-    }
-
-    pub fn get(&self, id: ObjectId) -> Option<Arc<SimObject>> {
-        self.0.lock().expect("no panic while looking").get(&id).cloned()
+    pub fn get(&self, id: ObjectId) -> Arc<SimObject> {
+        let mut known = self.known.lock().expect("no panic while looking");
+        let make = || SimObject::new(id, self.pages, self.memory.clone());
+        known.entry(id).or_insert_with(make).clone()
     }
 
     pub fn clear(&self) {
-        let objects = std::mem::take(&mut *self.0.lock().expect("no panic while clearing"));
+        let objects = std::mem::take(&mut *self.known.lock().expect("no panic while clearing"));
         drop(objects);
     }
 }
 
 impl vm::Objects for SimObjects {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        let found = self.get(id).map(|object| object as Arc<dyn Object>).ok_or(Errno::ENODEV);
-        Box::pin(std::future::ready(found))
+        Box::pin(std::future::ready(Ok(self.get(id) as Arc<dyn Object>)))
     }
 }

@@ -13,9 +13,9 @@ use crate::{
     space::{Operating, Space},
     withdraw::Withdrawal,
 };
-use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
-use messages::vm::{Change, Changed, Operation, RegionKind};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use machine::{errno::Result, Access, BoxFuture, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
+use messages::vm::{Operation, RegionKind};
 
 bitflags::bitflags! {
     /// Flags of mremap; values of Linux.
@@ -185,8 +185,17 @@ impl Space {
         Ok(to.start.address().0)
     }
 
-    /// The sending half of a move to another owner.
-    async fn move_away(
+    /// The sending half of a move to another owner. Boxed because it is a change that makes another.
+    fn move_away<'a>(
+        self: &'a Arc<Self>,
+        operating: Operating,
+        region: &'a Region,
+        step: Move,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(self.move_away_from(operating, region, step))
+    }
+
+    async fn move_away_from(
         self: &Arc<Self>,
         operating: Operating,
         region: &Region,
@@ -194,9 +203,9 @@ impl Space {
     ) -> Result<u64> {
         let Move { from, to, keep_region } = step;
         let pieces = self.pieces(to);
-        let &[(owner, _)] = &pieces[..] else { return Err(Errno::ENOMEM) };
-        if region.is_shared() {
-            // Shared pages stay with the kernel that has their object.
+        if pieces.len() > 1 || region.is_shared() {
+            // To several owners at once is not supported; shared pages stay with the kernel that has their
+            // object.
             return Err(Errno::ENOMEM);
         }
         let mut withdrawal = Withdrawal::new();
@@ -220,16 +229,12 @@ impl Space {
         let frames: Vec<Frame> = pages.iter().map(|(_, frame)| *frame).collect();
         let backing = new.backing.as_ref().map(Backing::describe);
         let operation = Operation::Import { range: to, kind: new.kind, backing, pages };
-        let request = Change { space: self.id, operation };
         let space = self.clone();
         // To the end even if the caller goes: the frames must be read before they are released.
         self.detached(async move {
-            let answer = space.vm.endpoint.call(owner, request).await;
+            let result = space.change(operation).await;
             frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
-            match answer.map_err(Errno::from)? {
-                Changed::Done(result) => result,
-                Changed::Moved(_) => Err(Errno::ENOMEM),
-            }
+            result
         })
         .await
     }
