@@ -29,6 +29,7 @@ pub mod remote;
 pub mod socket;
 pub mod stream;
 pub mod tty;
+mod nodes;
 mod waiting;
 #[cfg(test)]
 mod testing;

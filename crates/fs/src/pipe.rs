@@ -8,14 +8,16 @@
 //! epoll on the read end does not see its own reading as news.
 
 use crate::{
-    devfs::Opening,
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
+    devfs::Opening,
     file::ready,
+    namespace::Location,
+    nodes,
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::FIONREAD;
 use machine::{
@@ -153,7 +155,7 @@ pub struct PipeEnd {
     flags: StatusFlags,
     inode: Arc<Identity>,
     /// A fifo answers stat and /proc/PID/fd through the file that names it.
-    named: Option<Arc<dyn File>>,
+    named: Option<Location>,
     /// Writers that had opened before this end: no hang-up before the first new one.
     writers_before: u64,
 }
@@ -182,12 +184,12 @@ pub async fn open_node(opening: Opening<'_>) -> Result<Arc<dyn File>> {
             pipe
         })
     };
-    open_fifo(pipe, opening.flags, None).await
+    open_fifo(pipe, opening.flags, Some(opening.at.clone())).await
 }
 
-/// Opens the fifo whose inode holds `pipe`, waiting for a partner as man 7 fifo says. `named` is the file
-/// of the directory entry, asked for attributes and the path.
-pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Arc<dyn File>>) -> Result<Arc<dyn File>> {
+/// Opens the fifo whose inode holds `pipe`, waiting for a partner as man 7 fifo says. `named` is where it
+/// was found, asked for attributes and the path.
+async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -> Result<Arc<dyn File>> {
     let inode = Arc::new(Identity::untyped());
     if flags.writable() && !flags.readable() && flags.contains(OpenFlags::NONBLOCK) {
         let state = pipe.state.lock();
@@ -222,7 +224,7 @@ pub async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Arc<dyn 
 }
 
 impl PipeEnd {
-    fn new(pipe: &Arc<Pipe>, flags: OpenFlags, inode: Arc<Identity>, named: Option<Arc<dyn File>>) -> Self {
+    fn new(pipe: &Arc<Pipe>, flags: OpenFlags, inode: Arc<Identity>, named: Option<Location>) -> Self {
         let writers_before = {
             let mut state = pipe.state.lock();
             let before = state.writer_opens - state.writers as u64;
@@ -288,17 +290,11 @@ impl File for PipeEnd {
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        match &self.named {
-            Some(file) => file.attributes(),
-            None => ready(Ok(self.inode.attributes())),
-        }
+        Box::pin(nodes::attributes(self.named.as_ref(), &self.inode))
     }
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
-        match &self.named {
-            Some(file) => file.set_attributes(caller, set),
-            None => ready(self.inode.set(caller, set)),
-        }
+        Box::pin(nodes::set_attributes(self.named.as_ref(), &self.inode, caller, set))
     }
 
     fn ioctl<'a>(&'a self, _caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
@@ -359,9 +355,13 @@ impl File for PipeEnd {
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         match &self.named {
-            Some(file) => file.path(),
+            Some(at) => ready(at.path()),
             None => ready(self.inode.path("pipe")),
         }
+    }
+
+    fn location(&self) -> Option<&Location> {
+        self.named.as_ref()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,7 +1,7 @@
 //! Files, pipes, terminals and other open objects.
 
 use abi::{
-    Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, ObjectId, OpenFlags, PathOp, SetAttributes, Whence,
+    Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, LockConflict, LockOp, ObjectId, OpenFlags, PathOp, SetAttributes, Whence,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -215,6 +215,15 @@ messages! {
 
     /// The last user of a stand-in is gone: so many references come back.
     file_release: FileRelease { id: u64, count: u64 } -> (), Low;
+
+    /// flock and fcntl locks. One that waits is given up when the caller is interrupted.
+    file_lock: FileLock { id: u64, caller: Caller, op: LockOp } -> Result<Option<LockConflict>>, Low;
+
+    /// F_ADD_SEALS and F_GET_SEALS.
+    file_seal: FileSeal { id: u64, add: u32 } -> Result<u32>, Low;
+
+    /// A new description of the same file.
+    file_reopen: FileReopen { id: u64, caller: Caller, flags: OpenFlags } -> Result<Opened>, Low;
 
     /// mmap: which object, and in which state.
     file_object: FileObject { id: u64 } -> Result<ObjectState>, Low;

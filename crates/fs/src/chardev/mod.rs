@@ -1,11 +1,17 @@
 //! The character devices that are memory: null, zero, full, random, urandom (man 4 null, full, random).
 
+mod register;
+
+pub use register::register;
+
 use crate::{
     anonymous::{Identity, StatusFlags},
     file::ready,
+    namespace::Location,
+    nodes,
     Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
 };
-use alloc::{format, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::{RNDADDENTROPY, RNDADDTOENTCNT, RNDCLEARPOOL, RNDGETENTCNT, RNDRESEEDCRNG, RNDZAPENTCNT};
 use machine::{errno::Result, BoxFuture, Cpu, Errno};
@@ -49,13 +55,21 @@ pub struct DeviceFile {
     services: Arc<Services>,
     flags: StatusFlags,
     inode: Identity,
+    at: Option<Location>,
 }
 
 impl DeviceFile {
-    pub fn open(device: Device, cpu: Arc<dyn Cpu>, services: Arc<Services>, flags: OpenFlags) -> Arc<Self> {
+    /// `at`: the node it is opened through.
+    pub fn open(
+        device: Device,
+        cpu: Arc<dyn Cpu>,
+        services: Arc<Services>,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Arc<Self> {
         let mode = Kind::CharDevice as u32 | 0o666;
         let inode = Identity::of((0, 6), u64::from(device as u32), mode, (0, 0), device.number());
-        Arc::new(DeviceFile { device, cpu, services, flags: StatusFlags::new(flags), inode })
+        Arc::new(DeviceFile { device, cpu, services, flags: StatusFlags::new(flags), inode, at })
     }
 
     fn get(&self, buf: &mut [u8]) -> Result<usize> {
@@ -112,11 +126,11 @@ impl File for DeviceFile {
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        ready(Ok(self.inode.attributes()))
+        Box::pin(nodes::attributes(self.at.as_ref(), &self.inode))
     }
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
-        ready(self.inode.set(caller, set))
+        Box::pin(nodes::set_attributes(self.at.as_ref(), &self.inode, caller, set))
     }
 
     fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
@@ -144,7 +158,14 @@ impl File for DeviceFile {
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        ready(format!("/dev/{}", self.device.name()).into_bytes())
+        ready(match &self.at {
+            Some(at) => at.path(),
+            None => format!("/dev/{}", self.device.name()).into_bytes(),
+        })
+    }
+
+    fn location(&self) -> Option<&Location> {
+        self.at.as_ref()
     }
 
     fn as_any(&self) -> &dyn Any {

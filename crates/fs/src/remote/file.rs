@@ -6,6 +6,7 @@ use crate::{
     control::{Control, ControlAnswer, SocketControl},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
+use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::{
     any::Any,
@@ -381,6 +382,22 @@ impl File for RemoteFile {
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         Box::pin(async move { self.ask(FilePath { id: self.name.id }).await.unwrap_or_default() })
+    }
+
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        let message = FileLock { id: self.name.id, caller: caller.clone(), op };
+        Box::pin(async move { self.ask(message).await? })
+    }
+
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        Box::pin(async move { self.ask(FileSeal { id: self.name.id, add }).await? })
+    }
+
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        let message = FileReopen { id: self.name.id, caller: caller.clone(), flags };
+        let remote = self.remote.clone();
+        let accept = move |reply: Result<_>| remote.accept(reply?);
+        Box::pin(async move { self.remote.ask(self.name.owner, message, accept, drop).await? })
     }
 
     fn closed(&self, caller: &Caller) {

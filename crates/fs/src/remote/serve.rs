@@ -44,6 +44,16 @@ pub fn register(remote: &Arc<Remote>) {
     on::<FileAllocate, _>(remote, |remote, _, FileAllocate { id, mode, offset, len }| async move {
         remote.exports.get(id)?.allocate(mode, offset, len).await
     });
+    on::<FileLock, _>(remote, |remote, _, FileLock { id, caller, op }| async move {
+        remote.exports.get(id)?.lock(&caller, op).await
+    });
+    on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move {
+        remote.exports.get(id)?.seal(add).await
+    });
+    on::<FileReopen, _>(remote, |remote, from, FileReopen { id, caller, flags }| async move {
+        let file = remote.exports.get(id)?.reopen(&caller, flags).await?;
+        remote.hand_to(from, &file).await
+    });
     on::<FilePath, _>(remote, |remote, _, FilePath { id }| async move {
         match remote.exports.get(id) {
             Ok(file) => file.path().await,

@@ -5,6 +5,8 @@ use crate::{
     anonymous::{argument_int, StatusFlags},
     control::{Control, ControlAnswer},
     file::ready,
+    namespace::Location,
+    nodes,
     waiting::attempt,
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
@@ -20,11 +22,13 @@ pub struct TtyFile {
     flags: StatusFlags,
     /// Hang-ups before it was opened: one more and it is dead.
     pub(super) hangups: u64,
+    /// The node it was opened through.
+    at: Option<Location>,
 }
 
 impl TtyFile {
     /// Opens the terminal. EIO while it is locked or has no master any more.
-    pub(super) fn open(terminals: &Arc<Terminals>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags) -> Result<Arc<Self>> {
+    pub(super) fn open(terminals: &Arc<Terminals>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<Self>> {
         let hangups = {
             let mut state = tty.state.lock();
             if state.locked || state.master_closed {
@@ -39,7 +43,7 @@ impl TtyFile {
         };
         tty.master_changes.wake_all();
         let (tty, terminals) = (tty.clone(), terminals.clone());
-        Ok(Arc::new(TtyFile { tty, terminals, flags: StatusFlags::new(flags), hangups }))
+        Ok(Arc::new(TtyFile { tty, terminals, flags: StatusFlags::new(flags), hangups, at }))
     }
 
     pub fn tty(&self) -> &Arc<Tty> {
@@ -112,11 +116,11 @@ impl File for TtyFile {
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        ready(Ok(self.tty.inode.attributes()))
+        Box::pin(nodes::attributes(self.at.as_ref(), &self.tty.inode))
     }
 
     fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
-        ready(self.tty.inode.set(caller, set))
+        Box::pin(nodes::set_attributes(self.at.as_ref(), &self.tty.inode, caller, set))
     }
 
     fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
@@ -173,7 +177,11 @@ impl File for TtyFile {
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        ready(self.tty.path())
+        ready(self.at.as_ref().map_or_else(|| self.tty.path(), Location::path))
+    }
+
+    fn location(&self) -> Option<&Location> {
+        self.at.as_ref()
     }
 
     fn as_any(&self) -> &dyn Any {

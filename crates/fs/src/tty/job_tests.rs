@@ -31,13 +31,13 @@ fn the_leader_gets_a_terminal_and_keys_signal_the_foreground() {
     let rig = Rig::new();
     let (master, slave) = rig.pty();
     let leader = member(10, 10, 10);
-    assert_eq!(rig.terminals.open_current(&leader, OpenFlags::RDWR).err(), Some(Errno::ENXIO));
+    assert_eq!(rig.terminals.open_current(&leader, OpenFlags::RDWR, None).err(), Some(Errno::ENXIO));
     assert_eq!(ioctl(&slave, &leader, TIOCGPGRP, Vec::new()), Err(Errno::ENOTTY));
     assert_eq!(ioctl(&slave, &member(10, 10, 11), TIOCSCTTY, int(0)), Err(Errno::EPERM));
     ioctl(&slave, &leader, TIOCSCTTY, int(0)).unwrap();
     assert_eq!(ioctl(&slave, &member(20, 20, 20), TIOCSCTTY, int(0)), Err(Errno::EPERM));
     assert_eq!(ioctl(&slave, &leader, TIOCGSID, Vec::new()), Ok(int(10)));
-    assert!(rig.terminals.open_current(&leader, OpenFlags::RDWR).is_ok());
+    assert!(rig.terminals.open_current(&leader, OpenFlags::RDWR, None).is_ok());
     assert_eq!(ioctl(&slave, &leader, TIOCSPGRP, int(5)), Err(Errno::ESRCH));
     assert_eq!(ioctl(&slave, &leader, TIOCSPGRP, int(25)), Err(Errno::EPERM));
     assert_eq!(ioctl(&slave, &leader, TIOCSPGRP, int(-1)), Err(Errno::EINVAL));
@@ -153,13 +153,13 @@ fn a_locked_or_exclusive_terminal_does_not_open() {
     let mut user = caller(2);
     user.credentials.euid = 1000;
     let master = rig.terminals.open_ptmx(&root, OpenFlags::RDWR).unwrap();
-    assert_eq!(rig.terminals.open_pts(0, &root, OpenFlags::RDWR).err(), Some(Errno::EIO));
+    assert_eq!(rig.terminals.open_pts(0, &root, OpenFlags::RDWR, None).err(), Some(Errno::EIO));
     ioctl(&master, &root, TIOCSPTLCK, int(0)).unwrap();
     let control = crate::Control::PtyPeer(OpenFlags::RDWR);
     let Ok(crate::ControlAnswer::File(slave)) = block_on(master.control(&root, control)) else { panic!("no peer") };
     ioctl(&slave, &root, TIOCEXCL, Vec::new()).unwrap();
-    assert_eq!(rig.terminals.open_pts(0, &user, OpenFlags::RDWR).err(), Some(Errno::EBUSY));
-    assert_eq!(rig.terminals.open_pts(7, &root, OpenFlags::RDWR).err(), Some(Errno::ENOENT));
+    assert_eq!(rig.terminals.open_pts(0, &user, OpenFlags::RDWR, None).err(), Some(Errno::EBUSY));
+    assert_eq!(rig.terminals.open_pts(7, &root, OpenFlags::RDWR, None).err(), Some(Errno::ENOENT));
     assert_eq!(block_on(slave.path()), b"/dev/pts/0");
 }
 
@@ -200,10 +200,10 @@ impl TtyDriver for Slow {
 fn the_console_waits_for_its_driver() {
     let rig = Rig::new();
     let leader = member(10, 10, 10);
-    assert_eq!(rig.terminals.open_console(&leader, OpenFlags::RDWR).err(), Some(Errno::ENODEV));
+    assert_eq!(rig.terminals.open_console(&leader, OpenFlags::RDWR, None).err(), Some(Errno::ENODEV));
     let driver = Arc::new(Slow::default());
     let tty = rig.terminals.make_console(driver.clone());
-    let file = rig.terminals.open_console(&leader, OpenFlags::RDWR).unwrap();
+    let file = rig.terminals.open_console(&leader, OpenFlags::RDWR, None).unwrap();
     assert!(rig.terminals.of_session(Pid(10)).is_some(), "the leader's first terminal is its own");
     *driver.room.lock().unwrap() = 3;
     assert_eq!(block_on(file.write(b"hello\n")), Ok(6));

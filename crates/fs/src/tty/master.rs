@@ -129,7 +129,7 @@ impl File for Master {
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         let Control::PtyPeer(flags) = control else { return ready(Err(Errno::EINVAL)) };
-        let peer = TtyFile::open(&self.terminals, &self.tty, caller, flags);
+        let peer = TtyFile::open(&self.terminals, &self.tty, caller, flags, None);
         ready(peer.map(|file| ControlAnswer::File(file as Arc<dyn File>)))
     }
 

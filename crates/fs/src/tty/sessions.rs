@@ -1,7 +1,7 @@
 //! All terminals of the machine, and whose they are.
 
 use super::{JobControl, Master, Termios, Tty, TtyDriver, TtyFile};
-use crate::{anonymous::Identity, event::Timers, Attributes, Caller, File, Kind, OpenFlags};
+use crate::{anonymous::Identity, event::Timers, namespace::Location, Attributes, Caller, File, Kind, OpenFlags};
 use abi::signal::Signal;
 use alloc::{
     collections::BTreeMap,
@@ -37,9 +37,9 @@ impl Terminals {
     }
 
     /// /dev/console. ENODEV if standard input is no terminal.
-    pub fn open_console(self: &Arc<Self>, caller: &Caller, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    pub fn open_console(self: &Arc<Self>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
         let tty = self.console.lock().clone().ok_or(Errno::ENODEV)?;
-        self.open(&tty, caller, flags)
+        self.open(&tty, caller, flags, at)
     }
 
     /// /dev/ptmx.
@@ -55,9 +55,9 @@ impl Terminals {
     }
 
     /// /dev/pts/NUMBER.
-    pub fn open_pts(self: &Arc<Self>, number: u32, caller: &Caller, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    pub fn open_pts(self: &Arc<Self>, number: u32, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
         let tty = self.pts(number)?;
-        self.open(&tty, caller, flags)
+        self.open(&tty, caller, flags, at)
     }
 
     /// Entries of /dev/pts, without ptmx.
@@ -74,13 +74,13 @@ impl Terminals {
     }
 
     /// /dev/tty: the caller's controlling terminal. ENXIO if it has none.
-    pub fn open_current(self: &Arc<Self>, caller: &Caller, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    pub fn open_current(self: &Arc<Self>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
         let tty = self.of_session(caller.session).ok_or(Errno::ENXIO)?;
-        Ok(TtyFile::open(self, &tty, caller, flags)?)
+        Ok(TtyFile::open(self, &tty, caller, flags, at)?)
     }
 
-    fn open(self: &Arc<Self>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags) -> Result<Arc<dyn File>> {
-        let file = TtyFile::open(self, tty, caller, flags)?;
+    fn open(self: &Arc<Self>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
+        let file = TtyFile::open(self, tty, caller, flags, at)?;
         let leader = caller.session == caller.process;
         if leader && !flags.contains(OpenFlags::NOCTTY) && flags.readable() && self.of_session(caller.session).is_none() {
             tty.claim(caller);

@@ -67,7 +67,7 @@ impl Rig {
         ioctl(&master, &who, linux_raw_sys::ioctl::TIOCSPTLCK, 0i32.to_ne_bytes().to_vec()).unwrap();
         let number = ioctl(&master, &who, linux_raw_sys::ioctl::TIOCGPTN, Vec::new()).unwrap();
         let number = u32::from_ne_bytes(number[..4].try_into().unwrap());
-        let slave = self.terminals.open_pts(number, &who, flags).unwrap();
+        let slave = self.terminals.open_pts(number, &who, flags, None).unwrap();
         (master, slave)
     }
 }
