@@ -83,6 +83,11 @@ pub fn init_cpu() {
     write(SPURIOUS_VECTOR, 0x100 | u32::from(SPURIOUS));
 }
 
+/// Whether the timer goes by the time-stamp counter. After `init_cpu`.
+pub fn has_deadline() -> bool {
+    DEADLINE.load(Relaxed)
+}
+
 /// The two legacy interrupt controllers must never speak. Once, by the primary.
 pub fn silence_legacy() {
     for port in [0x21, 0xa1] {

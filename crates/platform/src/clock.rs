@@ -56,7 +56,8 @@ pub fn delay(ns: u64) {
 
 /// Measures the rates and publishes them. `start` is the counter when the machine started.
 pub fn calibrate(start: u64) {
-    let (tsc_khz, apic_khz) = hypervisor_rates().unwrap_or_else(measure);
+    let rates = hypervisor_rates().or_else(cpu_rates).or_else(measure);
+    let (tsc_khz, apic_khz) = rates.expect("neither CPUID nor an interval timer tells how fast the clock runs");
     let header = board::header();
     header.tsc_base.store(start, Relaxed);
     header.tsc_rate.store(((1_000_000u128 << 32) / u128::from(tsc_khz.max(1))) as u64, Relaxed);
@@ -75,11 +76,25 @@ fn hypervisor_rates() -> Option<(u64, u64)> {
     (leaf.eax != 0 && leaf.ebx != 0).then_some((leaf.eax.into(), leaf.ebx.into()))
 }
 
+/// Newer Intel CPUs tell the rate of the counter (SDM 3B, 19.7.3). Only with a deadline timer, which needs
+/// no other rate: what the countdown timer runs at is not told reliably.
+fn cpu_rates() -> Option<(u64, u64)> {
+    use core::arch::x86_64::__cpuid;
+    if __cpuid(0).eax < 0x15 || !apic::has_deadline() {
+        return None;
+    }
+    let leaf = __cpuid(0x15);
+    let (denominator, numerator, crystal) = (u64::from(leaf.eax), u64::from(leaf.ebx), u64::from(leaf.ecx));
+    let known = denominator != 0 && numerator != 0 && crystal != 0;
+    known.then(|| (crystal * numerator / denominator / 1000, crystal / 1000))
+}
+
 const PIT_HZ: u64 = 1_193_182;
 
 /// Both counters against channel 2 of the interval timer. Each end of the interval is the tightest
-/// of several readings, because under emulation the CPU may be descheduled in between.
-fn measure() -> (u64, u64) {
+/// of several readings, because under emulation the CPU may be descheduled in between. None if the timer
+/// does not count.
+fn measure() -> Option<(u64, u64)> {
     fn out(port: u16, value: u8) {
         // SAFETY: the interval timer and the speaker gate: no memory is touched.
         unsafe { Port::<u8>::new(port).write(value) }
@@ -117,8 +132,12 @@ fn measure() -> (u64, u64) {
         if first.pit.wrapping_sub(last.pit) > 17_900 {
             break last;
         }
+        // Half a second even on the fastest CPU.
+        if last.tsc - first.tsc > 5_000_000_000 {
+            return None;
+        }
     };
     apic::start_timer(0);
     let khz = |ticks: u64| ticks * PIT_HZ / u64::from(first.pit.wrapping_sub(last.pit).max(1)) / 1000;
-    (khz(last.tsc - first.tsc), khz(u64::from(first.apic - last.apic)))
+    Some((khz(last.tsc - first.tsc), khz(u64::from(first.apic - last.apic))))
 }

@@ -8,6 +8,7 @@ use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use fabric::{LanePort, Port};
 use messages::Priority;
+use x86_64::registers::rflags::RFlags;
 use machine::{
     Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
     UserFault,
@@ -107,6 +108,8 @@ fn user_mode(table: &Arc<dyn PageTable>) {
     r.r11 = 88;
     r.rflags = !0;
     assert_eq!(run_code(table, &[0x90], &mut r), Trap::Exception { vector: 1, code: 0 }); // the trap flag
+    // The flag that opens user memory to the kernel doesn't outlive user mode.
+    assert!(r.rflags >> 18 & 1 == 1 && !x86_64::registers::rflags::read().contains(RFlags::ALIGNMENT_CHECK));
     r.rflags = 0;
     assert_eq!(run_code(table, &[0xcc], &mut r), Trap::Exception { vector: 3, code: 0 });
     assert_eq!((r.rcx, r.r11), (77, 88));

@@ -15,6 +15,15 @@ pub fn set_smap(on: bool) {
     SMAP_ON.store(on.into(), Relaxed);
 }
 
+/// After user mode: a program may have set the flag that lets the kernel touch user memory (AC), and
+/// only a system call clears it.
+pub fn forbid_user_access() {
+    if SMAP_ON.load(Relaxed) != 0 {
+        // SAFETY: exists, says the flag; only narrows what may be done.
+        unsafe { core::arch::asm!("clac", options(nostack)) }
+    }
+}
+
 /// A value, and 1 if a fault came instead.
 #[repr(C)]
 pub struct Loaded {

@@ -1,7 +1,7 @@
 //! User mode as a function call, and the rest of `machine::Cpu`.
 
 use crate::cpu::{features, trap, Fpu};
-use crate::{apic, clock, irq, paging, percpu, random};
+use crate::{apic, clock, irq, paging, percpu, random, usercopy};
 use core::arch::asm;
 use machine::{Access, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
 use x86_64::registers::control::Cr2;
@@ -62,6 +62,7 @@ impl Cpu for X86Cpu {
         // SAFETY: the registers outlive the call; the area behind gs is this CPU's; user code can only
         // come back through the entries of trap.s.
         let left = unsafe { enter_user(registers, sysret.into()) };
+        usercopy::forbid_user_access();
         read_bases(registers);
         // The address is overwritten by the next page fault, so before anything can cause one.
         let at = Cr2::read_raw();
