@@ -39,10 +39,12 @@ struct Named {
     mode: u32,
 }
 
+/// Kind, major and minor; a minor of None takes all the others of its major.
+type Numbers = (u32, u32, Option<u32>);
+
 #[derive(Default)]
 pub struct Devices {
-    /// By kind, major and minor; a minor of None takes all the others of its major.
-    openers: Lock<BTreeMap<(u32, u32, Option<u32>), Opener>>,
+    openers: Lock<BTreeMap<Numbers, Opener>>,
     named: Lock<Vec<Named>>,
     fifo: Lock<Option<FifoOpener>>,
 }

@@ -32,7 +32,7 @@ fn new_name(last: Last) -> Result<(Vec<u8>, bool)> {
 impl LocalPaths {
     async fn create(&self, caller: &Caller, base: &Base, path: &[u8], new: NewNode) -> Result<()> {
         let mut walk = Walk::new(self, caller, base, path, false)?;
-        let (name, slash) = new_name(walk.to_parent(path).await?)?;
+        let (name, slash) = new_name(walk.parent(path).await?)?;
         if slash && new.kind != Kind::Directory {
             // `mknod x/`: EEXIST if x is there, else ENOENT.
             let found = walk.child(&name).await?;
@@ -88,10 +88,10 @@ impl LocalPaths {
     ) -> Result<()> {
         let source = match base.at.location() {
             Some(location) if from.is_empty() && empty_ok => location.clone(),
-            _ => Walk::new(self, caller, base, from, false)?.to_location(from, follow).await?,
+            _ => Walk::new(self, caller, base, from, false)?.location(from, follow).await?,
         };
         let mut walk = Walk::new(self, caller, base, to, true)?;
-        let (name, slash) = new_name(walk.to_parent(to).await?)?;
+        let (name, slash) = new_name(walk.parent(to).await?)?;
         let directory = walk.at.dentry.clone();
         let _changing = directory.changing.lock().await;
         if self.dentry_locked(caller, &directory, &name).await?.is_some() {
@@ -128,7 +128,7 @@ impl LocalPaths {
 
     pub(super) async fn unlink(&self, caller: &Caller, base: &Base, path: &[u8], directory: bool) -> Result<()> {
         let mut walk = Walk::new(self, caller, base, path, false)?;
-        let (name, slash) = match walk.to_parent(path).await? {
+        let (name, slash) = match walk.parent(path).await? {
             Last::Name { name, slash } => (name, slash),
             last if directory => return Err(self.no_rmdir(path, &last)),
             _ => return Err(Errno::EISDIR),
@@ -171,8 +171,8 @@ impl LocalPaths {
         }
         let mut source = Walk::new(self, caller, base, from, false)?;
         let mut target = Walk::new(self, caller, base, to, true)?;
-        let source_last = source.to_parent(from).await?;
-        let target_last = target.to_parent(to).await?;
+        let source_last = source.parent(from).await?;
+        let target_last = target.parent(to).await?;
         if !Arc::ptr_eq(&source.at.mount, &target.at.mount) {
             return Err(Errno::EXDEV);
         }

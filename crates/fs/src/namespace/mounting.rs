@@ -40,7 +40,7 @@ impl LocalPaths {
     ) -> Result<()> {
         let root = crate::Paths::root(self).await?;
         let base = Base { root: root.clone(), at: root, to: None };
-        let on = Walk::new(self, caller, &base, path, false)?.to_location(path, true).await?;
+        let on = Walk::new(self, caller, &base, path, false)?.location(path, true).await?;
         self.hang(on, Dentry::root(file_system.root()), file_system, source.to_vec(), flags)
     }
 
@@ -79,7 +79,7 @@ impl LocalPaths {
         if !caller.credentials.is_privileged() {
             return Err(Errno::EPERM);
         }
-        let on = Walk::new(self, caller, base, path, false)?.to_location(path, true).await?;
+        let on = Walk::new(self, caller, base, path, false)?.location(path, true).await?;
         if flags & flags::REMOUNT != 0 {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
@@ -95,7 +95,7 @@ impl LocalPaths {
             return Err(Errno::EINVAL);
         }
         if flags & flags::BIND != 0 {
-            let from = Walk::new(self, caller, base, &source, false)?.to_location(&source, true).await?;
+            let from = Walk::new(self, caller, base, &source, false)?.location(&source, true).await?;
             let flags = flags | from.mount.flags();
             return self.hang(on, from.dentry, from.mount.file_system.clone(), source, flags);
         }
@@ -113,7 +113,7 @@ impl LocalPaths {
         }
         let follow = flags & UMOUNT_NOFOLLOW == 0;
         let Location { mount, dentry } =
-            Walk::new(self, caller, base, path, false)?.to_location(path, follow).await?;
+            Walk::new(self, caller, base, path, false)?.location(path, follow).await?;
         if !Arc::ptr_eq(&dentry, &mount.root) {
             return Err(Errno::EINVAL);
         }

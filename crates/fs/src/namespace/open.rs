@@ -33,7 +33,7 @@ impl LocalPaths {
         }
         if !flags.contains(OpenFlags::CREAT) {
             let follow = !flags.contains(OpenFlags::NOFOLLOW);
-            return match walk.to_target(path, follow).await? {
+            return match walk.target(path, follow).await? {
                 Target::At(location) => self.open_at(caller, location, flags, false).await,
                 Target::File(file) => reopen(caller, file, flags).await,
             };
@@ -41,7 +41,7 @@ impl LocalPaths {
         if flags.contains(OpenFlags::DIRECTORY) {
             return Err(Errno::EINVAL);
         }
-        let mut last = walk.to_parent(path).await?;
+        let mut last = walk.parent(path).await?;
         loop {
             let (name, slash) = match last {
                 Last::Here | Last::Up if flags.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
@@ -82,7 +82,7 @@ impl LocalPaths {
         if !flags.writable() {
             return Err(Errno::EINVAL);
         }
-        let at = walk.to_location(path, true).await?;
+        let at = walk.location(path, true).await?;
         if at.inode().kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }

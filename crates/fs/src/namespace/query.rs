@@ -17,7 +17,7 @@ impl LocalPaths {
                 None => Target::File(base.at.clone()),
             });
         }
-        Walk::new(self, caller, base, path, false)?.to_target(path, follow).await
+        Walk::new(self, caller, base, path, false)?.target(path, follow).await
     }
 
     pub(super) async fn stat(

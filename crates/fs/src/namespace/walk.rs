@@ -102,8 +102,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks the whole path.
-    pub async fn to_target(&mut self, path: &[u8], follow: bool) -> Result<Target> {
-        let mut last = self.to_parent(path).await?;
+    pub async fn target(&mut self, path: &[u8], follow: bool) -> Result<Target> {
+        let mut last = self.parent(path).await?;
         loop {
             let (name, slash) = match last {
                 Last::Here | Last::Up => return Ok(Target::At(self.at.clone())),
@@ -122,9 +122,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Like [`Walk::to_target`], for operations that need a name in the tree.
-    pub async fn to_location(&mut self, path: &[u8], follow: bool) -> Result<Location> {
-        match self.to_target(path, follow).await? {
+    /// Like [`Walk::target`], for operations that need a name in the tree.
+    pub async fn location(&mut self, path: &[u8], follow: bool) -> Result<Location> {
+        match self.target(path, follow).await? {
             Target::At(location) => Ok(location),
             Target::File(file) => location_of(&file),
         }
@@ -132,7 +132,7 @@ impl<'a> Walk<'a> {
 
     /// Walks all but the last component; afterwards `self.at` is the directory that holds it, and may be
     /// searched.
-    pub async fn to_parent(&mut self, path: &[u8]) -> Result<Last> {
+    pub async fn parent(&mut self, path: &[u8]) -> Result<Last> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
             Followed::Path(mut path) => {
                 path.extend_from_slice(tail);
                 // Boxed: the walk of a link is a walk.
-                alloc::boxed::Box::pin(self.to_parent(&path)).await
+                alloc::boxed::Box::pin(self.parent(&path)).await
             }
             Followed::File(file) => match file.location().cloned() {
                 Some(location) => {

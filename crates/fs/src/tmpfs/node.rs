@@ -38,8 +38,10 @@ pub(super) struct Meta {
     pub(super) seals: u32,
 }
 
+type Names = BTreeMap<Vec<u8>, Arc<dyn Inode>>;
+
 pub(super) enum Body {
-    Directory(Lock<BTreeMap<Vec<u8>, Arc<dyn Inode>>>),
+    Directory(Lock<Names>),
     Data(Arc<PageCache>),
     Link(Vec<u8>),
     None,
@@ -84,7 +86,7 @@ impl TmpInode {
         })
     }
 
-    fn names(&self) -> Result<&Lock<BTreeMap<Vec<u8>, Arc<dyn Inode>>>> {
+    fn names(&self) -> Result<&Lock<Names>> {
         match &self.body {
             Body::Directory(names) => Ok(names),
             _ => Err(Errno::ENOTDIR),
