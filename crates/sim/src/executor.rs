@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
         Arc, Mutex,
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
 };
 
 /// Tasks that can go on, by number.
@@ -75,7 +75,7 @@ impl Executor {
         // Taken out while it runs: it may spawn.
         let Some(mut task) = self.tasks.lock().expect("no panic while polling").remove(&number) else { return };
         let waker = Waker::from(Arc::new(TaskWaker { task: number, ready: self.ready.clone() }));
-        if let Poll::Pending = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             self.tasks.lock().expect("no panic while polling").insert(number, task);
         }
     }

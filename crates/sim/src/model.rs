@@ -97,7 +97,9 @@ impl ModelSpace {
 
     fn clear(&mut self, page: u64, pages: u64) {
         let gone: Vec<u64> = self.pages.range(page..page + pages).map(|(page, _)| *page).collect();
-        gone.iter().for_each(|page| drop(self.pages.remove(page)));
+        for page in gone {
+            self.pages.remove(&page);
+        }
     }
 
     /// Whether `page` and the one before belong to one region.

@@ -18,6 +18,9 @@ use std::{
 
 type Lane = (KernelId, KernelId, usize);
 
+/// Messages under way, with the tick at which each arrives.
+type Lanes = BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>;
+
 /// How a network behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
@@ -34,8 +37,7 @@ pub struct Weather {
 pub struct Network {
     world: Arc<World>,
     weather: Weather,
-    /// Messages with the tick at which they arrive.
-    lanes: Mutex<BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>>,
+    lanes: Mutex<Lanes>,
     clock: AtomicU64,
     pub sent: AtomicU64,
 }
@@ -46,7 +48,7 @@ impl Network {
         Arc::new(Network { world, weather, lanes: Mutex::default(), clock, sent })
     }
 
-    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>> {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

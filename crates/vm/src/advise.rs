@@ -117,6 +117,9 @@ impl Space {
         let mut withdrawal = Withdrawal::new();
         {
             let mut state = self.state.lock();
+            for region in state.regions.overlapping(range) {
+                self.note_written(&region.cut(range));
+            }
             self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
         }
         self.settle(operating, withdrawal).await;
@@ -201,6 +204,15 @@ impl Space {
     /// Tells the object which pages were written through the mapping since it was asked last.
     fn find_dirty(&self, region: &Region) {
         let _state = self.state.lock();
+        self.note_written(region);
+    }
+
+    /// ...under the lock. Also before pages of a shared mapping go: the object may have been written back, and
+    /// written again, since the first write marked it.
+    pub(crate) fn note_written(&self, region: &Region) {
+        if !region.is_shared() || region.backing.is_none() {
+            return;
+        }
         let mut cleaned = false;
         self.table.walk(region.range, &mut |page, mapping| {
             // What others may be writing counts as written.

@@ -9,7 +9,7 @@ impl Space {
     /// The key of the futex word at `at`; `shared`: the caller did not promise that only this space uses
     /// it. EINVAL unaligned, EFAULT if a shared one is not mapped.
     pub async fn futex_key(self: &Arc<Self>, at: UserAddr, shared: bool) -> Result<FutexKey> {
-        if at.0 % 4 != 0 {
+        if !at.0.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
         if at.0 >= USER_END {

@@ -40,6 +40,7 @@ impl Space {
             let mut state = self.state.lock();
             state.gone = true;
             state.exports.clear();
+            state.regions.iter().for_each(|region| self.note_written(region));
             self.table.walk(PageRange::user(), &mut |_, mapping| {
                 if !mapping.soft.contains(Soft::BORROWED) {
                     frames.push(mapping.frame);

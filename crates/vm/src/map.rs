@@ -233,6 +233,7 @@ impl Space {
                 }
                 // Dropped outside the lock: an object may end with its last region.
                 replaced = state.regions.remove(range);
+                replaced.iter().for_each(|region| self.note_written(region));
                 self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
             }
             state.regions.insert(region);
@@ -254,6 +255,7 @@ impl Space {
             let mut state = self.state.lock();
             let removed = state.regions.remove(range);
             for region in &removed {
+                self.note_written(region);
                 self.take_pages(&mut state, region.range, &mut withdrawal, |_, _| false);
             }
             removed
@@ -353,7 +355,7 @@ fn describe(request: &MapRequest, bytes: u64) -> Result<(RegionKind, Option<Back
     let (limit, backing) = match &request.source {
         Source::Anonymous => (Access::all(), None),
         Source::Object { object, offset, label, limit } => {
-            if offset % PAGE_SIZE as u64 != 0 {
+            if !offset.is_multiple_of(PAGE_SIZE as u64) {
                 return Err(Errno::EINVAL);
             }
             offset.checked_add(bytes).ok_or(Errno::EOVERFLOW)?;

@@ -149,6 +149,7 @@ impl Space {
             let state = &mut *state;
             let mut removed = state.regions.remove(to);
             for region in &removed {
+                self.note_written(region);
                 self.take_pages(state, region.range, &mut withdrawal, |_, _| false);
             }
             let mut entries: Vec<(Page, Mapping)> = Vec::new();
