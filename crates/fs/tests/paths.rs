@@ -422,3 +422,53 @@ fn the_root_of_a_process_is_as_high_as_it_gets() {
     };
     assert_eq!(block_on(root.path()), b"/");
 }
+
+#[test]
+fn nodes_of_dev_open_what_was_registered_under_their_number() {
+    let (kernel, process) = tmpfs();
+    let services = kernel.services.clone();
+    let opener: fs::devfs::Opener = Arc::new(move |opening: fs::devfs::Opening<'_>| {
+        assert_eq!(opening.rdev, (1, 3));
+        fs::file::ready(fs::memfd(&services, b"stand-in", 0))
+    });
+    let devices = &process.paths.devices;
+    devices.register("null", fs::Kind::CharDevice, (1, 3), 0o666, opener.clone());
+    devices.register("misc/deep", fs::Kind::CharDevice, (1, 4), 0o600, opener);
+    process.mkdir("dev").unwrap();
+    let tree = block_on(fs::devfs::devtmpfs(&kernel.services, devices)).unwrap();
+    block_on(process.paths.attach(&process.caller, b"/dev", tree, b"devtmpfs", 0)).unwrap();
+    let null = process.open("dev/null", OpenFlags::RDWR).unwrap();
+    assert_eq!(block_on(null.path()), b"/dev/null");
+    let attributes = block_on(null.attributes()).unwrap();
+    assert_eq!((attributes.mode, attributes.rdev), (0o020666, (1, 3)));
+    assert_eq!(process.stat("dev/misc/deep", true).unwrap().mode, 0o020600);
+    assert_eq!(process.readlink("dev/stdin").unwrap(), b"/proc/self/fd/0");
+    let missing = PathOp::MakeNode { path: "none".into(), mode: 0o020666, rdev: (77, 7) };
+    process.run(missing).unwrap();
+    assert_eq!(process.open("none", OpenFlags::empty()).err(), Some(Errno::ENXIO));
+}
+
+#[test]
+fn locks_belong_to_processes_or_descriptions_and_end_with_them() {
+    use abi::{LockMode, LockOp, LockRange};
+    let (_kernel, process) = tmpfs();
+    process.write("f", b"x").unwrap();
+    let open = || process.open("f", OpenFlags::RDWR).unwrap();
+    let (one, two) = (open(), open());
+    let (first, mut second) = (user(0), user(0));
+    second.process = machine::Pid(2);
+    let flock = LockOp::Flock { mode: LockMode::Exclusive, wait: false };
+    block_on(one.lock(&first, flock)).unwrap();
+    assert_eq!(block_on(two.lock(&first, flock)).err(), Some(Errno::EAGAIN));
+    drop(one);
+    block_on(two.lock(&first, flock)).unwrap();
+    let range = LockRange { start: 0, end: 10 };
+    let record = LockOp::Set { range, mode: LockMode::Exclusive, wait: false, description: false };
+    block_on(two.lock(&first, record)).unwrap();
+    assert_eq!(block_on(two.lock(&second, record)).err(), Some(Errno::EAGAIN));
+    let get = LockOp::Get { range, mode: LockMode::Shared, description: false };
+    assert_eq!(block_on(two.lock(&second, get)).unwrap().unwrap().process, Some(first.process));
+    let third = open();
+    third.closed(&first);
+    block_on(two.lock(&second, record)).unwrap();
+}

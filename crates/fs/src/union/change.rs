@@ -59,7 +59,15 @@ impl UnionInode {
             close(&upper)?;
         }
         let this = self.this.upgrade().ok_or(Errno::ESTALE)?;
-        Ok(Self::get(&self.shared, None, Some(upper), Some((this, name.to_vec())))?)
+        let kind = upper.kind();
+        let node = Self::get(&self.shared, None, Some(upper.clone()), Some((this, name.to_vec())))?;
+        // A bound socket or a fifo's pipe hangs on this inode, which must not go while it has a name.
+        if matches!(kind, Kind::Fifo | Kind::Socket) {
+            if let Some(attachment) = upper.attachment() {
+                *attachment.lock() = Some(node.clone());
+            }
+        }
+        Ok(node)
     }
 
     pub(super) async fn add_name(&self, name: &[u8], node: &Arc<dyn Inode>) -> Result<()> {
@@ -69,13 +77,17 @@ impl UnionInode {
         above.link(name, &upper).await
     }
 
-    /// After a name of `upper` went: a copy without names needs no remembering.
+    /// After a name of `upper` went: what has no name left needs no remembering.
     fn release(&self, upper: &Arc<dyn Inode>) {
-        let (links, origin) = (upper.attributes_now().map(|now| now.nlink), mark(upper).origin);
-        if let (Some(0), Some(origin)) = (links, origin) {
+        if upper.attributes_now().is_none_or(|now| now.nlink > 0) {
+            return;
+        }
+        if let Some(origin) = mark(upper).origin {
             let copy = self.shared.copies.lock().remove(&origin.ino());
             drop(copy);
         }
+        let keeper = upper.attachment().and_then(|attachment| attachment.lock().take());
+        drop(keeper);
     }
 
     /// `node` lost a name that exists only below.
