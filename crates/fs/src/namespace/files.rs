@@ -9,7 +9,7 @@ use super::{
 use crate::{
     inode::{Extent, WriteAt},
     locks::{Owner, WHOLE},
-    Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, Services, SetAttributes, Whence,
+    Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -354,6 +354,18 @@ impl File for NodeFile {
     }
     fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
         self.inner.write_at(buf, offset)
+    }
+    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.inner.read_for(caller, buf)
+    }
+    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.inner.write_for(caller, buf)
+    }
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        self.inner.control(caller, control)
+    }
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        self.inner.seal(add)
     }
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
         self.inner.seek(offset, whence)
