@@ -110,3 +110,82 @@ impl File for StreamFile {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+    use machine::sync::Lock;
+
+    /// Bytes to read and whether more may come; or room to write.
+    #[derive(Default)]
+    struct Link {
+        bytes: Lock<Vec<u8>>,
+        ended: Lock<bool>,
+        credit: Lock<usize>,
+        changes: WaitQueue,
+    }
+
+    impl ByteSource for Link {
+        fn read(&self, buf: &mut [u8]) -> Result<usize> {
+            let mut bytes = self.bytes.lock();
+            if bytes.is_empty() && !*self.ended.lock() {
+                return Err(Errno::EAGAIN);
+            }
+            let count = buf.len().min(bytes.len());
+            buf[..count].copy_from_slice(&bytes[..count]);
+            bytes.drain(..count);
+            Ok(count)
+        }
+        fn is_ready(&self) -> bool {
+            !self.bytes.lock().is_empty() || *self.ended.lock()
+        }
+        fn changes(&self) -> &WaitQueue {
+            &self.changes
+        }
+    }
+
+    impl ByteSink for Link {
+        fn write(&self, buf: &[u8]) -> Result<usize> {
+            let mut credit = self.credit.lock();
+            let count = buf.len().min(*credit);
+            *credit -= count;
+            if count == 0 { Err(Errno::EAGAIN) } else { Ok(count) }
+        }
+        fn is_ready(&self) -> bool {
+            *self.credit.lock() > 0
+        }
+        fn changes(&self) -> &WaitQueue {
+            &self.changes
+        }
+    }
+
+    #[test]
+    fn input_waits_for_bytes_and_ends() {
+        let link = Arc::new(Link::default());
+        let file = StreamFile::reader(&caller(1), link.clone());
+        let mut buf = [0; 4];
+        let mut reading = file.read(&mut buf);
+        assert!(once(reading.as_mut()).is_none());
+        link.bytes.lock().extend(b"hello");
+        link.changes.wake_all();
+        assert_eq!(once(reading.as_mut()), Some(Ok(4)));
+        drop(reading);
+        *link.ended.lock() = true;
+        assert_eq!(block_on(file.read(&mut buf)), Ok(1));
+        assert_eq!(block_on(file.read(&mut buf)), Ok(0));
+        assert_eq!(block_on(file.write(b"x")), Err(Errno::EBADF));
+    }
+
+    #[test]
+    fn output_waits_for_credit() {
+        let link = Arc::new(Link::default());
+        let file = StreamFile::writer(&caller(1), link.clone());
+        assert_eq!(file.poll(), Events::empty());
+        let mut writing = file.write(b"hello");
+        assert!(once(writing.as_mut()).is_none());
+        *link.credit.lock() = 3;
+        link.changes.wake_all();
+        assert_eq!(once(writing.as_mut()), Some(Ok(3)));
+    }
+}

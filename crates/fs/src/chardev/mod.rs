@@ -172,3 +172,6 @@ impl File for DeviceFile {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

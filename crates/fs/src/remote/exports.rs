@@ -26,7 +26,10 @@ struct Table {
 pub struct Exports(Lock<Table>);
 
 /// Given to the caller to drop outside the lock: the last reference to a file may do anything.
-pub type Released = Vec<(Arc<dyn File>, Vec<Arc<Watch>>)>;
+pub struct Ended {
+    _file: Arc<dyn File>,
+    watches: Vec<Arc<Watch>>,
+}
 
 fn address(file: &Arc<dyn File>) -> usize {
     Arc::as_ptr(file).cast::<()>() as usize
@@ -73,12 +76,12 @@ impl Exports {
         Ok(file)
     }
 
-    pub fn release(&self, id: u64, holder: KernelId, count: u64) -> Released {
+    pub fn release(&self, id: u64, holder: KernelId, count: u64) -> Vec<Ended> {
         self.0.lock().release(id, holder, count).into_iter().collect()
     }
 
     /// All that a dead kernel held.
-    pub fn release_all(&self, holder: KernelId) -> Released {
+    pub fn release_all(&self, holder: KernelId) -> Vec<Ended> {
         let mut table = self.0.lock();
         let held: Vec<u64> =
             table.files.iter().filter(|(_, export)| export.holders.contains_key(&holder)).map(|(&id, _)| id).collect();
@@ -109,7 +112,7 @@ impl Export {
 }
 
 impl Table {
-    fn release(&mut self, id: u64, holder: KernelId, count: u64) -> Option<(Arc<dyn File>, Vec<Arc<Watch>>)> {
+    fn release(&mut self, id: u64, holder: KernelId, count: u64) -> Option<Ended> {
         let export = self.files.get_mut(&id)?;
         let held = export.holders.get_mut(&holder)?;
         *held = held.saturating_sub(count);
@@ -120,18 +123,18 @@ impl Table {
         let watch = export.watches.remove(&holder);
         let file = export.file.clone();
         let gone = self.remove_if_unused(id);
-        let watches = watch.into_iter().chain(gone.into_iter().flat_map(|(_, watches)| watches)).collect();
-        Some((file, watches))
+        let watches = watch.into_iter().chain(gone.into_iter().flat_map(|gone| gone.watches)).collect();
+        Some(Ended { _file: file, watches })
     }
 
-    fn remove_if_unused(&mut self, id: u64) -> Option<(Arc<dyn File>, Vec<Arc<Watch>>)> {
+    fn remove_if_unused(&mut self, id: u64) -> Option<Ended> {
         let export = self.files.get(&id)?;
         if export.unclaimed > 0 || !export.holders.is_empty() {
             return None;
         }
         let export = self.files.remove(&id)?;
         self.numbers.remove(&address(&export.file));
-        Some((export.file, export.watches.into_values().collect()))
+        Some(Ended { _file: export.file, watches: export.watches.into_values().collect() })
     }
 }
 

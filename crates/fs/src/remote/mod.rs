@@ -188,4 +188,4 @@ fn stand_in(file: &Arc<dyn File>) -> Result<&RemoteFile> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,12 +11,12 @@ use std::sync::Mutex;
 
 /// All memory of the machine.
 #[derive(Default)]
-struct Ram {
+pub(crate) struct Ram {
     pages: BTreeMap<u64, (Vec<u8>, u32)>,
     next: u64,
 }
 
-struct TestMemory(KernelId, Arc<Mutex<Ram>>);
+pub(crate) struct TestMemory(pub KernelId, pub Arc<Mutex<Ram>>);
 
 impl TestMemory {
     fn with<T>(&self, frame: Frame, act: impl FnOnce(&mut (Vec<u8>, u32)) -> T) -> T {
