@@ -2,8 +2,8 @@
 
 use crate::services::Kernel;
 use alloc::{string::String, vec::Vec};
-use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
-use machine::{KernelId, PAGE_SIZE};
+use core::fmt::Write;
+use machine::KernelId;
 use messages::control::{Boot, Hello, KernelDied, KernelStatus, LogLine, Ping, Resources, Status, Stop};
 
 fn resources(kernel: &Kernel) -> Resources {
@@ -25,7 +25,7 @@ pub fn start(kernel: &'static Kernel) {
     endpoint.on_sync::<Ping, _>(|_, ping| ping.payload);
     endpoint.on_sync::<LogLine, _>(|from, line| log::info!("from kernel {from}: {}", line.text));
     endpoint.on_sync::<Boot, _>(|_, ask| platform::boot_kernel(ask.kernel));
-    endpoint.on_sync::<Status, _>(move |_, _| status(kernel));
+    endpoint.on_sync::<Status, _>(move |_, _| kernel.system.status());
     endpoint.on_sync::<KernelDied, _>(move |_, notice| mourn(kernel, notice.kernel));
     endpoint.on_sync::<Stop, _>(|_, _| platform::panic::halt());
     for partition in &kernel.plan.kernels {
@@ -75,34 +75,9 @@ fn mourn(kernel: &Kernel, dead: KernelId) {
     kernel.system.kernel_died(dead);
 }
 
-pub fn status(kernel: &Kernel) -> KernelStatus {
-    let system = &kernel.system;
-    let (total, free) = system.memory.totals();
-    let stats = kernel.endpoint.stats();
-    let counters = &system.counters;
-    let faults = system.vm.fault_totals();
-    KernelStatus {
-        uptime_ns: system.now(),
-        cpus: system.cpu.cpus().to_vec(),
-        memory_total: total * PAGE_SIZE as u64,
-        memory_free: free * PAGE_SIZE as u64,
-        threads_now: system.thread_count() as u64,
-        threads_run: counters.threads_run.load(Relaxed),
-        migrations_in: counters.migrations_in.load(Relaxed),
-        migrations_out: counters.migrations_out.load(Relaxed),
-        faults_local: faults.local,
-        faults_remote: faults.remote,
-        messages_sent: stats.messages_sent(),
-        messages_received: stats.messages_received(),
-        doorbells_sent: stats.doorbells_rung,
-        doorbells_saved: stats.doorbells_suppressed,
-        idle_ns: kernel.scheduler.idle_ns(),
-    }
-}
-
 /// What `cob run --stats` prints.
 pub async fn report(kernel: &Kernel) -> String {
-    let mut rows = Vec::from([(kernel.system.kernel, status(kernel))]);
+    let mut rows = Vec::from([(kernel.system.kernel, kernel.system.status())]);
     for other in kernel.system.others() {
         if let Ok(status) = kernel.endpoint.call(other, Status {}).await {
             rows.push((other, status));

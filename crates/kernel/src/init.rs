@@ -163,7 +163,7 @@ async fn standard_files(
     }
     for fd in 0..3 {
         let file: Arc<dyn File> = match (config.tty[fd], fd) {
-            (true, _) => terminals.open_console(&caller, OpenFlags::RDWR)?,
+            (true, _) => terminals.open_console(&caller, OpenFlags::RDWR, None)?,
             (false, 0) => StreamFile::reader(&caller, Arc::new(Stdin(link.clone()))),
             (false, 1) => StreamFile::writer(&caller, Arc::new(Sink { link: link.clone(), output: Output::Stdout })),
             (false, _) => StreamFile::writer(&caller, Arc::new(Sink { link: link.clone(), output: Output::Stderr })),

@@ -10,7 +10,7 @@
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
 #![cfg_attr(target_os = "none", no_std, no_main)]
-#![deny(unsafe_code)] // Not `forbid`: see `entry`.
+#![forbid(unsafe_code)]
 
 /// On a host this package only exists so that the workspace builds.
 #[cfg(not(target_os = "none"))]
@@ -32,11 +32,7 @@ mod services;
 mod terminal;
 
 #[cfg(target_os = "none")]
-mod entry {
-    // The macro exports a symbol, which the compiler counts as unsafe code.
-    #![allow(unsafe_code)]
-    platform::entry!(crate::kernel_main);
-}
+platform::entry!(kernel_main);
 
 #[cfg(target_os = "none")]
 fn kernel_main(boot: platform::Boot) -> ! {

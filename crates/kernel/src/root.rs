@@ -2,19 +2,18 @@
 //! under a layer in memory that takes the writes.
 
 use crate::{services::{FileTimers, Kernel}, terminal::Jobs};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use dev::{link::Link, ninep};
 use fs::{
-    chardev::{Device, DeviceFile},
-    devfs::{devtmpfs, Devices, Opener, Opening},
+    devfs::{devtmpfs, Devices},
     ninep::{Options, Share},
     tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
-    Caller, File, FileSystem, Kind, LocalPaths,
+    Caller, FileSystem, LocalPaths,
 };
 use link::{Config, Root};
-use machine::{errno::Result, BoxFuture, Errno, Pid};
+use machine::{errno::Result, Errno, Pid};
 use platform::virtio;
 
 /// The devices of the machine, opened by the kernel they are assigned to.
@@ -61,7 +60,7 @@ pub async fn mount(kernel: &'static Kernel, devices: &DeviceSet, config: &Config
     let timers = Arc::new(FileTimers(kernel.scheduler.timers().clone()));
     let terminals = Terminals::new(Arc::new(Jobs(kernel.system.clone())), timers);
     let nodes = Arc::new(Devices::default());
-    register(kernel, &nodes, &terminals);
+    fs::chardev::register(&nodes, &terminals, &kernel.system.cpu, services);
     let paths = LocalPaths::new(services.clone(), union, nodes.clone());
     let system = system_caller();
     let dev = devtmpfs(services, &nodes).await?;
@@ -86,41 +85,4 @@ async fn attach(paths: &LocalPaths, caller: &Caller, path: &[u8], tree: Arc<dyn 
 
 pub fn system_caller() -> Caller {
     Caller { credentials: fs::Credentials::default(), process: Pid(0), thread: Pid(0), group: Pid(0), session: Pid(0), umask: 0 }
-}
-
-type Opened<'a> = BoxFuture<'a, Result<Arc<dyn File>>>;
-
-fn opener(open: impl for<'a> Fn(Opening<'a>) -> Opened<'a> + Send + Sync + 'static) -> Opener {
-    Arc::new(open)
-}
-
-/// For devices that open without waiting.
-fn at_once(open: impl Fn(&Opening<'_>) -> Result<Arc<dyn File>> + Send + Sync + 'static) -> Opener {
-    opener(move |opening| {
-        let file = open(&opening);
-        Box::pin(async move { file })
-    })
-}
-
-fn register(kernel: &'static Kernel, nodes: &Devices, terminals: &Arc<Terminals>) {
-    let character = Kind::CharDevice;
-    for device in Device::ALL {
-        let open = at_once(move |opening| {
-            Ok(DeviceFile::open(device, kernel.system.cpu.clone(), kernel.services.clone(), opening.flags))
-        });
-        nodes.register(device.name(), character, device.number(), 0o666, open);
-    }
-    let at = terminals.clone();
-    let tty = at_once(move |opening| at.open_current(opening.caller, opening.flags));
-    nodes.register("tty", character, (5, 0), 0o666, tty);
-    let at = terminals.clone();
-    let console = at_once(move |opening| at.open_console(opening.caller, opening.flags));
-    nodes.register("console", character, (5, 1), 0o600, console);
-    let at = terminals.clone();
-    let ptmx = at_once(move |opening| at.open_ptmx(opening.caller, opening.flags));
-    nodes.register("ptmx", character, (5, 2), 0o666, ptmx);
-    let at = terminals.clone();
-    let slave = at_once(move |opening| at.open_pts(opening.rdev.1, opening.caller, opening.flags));
-    nodes.register_major(character, 136, slave);
-    nodes.set_fifo(opener(|opening| Box::pin(fs::pipe::open_node(opening))));
 }

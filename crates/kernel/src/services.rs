@@ -37,6 +37,7 @@ impl Kernel {
         let port = Arc::new(lanes.port());
         let endpoint = Endpoint::new(boot.kernel, kernels, Box::new(port.clone()), spawner.clone());
 
+        fs::anonymous::number_from(boot.kernel);
         let clock = Arc::new(FileClock(Lock::new(None)));
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
         let late = Arc::new(LatePaths::default());

@@ -4,7 +4,8 @@ use crate::{process::Flags, Process, System, Thread};
 use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Errno, Pid};
+use machine::{errno::Result, Errno, Pid, PAGE_SIZE};
+use messages::control::KernelStatus;
 use messages::process::{
     Inspect, InspectProcess, Inspection, ListProcesses, ListThreads, ProcessView, ThreadView, Tune, TuneThread,
 };
@@ -27,6 +28,40 @@ impl System {
         self.processes.lock().values().filter(|process| process.is_home()).map(|process| process.id).collect()
     }
 
+    /// What this kernel has done so far.
+    pub fn status(&self) -> KernelStatus {
+        let (total, free) = self.memory.totals();
+        let stats = self.endpoint.stats();
+        let faults = self.vm.fault_totals();
+        KernelStatus {
+            uptime_ns: self.now(),
+            cpus: self.cpu.cpus().to_vec(),
+            memory_total: total * PAGE_SIZE as u64,
+            memory_free: free * PAGE_SIZE as u64,
+            load: self.thread_load() as u64,
+            threads_now: self.thread_count() as u64,
+            threads_run: self.counters.threads_run.load(Relaxed),
+            migrations_in: self.counters.migrations_in.load(Relaxed),
+            migrations_out: self.counters.migrations_out.load(Relaxed),
+            faults_local: faults.local,
+            faults_remote: faults.remote,
+            messages_sent: stats.messages_sent(),
+            messages_received: stats.messages_received(),
+            doorbells_sent: stats.doorbells_rung,
+            doorbells_saved: stats.doorbells_suppressed,
+            idle_ns: self.scheduler.idle_ns(),
+            user_ns: self.counters.user_ns.iter().map(|ns| ns.load(Relaxed)).collect(),
+        }
+    }
+
+    /// A thread has been in user mode on this CPU.
+    pub(crate) fn count_user(&self, ns: u64) {
+        let index = self.scheduler.index_of(self.cpu.current());
+        if let Some(counter) = index.and_then(|index| self.counters.user_ns.get(index)) {
+            counter.fetch_add(ns, Relaxed);
+        }
+    }
+
     /// A look at any process of the machine.
     pub async fn inspect(self: &Arc<Self>, process: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
         let home = self.origin(process).ok_or(Errno::ESRCH)?;
@@ -42,7 +77,7 @@ impl System {
 
     pub(crate) async fn inspect_here(self: &Arc<Self>, pid: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
-        if !matches!(what, Inspect::View) {
+        if !matches!(what, Inspect::View | Inspect::Owner) {
             let owner = process.credentials();
             if !(reader.is_privileged() || reader.fsuid == owner.uid) {
                 return Err(Errno::EACCES);
@@ -51,6 +86,7 @@ impl System {
         let ended = process.has(Flags::ENDING) && process.home().is_some_and(|home| home.state.lock().zombie.is_some());
         Ok(match what {
             Inspect::View => Inspection::View(Box::new(process.view().await)),
+            Inspect::Owner => process.owner(),
             _ if ended => return Err(Errno::ENOENT),
             Inspect::Maps => Inspection::Regions(process.space().regions().await),
             Inspect::Memory { start, end } => {
@@ -66,6 +102,10 @@ impl System {
                     list.push((fd, descriptor.file.path().await, flags));
                 }
                 Inspection::Descriptors(list)
+            }
+            Inspect::Descriptor { fd } => {
+                let file = process.files().get(fd).await.map_err(|_| Errno::ENOENT)?;
+                Inspection::File(self.directory.name(&file).await?)
             }
             Inspect::Cwd => Inspection::File(self.directory.name(&process.directories().cwd).await?),
             Inspect::Root => Inspection::File(self.directory.name(&process.directories().root).await?),
@@ -155,6 +195,22 @@ impl Thread {
 }
 
 impl Process {
+    /// Only at home.
+    fn owner(&self) -> Inspection {
+        let home = self.home().map(|home| {
+            let state = home.state.lock();
+            let threads: Vec<Pid> = state.members.keys().copied().collect();
+            (state.zombie.is_some().then(|| state.credentials.clone()), threads)
+        });
+        let (last, mut threads) = home.unwrap_or_default();
+        let credentials = last.unwrap_or_else(|| self.credentials());
+        if threads.is_empty() {
+            // A zombie is shown with its main thread.
+            threads.push(self.id);
+        }
+        Inspection::Owner { uid: credentials.euid, gid: credentials.egid, threads }
+    }
+
     /// Everything /proc shows of it. Only at home.
     async fn view(self: &Arc<Self>) -> ProcessView {
         let mut threads: Vec<ThreadView> = self.local_threads().iter().map(|thread| thread.view()).collect();

@@ -36,6 +36,8 @@ pub struct Counters {
     pub threads_run: AtomicU64,
     pub migrations_in: AtomicU64,
     pub migrations_out: AtomicU64,
+    /// Time in user mode, by the index of the CPU, which alone writes it.
+    pub user_ns: Vec<AtomicU64>,
 }
 
 pub struct System {
@@ -94,6 +96,8 @@ pub struct Parts {
 
 impl System {
     pub fn new(parts: Parts) -> Arc<System> {
+        let user_ns = parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
+        let counters = Counters { user_ns, ..Counters::default() };
         let system = Arc::new(System {
             ids: Ids::new(parts.kernel, parts.kernels),
             kernel: parts.kernel,
@@ -110,7 +114,7 @@ impl System {
             directory: parts.directory,
             placement: parts.placement,
             abi: parts.abi,
-            counters: Counters::default(),
+            counters,
             processes: Lock::default(),
             threads: Lock::default(),
             arriving: Lock::default(),

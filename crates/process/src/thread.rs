@@ -126,6 +126,7 @@ impl Thread {
         let trap = cpu.run_user(&mut context.registers, &**space.table());
         let left = cpu.now();
         self.in_user.store(false, Relaxed);
+        self.process.system.count_user(left - entered);
         let since = self.kernel_since.swap(left, Relaxed);
         let mut state = self.state.lock();
         state.usage.user_ns += left - entered;
@@ -164,7 +165,9 @@ impl Thread {
         let run = system.abi.clone().run(self.clone(), context);
         let mask = system.local_mask(&self.state.lock().affinity);
         let task = Box::pin(ThreadTask { thread: self.clone(), run });
-        *self.task.lock() = Some(system.scheduler.spawn_thread(mask, task));
+        // Held over the start: the thread may run at once on another CPU, and look for its task.
+        let mut slot = self.task.lock();
+        *slot = Some(system.scheduler.spawn_thread(mask, task));
     }
 
     pub fn wake(&self) {
