@@ -155,6 +155,17 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         }
     }
 
+    fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {
+        let foreign = self.foreign();
+        if foreign.waiting() < at_least.max(1) {
+            return None;
+        }
+        let home = *foreign.homes().first()?;
+        let frames = foreign.drain_returns(home);
+        // Another CPU may have been faster.
+        (!frames.is_empty()).then_some((home, frames))
+    }
+
     fn home_of(&self, frame: Frame) -> Option<KernelId> {
         let at = frame.0.checked_mul(1 << PAGE_BITS)?;
         let after = self.0.homes.partition_point(|(range, _)| range.start <= at);
