@@ -167,9 +167,10 @@ impl Thread {
                 self.push_signal(info);
             }
         }
-        // The affinity may have been changed on the way.
+        // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
+        // changed on the way.
         let affinity = self.state.lock().affinity.clone();
-        if !process.system.admits(&affinity) {
+        if !affinity.contains(process.system.cpu.current()) {
             self.misplaced.store(true, SeqCst);
         }
     }
