@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod call;
 mod exit;
+mod files;
 mod futex;
 mod memory;
 mod process;

@@ -4,6 +4,10 @@
 
 use crate::{
     call::Call,
+    files::{
+        access, attributes, descriptor, directory, fcntl, ioctl, name, open, pipe, poll, read, select, stat,
+        write,
+    },
     futex::futex,
     memory,
     process::{clone, credentials, end, exec, group, limits, prctl, schedule, signals},
@@ -29,6 +33,15 @@ macro_rules! system_calls {
 }
 
 system_calls! {
+    0 read => read::read;
+    1 write => write::write;
+    2 open => open::open;
+    3 close => descriptor::close;
+    4 stat => stat::stat;
+    5 fstat => stat::fstat;
+    6 lstat => stat::lstat;
+    7 poll => poll::poll;
+    8 lseek => read::lseek;
     9 mmap => memory::mmap;
     10 mprotect => memory::mprotect;
     11 munmap => memory::munmap;
@@ -36,11 +49,21 @@ system_calls! {
     13 rt_sigaction => signals::rt_sigaction;
     14 rt_sigprocmask => signals::rt_sigprocmask;
     15 rt_sigreturn => signals::rt_sigreturn;
+    16 ioctl => ioctl::ioctl;
+    17 pread64 => read::pread64;
+    18 pwrite64 => write::pwrite64;
+    19 readv => read::readv;
+    20 writev => write::writev;
+    21 access => access::access;
+    22 pipe => pipe::pipe;
+    23 select => select::select;
     24 sched_yield => schedule::sched_yield;
     25 mremap => memory::mremap;
     26 msync => memory::msync;
     27 mincore => memory::mincore;
     28 madvise => memory::madvise;
+    32 dup => descriptor::dup;
+    33 dup2 => descriptor::dup2;
     34 pause => signals::pause;
     35 nanosleep => sleep::nanosleep;
     36 getitimer => itimer::getitimer;
@@ -55,6 +78,28 @@ system_calls! {
     61 wait4 => end::wait4;
     62 kill => signals::kill;
     63 uname => system::uname;
+    72 fcntl => fcntl::fcntl;
+    73 flock => fcntl::flock;
+    76 truncate => attributes::truncate;
+    77 ftruncate => attributes::ftruncate;
+    78 getdents => directory::getdents;
+    79 getcwd => directory::getcwd;
+    80 chdir => directory::chdir;
+    81 fchdir => directory::fchdir;
+    82 rename => name::rename;
+    83 mkdir => name::mkdir;
+    84 rmdir => name::rmdir;
+    85 creat => open::creat;
+    86 link => name::link;
+    87 unlink => name::unlink;
+    88 symlink => name::symlink;
+    89 readlink => name::readlink;
+    90 chmod => attributes::chmod;
+    91 fchmod => attributes::fchmod;
+    92 chown => attributes::chown;
+    93 fchown => attributes::fchown;
+    94 lchown => attributes::lchown;
+    95 umask => attributes::umask;
     96 gettimeofday => clock::gettimeofday;
     97 getrlimit => limits::getrlimit;
     98 getrusage => end::getrusage;
@@ -89,7 +134,11 @@ system_calls! {
     129 rt_sigqueueinfo => signals::rt_sigqueueinfo;
     130 rt_sigsuspend => signals::rt_sigsuspend;
     131 sigaltstack => signals::sigaltstack;
+    132 utime => attributes::utime;
+    133 mknod => name::mknod;
     135 personality => prctl::personality;
+    137 statfs => stat::statfs;
+    138 fstatfs => stat::fstatfs;
     140 getpriority => schedule::getpriority;
     141 setpriority => schedule::setpriority;
     142 sched_setparam => schedule::sched_setparam;
@@ -104,6 +153,7 @@ system_calls! {
     157 prctl => prctl::prctl;
     158 arch_prctl => prctl::arch_prctl;
     160 setrlimit => limits::setrlimit;
+    161 chroot => directory::chroot;
     164 settimeofday => clock::settimeofday;
     170 sethostname => system::sethostname;
     171 setdomainname => system::setdomainname;
@@ -113,6 +163,7 @@ system_calls! {
     202 futex => futex;
     203 sched_setaffinity => schedule::sched_setaffinity;
     204 sched_getaffinity => schedule::sched_getaffinity;
+    217 getdents64 => directory::getdents64;
     218 set_tid_address => clone::set_tid_address;
     227 clock_settime => clock::clock_settime;
     228 clock_gettime => clock::clock_gettime;
@@ -120,9 +171,30 @@ system_calls! {
     230 clock_nanosleep => sleep::clock_nanosleep;
     231 exit_group => end::exit_group;
     234 tgkill => signals::tgkill;
+    235 utimes => attributes::utimes;
     247 waitid => end::waitid;
+    257 openat => open::openat;
+    258 mkdirat => name::mkdirat;
+    259 mknodat => name::mknodat;
+    260 fchownat => attributes::fchownat;
+    261 futimesat => attributes::futimesat;
+    262 newfstatat => stat::newfstatat;
+    263 unlinkat => name::unlinkat;
+    264 renameat => name::renameat;
+    265 linkat => name::linkat;
+    266 symlinkat => name::symlinkat;
+    267 readlinkat => name::readlinkat;
+    268 fchmodat => attributes::fchmodat;
+    269 faccessat => access::faccessat;
+    270 pselect6 => select::pselect6;
+    271 ppoll => poll::ppoll;
     273 set_robust_list => clone::set_robust_list;
     274 get_robust_list => clone::get_robust_list;
+    280 utimensat => attributes::utimensat;
+    292 dup3 => descriptor::dup3;
+    293 pipe2 => pipe::pipe2;
+    295 preadv => read::preadv;
+    296 pwritev => write::pwritev;
     297 rt_tgsigqueueinfo => signals::rt_tgsigqueueinfo;
     302 prlimit64 => limits::prlimit64;
     309 getcpu => prctl::getcpu;
@@ -130,12 +202,20 @@ system_calls! {
     311 process_vm_writev => memory::process_vm_writev;
     314 sched_setattr => schedule::sched_setattr;
     315 sched_getattr => schedule::sched_getattr;
+    316 renameat2 => name::renameat2;
     318 getrandom => prctl::getrandom;
     322 execveat => exec::execveat;
     324 membarrier => system::membarrier;
     325 mlock2 => memory::mlock2;
+    327 preadv2 => read::preadv2;
+    328 pwritev2 => write::pwritev2;
+    332 statx => stat::statx;
     334 rseq => prctl::rseq;
     435 clone3 => clone::clone3;
+    436 close_range => descriptor::close_range;
+    437 openat2 => open::openat2;
+    439 faccessat2 => access::faccessat2;
+    452 fchmodat2 => attributes::fchmodat2;
 }
 
 /// The name of an implemented call.

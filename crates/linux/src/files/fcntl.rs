@@ -1,0 +1,216 @@
+//! fcntl, flock (man 2 fcntl, flock).
+
+use super::descriptor::from_number;
+use crate::call::Call;
+use abi::{LockConflict, LockMode, LockOp, LockRange};
+use alloc::sync::Arc;
+use fs::{
+    control::{Control, ControlAnswer},
+    File, OpenFlags, Whence,
+};
+use machine::{errno::Result, Errno};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const F_DUPFD: u32 = 0;
+const F_GETFD: u32 = 1;
+const F_SETFD: u32 = 2;
+const F_GETFL: u32 = 3;
+const F_SETFL: u32 = 4;
+const F_GETLK: u32 = 5;
+const F_SETLK: u32 = 6;
+const F_SETLKW: u32 = 7;
+const F_SETOWN: u32 = 8;
+const F_GETOWN: u32 = 9;
+const F_SETSIG: u32 = 10;
+const F_GETSIG: u32 = 11;
+const F_OFD_GETLK: u32 = 36;
+const F_OFD_SETLK: u32 = 37;
+const F_OFD_SETLKW: u32 = 38;
+const F_DUPFD_CLOEXEC: u32 = 1030;
+const F_SETPIPE_SZ: u32 = 1031;
+const F_GETPIPE_SZ: u32 = 1032;
+const F_ADD_SEALS: u32 = 1033;
+const F_GET_SEALS: u32 = 1034;
+const FD_CLOEXEC: u64 = 1;
+
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+
+/// `struct flock`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    padding: u32,
+    start: i64,
+    len: i64,
+    pid: i32,
+    tail: u32,
+}
+
+pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
+    let (command, argument) = (call.arg(1) as u32, call.arg(2));
+    let file = call.file(0).await?;
+    let files = call.process().files();
+    let fd = call.arg(0) as u32;
+    match command {
+        F_DUPFD => return from_number(call, file, argument, false).await,
+        F_DUPFD_CLOEXEC => return from_number(call, file, argument, true).await,
+        F_GETFD => return Ok(u64::from(files.descriptor(fd).await?.close_on_exec)),
+        F_SETFD => {
+            files.set_close_on_exec(fd, argument & FD_CLOEXEC != 0).await?;
+            return Ok(0);
+        }
+        F_GETFL => return Ok(u64::from(file.flags().bits())),
+        _ if file.flags().contains(OpenFlags::PATH) => return Err(Errno::EBADF),
+        _ => {}
+    }
+    match command {
+        F_SETFL => {
+            file.set_flags(OpenFlags::from_bits_retain(argument as u32)).await?;
+            Ok(0)
+        }
+        F_GETLK | F_OFD_GETLK => get_lock(call, &file, command == F_OFD_GETLK).await,
+        F_SETLK | F_SETLKW => set_lock(call, &file, command == F_SETLKW, false).await,
+        F_OFD_SETLK | F_OFD_SETLKW => set_lock(call, &file, command == F_OFD_SETLKW, true).await,
+        // Nobody gets a signal for I/O, and none can be asked for.
+        F_GETOWN | F_GETSIG => Ok(0),
+        F_SETOWN | F_SETSIG => Err(crate::table::unsupported(call, "SIGIO", Errno::EINVAL)),
+        F_GETPIPE_SZ => number(file.control(&call.caller(), Control::PipeSize).await?),
+        F_SETPIPE_SZ => {
+            let size = u64::from(argument as u32);
+            number(file.control(&call.caller(), Control::SetPipeSize(size)).await?)
+        }
+        F_ADD_SEALS => {
+            file.seal(argument as u32).await?;
+            Ok(0)
+        }
+        F_GET_SEALS => Ok(u64::from(file.seal(0).await?)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn number(answer: ControlAnswer) -> Result<u64> {
+    match answer {
+        ControlAnswer::Number(number) => Ok(number as u64),
+        _ => Err(Errno::EIO),
+    }
+}
+
+fn mode_of(kind: i16) -> Result<LockMode> {
+    match kind {
+        F_RDLCK => Ok(LockMode::Shared),
+        F_WRLCK => Ok(LockMode::Exclusive),
+        F_UNLCK => Ok(LockMode::Unlock),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The bytes that `start` (from `base`) and `len` mean: a negative length lies before the start, zero goes
+/// to the end of the file wherever it will be.
+fn range_of(base: u64, start: i64, len: i64) -> Result<LockRange> {
+    let start = i64::try_from(base).ok().and_then(|base| base.checked_add(start)).ok_or(Errno::EOVERFLOW)?;
+    let end = start.checked_add(len).ok_or(Errno::EOVERFLOW)?;
+    let (first, end) = match len {
+        0 => (start, u64::MAX),
+        1.. => (start, end as u64),
+        _ => (end, start as u64),
+    };
+    match u64::try_from(first) {
+        Ok(first) if start >= 0 => Ok(LockRange { start: first, end }),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+async fn range(file: &Arc<dyn File>, lock: &Flock) -> Result<LockRange> {
+    let base = match lock.whence {
+        0 => 0,
+        1 => file.seek(0, Whence::Current).await?,
+        2 => file.attributes().await?.size,
+        _ => return Err(Errno::EINVAL),
+    };
+    range_of(base, lock.start, lock.len)
+}
+
+async fn get_lock(call: &Call<'_>, file: &Arc<dyn File>, description: bool) -> Result<u64> {
+    let at = call.pointer(2);
+    let lock: Flock = call.get(at).await?;
+    let mode = mode_of(lock.kind)?;
+    if mode == LockMode::Unlock || description && lock.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let range = range(file, &lock).await?;
+    let conflict = file.lock(&call.caller(), LockOp::Get { range, mode, description }).await?;
+    let answer = match conflict {
+        None => Flock { kind: F_UNLCK, ..lock },
+        Some(conflict) => told(&conflict),
+    };
+    call.put(at, &answer).await?;
+    Ok(0)
+}
+
+fn told(conflict: &LockConflict) -> Flock {
+    let LockRange { start, end } = conflict.range;
+    Flock {
+        kind: if conflict.mode == LockMode::Shared { F_RDLCK } else { F_WRLCK },
+        start: start as i64,
+        len: if end == u64::MAX { 0 } else { (end - start) as i64 },
+        pid: conflict.process.map_or(-1, |process| process.0 as i32),
+        ..Flock::default()
+    }
+}
+
+async fn set_lock(call: &Call<'_>, file: &Arc<dyn File>, wait: bool, description: bool) -> Result<u64> {
+    let lock: Flock = call.get(call.pointer(2)).await?;
+    let mode = mode_of(lock.kind)?;
+    if description && lock.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let range = range(file, &lock).await?;
+    let caller = call.caller();
+    call.interruptible(file.lock(&caller, LockOp::Set { range, mode, wait, description })).await?;
+    Ok(0)
+}
+
+pub(crate) async fn flock(call: &mut Call<'_>) -> Result<u64> {
+    const NONBLOCK: u32 = 4;
+    let operation = call.arg(1) as u32;
+    let mode = match operation & !NONBLOCK {
+        1 => LockMode::Shared,
+        2 => LockMode::Exclusive,
+        8 => LockMode::Unlock,
+        _ => return Err(Errno::EINVAL),
+    };
+    let file = call.file(0).await?;
+    let caller = call.caller();
+    let op = LockOp::Flock { mode, wait: operation & NONBLOCK == 0 };
+    call.interruptible(file.lock(&caller, op)).await?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux_raw_sys::general as raw;
+
+    #[test]
+    fn a_lock_is_laid_out_as_linux_has_it() {
+        assert_eq!(size_of::<Flock>(), size_of::<raw::flock>());
+        assert_eq!(core::mem::offset_of!(Flock, pid), core::mem::offset_of!(raw::flock, l_pid));
+    }
+
+    #[test]
+    fn ranges_go_forward_backward_and_to_the_end() {
+        assert_eq!(range_of(10, 5, 3), Ok(LockRange { start: 15, end: 18 }));
+        assert_eq!(range_of(10, 0, -4), Ok(LockRange { start: 6, end: 10 }));
+        assert_eq!(range_of(0, 7, 0), Ok(LockRange { start: 7, end: u64::MAX }));
+        assert_eq!(range_of(0, -1, 0), Err(Errno::EINVAL));
+        assert_eq!(range_of(0, 2, -3), Err(Errno::EINVAL));
+        assert_eq!(range_of(1, i64::MAX, 0), Err(Errno::EOVERFLOW));
+        let conflict = LockConflict { range: LockRange { start: 7, end: u64::MAX }, mode: LockMode::Shared, process: None };
+        let told = told(&conflict);
+        assert_eq!((told.start, told.len, told.pid), (7, 0, -1));
+    }
+}

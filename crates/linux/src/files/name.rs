@@ -1,0 +1,154 @@
+//! Making, linking, renaming, removing and reading names (man 2 mkdir, mknod, link, symlink, rename, unlink,
+//! readlink).
+
+use super::{check_flags, decode_device, AT_EMPTY_PATH, AT_SYMLINK_FOLLOW};
+use crate::call::{Call, AT_FDCWD};
+use alloc::vec::Vec;
+use fs::{PathAnswer, PathOp};
+use machine::{errno::Result, Errno, UserAddr};
+
+const AT_REMOVEDIR: u64 = 0x200;
+const RENAME_KNOWN: u64 = 7;
+const RENAME_NOREPLACE: u64 = 1;
+const RENAME_EXCHANGE: u64 = 2;
+const RENAME_WHITEOUT: u64 = 4;
+
+pub(crate) async fn mkdir(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    make_dir(call, AT_FDCWD, path, call.arg(1)).await
+}
+
+pub(crate) async fn mkdirat(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(1).await?;
+    make_dir(call, call.int(0), path, call.arg(2)).await
+}
+
+async fn make_dir(call: &Call<'_>, fd: i32, path: Vec<u8>, mode: u64) -> Result<u64> {
+    call.at_path(fd, &path.clone(), PathOp::MakeDir { path, mode: mode as u32 & 0o7777 }).await?;
+    Ok(0)
+}
+
+pub(crate) async fn mknod(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    make_node(call, AT_FDCWD, path, call.arg(1), call.arg(2)).await
+}
+
+pub(crate) async fn mknodat(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(1).await?;
+    make_node(call, call.int(0), path, call.arg(2), call.arg(3)).await
+}
+
+async fn make_node(call: &Call<'_>, fd: i32, path: Vec<u8>, mode: u64, device: u64) -> Result<u64> {
+    let mode = mode as u32 & 0o177777;
+    // No type at all means a regular file.
+    let mode = if mode & 0o170000 == 0 { mode | 0o100000 } else { mode };
+    let op = PathOp::MakeNode { path: path.clone(), mode, rdev: decode_device(device) };
+    call.at_path(fd, &path, op).await?;
+    Ok(0)
+}
+
+pub(crate) async fn rmdir(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    remove(call, AT_FDCWD, path, true).await
+}
+
+pub(crate) async fn unlink(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    remove(call, AT_FDCWD, path, false).await
+}
+
+pub(crate) async fn unlinkat(call: &mut Call<'_>) -> Result<u64> {
+    check_flags(call.arg(2), AT_REMOVEDIR)?;
+    let path = call.path(1).await?;
+    remove(call, call.int(0), path, call.arg(2) & AT_REMOVEDIR != 0).await
+}
+
+async fn remove(call: &Call<'_>, fd: i32, path: Vec<u8>, directory: bool) -> Result<u64> {
+    call.at_path(fd, &path.clone(), PathOp::Unlink { path, directory }).await?;
+    Ok(0)
+}
+
+pub(crate) async fn symlink(call: &mut Call<'_>) -> Result<u64> {
+    make_symlink(call, AT_FDCWD, 1).await
+}
+
+pub(crate) async fn symlinkat(call: &mut Call<'_>) -> Result<u64> {
+    make_symlink(call, call.int(1), 2).await
+}
+
+async fn make_symlink(call: &Call<'_>, fd: i32, index: usize) -> Result<u64> {
+    let target = call.path(0).await?;
+    let path = call.path(index).await?;
+    if target.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    call.at_path(fd, &path.clone(), PathOp::Symlink { target, path }).await?;
+    Ok(0)
+}
+
+/// An operation on two paths, each with a directory of its own.
+async fn with_two(call: &Call<'_>, fds: (i32, i32), op: PathOp) -> Result<u64> {
+    let (PathOp::Link { from, to, .. } | PathOp::Rename { from, to, .. }) = &op else { return Err(Errno::EINVAL) };
+    let mut base = call.base_of(fds.0, from).await?;
+    base.to = Some(call.base_of(fds.1, to).await?.at);
+    call.system().paths.run(&call.caller(), &base, op).await?;
+    Ok(0)
+}
+
+pub(crate) async fn link(call: &mut Call<'_>) -> Result<u64> {
+    let (from, to) = (call.path(0).await?, call.path(1).await?);
+    with_two(call, (AT_FDCWD, AT_FDCWD), PathOp::Link { from, to, follow: false, empty_ok: false }).await
+}
+
+pub(crate) async fn linkat(call: &mut Call<'_>) -> Result<u64> {
+    let flags = call.arg(4);
+    check_flags(flags, AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)?;
+    let (from, to) = (call.path(1).await?, call.path(3).await?);
+    let (follow, empty_ok) = (flags & AT_SYMLINK_FOLLOW != 0, flags & AT_EMPTY_PATH != 0);
+    with_two(call, (call.int(0), call.int(2)), PathOp::Link { from, to, follow, empty_ok }).await
+}
+
+pub(crate) async fn rename(call: &mut Call<'_>) -> Result<u64> {
+    let (from, to) = (call.path(0).await?, call.path(1).await?);
+    with_two(call, (AT_FDCWD, AT_FDCWD), PathOp::Rename { from, to, flags: 0 }).await
+}
+
+pub(crate) async fn renameat(call: &mut Call<'_>) -> Result<u64> {
+    let (from, to) = (call.path(1).await?, call.path(3).await?);
+    with_two(call, (call.int(0), call.int(2)), PathOp::Rename { from, to, flags: 0 }).await
+}
+
+pub(crate) async fn renameat2(call: &mut Call<'_>) -> Result<u64> {
+    let flags = call.arg(4);
+    check_flags(flags, RENAME_KNOWN)?;
+    if flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0 || flags & RENAME_WHITEOUT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (from, to) = (call.path(1).await?, call.path(3).await?);
+    with_two(call, (call.int(0), call.int(2)), PathOp::Rename { from, to, flags: flags as u32 }).await
+}
+
+pub(crate) async fn readlink(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(0).await?;
+    read_link(call, AT_FDCWD, path, false, call.pointer(1), call.int(2)).await
+}
+
+pub(crate) async fn readlinkat(call: &mut Call<'_>) -> Result<u64> {
+    let path = call.path(1).await?;
+    read_link(call, call.int(0), path, true, call.pointer(2), call.int(3)).await
+}
+
+async fn read_link(call: &Call<'_>, fd: i32, path: Vec<u8>, empty_ok: bool, to: UserAddr, size: i32) -> Result<u64> {
+    if size <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    match call.at_path(fd, &path.clone(), PathOp::ReadLink { path, empty_ok }).await? {
+        PathAnswer::Bytes(mut target) => {
+            // Cut without a word, and without a NUL (man 2 readlink).
+            target.truncate(size as usize);
+            call.space().write(to, &target).await?;
+            Ok(target.len() as u64)
+        }
+        _ => Err(Errno::EIO),
+    }
+}

@@ -1,0 +1,106 @@
+//! read, pread64, readv, preadv, preadv2, lseek (man 2 read, readv, lseek).
+
+use super::{
+    transfer::Buffer,
+    vector::{self, scatter, single, total, Segment},
+};
+use crate::call::Call;
+use alloc::sync::Arc;
+use fs::{File, Whence};
+use machine::{errno::Result, Errno};
+
+/// Hints that change nothing here: RWF_HIPRI.
+const RWF_HIPRI: u64 = 1;
+
+pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    into(call, &file, &single(call.pointer(1), call.arg(2))?, None).await
+}
+
+pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
+    let offset = position(call.arg(3))?;
+    let file = call.file(0).await?;
+    into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
+}
+
+pub(crate) async fn readv(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    into(call, &file, &segments, None).await
+}
+
+pub(crate) async fn preadv(call: &mut Call<'_>) -> Result<u64> {
+    let offset = position(call.arg(3))?;
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    into(call, &file, &segments, Some(offset)).await
+}
+
+pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
+    // Offset -1: the file's own position.
+    let offset = match call.arg(3) as i64 {
+        -1 => None,
+        offset => Some(position(offset as u64)?),
+    };
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    if call.arg(5) as u32 as u64 & !RWF_HIPRI != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    into(call, &file, &segments, offset).await
+}
+
+/// An offset argument. EINVAL if negative.
+pub(crate) fn position(raw: u64) -> Result<u64> {
+    if raw as i64 >= 0 { Ok(raw) } else { Err(Errno::EINVAL) }
+}
+
+/// Reads into user memory. A file that may wait is asked once, so that what came before a signal or before
+/// an empty pipe is not held back; a regular file is read until it ends.
+pub(crate) async fn into(
+    call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], offset: Option<u64>,
+) -> Result<u64> {
+    if !file.flags().readable() {
+        return Err(Errno::EBADF);
+    }
+    let (wanted, stream) = (total(segments), file.changes().is_some());
+    if wanted == 0 && stream {
+        return Ok(0);
+    }
+    let (caller, space) = (call.caller(), call.space());
+    let mut buffer = Buffer::for_bytes(wanted);
+    let mut done = 0;
+    loop {
+        let step = buffer.step(wanted - done);
+        let asked = step.len();
+        let read = match offset {
+            None => call.wait_for(file, file.read_for(&caller, step)).await,
+            Some(offset) => call.wait_for(file, file.read_at(step, offset + done as u64)).await,
+        };
+        let read = match read {
+            Err(_) if done > 0 => return Ok(done as u64),
+            read => read?,
+        };
+        let (copied, error) = scatter(&space, segments, done, &buffer.step(wanted - done)[..read]).await;
+        done += copied;
+        if copied < read {
+            return if done > 0 { Ok(done as u64) } else { Err(error) };
+        }
+        if stream || read < asked || done == wanted {
+            return Ok(done as u64);
+        }
+    }
+}
+
+pub(crate) async fn lseek(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let whence = match call.arg(2) as u32 {
+        0 => Whence::Set,
+        1 => Whence::Current,
+        2 => Whence::End,
+        3 => Whence::Data,
+        4 => Whence::Hole,
+        _ => return Err(Errno::EINVAL),
+    };
+    file.seek(call.arg(1) as i64, whence).await
+}

@@ -1,0 +1,141 @@
+//! write, pwrite64, writev, pwritev, pwritev2 (man 2 write, writev).
+
+use super::{
+    read::position,
+    transfer::Buffer,
+    vector::{self, gather, single, total, Segment},
+};
+use crate::call::Call;
+use abi::signal::Signal;
+use alloc::sync::Arc;
+use fs::{File, Kind, OpenFlags, Whence};
+use machine::{errno::Result, Errno};
+
+const RWF_HIPRI: u32 = 1;
+const RWF_DSYNC: u32 = 2;
+const RWF_SYNC: u32 = 4;
+const RLIMIT_FSIZE: usize = 1;
+
+pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    from(call, &file, &single(call.pointer(1), call.arg(2))?, None).await
+}
+
+pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
+    let offset = position(call.arg(3))?;
+    let file = call.file(0).await?;
+    from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
+}
+
+pub(crate) async fn writev(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    from(call, &file, &segments, None).await
+}
+
+pub(crate) async fn pwritev(call: &mut Call<'_>) -> Result<u64> {
+    let offset = position(call.arg(3))?;
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    from(call, &file, &segments, Some(offset)).await
+}
+
+pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
+    let offset = match call.arg(3) as i64 {
+        -1 => None,
+        offset => Some(position(offset as u64)?),
+    };
+    let file = call.file(0).await?;
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    let flags = call.arg(5) as u32;
+    if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let written = from(call, &file, &segments, offset).await?;
+    if flags & (RWF_DSYNC | RWF_SYNC) != 0 {
+        file.sync(flags & RWF_SYNC == 0).await?;
+    }
+    Ok(written)
+}
+
+/// Writes user memory. A stream may take less at a time than it will take in all (see [`File::write_for`]),
+/// so this goes on until everything is written or an error comes; the error counts only if nothing was.
+pub(crate) async fn from(
+    call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], offset: Option<u64>,
+) -> Result<u64> {
+    if !file.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    let wanted = total(segments);
+    if wanted == 0 && file.changes().is_some() {
+        return Ok(0);
+    }
+    let wanted = within_limit(call, file, offset, wanted).await?;
+    let (caller, space) = (call.caller(), call.space());
+    let mut buffer = Buffer::for_bytes(wanted);
+    let mut done = 0;
+    loop {
+        let step = buffer.step(wanted - done);
+        let asked = step.len();
+        let (copied, error) = gather(&space, segments, done, step).await;
+        if copied == 0 && asked > 0 {
+            return if done > 0 { Ok(done as u64) } else { Err(error) };
+        }
+        let data = &step[..copied];
+        let written = match offset {
+            None => call.wait_for(file, file.write_for(&caller, data)).await,
+            Some(offset) => call.wait_for(file, file.write_at(data, offset + done as u64)).await,
+        };
+        match written {
+            Ok(written) => done += written,
+            Err(_) if done > 0 => return Ok(done as u64),
+            Err(error) => return Err(broken(call, error).await),
+        }
+        if done == wanted || copied < asked || written == Ok(0) {
+            return Ok(done as u64);
+        }
+    }
+}
+
+/// SIGPIPE goes with EPIPE.
+pub(crate) async fn broken(call: &Call<'_>, error: Errno) -> Errno {
+    if error == Errno::EPIPE {
+        call.signal_self(Signal::PIPE).await;
+    }
+    error
+}
+
+/// How many of `wanted` bytes RLIMIT_FSIZE lets through; none: SIGXFSZ and EFBIG.
+pub(crate) async fn within_limit(
+    call: &Call<'_>, file: &Arc<dyn File>, offset: Option<u64>, wanted: usize,
+) -> Result<usize> {
+    let limit = call.process().limit(RLIMIT_FSIZE);
+    if limit == u64::MAX || file.changes().is_some() || wanted == 0 {
+        return Ok(wanted);
+    }
+    let attributes = file.attributes().await?;
+    if attributes.kind() != Kind::Regular {
+        return Ok(wanted);
+    }
+    let start = match offset {
+        _ if file.flags().contains(OpenFlags::APPEND) => attributes.size,
+        Some(offset) => offset,
+        None => file.seek(0, Whence::Current).await?,
+    };
+    match limit.saturating_sub(start) {
+        0 => {
+            call.signal_self(Signal::XFSZ).await;
+            Err(Errno::EFBIG)
+        }
+        room => Ok(wanted.min(usize::try_from(room).unwrap_or(usize::MAX))),
+    }
+}
+
+/// A file is to be as long as `size`: the same limit.
+pub(crate) async fn check_size(call: &Call<'_>, size: u64) -> Result<()> {
+    if size > call.process().limit(RLIMIT_FSIZE) {
+        call.signal_self(Signal::XFSZ).await;
+        return Err(Errno::EFBIG);
+    }
+    Ok(())
+}
