@@ -109,7 +109,8 @@ impl Program {
         self.operations += count as u64;
         if self.trace {
             for (act, outcome) in acts.iter().zip(&outcomes) {
-                eprintln!("k{} {:?} {:x?} -> {outcome:x?}", act.kernel, act.space.serial, act.operation);
+                let SpaceId { home, serial } = act.space;
+                eprintln!("k{} {home:?}.{serial} {:x?} -> {outcome:x?}", act.kernel, act.operation);
             }
             eprintln!("--");
         }

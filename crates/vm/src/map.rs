@@ -297,6 +297,7 @@ impl Space {
                     self.set_access(&mut state, region.range, access, &mut withdrawal);
                 }
             }
+            withdrawal.hold(&mut state, range);
             match (refused, hole) {
                 (Some(_), _) => Err(Errno::EACCES),
                 (None, Some(_)) => Err(Errno::ENOMEM),

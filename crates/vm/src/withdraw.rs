@@ -23,6 +23,9 @@ pub(crate) struct Withdrawal {
     pub sharers: KernelSet,
     pub ranges: Ranges,
     pub frames: Vec<Frame>,
+    /// Faults here wait until all is taken back: else one thread could find the page gone and then, on a
+    /// kernel that has not been asked yet, find it there.
+    pub busy: Vec<PageRange>,
     /// What sharers may go on doing.
     pub keep: Access,
 }
@@ -35,13 +38,21 @@ impl Withdrawal {
 
     /// Sharers may keep the pages, for `keep` at most.
     pub fn keeping(keep: Access) -> Self {
-        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Vec::new(), keep }
+        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Vec::new(), busy: Vec::new(), keep }
     }
 
     /// Page `page` must be taken back from whoever has it.
     pub fn unexport(&mut self, state: &mut State, page: Page) {
         if let Some(sharers) = state.exports.remove(&page) {
             self.narrow(&sharers, page);
+        }
+    }
+
+    /// Keeps faults in `range` waiting, if anyone has to give back anything.
+    pub fn hold(&mut self, state: &mut State, range: PageRange) {
+        if !self.sharers.is_empty() {
+            state.busy.push(range);
+            self.busy.push(range);
         }
     }
 
@@ -78,6 +89,7 @@ impl Space {
             }
             Step::Remove
         });
+        withdrawal.hold(state, range);
         if taken {
             self.table.flush(range);
         }
@@ -95,7 +107,7 @@ impl Space {
         withdrawal: Withdrawal,
         then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
     ) -> T {
-        let Withdrawal { sharers, ranges, frames, keep } = withdrawal;
+        let Withdrawal { sharers, ranges, frames, busy, keep } = withdrawal;
         let space = self.clone();
         if sharers.is_empty() {
             frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
@@ -108,6 +120,7 @@ impl Space {
             space.vm.endpoint.multicast(&sharers, message).await;
             frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
             space.vm.send_frames_home(crate::vm::FRAMES_BATCH);
+            busy.into_iter().for_each(|range| space.not_busy(range));
             let result = then(&space);
             drop(operating);
             result
