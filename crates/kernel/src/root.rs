@@ -66,7 +66,7 @@ pub async fn mount(kernel: &'static Kernel, devices: &DeviceSet, config: &Config
     let dev = devtmpfs(services, &nodes).await?;
     attach(&paths, &system, b"/dev", dev, b"devtmpfs").await;
     attach(&paths, &system, b"/dev/shm", Tmpfs::new(services, 0o1777), b"tmpfs").await;
-    for (path, tree, name) in linux::pseudo_file_systems(&kernel.system, services, &paths) {
+    for (path, tree, name) in linux::pseudo_file_systems(&kernel.system, services, &paths, &terminals) {
         attach(&paths, &system, path.as_bytes(), tree, name.as_bytes()).await;
     }
     for share in &config.shares {

@@ -15,6 +15,7 @@ mod files;
 mod futex;
 mod memory;
 mod process;
+pub mod procfs;
 mod run;
 mod signal;
 pub mod system;
@@ -23,16 +24,19 @@ mod time;
 mod trap;
 mod user;
 
+use alloc::{sync::Arc, vec::Vec};
+
 pub use run::Linux;
 pub use table::{name_of, table_markdown};
 
 /// A tree to be mounted: where, what, and its name in /proc/mounts.
-pub type Pseudo = (&'static str, alloc::sync::Arc<dyn fs::FileSystem>, &'static str);
+pub type Pseudo = (&'static str, Arc<dyn fs::FileSystem>, &'static str);
 
 /// The trees that show the machine and its processes.
 pub fn pseudo_file_systems(
-    _system: &alloc::sync::Arc<::process::System>, _services: &alloc::sync::Arc<fs::Services>,
-    _paths: &alloc::sync::Arc<fs::LocalPaths>,
-) -> alloc::vec::Vec<Pseudo> {
-    alloc::vec::Vec::new()
+    system: &Arc<::process::System>, services: &Arc<fs::Services>, paths: &Arc<fs::LocalPaths>,
+    terminals: &Arc<fs::tty::Terminals>,
+) -> Vec<Pseudo> {
+    let proc = procfs::tree(system, services, paths, terminals);
+    alloc::vec![("/proc", proc as Arc<dyn fs::FileSystem>, "proc")]
 }

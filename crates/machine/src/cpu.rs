@@ -150,6 +150,14 @@ pub trait Cpu: Send + Sync {
     fn kick(&self, cpu: CpuId);
     /// AT_HWCAP (CPUID 1 EDX) and AT_HWCAP2 (bit 1: FSGSBASE is usable) for programs.
     fn capabilities(&self) -> (u64, u64);
+    /// CPUID of a leaf and subleaf: eax, ebx, ecx, edx; all zero where the machine has no such thing.
+    fn identify(&self, _leaf: u32, _sub: u32) -> [u32; 4] {
+        [0; 4]
+    }
+    /// Rate of the cycle counter in kHz; 0: unknown.
+    fn cycle_rate(&self) -> u64 {
+        0
+    }
     /// Fills `bytes` from the machine's random source.
     fn random(&self, bytes: &mut [u8]);
 }

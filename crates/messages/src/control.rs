@@ -20,8 +20,12 @@ pub struct KernelStatus {
     pub cpus: Vec<CpuId>,
     pub memory_total: u64,
     pub memory_free: u64,
+    /// Threads and tasks that run or wait for a CPU.
+    pub load: u64,
     pub threads_now: u64,
     pub threads_run: u64,
+    /// Tasks that were given a CPU.
+    pub switches: u64,
     pub migrations_in: u64,
     pub migrations_out: u64,
     pub faults_local: u64,
@@ -32,6 +36,8 @@ pub struct KernelStatus {
     pub doorbells_saved: u64,
     /// Idle time of each of `cpus`, in the same order.
     pub idle_ns: Vec<u64>,
+    /// Time each of them has spent in user mode.
+    pub user_ns: Vec<u64>,
 }
 
 messages! {

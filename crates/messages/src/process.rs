@@ -224,8 +224,12 @@ pub enum Inspect {
     Memory { start: u64, end: u64 },
     /// Open descriptors: number, path, flags.
     Descriptors,
+    /// The open file behind one of them.
+    Descriptor { fd: u32 },
     Cwd,
     Root,
+    /// Whose it is, and its threads: what the directories of /proc need.
+    Owner,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -235,6 +239,7 @@ pub enum Inspection {
     Bytes(Vec<u8>),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
     File(FileRef),
+    Owner { uid: u32, gid: u32, threads: Vec<Pid> },
 }
 
 /// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
@@ -243,6 +248,8 @@ pub enum Tune {
     Affinity(CpuSet),
     Nice(i8),
     Policy(u32, u32),
+    /// What /proc/PID/comm shows.
+    Name(Vec<u8>),
     Read,
 }
 

@@ -41,6 +41,7 @@ impl System {
             load: self.thread_load() as u64,
             threads_now: self.thread_count() as u64,
             threads_run: self.counters.threads_run.load(Relaxed),
+            switches: self.scheduler.switches(),
             migrations_in: self.counters.migrations_in.load(Relaxed),
             migrations_out: self.counters.migrations_out.load(Relaxed),
             faults_local: faults.local,
@@ -167,6 +168,7 @@ impl Thread {
                 self.misplaced.store(!stays, SeqCst);
             }
             Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
+            Tune::Name(name) => state.name = name,
             Tune::Policy(policy, priority) => state.policy = (policy, priority),
         }
         let tuning = (state.affinity.clone(), state.nice, state.policy);

@@ -48,6 +48,8 @@ struct Local {
     /// End of the running thread's slice.
     slice_end: AtomicU64,
     idle_ns: AtomicU64,
+    /// Tasks it has run.
+    turns: AtomicU64,
     /// Tasks queued or running here.
     load: AtomicUsize,
 }
@@ -65,6 +67,7 @@ impl Scheduler {
             idle: AtomicBool::new(false),
             slice_end: AtomicU64::new(0),
             idle_ns: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             load: AtomicUsize::new(0),
         };
         let locals = cpu.cpus().iter().map(|_| local()).collect();
@@ -160,6 +163,7 @@ impl Scheduler {
             self.locals[from].load.fetch_sub(1, Relaxed);
             local.load.fetch_add(1, Relaxed);
         }
+        local.turns.fetch_add(1, Relaxed);
         runnable.run();
         local.load.fetch_sub(1, Relaxed);
         true
@@ -229,6 +233,11 @@ impl Scheduler {
     /// Time each CPU of this kernel has been idle, in ns.
     pub fn idle_ns(&self) -> Vec<u64> {
         self.locals.iter().map(|local| local.idle_ns.load(Relaxed)).collect()
+    }
+
+    /// How often a task was given a CPU of this kernel.
+    pub fn switches(&self) -> u64 {
+        self.locals.iter().map(|local| local.turns.load(Relaxed)).sum()
     }
 
     /// Tasks running or waiting for a CPU, for the load board.

@@ -129,6 +129,11 @@ impl Tty {
         self.state.lock().foreground
     }
 
+    /// Its device number, as /proc/PID/stat tells it.
+    pub fn device(&self) -> (u32, u32) {
+        self.inode.attributes().rdev
+    }
+
     /// Only processes whose terminal it is may ask; the master may.
     fn check_owner(&self, caller: &Caller, side: Side) -> Result<()> {
         match side == Side::Master || self.is_controlling(caller) {

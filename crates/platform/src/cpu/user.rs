@@ -70,6 +70,15 @@ impl Cpu for X86Cpu {
         trap_of(left, at)
     }
 
+    fn identify(&self, leaf: u32, sub: u32) -> [u32; 4] {
+        let answer = core::arch::x86_64::__cpuid_count(leaf, sub);
+        [answer.eax, answer.ebx, answer.ecx, answer.edx]
+    }
+
+    fn cycle_rate(&self) -> u64 {
+        crate::clock::rates().0
+    }
+
     fn fpu_size(&self) -> usize {
         Fpu::get().bytes()
     }

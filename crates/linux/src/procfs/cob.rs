@@ -1,0 +1,75 @@
+//! What Linux does not have: /proc/cob, and /proc/PID/cob with the kernels that a process is spread over.
+
+use super::{machine::statuses, made::{number_list, put, Directory as Names, Made, Text}, Proc, Subject};
+use ::machine::{errno::Result, PAGE_SIZE};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use fs::Caller;
+use messages::process::{Inspect, Inspection};
+
+pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
+    names
+        .file("kernels", Made { source: proc.clone(), make: kernels })
+        .file("messages", Made { source: proc.clone(), make: message_counts })
+}
+
+async fn kernels(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    put!(text, "kernel state    cpus        memory_kB    free_kB  threads  load  moved_in moved_out faults_local faults_remote\n");
+    for (kernel, status) in statuses(&proc.system).await {
+        let cpus = number_list(status.cpus.iter().map(|cpu| cpu.0));
+        put!(
+            text,
+            "{:<6} running  {cpus:<10} {:>10} {:>10} {:>8} {:>5} {:>9} {:>9} {:>12} {:>13}\n",
+            kernel.0,
+            status.memory_total / 1024,
+            status.memory_free / 1024,
+            status.threads_now,
+            status.load,
+            status.migrations_in,
+            status.migrations_out,
+            status.faults_local,
+            status.faults_remote,
+        );
+    }
+    Ok(text.0)
+}
+
+async fn message_counts(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    put!(text, "kernel       sent   received doorbells_sent doorbells_saved\n");
+    for (kernel, status) in statuses(&proc.system).await {
+        put!(
+            text,
+            "{:<6} {:>10} {:>10} {:>14} {:>15}\n",
+            kernel.0,
+            status.messages_sent,
+            status.messages_received,
+            status.doorbells_sent,
+            status.doorbells_saved,
+        );
+    }
+    Ok(text.0)
+}
+
+/// Where its threads and pages are.
+pub(super) async fn process(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    let view = subject.view(&caller).await?;
+    let mut text = Text::default();
+    put!(text, "thread     kernel cpu  allowed\n");
+    for thread in view.threads.iter().filter(|thread| subject.thread.is_none_or(|wanted| wanted == thread.thread)) {
+        let allowed = number_list(thread.affinity.iter().map(|cpu| cpu.0));
+        put!(text, "{:<10} {:<6} {:<4} {allowed}\n", thread.thread, thread.kernel.0, thread.cpu.0);
+    }
+    let Ok(Inspection::Regions(regions)) = subject.inspect(Inspect::Maps, &caller).await else { return Ok(text.0) };
+    let mut owners: BTreeMap<u16, (u64, u64, u64, u64)> = BTreeMap::new();
+    for region in regions {
+        let sum = owners.entry(region.owner.0).or_default();
+        *sum = (sum.0 + 1, sum.1 + region.range.len(), sum.2 + region.resident, sum.3 + region.exported);
+    }
+    let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
+    put!(text, "\nowner  regions    size_kB resident_kB exported_kB\n");
+    for (owner, (regions, pages, resident, exported)) in owners {
+        put!(text, "{owner:<6} {regions:>7} {:>10} {:>11} {:>11}\n", kib(pages), kib(resident), kib(exported));
+    }
+    Ok(text.0)
+}

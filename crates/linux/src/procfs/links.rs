@@ -1,0 +1,134 @@
+//! Links to open files: fd, fdinfo, cwd, root, exe. They lead to the file itself, not to its name.
+
+use super::{made::{put, Text}, Subject};
+use ::machine::{errno::Result, BoxFuture, Errno};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use fs::{
+    inode::{Followed, Listed},
+    synthetic::{hash_ino, Content, Directory, Link, Node},
+    Caller, File, Kind, OpenFlags, Whence,
+};
+use messages::process::{Inspect, Inspection};
+
+impl Subject {
+    async fn file(&self, what: Inspect, caller: &Caller) -> Result<Arc<dyn File>> {
+        match self.inspect(what, caller).await? {
+            Inspection::File(name) => self.proc.system.directory.open(name).await,
+            _ => Err(Errno::EIO),
+        }
+    }
+}
+
+/// cwd and root.
+pub(super) struct Place {
+    pub subject: Subject,
+    pub what: Inspect,
+}
+
+impl Link for Place {
+    fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        Box::pin(async move { Ok(Followed::File(self.subject.file(self.what.clone(), caller).await?)) })
+    }
+}
+
+/// exe: known by its path only.
+pub(super) struct Executable(pub Subject);
+
+impl Link for Executable {
+    fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        Box::pin(async move {
+            let view = self.0.view(caller).await?;
+            let who = &caller.credentials;
+            if !(who.is_privileged() || who.fsuid == view.credentials.uid) {
+                return Err(Errno::EACCES);
+            }
+            if view.zombie {
+                return Err(Errno::ENOENT);
+            }
+            Ok(Followed::Path(view.shared.executable))
+        })
+    }
+}
+
+struct Open {
+    subject: Subject,
+    fd: u32,
+}
+
+impl Link for Open {
+    fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
+        Box::pin(async move { Ok(Followed::File(self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?)) })
+    }
+}
+
+/// A file of fdinfo.
+impl Content for Open {
+    fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(async move {
+            let file = self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?;
+            // What can't seek (a pipe) is at 0.
+            let position = file.seek(0, Whence::Current).await.unwrap_or(0);
+            let ino = file.attributes().await?.ino;
+            let mut text = Text::default();
+            put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", file.flags().bits());
+            Ok(text.0)
+        })
+    }
+}
+
+/// /proc/PID/fd and /proc/PID/fdinfo.
+pub(super) struct Descriptors {
+    pub subject: Subject,
+    pub info: bool,
+    pub at: String,
+    pub owner: (u32, u32),
+}
+
+impl Descriptors {
+    async fn open(&self, caller: &Caller) -> Result<Vec<(u32, Vec<u8>, u32)>> {
+        match self.subject.inspect(Inspect::Descriptors, caller).await {
+            Ok(Inspection::Descriptors(list)) => Ok(list),
+            Ok(_) => Err(Errno::EIO),
+            Err(Errno::ENOENT | Errno::ESRCH) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Directory for Descriptors {
+    fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
+        Box::pin(async move {
+            let text = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+            let fd: u32 = text.parse().map_err(|_| Errno::ENOENT)?;
+            if format!("{fd}") != text {
+                return Err(Errno::ENOENT);
+            }
+            let ino = hash_ino(format!("{}/{fd}", self.at).as_bytes());
+            let subject = self.subject.clone();
+            let file = subject.file(Inspect::Descriptor { fd }, caller).await?;
+            let open = Open { subject, fd };
+            let node = match self.info {
+                true => Node::file(ino, open),
+                false => {
+                    let flags = file.flags();
+                    // The link's bits say how the file is open.
+                    let access = if flags.contains(OpenFlags::PATH) { 0 } else { u32::from(flags.readable()) << 8 | u32::from(flags.writable()) << 7 };
+                    Node::link(ino, open).mode(access | 0o100)
+                }
+            };
+            Ok(node.owned(self.owner.0, self.owner.1))
+        })
+    }
+
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        Box::pin(async move {
+            let kind = if self.info { Kind::Regular } else { Kind::Symlink };
+            let open = self.open(caller).await?;
+            Ok(open.into_iter().map(|(fd, _, _)| Listed {
+                ino: hash_ino(format!("{}/{fd}", self.at).as_bytes()),
+                d_type: kind.d_type(),
+                name: format!("{fd}").into_bytes(),
+            }).collect())
+        })
+    }
+}

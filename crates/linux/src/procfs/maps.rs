@@ -1,0 +1,150 @@
+//! maps and smaps: the regions of an address space.
+
+use super::{made::{put, Text}, Subject};
+use ::machine::{errno::Result, Access, Errno, PAGE_SIZE};
+use alloc::vec::Vec;
+use fs::Caller;
+use messages::{process::{Inspect, Inspection}, vm::RegionReport};
+use vm::RegionFlags;
+
+async fn regions(subject: &Subject, caller: &Caller) -> Result<Vec<RegionReport>> {
+    match subject.inspect(Inspect::Maps, caller).await {
+        Ok(Inspection::Regions(regions)) => Ok(regions),
+        // A zombie has no memory.
+        Err(Errno::ENOENT) => Ok(Vec::new()),
+        Ok(_) => Err(Errno::EIO),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn maps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    for region in regions(&subject, &caller).await? {
+        line(&mut text, &region);
+    }
+    Ok(text.0)
+}
+
+/// A region as Linux prints it: the name begins at column 73.
+fn line(text: &mut Text, region: &RegionReport) {
+    let flags = RegionFlags::from_bits_truncate(region.kind.flags);
+    let prot = region.kind.prot;
+    let letter = |access, letter| if prot.contains(access) { letter } else { '-' };
+    let page = PAGE_SIZE as u64;
+    let (offset, serial) = region.backing.as_ref().map_or((0, 0), |backing| (backing.first * page, backing.object.serial));
+    put!(
+        text,
+        "{:08x}-{:08x} {}{}{}{} {offset:08x} 00:{:02x} {serial} ",
+        region.range.start.0 * page,
+        region.range.end.0 * page,
+        letter(Access::READ, 'r'),
+        letter(Access::WRITE, 'w'),
+        letter(Access::EXEC, 'x'),
+        if flags.contains(RegionFlags::SHARED) { 's' } else { 'p' },
+        u8::from(serial != 0),
+    );
+    let name = match &region.backing {
+        Some(backing) => &backing.label[..],
+        None if flags.contains(RegionFlags::STACK) => b"[stack]",
+        None if flags.contains(RegionFlags::HEAP) => b"[heap]",
+        None => b"",
+    };
+    if !name.is_empty() {
+        text.pad(73);
+        for part in name.split_inclusive(|&byte| byte == b'\n') {
+            match part.split_last() {
+                Some((b'\n', rest)) => {
+                    text.bytes(rest);
+                    text.bytes(b"\\012");
+                }
+                _ => text.bytes(part),
+            }
+        }
+    }
+    text.bytes(b"\n");
+}
+
+/// What is not counted (sharing, dirtiness) is left out rather than guessed.
+pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    let mut text = Text::default();
+    for region in regions(&subject, &caller).await? {
+        line(&mut text, &region);
+        let flags = RegionFlags::from_bits_truncate(region.kind.flags);
+        let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
+        let anonymous = if region.backing.is_none() { region.resident } else { 0 };
+        let locked = if flags.contains(RegionFlags::LOCKED) { region.resident } else { 0 };
+        let rows = [
+            ("Size", kib(region.range.len())),
+            ("KernelPageSize", kib(1)),
+            ("MMUPageSize", kib(1)),
+            ("Rss", kib(region.resident)),
+            ("Pss", kib(region.resident)),
+            ("Anonymous", kib(anonymous)),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", kib(locked)),
+        ];
+        for (name, value) in rows {
+            put!(text, "{:<16}{value:>8} kB\n", alloc::format!("{name}:"));
+        }
+        text.bytes(b"VmFlags:");
+        let (prot, limit) = (region.kind.prot, region.kind.limit);
+        let words = [
+            (prot.contains(Access::READ), "rd"),
+            (prot.contains(Access::WRITE), "wr"),
+            (prot.contains(Access::EXEC), "ex"),
+            (flags.contains(RegionFlags::SHARED), "sh"),
+            (limit.contains(Access::READ), "mr"),
+            (limit.contains(Access::WRITE), "mw"),
+            (limit.contains(Access::EXEC), "me"),
+            (flags.contains(RegionFlags::GROWS_DOWN), "gd"),
+            (flags.contains(RegionFlags::LOCKED), "lo"),
+            (flags.contains(RegionFlags::DONT_FORK), "dc"),
+            (flags.contains(RegionFlags::NO_RESERVE), "nr"),
+            (flags.contains(RegionFlags::WIPE_ON_FORK), "wf"),
+            (flags.contains(RegionFlags::DONT_DUMP), "dd"),
+        ];
+        for (_, word) in words.into_iter().filter(|(set, _)| *set) {
+            put!(text, " {word}");
+        }
+        text.bytes(b" \n");
+    }
+    Ok(text.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::machine::{KernelId, Page, PageRange};
+    use alloc::string::String;
+    use messages::vm::{RegionKind, RemoteBacking};
+
+    fn region(start: u64, end: u64, prot: Access, flags: RegionFlags, backing: Option<RemoteBacking>) -> RegionReport {
+        RegionReport {
+            range: PageRange { start: Page(start), end: Page(end) },
+            owner: KernelId(0),
+            kind: RegionKind { prot, limit: Access::all(), flags: flags.bits() },
+            backing,
+            resident: 1,
+            exported: 0,
+        }
+    }
+
+    #[test]
+    fn lines_have_the_shape_of_the_hosts() {
+        let object = fs::ObjectId { owner: KernelId(0), serial: 17 };
+        let file = RemoteBacking { object, first: 2, label: b"/bin/sh".to_vec() };
+        let mut text = Text::default();
+        line(&mut text, &region(0x400, 0x402, Access::READ | Access::EXEC, RegionFlags::empty(), Some(file)));
+        line(&mut text, &region(0x7_ffff_fffd, 0x7_ffff_ffff, Access::READ | Access::WRITE, RegionFlags::STACK, None));
+        line(&mut text, &region(0x500, 0x501, Access::empty(), RegionFlags::SHARED, None));
+        let expected = "00400000-00402000 r-xp 00002000 00:01 17                                 /bin/sh\n\
+                        7fffffffd000-7ffffffff000 rw-p 00000000 00:00 0                            [stack]\n\
+                        00500000-00501000 ---s 00000000 00:00 0 \n";
+        let lines: Vec<&[u8]> = text.0.split(|&byte| byte == b'\n').collect();
+        assert_eq!(lines[0].iter().position(|&byte| byte == b'/'), Some(73));
+        assert_eq!(lines[1].iter().position(|&byte| byte == b'['), Some(73));
+        let words = |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(String::from).collect::<Vec<_>>();
+        assert_eq!(words(&String::from_utf8(text.0).expect("ASCII")), words(expected));
+    }
+}

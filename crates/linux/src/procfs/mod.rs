@@ -1,0 +1,73 @@
+//! /proc (man 5 proc): processes and the machine as text.
+//!
+//! | file | subject |
+//! |---|---|
+//! | root.rs | the directory /proc: processes, `self`, and what is known of the machine |
+//! | process.rs | /proc/PID and /proc/PID/task/TID: which files there are |
+//! | stat.rs | stat, statm, status: numbers of a process or thread |
+//! | maps.rs | maps, smaps |
+//! | about.rs | the small files: cmdline, limits, mounts and their kin |
+//! | links.rs | fd, fdinfo, cwd, root, exe |
+//! | machine.rs, cpuinfo.rs | stat, meminfo, loadavg...; cpuinfo |
+//! | sysctl.rs | /proc/sys |
+//! | cob.rs | what Linux does not have: kernels, slices |
+//! | made.rs | a text that a function makes; the pieces trees are built from |
+//!
+//! The tree lives on the kernel that owns the root file system. Everything it says of other kernels it asks
+//! them for, at the first read of an open file. Nothing here decides anything: numbers come from crates
+//! `process` and `vm`, and whoever has no right to see is refused there ([`process::System::inspect`]).
+
+mod about;
+mod cob;
+mod cpuinfo;
+mod links;
+mod machine;
+pub(crate) mod made;
+mod maps;
+mod process;
+mod root;
+mod stat;
+mod sysctl;
+
+use crate::procfs::machine::LoadAverage;
+use ::machine::Pid;
+use ::process::System;
+use alloc::sync::Arc;
+use fs::{synthetic::{Node, Synthetic}, tty::Terminals, LocalPaths, Services};
+
+/// PROC_SUPER_MAGIC.
+const MAGIC: u64 = 0x9fa0;
+/// USER_HZ: what a clock tick is in these texts.
+const TICK_NS: u64 = 10_000_000;
+
+/// What every file of /proc may ask.
+pub(crate) struct Proc {
+    pub system: Arc<System>,
+    pub paths: Arc<LocalPaths>,
+    pub terminals: Arc<Terminals>,
+    load: LoadAverage,
+    boot_id: [u8; 16],
+}
+
+/// The tree for /proc.
+pub fn tree(system: &Arc<System>, services: &Arc<Services>, paths: &Arc<LocalPaths>, terminals: &Arc<Terminals>) -> Arc<Synthetic> {
+    let mut boot_id = [0; 16];
+    system.cpu.random(&mut boot_id);
+    let shared = Arc::new(Proc {
+        system: system.clone(),
+        paths: paths.clone(),
+        terminals: terminals.clone(),
+        load: LoadAverage::default(),
+        boot_id,
+    });
+    Synthetic::new(services, "proc", MAGIC, Node::directory(1, root::Root::new(shared)))
+}
+
+/// A process, or one thread of it, that a file is about.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub proc: Arc<Proc>,
+    pub pid: Pid,
+    /// Below task/.
+    pub thread: Option<Pid>,
+}

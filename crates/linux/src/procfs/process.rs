@@ -1,0 +1,175 @@
+//! /proc/PID, /proc/PID/task and /proc/PID/task/TID: which files there are, and whose.
+
+use super::{about, cob, links, made::Made, maps, root::number, stat, Subject};
+use ::machine::{errno::Result, BoxFuture, Errno, Pid};
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use fs::{
+    inode::Listed,
+    synthetic::{hash_ino, Body, Content, Directory, Node},
+    Caller, Kind,
+};
+use messages::process::{Inspect, Inspection, ProcessView, ThreadView};
+
+type Answer = BoxFuture<'static, Result<Vec<u8>>>;
+type Maker = fn(Subject, Caller) -> Answer;
+
+/// A file of text: its name, its permission bits, and what makes it.
+struct TextFile(&'static str, u32, Maker);
+
+macro_rules! texts {
+    ($($name:literal $mode:literal $make:path;)*) => {
+        &[$(TextFile($name, $mode, |subject, caller| Box::pin($make(subject, caller)))),*]
+    };
+}
+
+/// In the directory of a process, and of each of its threads.
+const TEXTS: &[TextFile] = texts! {
+    "stat" 0o444 stat::stat;
+    "statm" 0o444 stat::statm;
+    "status" 0o444 stat::status;
+    "sched" 0o444 stat::sched;
+    "schedstat" 0o444 stat::schedstat;
+    "cmdline" 0o444 about::cmdline;
+    "environ" 0o400 about::environ;
+    "auxv" 0o400 about::auxv;
+    "limits" 0o444 about::limits;
+    "io" 0o400 about::io;
+    "wchan" 0o444 about::wchan;
+    "cgroup" 0o444 about::cgroup;
+    "oom_score" 0o444 about::oom_score;
+    "oom_score_adj" 0o444 about::oom_score;
+    "loginuid" 0o444 about::loginuid;
+    "sessionid" 0o444 about::loginuid;
+    "personality" 0o400 about::personality;
+    "mounts" 0o444 about::mounts;
+    "mountinfo" 0o444 about::mount_info;
+    "maps" 0o444 maps::maps;
+    "smaps" 0o444 maps::smaps;
+    "cob" 0o444 cob::process;
+};
+
+/// The node of a process's or thread's directory.
+pub(super) fn node(subject: Subject, owner: (u32, u32)) -> Node {
+    let at = match subject.thread {
+        Some(thread) => format!("/proc/{}/task/{thread}", subject.pid),
+        None => format!("/proc/{}", subject.pid),
+    };
+    let ino = hash_ino(at.as_bytes());
+    Node::directory(ino, About { subject, owner, at }).owned(owner.0, owner.1)
+}
+
+struct About {
+    subject: Subject,
+    owner: (u32, u32),
+    at: String,
+}
+
+const LINKS: [&str; 3] = ["cwd", "root", "exe"];
+const DIRECTORIES: [&str; 4] = ["fd", "fdinfo", "task", "net"];
+
+impl About {
+    fn ino(&self, name: &str) -> u64 {
+        hash_ino(format!("{}/{name}", self.at).as_bytes())
+    }
+
+    fn find(&self, name: &str) -> Option<Node> {
+        let (ino, subject) = (self.ino(name), self.subject.clone());
+        if let Some(TextFile(_, mode, make)) = TEXTS.iter().find(|text| text.0 == name) {
+            return Some(Node::file(ino, Made { source: subject, make: *make }).mode(*mode));
+        }
+        Some(match name {
+            "comm" => Node { ino, mode: 0o644, uid: 0, gid: 0, body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>) },
+            "cwd" => Node::link(ino, links::Place { subject, what: Inspect::Cwd }),
+            "root" => Node::link(ino, links::Place { subject, what: Inspect::Root }),
+            "exe" => Node::link(ino, links::Executable(subject)),
+            "fd" => Node::directory(ino, links::Descriptors { subject, info: false, at: format!("{}/fd", self.at), owner: self.owner }).mode(0o500),
+            "fdinfo" => {
+                Node::directory(ino, links::Descriptors { subject, info: true, at: format!("{}/fdinfo", self.at), owner: self.owner }).mode(0o555)
+            }
+            "task" if self.subject.thread.is_none() => Node::directory(ino, Tasks { subject, owner: self.owner }),
+            "net" => Node::directory(ino, about::net(&format!("{}/net", self.at))),
+            _ => return None,
+        })
+    }
+}
+
+impl Directory for About {
+    fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
+        let found = core::str::from_utf8(name).ok().and_then(|name| self.find(name));
+        let node = found.map(|node| node.owned(self.owner.0, self.owner.1));
+        Box::pin(core::future::ready(node.ok_or(Errno::ENOENT)))
+    }
+
+    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
+        let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
+        list.push(entry("comm", Kind::Regular));
+        list.extend(LINKS.iter().map(|name| entry(name, Kind::Symlink)));
+        let own = self.subject.thread.is_none();
+        let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");
+        list.extend(directories.map(|name| entry(name, Kind::Directory)));
+        Box::pin(core::future::ready(Ok(list)))
+    }
+
+    fn subdirectories(&self) -> u32 {
+        DIRECTORIES.len() as u32 - u32::from(self.subject.thread.is_some())
+    }
+}
+
+/// /proc/PID/task.
+struct Tasks {
+    subject: Subject,
+    owner: (u32, u32),
+}
+
+impl Tasks {
+    async fn threads(&self, caller: &Caller) -> Result<Vec<Pid>> {
+        let system = &self.subject.proc.system;
+        match system.inspect(self.subject.pid, Inspect::Owner, caller.credentials.clone()).await? {
+            Inspection::Owner { threads, .. } => Ok(threads),
+            _ => Err(Errno::EIO),
+        }
+    }
+}
+
+impl Directory for Tasks {
+    fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
+        Box::pin(async move {
+            let thread = number(name).ok_or(Errno::ENOENT)?;
+            let known = self.threads(caller).await.map_err(|_| Errno::ENOENT)?.contains(&thread);
+            let subject = Subject { thread: Some(thread), ..self.subject.clone() };
+            if known { Ok(node(subject, self.owner)) } else { Err(Errno::ENOENT) }
+        })
+    }
+
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        Box::pin(async move {
+            let threads = self.threads(caller).await.map_err(|_| Errno::ENOENT)?;
+            Ok(threads.into_iter().map(|thread| {
+                let ino = hash_ino(format!("/proc/{}/task/{thread}", self.subject.pid).as_bytes());
+                Listed { ino, d_type: Kind::Directory.d_type(), name: format!("{thread}").into_bytes() }
+            }).collect())
+        })
+    }
+}
+
+impl Subject {
+    /// Looks at the process; ESRCH once it is gone.
+    pub async fn inspect(&self, what: Inspect, caller: &Caller) -> Result<Inspection> {
+        self.proc.system.inspect(self.pid, what, caller.credentials.clone()).await
+    }
+
+    pub async fn view(&self, caller: &Caller) -> Result<ProcessView> {
+        match self.inspect(Inspect::View, caller).await? {
+            Inspection::View(view) => Ok(*view),
+            _ => Err(Errno::EIO),
+        }
+    }
+
+    /// The thread that a per-thread file is about: the main one in a process's own directory. None: it is
+    /// gone (a zombie has none).
+    pub fn thread_of<'a>(&self, view: &'a ProcessView) -> Option<&'a ThreadView> {
+        let wanted = self.thread.unwrap_or(self.pid);
+        view.threads.iter().find(|thread| thread.thread == wanted)
+    }
+}
