@@ -24,6 +24,8 @@ pub enum PathOp {
     SetAttributes { path: Vec<u8>, follow: bool, empty_ok: bool, set: SetAttributes },
     Mount { source: Vec<u8>, path: Vec<u8>, kind: Vec<u8>, flags: u64, data: Vec<u8> },
     Unmount { path: Vec<u8>, flags: u32 },
+    /// sync(2): every file system.
+    Sync,
 }
 
 /// statfs(2), with Linux's field meanings.

@@ -66,6 +66,7 @@ impl Kernel {
             placement: Arc::new(Spread::new(|kernel| board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize)),
             abi: Arc::new(Linux::default()),
         });
+        linux::set_services(&system, &services);
         *clock.0.lock() = Some(system.clone());
         let plan = boot.plan;
         Box::leak(Box::new(Kernel { system, scheduler, endpoint, lanes, port, services, spawner, paths: late, plan }))

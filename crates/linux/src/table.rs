@@ -5,8 +5,8 @@
 use crate::{
     call::Call,
     files::{
-        access, attributes, descriptor, directory, fcntl, ioctl, name, open, pipe, poll, read, select, stat,
-        write,
+        access, attributes, descriptor, directory, epoll, event, fcntl, ioctl, mount, name, open, pipe,
+        poll, read, select, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
     memory,
@@ -70,6 +70,22 @@ system_calls! {
     37 alarm => itimer::alarm;
     38 setitimer => itimer::setitimer;
     39 getpid => clone::getpid;
+    40 sendfile => splice::sendfile;
+    41 socket => socket::socket;
+    42 connect => socket::connect;
+    43 accept => socket::accept;
+    44 sendto => socket::message::sendto;
+    45 recvfrom => socket::message::recvfrom;
+    46 sendmsg => socket::message::sendmsg;
+    47 recvmsg => socket::message::recvmsg;
+    48 shutdown => socket::shutdown;
+    49 bind => socket::bind;
+    50 listen => socket::listen;
+    51 getsockname => socket::getsockname;
+    52 getpeername => socket::getpeername;
+    53 socketpair => socket::socketpair;
+    54 setsockopt => socket::setsockopt;
+    55 getsockopt => socket::getsockopt;
     56 clone => clone::clone;
     57 fork => clone::fork;
     58 vfork => clone::vfork;
@@ -80,6 +96,8 @@ system_calls! {
     63 uname => system::uname;
     72 fcntl => fcntl::fcntl;
     73 flock => fcntl::flock;
+    74 fsync => storage::fsync;
+    75 fdatasync => storage::fdatasync;
     76 truncate => attributes::truncate;
     77 ftruncate => attributes::ftruncate;
     78 getdents => directory::getdents;
@@ -154,22 +172,42 @@ system_calls! {
     158 arch_prctl => prctl::arch_prctl;
     160 setrlimit => limits::setrlimit;
     161 chroot => directory::chroot;
+    162 sync => storage::sync;
     164 settimeofday => clock::settimeofday;
+    165 mount => mount::mount;
+    166 umount2 => mount::umount2;
     170 sethostname => system::sethostname;
     171 setdomainname => system::setdomainname;
     186 gettid => clone::gettid;
+    187 readahead => storage::readahead;
+    188 setxattr => xattr::setxattr;
+    189 lsetxattr => xattr::lsetxattr;
+    190 fsetxattr => xattr::fsetxattr;
+    191 getxattr => xattr::getxattr;
+    192 lgetxattr => xattr::lgetxattr;
+    193 fgetxattr => xattr::fgetxattr;
+    194 listxattr => xattr::listxattr;
+    195 llistxattr => xattr::llistxattr;
+    196 flistxattr => xattr::flistxattr;
+    197 removexattr => xattr::removexattr;
+    198 lremovexattr => xattr::lremovexattr;
+    199 fremovexattr => xattr::fremovexattr;
     200 tkill => signals::tkill;
     201 time => clock::time;
     202 futex => futex;
     203 sched_setaffinity => schedule::sched_setaffinity;
     204 sched_getaffinity => schedule::sched_getaffinity;
+    213 epoll_create => epoll::epoll_create;
     217 getdents64 => directory::getdents64;
     218 set_tid_address => clone::set_tid_address;
+    221 fadvise64 => storage::fadvise64;
     227 clock_settime => clock::clock_settime;
     228 clock_gettime => clock::clock_gettime;
     229 clock_getres => clock::clock_getres;
     230 clock_nanosleep => sleep::clock_nanosleep;
     231 exit_group => end::exit_group;
+    232 epoll_wait => epoll::epoll_wait;
+    233 epoll_ctl => epoll::epoll_ctl;
     234 tgkill => signals::tgkill;
     235 utimes => attributes::utimes;
     247 waitid => end::waitid;
@@ -190,13 +228,29 @@ system_calls! {
     271 ppoll => poll::ppoll;
     273 set_robust_list => clone::set_robust_list;
     274 get_robust_list => clone::get_robust_list;
+    275 splice => splice::splice;
+    276 tee => splice::tee;
+    277 sync_file_range => storage::sync_file_range;
+    278 vmsplice => splice::vmsplice;
     280 utimensat => attributes::utimensat;
+    281 epoll_pwait => epoll::epoll_pwait;
+    283 timerfd_create => event::timerfd_create;
+    284 eventfd => event::eventfd;
+    285 fallocate => storage::fallocate;
+    286 timerfd_settime => event::timerfd_settime;
+    287 timerfd_gettime => event::timerfd_gettime;
+    288 accept4 => socket::accept4;
+    290 eventfd2 => event::eventfd2;
+    291 epoll_create1 => epoll::epoll_create1;
     292 dup3 => descriptor::dup3;
     293 pipe2 => pipe::pipe2;
     295 preadv => read::preadv;
     296 pwritev => write::pwritev;
     297 rt_tgsigqueueinfo => signals::rt_tgsigqueueinfo;
+    299 recvmmsg => socket::message::recvmmsg;
     302 prlimit64 => limits::prlimit64;
+    306 syncfs => storage::syncfs;
+    307 sendmmsg => socket::message::sendmmsg;
     309 getcpu => prctl::getcpu;
     310 process_vm_readv => memory::process_vm_readv;
     311 process_vm_writev => memory::process_vm_writev;
@@ -204,9 +258,11 @@ system_calls! {
     315 sched_getattr => schedule::sched_getattr;
     316 renameat2 => name::renameat2;
     318 getrandom => prctl::getrandom;
+    319 memfd_create => event::memfd_create;
     322 execveat => exec::execveat;
     324 membarrier => system::membarrier;
     325 mlock2 => memory::mlock2;
+    326 copy_file_range => splice::copy_file_range;
     327 preadv2 => read::preadv2;
     328 pwritev2 => write::pwritev2;
     332 statx => stat::statx;
@@ -215,6 +271,7 @@ system_calls! {
     436 close_range => descriptor::close_range;
     437 openat2 => open::openat2;
     439 faccessat2 => access::faccessat2;
+    441 epoll_pwait2 => epoll::epoll_pwait2;
     452 fchmodat2 => attributes::fchmodat2;
 }
 

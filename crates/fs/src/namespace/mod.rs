@@ -140,6 +140,7 @@ impl Paths for LocalPaths {
                     self.mount(caller, base, source, &path, &kind, flags, &data).await.map(done)
                 }
                 PathOp::Unmount { path, flags } => self.unmount(caller, base, &path, flags).await.map(done),
+                PathOp::Sync => self.sync().await.map(done),
             }
         })
     }

@@ -1,0 +1,290 @@
+//! Sending and receiving (man 2 send, recv, sendmmsg, recvmmsg).
+
+use super::{
+    address::{find_place, put_address, put_address_within, read_address, Address},
+    control, rights,
+};
+use crate::{
+    call::Call,
+    files::{
+        poll::Deadline,
+        vector::{self, gather, scatter, single, total, Segment},
+    },
+};
+use abi::signal::Signal;
+use alloc::{sync::Arc, vec, vec::Vec};
+use fs::{
+    control::{ControlAnswer, SocketControl, SocketMessage, UnixPlace},
+    File, OpenFlags,
+};
+use machine::{errno::Result, Errno, UserAddr};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+const MSG_CTRUNC: u32 = 0x8;
+const MSG_TRUNC: u32 = 0x20;
+const MSG_DONTWAIT: u32 = 0x40;
+const MSG_WAITALL: u32 = 0x100;
+const MSG_PEEK: u32 = 0x2;
+const MSG_NOSIGNAL: u32 = 0x4000;
+const MSG_WAITFORONE: u32 = 0x1_0000;
+const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+
+/// Bytes of one message from or to a stream; longer transfers are several.
+const STEP: usize = 64 * 1024;
+/// Longest datagram that is looked at (Linux's default send buffer); the socket says EMSGSIZE.
+const DATAGRAM_MAX: usize = 256 * 1024;
+/// Most control data.
+const CONTROL_MAX: u64 = 20480;
+const VECTOR_MAX: u32 = 1024;
+const SO_TYPE: u32 = 3;
+const STREAM: u8 = 1;
+
+/// `struct msghdr`.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    name: u64,
+    name_len: u32,
+    padding: u32,
+    vector: u64,
+    vector_len: u64,
+    control: u64,
+    control_len: u64,
+    flags: u32,
+    tail: u32,
+}
+
+/// `struct mmsghdr` is a header, the bytes moved, and padding.
+const MANY: usize = size_of::<Header>() + 8;
+
+/// What is sent beside the bytes.
+#[derive(Default)]
+struct Along {
+    place: Option<UnixPlace>,
+    control: Vec<u8>,
+}
+
+async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
+    match control(call, file, SocketControl::GetOption { level: 1, name: SO_TYPE }).await? {
+        ControlAnswer::Bytes(value) => Ok(value.first() == Some(&STREAM)),
+        _ => Err(Errno::EIO),
+    }
+}
+
+/// Sends all of `segments`. A stream goes in steps, files and credentials with the first; what was sent
+/// before an error counts.
+async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along: Along, flags: u32) -> Result<u64> {
+    let stream = is_stream(call, file).await?;
+    let (mut files, mut credentials) = rights::open(call, &along.control).await?;
+    let (wanted, space) = (total(segments), call.space());
+    if !stream && wanted > DATAGRAM_MAX {
+        return Err(Errno::EMSGSIZE);
+    }
+    let mut done = 0;
+    loop {
+        let step = if stream { (wanted - done).min(STEP) } else { wanted };
+        let mut bytes = vec![0; step];
+        let (copied, error) = gather(&space, segments, done, &mut bytes).await;
+        if copied < step {
+            return if done > 0 { Ok(done as u64) } else { Err(error) };
+        }
+        let message = SocketMessage {
+            bytes,
+            files: core::mem::take(&mut files),
+            credentials: credentials.take(),
+            name: Vec::new(),
+            full_length: 0,
+        };
+        let operation = SocketControl::Send { place: along.place.clone(), message, flags };
+        match control(call, file, operation).await {
+            Ok(ControlAnswer::Number(sent)) => done += sent as usize,
+            Ok(_) => return Err(Errno::EIO),
+            Err(_) if done > 0 => return Ok(done as u64),
+            Err(error) => {
+                if error == Errno::EPIPE && stream && flags & MSG_NOSIGNAL == 0 {
+                    call.signal_self(Signal::PIPE).await;
+                }
+                return Err(error);
+            }
+        }
+        if !stream || done >= wanted {
+            return Ok(done as u64);
+        }
+    }
+}
+
+async fn destination(call: &Call<'_>, at: UserAddr, len: u64) -> Result<Option<UnixPlace>> {
+    if at.is_null() || len as u32 == 0 {
+        return Ok(None);
+    }
+    match read_address(call, at, len).await? {
+        Address::Named(name) => Ok(Some(find_place(call, &name).await?)),
+        Address::Unnamed | Address::Unspecified => Err(Errno::EINVAL),
+    }
+}
+
+pub(crate) async fn sendto(call: &mut Call<'_>) -> Result<u64> {
+    let segments = single(call.pointer(1), call.arg(2))?;
+    let file = call.file(0).await?;
+    let place = destination(call, call.pointer(4), call.arg(5)).await?;
+    send(call, &file, &segments, Along { place, ..Along::default() }, call.arg(3) as u32).await
+}
+
+pub(crate) async fn sendmsg(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    send_one(call, &file, call.pointer(1), call.arg(2) as u32).await
+}
+
+async fn header_at(call: &Call<'_>, at: UserAddr) -> Result<(Header, Vec<Segment>)> {
+    let header: Header = call.get(at).await?;
+    if header.vector_len > vector::IOV_MAX {
+        return Err(Errno::EMSGSIZE);
+    }
+    let segments = vector::vector(call, UserAddr(header.vector), header.vector_len).await?;
+    Ok((header, segments))
+}
+
+async fn send_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u32) -> Result<u64> {
+    let (header, segments) = header_at(call, at).await?;
+    if header.control_len > CONTROL_MAX {
+        return Err(Errno::ENOBUFS);
+    }
+    let place = destination(call, UserAddr(header.name), u64::from(header.name_len)).await?;
+    let control = call.bytes(UserAddr(header.control), header.control_len as usize, CONTROL_MAX as usize).await?;
+    send(call, file, &segments, Along { place, control }, flags).await
+}
+
+pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
+    let mut done = 0;
+    while done < count {
+        let at = call.pointer(1).add(done * MANY);
+        match send_one(call, &file, at, call.arg(3) as u32).await {
+            Ok(sent) => call.put(at.add(size_of::<Header>()), &(sent as u32)).await?,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+        done += 1;
+    }
+    Ok(done as u64)
+}
+
+/// Receives into `segments`: the message without its bytes, and how many of them were copied.
+async fn receive(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], flags: u32) -> Result<(SocketMessage, usize)> {
+    let (wanted, space) = (total(segments), call.space());
+    let mut first: Option<SocketMessage> = None;
+    let mut done = 0;
+    loop {
+        let operation = SocketControl::Receive { bytes: (wanted - done) as u64, flags };
+        let mut message = match control(call, file, operation).await {
+            Ok(ControlAnswer::Message(message)) => message,
+            Ok(_) => return Err(Errno::EIO),
+            Err(error) => match first {
+                Some(first) => return Ok((first, done)),
+                None => return Err(error),
+            },
+        };
+        let bytes = core::mem::take(&mut message.bytes);
+        let (copied, error) = scatter(&space, segments, done, &bytes).await;
+        if copied < bytes.len() {
+            return Err(error);
+        }
+        done += copied;
+        let (over, brings_files) = (bytes.is_empty(), !message.files.is_empty());
+        first.get_or_insert(message);
+        // MSG_WAITALL asks a stream for all; the end, a message with files and a peek end it.
+        let all = flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0;
+        if !all || over || brings_files || done >= wanted || !is_stream(call, file).await? {
+            return first.map(|first| (first, done)).ok_or(Errno::EIO);
+        }
+    }
+}
+
+/// What recv(2) returns: MSG_TRUNC asks how long the datagram was.
+fn length(message: &SocketMessage, copied: usize, flags: u32) -> u64 {
+    match flags & MSG_TRUNC {
+        0 => copied as u64,
+        _ => message.full_length.max(copied as u64),
+    }
+}
+
+pub(crate) async fn recvfrom(call: &mut Call<'_>) -> Result<u64> {
+    let segments = single(call.pointer(1), call.arg(2))?;
+    let file = call.file(0).await?;
+    let flags = call.arg(3) as u32;
+    let (message, copied) = receive(call, &file, &segments, flags).await?;
+    if !call.pointer(4).is_null() {
+        match message.name.is_empty() {
+            // A sender without a name.
+            true => call.put(call.pointer(5), &0u32).await?,
+            false => put_address(call, call.pointer(4), call.pointer(5), &message.name).await?,
+        }
+    }
+    Ok(length(&message, copied, flags))
+}
+
+pub(crate) async fn recvmsg(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    receive_one(call, &file, call.pointer(1), call.arg(2) as u32).await
+}
+
+async fn receive_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u32) -> Result<u64> {
+    let (mut header, segments) = header_at(call, at).await?;
+    let (message, copied) = receive(call, file, &segments, flags & !MSG_CMSG_CLOEXEC).await?;
+    let room = header.control_len.min(CONTROL_MAX) as usize;
+    let (control, cut) = rights::install(call, &message, room, flags & MSG_CMSG_CLOEXEC != 0).await?;
+    call.space().write(UserAddr(header.control), &control).await?;
+    if header.name != 0 {
+        header.name_len = match message.name.is_empty() {
+            true => 0,
+            false => put_address_within(call, UserAddr(header.name), header.name_len as usize, &message.name).await?,
+        };
+    }
+    header.control_len = control.len() as u64;
+    header.flags = flags & MSG_CMSG_CLOEXEC;
+    if message.full_length > copied as u64 && !is_stream(call, file).await? {
+        header.flags |= MSG_TRUNC;
+    }
+    if cut {
+        header.flags |= MSG_CTRUNC;
+    }
+    call.put(at, &header).await?;
+    Ok(length(&message, copied, flags))
+}
+
+pub(crate) async fn recvmmsg(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let deadline = Deadline::from_timespec(call, call.pointer(4)).await?;
+    let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
+    let mut flags = call.arg(3) as u32;
+    let mut done = 0;
+    while done < count {
+        let at = call.pointer(1).add(done * MANY);
+        match receive_one(call, &file, at, flags & !MSG_WAITFORONE).await {
+            Ok(received) => call.put(at.add(size_of::<Header>()), &(received as u32)).await?,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+        done += 1;
+        if flags & MSG_WAITFORONE != 0 {
+            flags |= MSG_DONTWAIT;
+        }
+        // Looked at only after each message, as Linux does (man 2 recvmmsg, BUGS).
+        if deadline.left(call) == Some(0) || file.flags().contains(OpenFlags::PATH) {
+            break;
+        }
+    }
+    Ok(done as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_linux_layout() {
+        assert_eq!((size_of::<Header>(), MANY), (56, 64));
+        assert_eq!(core::mem::offset_of!(Header, control), 32);
+    }
+}

@@ -1,0 +1,183 @@
+//! Sockets (man 7 socket, unix). The one family is AF_UNIX; any other answers EAFNOSUPPORT.
+
+mod address;
+pub(crate) mod message;
+mod rights;
+
+use crate::call::Call;
+use address::{put_address, read_address, Address};
+use alloc::{sync::Arc, vec::Vec};
+use fs::{
+    control::{Control, ControlAnswer, SocketControl},
+    socket::{Socket, SocketKind, UnixNames},
+    File, Kind, OpenFlags,
+};
+use machine::{errno::Result, Errno};
+
+const AF_UNIX: i32 = 1;
+const SOCK_NONBLOCK: u32 = 0o4000;
+const SOCK_CLOEXEC: u32 = 0o2000000;
+const TYPE_MASK: u32 = 0xf;
+/// Longest option value.
+const OPTION_MAX: usize = 4096;
+
+/// Runs a socket operation. ENOTSOCK for a file of another kind, whatever that kind makes of the request.
+async fn control(call: &Call<'_>, file: &Arc<dyn File>, operation: SocketControl) -> Result<ControlAnswer> {
+    let caller = call.caller();
+    match call.wait_for(file, file.control(&caller, Control::Socket(operation))).await {
+        Err(Errno::EINVAL) if file.attributes().await?.kind() != Kind::Socket => Err(Errno::ENOTSOCK),
+        answer => answer,
+    }
+}
+
+async fn done(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
+    let file = call.file(0).await?;
+    control(call, &file, operation).await?;
+    Ok(0)
+}
+
+/// Type and flags as socket(2) and socketpair(2) take them, after the checks of family and protocol.
+fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(SocketKind, OpenFlags)> {
+    if kind & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if family != AF_UNIX {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    if protocol != 0 && protocol != AF_UNIX {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    Ok((SocketKind::new(kind & TYPE_MASK)?, open_flags(kind)))
+}
+
+/// SOCK_NONBLOCK and SOCK_CLOEXEC have the values of their O_ kin.
+fn open_flags(flags: u32) -> OpenFlags {
+    OpenFlags::from_bits_retain(flags & (SOCK_NONBLOCK | SOCK_CLOEXEC))
+}
+
+pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
+    let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
+    let names = call.system().extension::<UnixNames>();
+    let socket = Socket::new(&names, &call.caller(), kind, flags);
+    call.install(socket, flags.contains(OpenFlags::CLOEXEC)).await
+}
+
+pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
+    let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
+    let names = call.system().extension::<UnixNames>();
+    let (a, b) = Socket::pair(&names, &call.caller(), kind, flags);
+    super::pipe::install_two(call, [a, b], flags.contains(OpenFlags::CLOEXEC), call.pointer(3)).await
+}
+
+pub(crate) async fn bind(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let address = read_address(call, call.pointer(1), call.arg(2)).await?;
+    let (place, name) = match address {
+        Address::Unspecified => return Err(Errno::EINVAL),
+        Address::Unnamed => (None, Vec::new()),
+        Address::Named(name) => (Some(address::make_place(call, &name).await?), name),
+    };
+    control(call, &file, SocketControl::Bind { place, name }).await?;
+    Ok(0)
+}
+
+pub(crate) async fn listen(call: &mut Call<'_>) -> Result<u64> {
+    done(call, SocketControl::Listen { backlog: call.int(1) }).await
+}
+
+pub(crate) async fn connect(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let place = match read_address(call, call.pointer(1), call.arg(2)).await? {
+        Address::Unspecified => None,
+        Address::Unnamed => return Err(Errno::EINVAL),
+        Address::Named(name) => Some(address::find_place(call, &name).await?),
+    };
+    control(call, &file, SocketControl::Connect { place }).await?;
+    Ok(0)
+}
+
+pub(crate) async fn accept(call: &mut Call<'_>) -> Result<u64> {
+    accept_with(call, 0).await
+}
+
+pub(crate) async fn accept4(call: &mut Call<'_>) -> Result<u64> {
+    accept_with(call, call.arg(3) as u32).await
+}
+
+async fn accept_with(call: &Call<'_>, raw: u32) -> Result<u64> {
+    if raw & !(SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flags = open_flags(raw);
+    let file = call.file(0).await?;
+    let status = flags - OpenFlags::CLOEXEC;
+    let ControlAnswer::File(accepted) = control(call, &file, SocketControl::Accept { flags: status }).await? else {
+        return Err(Errno::EIO);
+    };
+    if !call.pointer(1).is_null() {
+        // The other side may be gone already: then it has no name.
+        let name = match control(call, &accepted, SocketControl::PeerName).await {
+            Ok(ControlAnswer::Bytes(name)) => name,
+            _ => Vec::new(),
+        };
+        put_address(call, call.pointer(1), call.pointer(2), &name).await?;
+    }
+    call.install(accepted, flags.contains(OpenFlags::CLOEXEC)).await
+}
+
+pub(crate) async fn getsockname(call: &mut Call<'_>) -> Result<u64> {
+    name(call, SocketControl::Name).await
+}
+
+pub(crate) async fn getpeername(call: &mut Call<'_>) -> Result<u64> {
+    name(call, SocketControl::PeerName).await
+}
+
+async fn name(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
+    let file = call.file(0).await?;
+    match control(call, &file, operation).await? {
+        ControlAnswer::Bytes(name) => put_address(call, call.pointer(1), call.pointer(2), &name).await?,
+        _ => return Err(Errno::EIO),
+    }
+    Ok(0)
+}
+
+pub(crate) async fn shutdown(call: &mut Call<'_>) -> Result<u64> {
+    done(call, SocketControl::Shutdown { how: call.arg(1) as u32 }).await
+}
+
+pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
+    let ControlAnswer::Bytes(mut value) = control(call, &file, SocketControl::GetOption { level, name }).await? else {
+        return Err(Errno::EIO);
+    };
+    let room: i32 = call.get(call.pointer(4)).await?;
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    value.truncate(room);
+    call.space().write(call.pointer(3), &value).await?;
+    call.put(call.pointer(4), &(value.len() as i32)).await?;
+    Ok(0)
+}
+
+pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    let len = usize::try_from(call.int(4)).map_err(|_| Errno::EINVAL)?;
+    let value = call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await?;
+    let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
+    control(call, &file, SocketControl::SetOption { level, name, value }).await?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn family_type_and_protocol_are_checked() {
+        assert_eq!(kind_of(AF_UNIX, 1 | SOCK_CLOEXEC, 0), Ok((SocketKind::Stream, OpenFlags::CLOEXEC)));
+        assert_eq!(kind_of(2, 1, 0), Err(Errno::EAFNOSUPPORT));
+        assert_eq!(kind_of(AF_UNIX, 1 << 6, 0), Err(Errno::EINVAL));
+        assert_eq!(kind_of(AF_UNIX, 1, 6), Err(Errno::EPROTONOSUPPORT));
+    }
+}

@@ -1,0 +1,291 @@
+//! sendfile, copy_file_range, splice, tee, vmsplice: from file to file without user memory in between.
+//!
+//! Nothing that was taken may be lost when the other side takes less, or a signal comes. So a regular file
+//! is read at an offset and its position moved afterwards, by what was written; a pipe is looked into and
+//! what was written is taken out afterwards. Between looking and taking, another reader of the same pipe may
+//! take the same bytes: programs that splice from a pipe read it alone.
+
+use super::{
+    poll::until_ready,
+    read,
+    transfer::STEP,
+    vector,
+    write::{self, broken, within_limit},
+};
+use crate::call::Call;
+use alloc::{sync::Arc, vec, vec::Vec};
+use fs::{
+    control::{Control, ControlAnswer},
+    Events, File, Kind, OpenFlags, Whence,
+};
+use machine::{errno::Result, Errno, UserAddr};
+
+const SPLICE_KNOWN: u64 = 0xf;
+const SPLICE_NONBLOCK: u64 = 2;
+/// Bytes a pipe takes or gives at a time here.
+const PIPE_STEP: usize = 64 * 1024;
+
+/// A place in a file: its own position, or one in user memory that the call moves.
+struct Cursor {
+    file: Arc<dyn File>,
+    pointer: UserAddr,
+    at: u64,
+}
+
+impl Cursor {
+    async fn new(call: &Call<'_>, file: Arc<dyn File>, pointer: UserAddr) -> Result<Self> {
+        let at = match pointer.is_null() {
+            true => file.seek(0, Whence::Current).await?,
+            false => read::position(call.get(pointer).await?)?,
+        };
+        Ok(Cursor { file, pointer, at })
+    }
+
+    /// Tells the new position.
+    async fn finish(&self, call: &Call<'_>) -> Result<()> {
+        match self.pointer.is_null() {
+            true => self.file.seek(self.at as i64, Whence::Set).await.map(drop),
+            false => call.put(self.pointer, &self.at).await,
+        }
+    }
+}
+
+/// Copies from a place to `out` (at a place, or where `out` itself says) until the source ends.
+async fn copy(call: &Call<'_>, from: &mut Cursor, out: &Arc<dyn File>, mut to: Option<&mut Cursor>, len: usize) -> Result<usize> {
+    let caller = call.caller();
+    let mut buffer = vec![0; len.min(STEP)];
+    let mut done = 0;
+    while done < len {
+        let step = &mut buffer[..(len - done).min(STEP)];
+        let result = async {
+            let read = call.wait_for(&from.file, from.file.read_at(step, from.at)).await?;
+            if read == 0 {
+                return Ok(0);
+            }
+            let written = match &to {
+                Some(to) => call.wait_for(out, out.write_at(&step[..read], to.at)).await?,
+                None => call.wait_for(out, out.write_for(&caller, &step[..read])).await?,
+            };
+            Ok(written)
+        };
+        match result.await {
+            Ok(0) => break,
+            Ok(written) => {
+                done += written;
+                from.at += written as u64;
+                if let Some(to) = &mut to {
+                    to.at += written as u64;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(broken(call, error).await),
+        }
+    }
+    Ok(done)
+}
+
+pub(crate) async fn sendfile(call: &mut Call<'_>) -> Result<u64> {
+    let (out, source) = (call.file(0).await?, call.file(1).await?);
+    if !source.flags().readable() || !out.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    if out.flags().contains(OpenFlags::APPEND) {
+        return Err(Errno::EINVAL);
+    }
+    let pointer = call.pointer(2);
+    // What can't be read at an offset (pipes, sockets) can't be sent from: EINVAL, with an offset ESPIPE.
+    let mut from = Cursor::new(call, source, pointer).await.map_err(|error| match error {
+        Errno::ESPIPE if pointer.is_null() => Errno::EINVAL,
+        error => error,
+    })?;
+    let len = within_limit(call, &out, None, call.arg(3).min(vector::MAX_RW_COUNT as u64) as usize).await?;
+    let done = copy(call, &mut from, &out, None, len).await?;
+    from.finish(call).await?;
+    Ok(done as u64)
+}
+
+pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
+    let (source, out) = (call.file(0).await?, call.file(2).await?);
+    super::check_flags(call.arg(5), 0)?;
+    let (one, other) = (source.attributes().await?, out.attributes().await?);
+    for attributes in [&one, &other] {
+        match attributes.kind() {
+            Kind::Directory => return Err(Errno::EISDIR),
+            Kind::Regular => {}
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    if !source.flags().readable() || !out.flags().writable() || out.flags().contains(OpenFlags::APPEND) {
+        return Err(Errno::EBADF);
+    }
+    let len = call.arg(4).min(vector::MAX_RW_COUNT as u64);
+    let mut from = Cursor::new(call, source, call.pointer(1)).await?;
+    let mut to = Cursor::new(call, out.clone(), call.pointer(3)).await?;
+    let same = (one.dev, one.ino) == (other.dev, other.ino);
+    if same && from.at < to.at.saturating_add(len) && to.at < from.at.saturating_add(len) {
+        return Err(Errno::EINVAL);
+    }
+    let len = within_limit(call, &out, Some(to.at), len as usize).await?;
+    let done = copy(call, &mut from, &out, Some(&mut to), len).await?;
+    from.finish(call).await?;
+    to.finish(call).await?;
+    Ok(done as u64)
+}
+
+async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
+    file.control(&call.caller(), Control::PipeSize).await.is_ok()
+}
+
+/// What the pipe holds, left there; waits for something. Empty: it never will hold anything.
+async fn peek(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Vec<u8>> {
+    let wait = nonblocking || pipe.flags().contains(OpenFlags::NONBLOCK);
+    loop {
+        match pipe.control(&call.caller(), Control::Peek(len.min(PIPE_STEP) as u64)).await? {
+            ControlAnswer::Bytes(bytes) if !bytes.is_empty() => return Ok(bytes),
+            ControlAnswer::Bytes(_) => {}
+            _ => return Err(Errno::EIO),
+        }
+        let files = [(pipe.clone(), Events::IN)];
+        let found = match wait {
+            true => fs::poll::now(&files).await?,
+            false => until_ready(call, fs::poll::wait(&files, None)).await?,
+        };
+        match found[0] {
+            events if events.contains(Events::IN) => {}
+            events if events.contains(Events::HUP) => return Ok(Vec::new()),
+            _ => return Err(Errno::EAGAIN),
+        }
+    }
+}
+
+/// Waits until a pipe takes PIPE_BUF bytes, or breaks.
+async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
+    let files = [(pipe.clone(), Events::OUT)];
+    let found = match nonblocking || pipe.flags().contains(OpenFlags::NONBLOCK) {
+        true => fs::poll::now(&files).await?,
+        false => until_ready(call, fs::poll::wait(&files, None)).await?,
+    };
+    if found[0].is_empty() { Err(Errno::EAGAIN) } else { Ok(()) }
+}
+
+pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
+    let (len, flags) = (call.arg(4).min(vector::MAX_RW_COUNT as u64) as usize, call.arg(5));
+    if len == 0 {
+        return Ok(0);
+    }
+    super::check_flags(flags, SPLICE_KNOWN)?;
+    let (source, out) = (call.file(0).await?, call.file(2).await?);
+    if !source.flags().readable() || !out.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    let (from_pipe, to_pipe) = (is_pipe(call, &source).await, is_pipe(call, &out).await);
+    let (from_at, to_at) = (call.pointer(1), call.pointer(3));
+    if from_pipe && !from_at.is_null() || to_pipe && !to_at.is_null() {
+        return Err(Errno::ESPIPE);
+    }
+    let nonblocking = flags & SPLICE_NONBLOCK != 0;
+    let done = match (from_pipe, to_pipe) {
+        (true, true) => {
+            wait_for_room(call, &out, nonblocking).await?;
+            from_a_pipe(call, &source, &out, UserAddr(0), len.min(fs::pipe::PIPE_BUF), nonblocking).await?
+        }
+        (true, false) => from_a_pipe(call, &source, &out, to_at, len, nonblocking).await?,
+        (false, true) => to_a_pipe(call, source, &out, from_at, len, nonblocking).await?,
+        (false, false) => return Err(Errno::EINVAL),
+    };
+    Ok(done as u64)
+}
+
+async fn from_a_pipe(
+    call: &Call<'_>, pipe: &Arc<dyn File>, out: &Arc<dyn File>, to: UserAddr, len: usize, nonblocking: bool,
+) -> Result<usize> {
+    if out.flags().contains(OpenFlags::APPEND) {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = peek(call, pipe, len, nonblocking).await?;
+    let written = match to.is_null() {
+        true => {
+            let caller = call.caller();
+            call.wait_for(out, out.write_for(&caller, &bytes)).await
+        }
+        false => {
+            let mut cursor = Cursor::new(call, out.clone(), to).await?;
+            let written = call.wait_for(out, out.write_at(&bytes, cursor.at)).await;
+            cursor.at += *written.as_ref().unwrap_or(&0) as u64;
+            cursor.finish(call).await?;
+            written
+        }
+    };
+    match written {
+        Err(error) => Err(broken(call, error).await),
+        Ok(0) => Ok(0),
+        // The bytes are there: this does not wait.
+        Ok(written) => pipe.read(&mut bytes[..written]).await,
+    }
+}
+
+async fn to_a_pipe(
+    call: &Call<'_>, source: Arc<dyn File>, pipe: &Arc<dyn File>, from: UserAddr, len: usize, nonblocking: bool,
+) -> Result<usize> {
+    wait_for_room(call, pipe, nonblocking).await?;
+    let caller = call.caller();
+    match Cursor::new(call, source.clone(), from).await {
+        Ok(mut cursor) => {
+            let mut bytes = vec![0; len.min(PIPE_STEP)];
+            let read = call.wait_for(&source, source.read_at(&mut bytes, cursor.at)).await?;
+            let written = call.wait_for(pipe, pipe.write_for(&caller, &bytes[..read])).await;
+            let written = match written {
+                Ok(written) => written,
+                Err(error) => return Err(broken(call, error).await),
+            };
+            cursor.at += written as u64;
+            cursor.finish(call).await?;
+            Ok(written)
+        }
+        Err(Errno::ESPIPE) if from.is_null() => {
+            // No way back into a socket or terminal: take only what the pipe has room for.
+            let mut bytes = vec![0; len.min(fs::pipe::PIPE_BUF)];
+            let read = call.wait_for(&source, source.read_for(&caller, &mut bytes)).await?;
+            match call.wait_for(pipe, pipe.write_for(&caller, &bytes[..read])).await {
+                Ok(written) => Ok(written),
+                Err(error) => Err(broken(call, error).await),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
+    let (len, flags) = (call.arg(2).min(vector::MAX_RW_COUNT as u64) as usize, call.arg(3));
+    super::check_flags(flags, SPLICE_KNOWN)?;
+    if len == 0 {
+        return Ok(0);
+    }
+    let (source, out) = (call.file(0).await?, call.file(1).await?);
+    if !source.flags().readable() || !out.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    if !is_pipe(call, &source).await || !is_pipe(call, &out).await {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = peek(call, &source, len, flags & SPLICE_NONBLOCK != 0).await?;
+    let caller = call.caller();
+    match call.wait_for(&out, out.write_for(&caller, &bytes)).await {
+        Ok(written) => Ok(written as u64),
+        Err(error) => Err(broken(call, error).await),
+    }
+}
+
+/// Linux may map the pages instead of copying them; nobody can tell.
+pub(crate) async fn vmsplice(call: &mut Call<'_>) -> Result<u64> {
+    super::check_flags(call.arg(3), SPLICE_KNOWN)?;
+    let file = call.file(0).await?;
+    if !is_pipe(call, &file).await {
+        return Err(Errno::EBADF);
+    }
+    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    match file.flags().writable() {
+        true => write::from(call, &file, &segments, None).await,
+        false => read::into(call, &file, &segments, None).await,
+    }
+}

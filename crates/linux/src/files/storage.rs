@@ -1,0 +1,93 @@
+//! What concerns the storage behind a file: fsync and its kin, fallocate, advice (man 2 fsync, sync,
+//! sync_file_range, fallocate, posix_fadvise, readahead).
+
+use super::{check_flags, write::check_size};
+use crate::call::{Call, AT_FDCWD};
+use fs::{Kind, PathOp};
+use machine::{errno::Result, Errno};
+
+const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const ADVICE_MAX: i32 = 5;
+
+pub(crate) async fn fsync(call: &mut Call<'_>) -> Result<u64> {
+    call.file(0).await?.sync(false).await?;
+    Ok(0)
+}
+
+pub(crate) async fn fdatasync(call: &mut Call<'_>) -> Result<u64> {
+    call.file(0).await?.sync(true).await?;
+    Ok(0)
+}
+
+pub(crate) async fn sync(call: &mut Call<'_>) -> Result<u64> {
+    call.at_path(AT_FDCWD, b"", PathOp::Sync).await?;
+    Ok(0)
+}
+
+/// Writes back more than the one file system asked for, which is allowed.
+pub(crate) async fn syncfs(call: &mut Call<'_>) -> Result<u64> {
+    call.file(0).await?;
+    sync(call).await
+}
+
+pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
+    check_flags(call.arg(3), 7)?;
+    let (offset, len) = (call.arg(1) as i64, call.arg(2) as i64);
+    if offset < 0 || len < 0 || offset.checked_add(len).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let file = call.file(0).await?;
+    match file.attributes().await?.kind() {
+        Kind::Regular | Kind::Directory | Kind::BlockDevice | Kind::Symlink => {}
+        _ => return Err(Errno::ESPIPE),
+    }
+    if call.arg(3) as u32 != 0 {
+        file.sync(true).await?;
+    }
+    Ok(0)
+}
+
+pub(crate) async fn fallocate(call: &mut Call<'_>) -> Result<u64> {
+    let (mode, offset, len) = (call.arg(1) as u32, call.arg(2) as i64, call.arg(3) as i64);
+    if offset < 0 || len <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = call.file(0).await?;
+    if !file.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    match file.attributes().await?.kind() {
+        Kind::Fifo => return Err(Errno::ESPIPE),
+        Kind::Directory => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+    if mode & FALLOC_FL_KEEP_SIZE == 0 {
+        check_size(call, end as u64).await?;
+    }
+    file.allocate(mode, offset as u64, len as u64).await?;
+    Ok(0)
+}
+
+/// Advice that is not taken is still advice.
+pub(crate) async fn fadvise64(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    if file.attributes().await?.kind() == Kind::Fifo {
+        return Err(Errno::ESPIPE);
+    }
+    if (call.arg(2) as i64) < 0 || !(0..=ADVICE_MAX).contains(&call.int(3)) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}
+
+pub(crate) async fn readahead(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
+    if !file.flags().readable() {
+        return Err(Errno::EBADF);
+    }
+    match file.attributes().await?.kind() {
+        Kind::Regular | Kind::BlockDevice => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}

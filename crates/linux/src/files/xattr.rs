@@ -1,0 +1,92 @@
+//! Extended attributes: no file system here has any (man 7 xattr). A file has an empty list of them, and
+//! reading or writing one is refused as Linux does for a file system without support.
+
+use super::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::call::{Call, AT_FDCWD};
+use fs::PathOp;
+use machine::{errno::Result, Errno};
+
+const XATTR_NAME_MAX: usize = 255;
+const XATTR_SIZE_MAX: u64 = 65536;
+
+/// The file must be there before anything is said about its attributes.
+async fn find(call: &Call<'_>, flags: u64) -> Result<()> {
+    if flags & AT_EMPTY_PATH != 0 {
+        return call.file(0).await.map(drop);
+    }
+    let path = call.path(0).await?;
+    let op = PathOp::Stat { path: path.clone(), follow: flags & AT_SYMLINK_NOFOLLOW == 0, empty_ok: false };
+    call.at_path(AT_FDCWD, &path, op).await.map(drop)
+}
+
+async fn one(call: &Call<'_>, flags: u64) -> Result<u64> {
+    find(call, flags).await?;
+    let name = call.space().read_c_string(call.pointer(1), XATTR_NAME_MAX + 1).await;
+    match name {
+        Ok(name) if name.is_empty() => Err(Errno::ERANGE),
+        Ok(_) => Err(Errno::EOPNOTSUPP),
+        Err(Errno::ENAMETOOLONG) => Err(Errno::ERANGE),
+        Err(error) => Err(error),
+    }
+}
+
+async fn set(call: &Call<'_>, flags: u64) -> Result<u64> {
+    super::check_flags(call.arg(4), 3)?;
+    if call.arg(3) > XATTR_SIZE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    one(call, flags).await
+}
+
+async fn list(call: &Call<'_>, flags: u64) -> Result<u64> {
+    find(call, flags).await?;
+    Ok(0)
+}
+
+pub(crate) async fn setxattr(call: &mut Call<'_>) -> Result<u64> {
+    set(call, 0).await
+}
+
+pub(crate) async fn lsetxattr(call: &mut Call<'_>) -> Result<u64> {
+    set(call, AT_SYMLINK_NOFOLLOW).await
+}
+
+pub(crate) async fn fsetxattr(call: &mut Call<'_>) -> Result<u64> {
+    set(call, AT_EMPTY_PATH).await
+}
+
+pub(crate) async fn getxattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, 0).await
+}
+
+pub(crate) async fn lgetxattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, AT_SYMLINK_NOFOLLOW).await
+}
+
+pub(crate) async fn fgetxattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, AT_EMPTY_PATH).await
+}
+
+pub(crate) async fn listxattr(call: &mut Call<'_>) -> Result<u64> {
+    list(call, 0).await
+}
+
+pub(crate) async fn llistxattr(call: &mut Call<'_>) -> Result<u64> {
+    list(call, AT_SYMLINK_NOFOLLOW).await
+}
+
+pub(crate) async fn flistxattr(call: &mut Call<'_>) -> Result<u64> {
+    list(call, AT_EMPTY_PATH).await
+}
+
+pub(crate) async fn removexattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, 0).await
+}
+
+pub(crate) async fn lremovexattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, AT_SYMLINK_NOFOLLOW).await
+}
+
+pub(crate) async fn fremovexattr(call: &mut Call<'_>) -> Result<u64> {
+    one(call, AT_EMPTY_PATH).await
+}
