@@ -36,6 +36,8 @@ pub enum Body {
     Directory(Arc<dyn Directory>),
     File(Arc<dyn Content>),
     Link(Arc<dyn Link>),
+    /// A node of a device: what opens it is found by its number, in [`crate::devfs::Devices`].
+    Device((u32, u32), Arc<dyn Device>),
 }
 
 impl Node {
@@ -51,6 +53,11 @@ impl Node {
         Node { ino, mode: 0o777, uid: 0, gid: 0, body: Body::Link(Arc::new(link)) }
     }
 
+    /// A character device.
+    pub fn device(ino: u64, rdev: (u32, u32), device: impl Device + 'static) -> Node {
+        Node { ino, mode: 0o600, uid: 0, gid: 0, body: Body::Device(rdev, Arc::new(device)) }
+    }
+
     pub fn mode(self, mode: u32) -> Node {
         Node { mode, ..self }
     }
@@ -64,6 +71,7 @@ impl Node {
             Body::Directory(_) => Kind::Directory,
             Body::File(_) => Kind::Regular,
             Body::Link(_) => Kind::Symlink,
+            Body::Device(..) => Kind::CharDevice,
         }
     }
 }
@@ -96,6 +104,16 @@ pub trait Content: Send + Sync {
 
 pub trait Link: Send + Sync {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>>;
+}
+
+/// A node that opens a device, and may keep owner and mode elsewhere than in its [`Node`].
+pub trait Device: Send + Sync {
+    fn attributes(&self) -> Option<Attributes> {
+        None
+    }
+    fn set(&self, _set: SetAttributes) -> Result<()> {
+        Err(Errno::EPERM)
+    }
 }
 
 /// A link to a path known beforehand.
@@ -180,9 +198,16 @@ pub struct Synthetic {
 impl Synthetic {
     /// A tree of `kind` ("proc") with the magic number that statfs tells.
     pub fn new(services: &Arc<Services>, kind: &'static str, magic: u64, root: Node) -> Arc<Self> {
+        Self::with_device(services, kind, magic, services.anonymous_device(), root)
+    }
+
+    /// A tree whose device number others know.
+    pub fn with_device(
+        services: &Arc<Services>, kind: &'static str, magic: u64, device: (u32, u32), root: Node,
+    ) -> Arc<Self> {
         let tree = Arc::new(Tree {
             services: services.clone(),
-            device: services.anonymous_device(),
+            device,
             magic,
             born: services.clock.realtime(),
         });
@@ -215,6 +240,11 @@ impl SyntheticInode {
 
     fn snapshot(&self) -> Attributes {
         let node = &self.node;
+        if let Body::Device(_, device) = &node.body {
+            if let Some(attributes) = device.attributes() {
+                return Attributes { dev: self.tree.device, ino: node.ino, ..attributes };
+            }
+        }
         let nlink = self.directory().map_or(1, |directory| 2 + directory.subdirectories());
         // Nothing is known about when a generated text changed: it is as of now, as in procfs.
         let now = if nlink > 1 { self.tree.born } else { self.tree.services.clock.realtime() };
@@ -225,7 +255,10 @@ impl SyntheticInode {
             nlink,
             uid: node.uid,
             gid: node.gid,
-            rdev: (0, 0),
+            rdev: match node.body {
+                Body::Device(rdev, _) => rdev,
+                _ => (0, 0),
+            },
             size: 0,
             block_size: 1024,
             blocks: 0,
@@ -258,6 +291,9 @@ impl Inode for SyntheticInode {
     }
 
     fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>> {
+        if let Body::Device(_, device) = &self.node.body {
+            return ready(device.set(set));
+        }
         // open(O_TRUNC) of a text, as `echo 1 >/proc/sys/...` does, changes nothing.
         let only_size = SetAttributes { size: set.size, ..SetAttributes::default() };
         ready(if set == only_size { Ok(()) } else { Err(Errno::EPERM) })

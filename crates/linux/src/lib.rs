@@ -18,6 +18,7 @@ mod process;
 pub mod procfs;
 mod run;
 mod signal;
+pub mod sysfs;
 pub mod system;
 mod table;
 mod time;
@@ -39,5 +40,9 @@ pub fn pseudo_file_systems(
     terminals: &Arc<fs::tty::Terminals>,
 ) -> Vec<Pseudo> {
     let proc = procfs::tree(system, services, paths, terminals);
-    alloc::vec![("/proc", proc as Arc<dyn fs::FileSystem>, "proc")]
+    alloc::vec![
+        ("/proc", proc as Arc<dyn fs::FileSystem>, "proc"),
+        ("/sys", sysfs::tree(system, services), "sysfs"),
+        ("/dev/pts", fs::tty::devpts::tree(services, terminals), "devpts"),
+    ]
 }

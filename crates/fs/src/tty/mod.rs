@@ -7,6 +7,7 @@
 //! Terminals live on the kernel that has the devices; all controlling terminals of the machine are
 //! therefore known in one place, [`Terminals`], and /dev/tty is opened there.
 
+pub mod devpts;
 mod discipline;
 mod echo;
 mod file;

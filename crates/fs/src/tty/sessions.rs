@@ -1,7 +1,10 @@
 //! All terminals of the machine, and whose they are.
 
 use super::{JobControl, Master, Termios, Tty, TtyDriver, TtyFile};
-use crate::{anonymous::Identity, event::Timers, namespace::Location, Attributes, Caller, File, Kind, OpenFlags};
+use crate::{
+    anonymous::Identity, devfs::SYSTEM, event::Timers, namespace::Location, Attributes, Caller, File, Kind,
+    OpenFlags, SetAttributes,
+};
 use abi::signal::Signal;
 use alloc::{
     collections::BTreeMap,
@@ -11,7 +14,7 @@ use alloc::{
 use machine::{errno::Result, sync::Lock, Errno, Pid};
 
 /// The device of /dev/pts, the group that owns terminals, and the limit of their number (pty.max).
-const DEVPTS: (u32, u32) = (0, 0xf_fffd);
+pub(super) const DEVPTS: (u32, u32) = (0, 0xf_fffd);
 const TTY_GROUP: u32 = 5;
 const MAX_PTYS: u32 = 4096;
 
@@ -67,6 +70,11 @@ impl Terminals {
 
     pub fn attributes(&self, number: u32) -> Result<Attributes> {
         Ok(self.pts(number)?.inode.attributes())
+    }
+
+    /// chmod, chown and utimensat by name; who may was checked there.
+    pub(super) fn set_attributes(&self, number: u32, set: SetAttributes) -> Result<()> {
+        self.pts(number)?.inode.set(&SYSTEM, set)
     }
 
     fn pts(&self, number: u32) -> Result<Arc<Tty>> {

@@ -29,7 +29,9 @@ mod root;
 mod stat;
 mod sysctl;
 
-use crate::procfs::machine::LoadAverage;
+pub(crate) use machine::statuses;
+
+use machine::LoadAverage;
 use ::machine::Pid;
 use ::process::System;
 use alloc::sync::Arc;

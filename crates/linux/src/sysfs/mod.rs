@@ -1,0 +1,79 @@
+//! /sys: the CPUs, caches and NUMA nodes of the machine (Documentation/ABI of Linux, sysfs-devices-system-cpu
+//! and -node), for lscpu, libnuma and the C library. Beside them only directories that programs expect to find.
+//!
+//! Kernels join while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
+
+mod cache;
+mod cpu;
+mod node;
+
+use crate::procfs::made::Directory as Names;
+use ::process::System;
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use fs::{
+    inode::Listed,
+    synthetic::{hash_ino, Directory, Fixed, Node, Synthetic},
+    Caller, Services,
+};
+use machine::{errno::Result, BoxFuture, Errno};
+
+/// SYSFS_MAGIC.
+const MAGIC: u64 = 0x6265_6572;
+
+/// The tree for /sys.
+pub fn tree(system: &Arc<System>, services: &Arc<Services>) -> Arc<Synthetic> {
+    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system)))
+}
+
+fn root(system: &Arc<System>) -> Fixed {
+    let empty = |names: Names| names;
+    Names::new("/sys")
+        .directory("block", empty)
+        .directory("bus", |names| names.directory("cpu", empty).directory("node", empty))
+        .directory("class", |names| {
+            names.directory("block", empty).directory("net", empty).directory("tty", empty)
+        })
+        .directory("dev", |names| names.directory("block", empty).directory("char", empty))
+        .directory("devices", |names| {
+            names.directory("virtual", empty).directory("system", |names| {
+                let (cpus, nodes) = (system.clone(), system.clone());
+                let rebuilt = |path: &str, make: Box<dyn Fn() -> Fixed + Send + Sync>| {
+                    Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
+                };
+                names
+                    .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus))))
+                    .with("node", rebuilt(node::PATH, Box::new(move || node::directory(&nodes))))
+            })
+        })
+        .directory("firmware", empty)
+        .directory("fs", |names| names.directory("cgroup", empty))
+        .directory("kernel", |names| {
+            names.directory("mm", |names| {
+                names.directory("transparent_hugepage", |names| {
+                    names.constant("enabled", "always madvise [never]\n").constant("hpage_pmd_size", "2097152\n")
+                })
+            })
+        })
+        .directory("module", empty)
+        .directory("power", empty)
+        .done()
+}
+
+/// A directory that depends on which kernels there are.
+struct Rebuilt(Box<dyn Fn() -> Fixed + Send + Sync>);
+
+impl Directory for Rebuilt {
+    fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
+        let found = (self.0)().get(name);
+        Box::pin(core::future::ready(found.ok_or(Errno::ENOENT)))
+    }
+
+    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let entries = (self.0)().entries();
+        Box::pin(core::future::ready(Ok(entries)))
+    }
+
+    fn subdirectories(&self) -> u32 {
+        (self.0)().subdirectories()
+    }
+}
