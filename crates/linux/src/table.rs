@@ -6,7 +6,7 @@ use crate::{
     call::Call,
     files::{
         access, attributes, descriptor, directory, epoll, event, fcntl, ioctl, mount, name, open, pipe,
-        poll, read, select, socket, splice, stat, storage, write, xattr,
+        poll, read, select, signalfd, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
     memory,
@@ -234,12 +234,14 @@ system_calls! {
     278 vmsplice => splice::vmsplice;
     280 utimensat => attributes::utimensat;
     281 epoll_pwait => epoll::epoll_pwait;
+    282 signalfd => signalfd::signalfd;
     283 timerfd_create => event::timerfd_create;
     284 eventfd => event::eventfd;
     285 fallocate => storage::fallocate;
     286 timerfd_settime => event::timerfd_settime;
     287 timerfd_gettime => event::timerfd_gettime;
     288 accept4 => socket::accept4;
+    289 signalfd4 => signalfd::signalfd4;
     290 eventfd2 => event::eventfd2;
     291 epoll_create1 => epoll::epoll_create1;
     292 dup3 => descriptor::dup3;

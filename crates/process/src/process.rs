@@ -161,6 +161,11 @@ impl Process {
         SignalSet(self.pending.load(SeqCst))
     }
 
+    /// Woken when a signal becomes pending for the process or one of its local threads.
+    pub fn signal_changes(&self) -> &WaitQueue {
+        &self.changed
+    }
+
     pub(crate) fn set_pending(&self, set: SignalSet) {
         self.pending.store(set.0, SeqCst);
     }

@@ -191,6 +191,8 @@ impl Thread {
             state.pending.push(info);
             self.pending.store(state.pending.set().0, SeqCst);
         }
+        // For those who wait for it by signalfd.
+        self.process.changed.wake_all();
         self.wake();
     }
 

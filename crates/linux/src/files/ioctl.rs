@@ -4,7 +4,7 @@ use crate::call::Call;
 use alloc::{vec, vec::Vec};
 use fs::{
     control::{Control, ControlAnswer},
-    OpenFlags,
+    Kind, OpenFlags, Whence,
 };
 use linux_raw_sys::ioctl as raw;
 use machine::{errno::Result, Errno};
@@ -25,6 +25,10 @@ const INT: usize = 4;
 const TERMIOS: usize = 36;
 const TERMIO: usize = 18;
 const WINSIZE: usize = 8;
+
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+const FIDEDUPERANGE: u32 = 0xc018_9436;
 
 /// Requests from before the encoding (`asm-generic/ioctls.h`) are listed; later ones say it themselves.
 fn argument(request: u32) -> Argument {
@@ -73,6 +77,16 @@ pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
             flags.set(OpenFlags::NONBLOCK, on != 0);
             file.set_flags(flags).await?;
             return Ok(0);
+        }
+        // Their argument is encoded as a pointer but is a number, or names other files.
+        FICLONE | FICLONERANGE | FIDEDUPERANGE => return Err(Errno::EOPNOTSUPP),
+        raw::FIONREAD if file.changes().is_none() => {
+            let attributes = file.attributes().await?;
+            if attributes.kind() == Kind::Regular {
+                let left = attributes.size.saturating_sub(file.seek(0, Whence::Current).await?);
+                call.put(at, &(left.min(i32::MAX as u64) as i32)).await?;
+                return Ok(0);
+            }
         }
         raw::TIOCGPTPEER => {
             let flags = OpenFlags::from_bits_retain(call.arg(2) as u32);

@@ -19,6 +19,7 @@ pub(crate) mod pipe;
 pub(crate) mod poll;
 pub(crate) mod read;
 pub(crate) mod select;
+pub(crate) mod signalfd;
 pub(crate) mod socket;
 pub(crate) mod splice;
 pub(crate) mod stat;
