@@ -20,6 +20,17 @@ pub struct Linux {
     reported: Lock<BTreeSet<(String, u64)>>,
 }
 
+/// One line a call, with `cob.log=trace`.
+fn trace(call: &Call<'_>, number: u64, result: &machine::errno::Result<u64>) {
+    log::trace!(
+        "{} {}({:x?}) = {:x?}",
+        call.thread.tid,
+        table::name_of(number).unwrap_or("?"),
+        call.arguments,
+        result
+    );
+}
+
 /// A system call that was interrupted before it did anything.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
@@ -57,6 +68,7 @@ impl Linux {
                         Some(result) => result,
                         None => Err(self.missing(thread, number)),
                     };
+                    trace(&call, number, &result);
                     if call.over {
                         return;
                     }

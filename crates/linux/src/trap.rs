@@ -24,6 +24,8 @@ pub(crate) async fn page(thread: &Arc<Thread>, context: &mut Context, at: UserAd
         Err(Fault::PastEnd) => SignalInfo::fault(Signal::BUS, BUS_ADRERR, at.0),
         Err(Fault::NoMemory) => return out_of_memory(thread).await,
     };
+    let (name, rip) = (crate::call::name(thread), context.registers.rip);
+    log::debug!("{name}: {access:?} at {:#x} is {:?} (rip {rip:#x})", at.0, info.signal);
     crate::signal::force(thread, context, info).await;
 }
 

@@ -370,10 +370,10 @@ async fn map_segment(space: &Arc<Space>, segment: &ProgramHeader, start: u64, ob
         let request = MapRequest::anonymous(memory_end - zero_from, access).at(Place::Fixed(UserAddr(zero_from)));
         space.map(request).await?;
     }
-    // The rest of the last file page holds what follows in the file.
+    // The rest of the last file page holds what follows in the file. Linux clears all of it, also past the
+    // memory size, and ld.so's first allocations rely on that.
     if memory_end > file_end && segment.p_filesz > 0 && access.contains(Access::WRITE) {
-        let tail = (zero_from.min(memory_end) - file_end) as usize;
-        space.write(UserAddr(file_end), &vec![0; tail]).await?;
+        space.write(UserAddr(file_end), &vec![0; (zero_from - file_end) as usize]).await?;
     }
     Ok(())
 }
