@@ -1,13 +1,19 @@
-//! Hygiene, in seconds: formatting, lints, and where unsafe code may be.
+//! Hygiene, in seconds: formatting, lints, where unsafe code may be, and whether lists in `docs/` are current.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cargo::{bare_metal, bare_metal_words, cargo, hosted, outcome};
-use super::Tally;
+use super::{tail, Tally};
 
 /// The crates that touch the machine. Every other one forbids unsafe code, so that the compiler watches it.
 const MAY_BE_UNSAFE: [&str; 3] = ["platform", "frames", "fabric"];
+
+/// The crates whose example `table` prints a page of `docs/`.
+const GENERATED: [(&str, &str); 2] = [
+    ("messages", "docs/messages.md"),
+    ("linux", "docs/syscalls.md"),
+];
 
 pub fn run(project: &Path, tally: &mut Tally) {
     tally.add(
@@ -54,6 +60,24 @@ pub fn run(project: &Path, tally: &mut Tally) {
         "check unsafe",
         unsafe_only_where_allowed(&project.join("crates")),
     );
+    for (package, page) in GENERATED {
+        tally.add(&format!("check {page}"), is_current(project, package, page));
+    }
+}
+
+fn is_current(project: &Path, package: &str, page: &str) -> Result<(), String> {
+    let words = ["run", "-q", "-p", package, "--example", "table"];
+    let printed = cargo(project)
+        .args(words)
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    if !printed.status.success() {
+        return Err(tail(&String::from_utf8_lossy(&printed.stderr), 60));
+    }
+    match fs::read(project.join(page)) {
+        Ok(there) if there == printed.stdout => Ok(()),
+        _ => Err(format!("out of date: cargo {} >{page}", words.join(" "))),
+    }
 }
 
 fn done(result: Result<String, String>) -> Result<(), String> {
