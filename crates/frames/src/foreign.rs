@@ -44,6 +44,20 @@ impl Foreign {
         assert_eq!(old, None, "{frame:?} is adopted twice");
     }
 
+    /// `home`, which goes on using `frame`, counts one user for us: one user more here. Home counts us
+    /// once, so a second pin goes back at once.
+    pub fn accept_pin(&self, frame: Frame, home: KernelId) {
+        let known = {
+            let mut shard = self.shard(frame).lock();
+            let count = shard.entry(frame).or_insert(0);
+            *count += 1;
+            *count > 1
+        };
+        if known {
+            self.give_back(frame, home);
+        }
+    }
+
     pub fn retain(&self, frame: Frame) {
         match self.shard(frame).lock().get_mut(&frame) {
             Some(count) => *count += 1,
@@ -62,11 +76,15 @@ impl Foreign {
             }
         };
         if last {
-            let mut returns = self.returns.lock();
-            returns.entry(home).or_default().push(frame);
-            // Relaxed, here and below: written under the lock, and a hint for who reads it without.
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.give_back(frame, home);
         }
+    }
+
+    fn give_back(&self, frame: Frame, home: KernelId) {
+        let mut returns = self.returns.lock();
+        returns.entry(home).or_default().push(frame);
+        // Relaxed, here and below: written under the lock, and a hint for who reads it without.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn count(&self, frame: Frame) -> u32 {

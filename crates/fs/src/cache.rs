@@ -112,12 +112,12 @@ impl PageCache {
     /// Pages of a file that lies elsewhere.
     pub fn over(services: &Arc<Services>, size: u64, store: Arc<dyn Store>) -> Arc<Self> {
         let cache = Self::new(services, size, Some(store));
-        services.register(&cache);
+        services.reclaimable(&cache);
         cache
     }
 
     fn new(services: &Arc<Services>, size: u64, store: Option<Arc<dyn Store>>) -> Arc<Self> {
-        Arc::new(PageCache {
+        let cache = Arc::new(PageCache {
             id: services.object_id(),
             services: services.clone(),
             store,
@@ -134,7 +134,9 @@ impl PageCache {
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
             flushing: AsyncLock::new(()),
-        })
+        });
+        services.register(&cache);
+        cache
     }
 
     pub fn len(&self) -> u64 {
@@ -615,6 +617,7 @@ impl Object for PageCache {
 
 impl Drop for PageCache {
     fn drop(&mut self) {
+        self.services.unregister(self.id);
         for slot in self.state.get_mut().pages.values() {
             if let Slot::Ready { frame, .. } = slot {
                 self.services.memory.release(*frame);

@@ -21,8 +21,13 @@ pub trait Object: Send + Sync + 'static {
     fn resident(&self, index: u64) -> Option<Frame>;
     /// Page `index` was written through a shared mapping.
     fn mark_dirty(&self, index: u64);
-    /// Writes dirty pages in `start..end` back (msync, fsync).
+    /// Writes dirty pages of bytes `start..end` back (msync, fsync).
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
+    /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
+    /// shared mappings.
+    fn shared(&self) -> Option<Arc<dyn Object>> {
+        None
+    }
 }
 
 /// An open file description. Operations that may wait return futures; dropping one abandons it without

@@ -1,11 +1,12 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use crate::{cache::PageCache, ObjectId, Timestamp};
+use crate::{cache::PageCache, Object, ObjectId, Timestamp};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use hashbrown::HashMap;
 use machine::{errno::Result, sync::Lock, Errno, Frame, Memory, Spawner};
 
 /// The two clocks that file systems read.
@@ -22,6 +23,8 @@ pub struct Services {
     pub spawner: Arc<dyn Spawner>,
     serial: AtomicU64,
     device: AtomicU64,
+    /// All caches by serial number; each takes itself out when it ends.
+    objects: Lock<HashMap<u64, Weak<PageCache>>>,
     /// Caches whose pages can be read again, hence reclaimed.
     caches: Lock<Vec<Weak<PageCache>>>,
     /// Where the next reclaim goes on, so that all caches give in turn.
@@ -36,6 +39,7 @@ impl Services {
             spawner,
             serial: AtomicU64::new(1),
             device: AtomicU64::new(1),
+            objects: Lock::default(),
             caches: Lock::new(Vec::new()),
             hand: AtomicUsize::new(0),
         })
@@ -51,6 +55,14 @@ impl Services {
     }
 
     pub(crate) fn register(&self, cache: &Arc<PageCache>) {
+        self.objects.lock().insert(cache.id().serial, Arc::downgrade(cache));
+    }
+
+    pub(crate) fn unregister(&self, id: ObjectId) {
+        self.objects.lock().remove(&id.serial);
+    }
+
+    pub(crate) fn reclaimable(&self, cache: &Arc<PageCache>) {
         let mut caches = self.caches.lock();
         // Amortised: the list is swept of dead caches whenever it would have to grow.
         if caches.len() == caches.capacity() {
@@ -61,8 +73,10 @@ impl Services {
 
     /// The object of this kernel with that name, if it is in use.
     pub fn object(&self, id: ObjectId) -> Option<Arc<PageCache>> {
-        let caches = self.caches.lock();
-        caches.iter().filter_map(Weak::upgrade).find(|cache| crate::Object::id(&**cache) == id)
+        if id.owner != self.memory.kernel() {
+            return None;
+        }
+        self.objects.lock().get(&id.serial)?.upgrade()
     }
 
     /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.

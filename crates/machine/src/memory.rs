@@ -78,8 +78,13 @@ pub trait Memory: Send + Sync {
     /// Give away an own frame of count one: the receiving kernel counts it from now on. It stays
     /// reserved here until it comes home through [`Memory::take_home`].
     fn lend(&self, frame: Frame);
-    /// A frame that was lent comes back: free it.
+    /// A frame that was lent comes back: free it. Or one that was pinned for another kernel
+    /// ([`Memory::accept_pin`]): one user less.
     fn take_home(&self, frame: Frame);
+    /// `frame` is another kernel's and in use there; that kernel counts one user on our behalf, and here is
+    /// one user more. What home counts for us goes back to it like a released frame: when the last
+    /// user here is gone, or at once if there was one already.
+    fn accept_pin(&self, frame: Frame);
     /// Foreign frames released here and not yet sent home: a batch for one kernel, if at least
     /// `at_least` have gathered for it. The caller sends them; each arrives through [`Memory::take_home`].
     fn frames_to_return(&self, _at_least: usize) -> Option<(KernelId, Vec<Frame>)> {

@@ -231,6 +231,20 @@ messages! {
     /// Pages of a mapped file, copied into frames of the caller; answered with how many, at least one.
     object_pages: ObjectPages { id: u64, first: u64, frames: Vec<Frame> } -> Result<u32>, Low;
 
+    /// A mapped object by its name, for a kernel that was only told the name: a reference to it, and its
+    /// state.
+    resolve_object: ResolveObject { object: ObjectId } -> Result<(Opened, ObjectState)>, Low;
+
+    /// The owner's own frame of a page, for a shared mapping. It is counted there once more, until it comes
+    /// home like a frame that was lent.
+    object_pin: ObjectPin { id: u64, index: u64 } -> Result<Frame>, Low;
+
+    /// A page was written through a shared mapping.
+    object_dirty: ObjectDirty { id: u64, index: u64 } -> (), Low;
+
+    /// msync of a shared mapping; bytes.
+    object_sync: ObjectSync { id: u64, start: u64, end: u64 } -> Result<()>, Low;
+
     /// An operation on paths, sent whole to the kernel that owns the root file system.
     path: RunPath { caller: Caller, root: Opened, at: Opened, to: Option<Opened>, op: PathOp } -> Result<PathReply>, Low;
 

@@ -7,6 +7,7 @@ use crate::{
     world::{SimMemory, World},
 };
 use fabric::Endpoint;
+use fs::remote::Remote;
 use machine::{KernelId, Memory, Spawner};
 use std::{future::Future, sync::Arc};
 use vm::Vm;
@@ -74,9 +75,11 @@ impl Cluster {
                     Arc::new(SimSpawner { executor: executor.clone(), kernel: id });
                 let endpoint = Endpoint::new(id, shape.kernels, Box::new(port), spawner.clone());
                 let memory: Arc<dyn Memory> = SimMemory::new(world.clone(), id);
-                let objects = SimObjects::new(memory.clone(), OBJECT_PAGES);
+                let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), None);
+                let objects = SimObjects::new(memory.clone(), remote, OBJECT_PAGES);
                 let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects.clone())
                     .expect("a fresh kernel has a frame");
+                objects.serve(&vm);
                 Kernel { id, memory, spawner, endpoint, objects, vm }
             })
             .collect();

@@ -7,13 +7,12 @@ use crate::{
     cluster::{Cluster, Shape, OBJECT_PAGES},
     executor::Handle,
     model::{Model, Operation, Outcome, Where, WORDS},
-    object::{SimObject, WORD_STEP},
+    object::{SimObjects, WORD_STEP},
 };
 use abi::ObjectId;
-use fs::Object;
 use machine::{errno::Result, Access, PageRange, SpaceId, UserAddr, PAGE_SIZE};
 use std::{future::Future, sync::Arc};
-use vm::{MapRequest, Place, Source, Space};
+use vm::{MapRequest, Objects, Place, Source, Space};
 
 /// Pages programs map at addresses of their choice.
 const ARENA: u64 = 0x10_0000;
@@ -171,7 +170,7 @@ impl Program {
         let kernel = rng.below(self.cluster.kernels.len());
         let operation = match rng.below(100) {
             0..=11 if !full => {
-                let mut at = match rng.below(6) {
+                let at = match rng.below(6) {
                     0 | 1 => Where::Fixed(ARENA + rng.below(ARENA_PAGES) as u64),
                     2 => Where::NoReplace(ARENA + rng.below(ARENA_PAGES) as u64),
                     3 => Where::Hint(ARENA + rng.below(ARENA_PAGES) as u64),
@@ -183,9 +182,6 @@ impl Program {
                 if rng.one_in(2) && !list.is_empty() {
                     let id = *rng.pick(list);
                     object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
-                    if shared {
-                        at = Where::Anywhere;
-                    }
                 }
                 Operation::Map { at, pages: length, prot, shared, object }
             }
@@ -228,12 +224,9 @@ impl Program {
     fn work(&self, act: Act) -> impl Future<Output = Outcome> + Send + 'static {
         let kernel = &self.cluster.kernels[act.kernel];
         let space = kernel.vm.attach(act.space).expect("the space is there");
-        let object = match act.operation {
-            Operation::Map { object: Some((id, _)), .. } => Some(kernel.objects.get(id)),
-            _ => None,
-        };
+        let objects = kernel.objects.clone();
         async move {
-            match perform(space, act.operation, object).await {
+            match perform(space, act.operation, objects).await {
                 Ok(outcome) => outcome,
                 Err(error) => Outcome::Error(error),
             }
@@ -293,12 +286,15 @@ impl Program {
             kernel.vm.send_frames_home(1);
         }
         self.cluster.settle();
+        for kernel in &self.cluster.kernels {
+            assert_eq!(kernel.objects.remote.exported(), 0, "{:?} is held by nobody", kernel.id);
+        }
         let used = self.cluster.world.used();
         assert_eq!(used.len(), self.cluster.kernels.len(), "leaked frames: {used:#?}");
     }
 }
 
-async fn perform(space: Arc<Space>, operation: Operation, object: Option<Arc<SimObject>>) -> Result<Outcome> {
+async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimObjects>) -> Result<Outcome> {
     let at = |page: u64, word: usize| address(page).add(word * WORD_STEP);
     Ok(match operation {
         Operation::Map { at, pages, prot, shared, object: named } => {
@@ -308,14 +304,14 @@ async fn perform(space: Arc<Space>, operation: Operation, object: Option<Arc<Sim
                 Where::Fixed(page) => Place::Fixed(address(page)),
                 Where::NoReplace(page) => Place::FixedNoReplace(address(page)),
             };
-            let source = match (object, named) {
-                (Some(object), Some((_, first))) => Source::Object {
-                    object: object as Arc<dyn Object>,
+            let source = match named {
+                Some((id, first)) => Source::Object {
+                    object: objects.resolve(id).await?,
                     offset: bytes(first),
                     label: (*b"/file").into(),
                     limit: Access::all(),
                 },
-                _ => Source::Anonymous,
+                None => Source::Anonymous,
             };
             let request =
                 MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };

@@ -327,8 +327,6 @@ impl Model {
             (At(at), None) if at == page && space.free(page + kept, new - kept) => at,
             (At(at), None) if may_move && at != page && space.free(at, new) => at,
             (Error(Errno::ENOMEM), None) => return !may_move,
-            // Shared pages don't move to another owner.
-            (Error(Errno::ENOMEM), Some(_)) => return matches!(space.pages[&page].source, Source::Shared(_)),
             _ => return false,
         };
         let mut moved: Vec<ModelPage> =

@@ -1,7 +1,7 @@
 //! Mapped objects: page `i` begins with words that say so.
 
 use abi::ObjectId;
-use fs::Object;
+use fs::{remote::Remote, Object};
 use machine::{errno::Result, BoxFuture, Errno, Frame, Memory, PAGE_SIZE};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, Mutex},
     task::{Context, Poll},
 };
+use vm::Vm;
 
 /// What word `word` of page `index` of object `serial` is before anyone writes it.
 pub fn initial(serial: u64, index: u64, word: usize) -> u64 {
@@ -111,20 +112,32 @@ impl Future for Later {
     }
 }
 
-/// The objects one kernel can map: its own, and copies of others' for reading, as crate `fs` makes them.
+/// The objects one kernel can map: its own, made when first asked for, and through crate `fs` those of others.
 pub struct SimObjects {
     memory: Arc<dyn Memory>,
+    pub remote: Arc<Remote>,
     pages: u64,
     known: Mutex<BTreeMap<ObjectId, Arc<SimObject>>>,
 }
 
 impl SimObjects {
     /// Every object has `pages` pages.
-    pub fn new(memory: Arc<dyn Memory>, pages: u64) -> Arc<Self> {
-        Arc::new(SimObjects { memory, pages, known: Mutex::default() })
+    pub fn new(memory: Arc<dyn Memory>, remote: Arc<Remote>, pages: u64) -> Arc<Self> {
+        Arc::new(SimObjects { memory, remote, pages, known: Mutex::default() })
+    }
+
+    /// Tells other kernels what they ask about the objects of this one, `vm`'s among them.
+    pub fn serve(self: &Arc<Self>, vm: &Arc<Vm>) {
+        // The handlers must not keep alive what they serve.
+        let (objects, vm) = (Arc::downgrade(self), Arc::downgrade(vm));
+        self.remote.serve_objects(Arc::new(move |id| match vm.upgrade()?.shared_memory(id) {
+            Some(memory) => Some(memory),
+            None => Some(objects.upgrade()?.get(id)),
+        }));
     }
 
     pub fn get(&self, id: ObjectId) -> Arc<SimObject> {
+        assert_eq!(id.owner, self.memory.kernel(), "an own object");
         let mut known = self.known.lock().expect("no panic while looking");
         let make = || SimObject::new(id, self.pages, self.memory.clone());
         known.entry(id).or_insert_with(make).clone()
@@ -138,6 +151,11 @@ impl SimObjects {
 
 impl vm::Objects for SimObjects {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        Box::pin(std::future::ready(Ok(self.get(id) as Arc<dyn Object>)))
+        Box::pin(async move {
+            match id.owner == self.memory.kernel() {
+                true => Ok(self.get(id) as Arc<dyn Object>),
+                false => self.remote.resolve(id).await,
+            }
+        })
     }
 }

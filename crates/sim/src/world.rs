@@ -34,6 +34,8 @@ struct Frames {
     /// Next free ones by kernel: freed frames are reused at once, the hardest case.
     free: Vec<Vec<Frame>>,
     returning: BTreeMap<(KernelId, KernelId), Vec<Frame>>,
+    /// Users of frames that another kernel holds and has pinned, by who uses them.
+    pinned: BTreeMap<(KernelId, Frame), u32>,
 }
 
 /// The physical machine.
@@ -119,9 +121,12 @@ impl Frames {
         self.free[home.index()].push(frame);
     }
 
-    /// The count of `frame`, which `kernel` must hold.
+    /// The count of `frame`, which `kernel` must hold, or have pinned.
     fn count(&mut self, frame: Frame, kernel: KernelId) -> &mut u32 {
-        let state = self.state(frame);
+        if let Some(count) = self.pinned.get_mut(&(kernel, frame)) {
+            return count;
+        }
+        let state = self.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} is free"));
         let found = state.holder;
         match &mut state.holder {
             Holder::Held { by, count } if *by == kernel => count,
@@ -171,6 +176,9 @@ impl Memory for SimMemory {
         if home == self.me {
             return frames.free(frame, home);
         }
+        if frames.pinned.remove(&(self.me, frame)).is_some() {
+            return frames.returning.entry((self.me, home)).or_default().push(frame);
+        }
         let state = frames.state(frame);
         assert_eq!(state.translations, 0, "{frame:?} sent home while a table or TLB leads to it");
         state.holder = Holder::Returning;
@@ -178,9 +186,10 @@ impl Memory for SimMemory {
     }
 
     fn count(&self, frame: Frame) -> u32 {
-        match self.world.lock().state(frame).holder {
+        let mut frames = self.world.lock();
+        match frames.state(frame).holder {
             Holder::Held { by, count } if by == self.me => count,
-            _ => 0,
+            _ => frames.pinned.get(&(self.me, frame)).copied().unwrap_or(0),
         }
     }
 
@@ -202,8 +211,26 @@ impl Memory for SimMemory {
         assert_eq!(self.world.home(frame), self.me);
         let mut frames = self.world.lock();
         let holder = frames.state(frame).holder;
+        if matches!(holder, Holder::Held { by, .. } if by == self.me) {
+            // Pinned for another kernel until now.
+            drop(frames);
+            return self.release(frame);
+        }
         assert!(matches!(holder, Holder::Lent | Holder::Returning), "{frame:?} comes home but is {holder:?}");
         frames.free(frame, self.me);
+    }
+
+    fn accept_pin(&self, frame: Frame) {
+        let home = self.world.home(frame);
+        assert_ne!(home, self.me, "an own frame needs no pin");
+        let mut frames = self.world.lock();
+        let holder = frames.state(frame).holder;
+        assert!(matches!(holder, Holder::Held { by, .. } if by == home), "{frame:?} pinned but {holder:?}");
+        let count = frames.pinned.entry((self.me, frame)).or_default();
+        *count += 1;
+        if *count > 1 {
+            frames.returning.entry((self.me, home)).or_default().push(frame);
+        }
     }
 
     fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {

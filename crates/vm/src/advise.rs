@@ -8,7 +8,7 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{sync::Arc, vec, vec::Vec};
-use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr};
+use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS};
 use messages::vm::{AskResidency, Fault, Operation, Residency};
 
 /// Values of madvise.
@@ -195,7 +195,8 @@ impl Space {
             let Some(backing) = region.backing.as_ref().filter(|_| region.is_shared()) else { continue };
             self.find_dirty(region);
             if flags & MS_SYNC != 0 {
-                backing.object.sync(backing.first, backing.first + region.range.len()).await?;
+                let end = backing.first + region.range.len();
+                backing.object.sync(backing.first << PAGE_BITS, end << PAGE_BITS).await?;
             }
         }
         hole.map_or(Ok(0), |_| Err(Errno::ENOMEM))

@@ -33,15 +33,15 @@ impl Space {
         let (kind, backing) = describe(&request, bytes)?;
         let pages = bytes >> PAGE_BITS;
         self.check_limits(&kind, pages)?;
-        // Shared pages of an object are mapped by the kernel that has the object, so that there is one frame
-        // and one owner of it.
+        // Without a wish for an address, shared pages of an object are mapped by the kernel that has the
+        // object, so that its frames need not be pinned one by one.
         let foreign = backing.as_ref().filter(|backing| request.shared && backing.object.id().owner != self.me());
         let start = match request.place {
             Place::Fixed(at) => self.map_at(at, pages, true, kind, &backing).await?,
             Place::FixedNoReplace(at) => self.map_at(at, pages, false, kind, &backing).await?,
-            Place::Hint(_) if foreign.is_some() => self.map_at_object(pages, kind, foreign).await?,
             Place::Hint(at) => match self.map_near(at, pages, kind, &backing).await? {
                 Some(start) => start,
+                None if foreign.is_some() => self.map_at_object(pages, kind, foreign).await?,
                 None => self.map_anywhere(pages, kind, backing).await?,
             },
         };
@@ -201,7 +201,10 @@ impl Space {
 
     pub(crate) async fn resolve_backing(&self, backing: Option<RemoteBacking>) -> Result<Option<Backing>> {
         let Some(RemoteBacking { object, first, label }) = backing else { return Ok(None) };
-        let object = self.vm.objects.resolve(object).await?;
+        let object = match self.vm.shared_memory(object) {
+            Some(memory) => memory,
+            None => self.vm.objects.resolve(object).await?,
+        };
         Ok(Some(Backing { object, first, label: label.into() }))
     }
 
@@ -214,14 +217,16 @@ impl Space {
         backing: Option<Backing>,
     ) -> Result<u64> {
         let mut region = Region { range, kind, backing };
-        let foreign = |backing: &Backing| backing.object.id().owner != self.me();
-        if region.is_shared() && region.backing.as_ref().is_some_and(foreign) {
-            // At a fixed address in a slice of one kernel, an object of another: not supported.
-            return Err(Errno::ENODEV);
-        }
-        if region.is_shared() && region.backing.is_none() {
-            let object = SharedMemory::create(self.vm.clone(), range.len());
-            region.backing = Some(Backing { object, first: 0, label: (*b"/dev/zero (deleted)").into() });
+        if region.is_shared() {
+            match &mut region.backing {
+                // Not copies, but the frames themselves.
+                Some(backing) => backing.object = backing.object.shared().unwrap_or(backing.object.clone()),
+                None => {
+                    let object = SharedMemory::create(self.vm.clone(), range.len());
+                    let label = (*b"/dev/zero (deleted)").into();
+                    region.backing = Some(Backing { object, first: 0, label });
+                }
+            }
         }
         let mut withdrawal = Withdrawal::new();
         let mut replaced = Vec::new();

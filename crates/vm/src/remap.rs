@@ -204,15 +204,15 @@ impl Space {
     ) -> Result<u64> {
         let Move { from, to, keep_region } = step;
         let pieces = self.pieces(to);
-        if pieces.len() > 1 || region.is_shared() {
-            // To several owners at once is not supported; shared pages stay with the kernel that has their
-            // object.
+        if pieces.len() > 1 {
+            // To several owners at once is not supported.
             return Err(Errno::ENOMEM);
         }
         let mut withdrawal = Withdrawal::new();
         let mut pages: Vec<(u64, Frame)> = Vec::new();
         let removed = {
             let mut state = self.state.lock();
+            self.note_written(&region.cut(from));
             self.take_pages(&mut state, from, &mut withdrawal, |page, mapping| {
                 // What is only a view of an object, or still zero, is found again by a fault.
                 let content = !mapping.soft.contains(Soft::CACHE) && mapping.frame != self.vm.zero;
@@ -234,6 +234,8 @@ impl Space {
         // To the end even if the caller goes: the frames must be read before they are released.
         self.detached(async move {
             let result = space.change(operation).await;
+            // The new owner has asked for the object by its name: it had to be there until now.
+            drop(new);
             frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
             result
         })

@@ -24,7 +24,9 @@ impl SharedMemory {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) | MEMORY;
         let id = ObjectId { owner: vm.memory.kernel(), serial };
-        Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() })
+        let memory = Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() });
+        memory.vm.memories.lock().insert(serial, Arc::downgrade(&memory));
+        memory
     }
 
     fn get(&self, index: u64) -> Result<Frame> {
@@ -74,6 +76,7 @@ impl Object for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        self.vm.memories.lock().remove(&self.id.serial);
         for frame in self.frames.get_mut().values() {
             self.vm.memory.release(*frame);
         }

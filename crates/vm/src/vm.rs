@@ -1,11 +1,15 @@
 //! The memory service of a kernel: its replicas by id, and its end of the protocol.
 
 use crate::{
+    shared::SharedMemory,
     space::{Space, State},
     Objects,
 };
 use abi::ObjectId;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::{
     future::Future,
     sync::atomic::{AtomicU64, Ordering},
@@ -30,6 +34,8 @@ pub(crate) struct Shared {
     pub objects: Arc<dyn Objects>,
     /// Mapped copy-on-write wherever anonymous memory was only read so far. Never exported.
     pub zero: Frame,
+    /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
+    pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     serial: AtomicU64,
 }
@@ -61,6 +67,7 @@ impl Vm {
             spawner,
             objects,
             zero,
+            memories: Lock::default(),
             spaces: Lock::default(),
             serial: AtomicU64::new(1),
         });
@@ -87,6 +94,12 @@ impl Vm {
     /// The replica if there is one.
     pub fn find(&self, id: SpaceId) -> Option<Arc<Space>> {
         self.shared.find(id)
+    }
+
+    /// Shared anonymous memory of this kernel by its name, if it is in use. It is an object like those of
+    /// files; `fs::Services` knows only those.
+    pub fn shared_memory(&self, id: ObjectId) -> Option<Arc<SharedMemory>> {
+        self.shared.shared_memory(id)
     }
 
     /// All replicas of this kernel, for /proc and audits.
@@ -144,6 +157,13 @@ impl Shared {
         let (changed, heap) = (WaitQueue::new(), AsyncLock::new(()));
         let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap });
         Ok(self.spaces.lock().entry(id).or_insert(space).clone())
+    }
+
+    pub fn shared_memory(&self, id: ObjectId) -> Option<Arc<SharedMemory>> {
+        if id.owner != self.memory.kernel() {
+            return None;
+        }
+        self.memories.lock().get(&id.serial)?.upgrade()
     }
 
     pub fn forget(&self, id: SpaceId) -> Option<Arc<Space>> {

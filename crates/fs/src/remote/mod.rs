@@ -37,10 +37,12 @@ mod loan;
 mod object;
 mod paths;
 mod serve;
+mod shared;
 mod watch;
 
 pub use file::RemoteFile;
 pub use paths::RemotePaths;
+pub use shared::OwnObjects;
 
 use crate::{paths::Paths, File, FileRef};
 use alloc::{
@@ -65,6 +67,7 @@ pub struct Remote {
     exports: Exports,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
     objects: Lock<VecDeque<Arc<RemoteObject>>>,
+    own_objects: Lock<Option<Arc<OwnObjects>>>,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,
@@ -85,10 +88,12 @@ impl Remote {
             exports: Exports::default(),
             stand_ins: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
+            own_objects: Lock::new(None),
             paths,
             this: this.clone(),
         });
         serve::register(&remote);
+        shared::register(&remote);
         remote
     }
 

@@ -2,10 +2,10 @@
 //! a program is local wherever it runs.
 //!
 //! Copies are only for reading. They are of one state of the file (size and times of change); the next
-//! mmap after a change gets a fresh object. Shared writable pages are never copied: whoever maps a file
-//! MAP_SHARED for writing goes to the owner named in [`Object::id`].
+//! mmap after a change gets a fresh object. Shared pages are never copied: mostly they are mapped by the
+//! kernel named in [`Object::id`], and if not, see shared.rs.
 
-use super::{loan::Loan, Remote, RemoteFile, OBJECTS_KEPT};
+use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
 use crate::{file::ready, FileRef, Object, ObjectId};
 use alloc::{
     boxed::Box,
@@ -41,9 +41,7 @@ impl Remote {
         let object = match &old {
             Some(object) if object.state == state => object.clone(),
             _ => {
-                let file = self.stand_ins.lock().get(&name).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
-                let pages = Pages { memory: self.memory.clone(), frames: Lock::new(BTreeMap::new()) };
-                Arc::new(RemoteObject { file, name, state, pages: Arc::new(pages) })
+                Arc::new(RemoteObject::new(self, name, state)?)
             }
         };
         objects.push_back(object.clone());
@@ -65,6 +63,13 @@ impl Remote {
 }
 
 impl RemoteObject {
+    /// Without pages yet. `name`: a file of which there is a stand-in here.
+    pub(super) fn new(remote: &Remote, name: FileRef, state: ObjectState) -> Result<Self> {
+        let file = remote.stand_ins.lock().get(&name).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
+        let pages = Pages { memory: remote.memory.clone(), frames: Lock::new(BTreeMap::new()) };
+        Ok(RemoteObject { file, name, state, pages: Arc::new(pages) })
+    }
+
     async fn fetch(&self, index: u64) -> Result<Frame> {
         let pages = self.state.size.div_ceil(PAGE_SIZE as u64);
         if index >= pages {
@@ -140,5 +145,9 @@ impl Object for RemoteObject {
 
     fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
+    }
+
+    fn shared(&self) -> Option<Arc<dyn Object>> {
+        Some(Arc::new(SharedPages::new(self.file.clone(), self.name, self.state.id)))
     }
 }

@@ -103,7 +103,7 @@ pub fn register(remote: &Arc<Remote>) {
     });
 }
 
-fn on<M, R>(remote: &Arc<Remote>, handler: fn(Arc<Remote>, KernelId, M) -> R)
+pub(super) fn on<M, R>(remote: &Arc<Remote>, handler: fn(Arc<Remote>, KernelId, M) -> R)
 where
     M: Request,
     R: Future<Output = M::Reply> + Send + 'static,

@@ -68,6 +68,9 @@ impl Memory for FakeMemory {
     fn take_home(&self, _frame: Frame) {
         unimplemented!("one kernel")
     }
+    fn accept_pin(&self, _frame: Frame) {
+        unimplemented!("one kernel")
+    }
     fn home_of(&self, _frame: Frame) -> Option<KernelId> {
         Some(KernelId(0))
     }

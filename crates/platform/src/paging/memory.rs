@@ -149,7 +149,15 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         }
     }
 
+    fn accept_pin(&self, frame: Frame) {
+        self.0.foreign.accept_pin(frame, self.foreign_home(frame));
+    }
+
     fn take_home(&self, frame: Frame) {
+        // Pinned for another kernel, which thereby has a count of it here.
+        if self.0.partition.contains(frame) && self.0.partition.count(frame) > 0 {
+            return self.0.partition.release(frame);
+        }
         if let Err(error) = self.0.partition.take_home(frame) {
             log::error!("another kernel returned a frame that it can't have: {error:?}");
         }
