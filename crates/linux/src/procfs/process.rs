@@ -161,7 +161,13 @@ impl Subject {
 
     pub async fn view(&self, caller: &Caller) -> Result<ProcessView> {
         match self.inspect(Inspect::View, caller).await? {
-            Inspection::View(view) => Ok(*view),
+            Inspection::View(mut view) => {
+                // Who asks is at work, though inside a system call.
+                for thread in view.threads.iter_mut().filter(|thread| thread.thread == caller.thread) {
+                    thread.running = true;
+                }
+                Ok(*view)
+            }
             _ => Err(Errno::EIO),
         }
     }
