@@ -6,7 +6,7 @@ use fs::remote::{Remote, RemotePaths};
 use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use linux::Linux;
-use machine::{errno::Result, sync::{Lock, WaitQueue}, BoxFuture, Cpu, Errno, KernelId, Memory, Spawner};
+use machine::{errno::Result, sync::{Lock, WaitQueue}, Access, BoxFuture, Cpu, Errno, Frame, KernelId, Memory, Spawner, PAGE_SIZE};
 use messages::vm::{FutexKey, FutexPlace};
 use platform::{board, lanes::Lanes};
 use process::{Directory, Parts, Spread, System};
@@ -48,10 +48,13 @@ impl Kernel {
             true => late.clone(),
             false => Arc::new(RemotePaths::new(remote.clone(), KernelId::PRIMARY)),
         };
-        let objects = Arc::new(MappedObjects { services: services.clone() });
+        let objects = Arc::new(MappedObjects(remote.clone()));
         let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects)
             .expect("a kernel that has no frame can't live");
-        let futexes = Futexes::new(endpoint.clone(), Arc::new(FutexWords { vm: vm.clone(), memory: memory.clone() }));
+        let own = Arc::new(OwnObjects { services: services.clone(), vm: vm.clone() });
+        let of = own.clone();
+        remote.serve_objects(Arc::new(move |id| of.find(id)));
+        let futexes = Futexes::new(endpoint.clone(), Arc::new(FutexWords { own, memory: memory.clone() }));
         let system = System::new(Parts {
             kernel: boot.kernel,
             kernels: kernels as u32,
@@ -134,60 +137,86 @@ impl Directory for Exchange {
     }
 }
 
-/// Mapped objects by name.
-struct MappedObjects {
-    services: Arc<Services>,
-}
+/// Mapped objects by name, of any kernel.
+struct MappedObjects(Arc<Remote>);
 
 impl Objects for MappedObjects {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        Box::pin(async move {
-            let object = self.services.object(id).ok_or(Errno::ESTALE)?;
-            Ok(object as Arc<dyn Object>)
-        })
+        Box::pin(self.0.resolve(id))
+    }
+}
+
+/// What this kernel has that can be mapped: pages of files, and memory without a file.
+struct OwnObjects {
+    services: Arc<Services>,
+    vm: Arc<Vm>,
+}
+
+impl OwnObjects {
+    fn find(&self, id: ObjectId) -> Option<Arc<dyn Object>> {
+        match self.services.object(id) {
+            Some(file) => Some(file),
+            None => Some(self.vm.shared_memory(id)?),
+        }
     }
 }
 
 /// Futex words through address spaces and objects.
 struct FutexWords {
-    vm: Arc<Vm>,
+    own: Arc<OwnObjects>,
     memory: Arc<dyn Memory>,
 }
 
 impl FutexWords {
-    /// Frame and offset of a word, if it is in memory.
-    fn place(&self, key: &FutexKey, write: bool) -> Option<(machine::Frame, usize)> {
+    /// Does `act` to the frame and offset of a word, if it is in memory.
+    fn with<T>(&self, key: &FutexKey, write: bool, act: impl FnOnce(Frame, usize) -> T) -> Option<T> {
         match key.place {
             FutexPlace::Private { space, at } => {
-                let mapping = self.vm.find(space)?.table().get(at.page())?;
-                let wanted = if write { machine::Access::WRITE } else { machine::Access::READ };
-                mapping.access.contains(wanted).then_some((mapping.frame, at.offset()))
+                let mapping = self.own.vm.find(space)?.table().get(at.page())?;
+                mapping.access.contains(wanted(write)).then(|| act(mapping.frame, at.offset()))
             }
-            FutexPlace::Shared { .. } => None,
+            FutexPlace::Shared { object, offset } => {
+                let object = self.own.find(object)?;
+                let (index, offset) = (offset / PAGE_SIZE as u64, (offset % PAGE_SIZE as u64) as usize);
+                // Counted for us, so it stays while we look.
+                let frame = object.resident(index)?;
+                let result = act(frame, offset);
+                self.memory.release(frame);
+                if write {
+                    object.mark_dirty(index);
+                }
+                Some(result)
+            }
         }
     }
 }
 
+fn wanted(write: bool) -> Access {
+    if write { Access::WRITE } else { Access::READ }
+}
+
 impl Words for FutexWords {
     fn load(&self, key: &FutexKey) -> Option<u32> {
-        let (frame, offset) = self.place(key, false)?;
-        Some(self.memory.load_u32(frame, offset))
+        self.with(key, false, |frame, offset| self.memory.load_u32(frame, offset))
     }
 
     fn compare_exchange(&self, key: &FutexKey, old: u32, new: u32) -> Option<core::result::Result<u32, u32>> {
-        let (frame, offset) = self.place(key, true)?;
-        Some(self.memory.compare_exchange_u32(frame, offset, old, new))
+        self.with(key, true, |frame, offset| self.memory.compare_exchange_u32(frame, offset, old, new))
     }
 
     fn make_resident<'a>(&'a self, key: &'a FutexKey, write: bool) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             match key.place {
                 FutexPlace::Private { space, at } => {
-                    let space = self.vm.find(space).ok_or(Errno::EFAULT)?;
-                    let access = if write { machine::Access::WRITE } else { machine::Access::READ };
-                    space.fault(at, access).await.map_err(|_| Errno::EFAULT)
+                    let space = self.own.vm.find(space).ok_or(Errno::EFAULT)?;
+                    space.fault(at, wanted(write)).await.map_err(|_| Errno::EFAULT)
                 }
-                FutexPlace::Shared { .. } => Err(Errno::EFAULT),
+                FutexPlace::Shared { object, offset } => {
+                    let object = self.own.find(object).ok_or(Errno::EFAULT)?;
+                    let frame = object.page(offset / PAGE_SIZE as u64).await.map_err(|_| Errno::EFAULT)?;
+                    self.memory.release(frame);
+                    Ok(())
+                }
             }
         })
     }
