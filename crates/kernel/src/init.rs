@@ -83,8 +83,8 @@ async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link
 
 /// The program sees the whole machine from its first instruction on: waits for the kernels that were booted.
 async fn wait_for_kernels(kernel: &'static Kernel) {
-    let wanted = kernel.plan.boot_now().map_or(1, |wanted| wanted.len().max(1));
-    kernel.system.wait_for_kernels(wanted).await;
+    let secondaries = kernel.plan.boot_now().map_or(0, |wanted| wanted.len());
+    kernel.system.wait_for_kernels(1 + secondaries).await;
 }
 
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
