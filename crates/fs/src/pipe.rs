@@ -12,7 +12,7 @@ use crate::{
     control::{Control, ControlAnswer},
     devfs::Opening,
     file::ready,
-    namespace::Location,
+    namespace::{permission::{may, READ, WRITE}, Location},
     nodes,
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
@@ -358,6 +358,18 @@ impl File for PipeEnd {
             Some(at) => ready(at.path()),
             None => ready(self.inode.path("pipe")),
         }
+    }
+
+    /// Like a fifo, but both ends have been there: nothing waits for a partner.
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        Box::pin(async move {
+            let wanted = u32::from(flags.readable()) * READ | u32::from(flags.writable()) * WRITE;
+            may(&caller.credentials, &self.attributes().await?, wanted)?;
+            let mut end = PipeEnd::new(&self.pipe, flags, self.inode.clone(), self.named.clone());
+            // The writers that this end has seen go are news to the new one too: it must not wait for others.
+            end.writers_before = self.writers_before;
+            Ok(Arc::new(end) as Arc<dyn File>)
+        })
     }
 
     fn location(&self) -> Option<&Location> {

@@ -137,3 +137,18 @@ fn an_interrupted_open_leaves_nothing_open() {
     let writer = now_or_never(open(&fifo, OpenFlags::WRONLY | OpenFlags::NONBLOCK)).unwrap();
     assert_eq!(writer.err(), Some(Errno::ENXIO));
 }
+
+/// `cat /dev/stdin` in a pipeline, also after the writer has gone.
+#[test]
+fn an_end_reopened_through_proc_shares_the_bytes_and_sees_the_end() {
+    let (reader, writer) = pair();
+    write(&writer, b"left").unwrap().unwrap();
+    drop(writer);
+    let again = block_on(reader.reopen(&caller(1), OpenFlags::empty())).unwrap();
+    assert!(again.poll().contains(Events::HUP));
+    drop(reader);
+    let mut buf = vec![0; 8];
+    assert_eq!(now_or_never(again.read(&mut buf)), Some(Ok(4)));
+    assert_eq!(now_or_never(again.read(&mut buf)), Some(Ok(0)));
+    assert_eq!(again.flags(), OpenFlags::empty());
+}

@@ -26,6 +26,7 @@ pub trait ByteSink: Send + Sync {
     fn changes(&self) -> &WaitQueue;
 }
 
+#[derive(Clone)]
 enum Direction {
     In(Arc<dyn ByteSource>),
     Out(Arc<dyn ByteSink>),
@@ -35,7 +36,7 @@ enum Direction {
 pub struct StreamFile {
     direction: Direction,
     flags: StatusFlags,
-    inode: Identity,
+    inode: Arc<Identity>,
 }
 
 impl StreamFile {
@@ -48,7 +49,7 @@ impl StreamFile {
     }
 
     fn new(caller: &Caller, direction: Direction, flags: OpenFlags) -> Arc<Self> {
-        let inode = Identity::new(Kind::Fifo, 0o600, caller);
+        let inode = Arc::new(Identity::new(Kind::Fifo, 0o600, caller));
         Arc::new(StreamFile { direction, flags: StatusFlags::new(flags), inode })
     }
 }
@@ -104,6 +105,19 @@ impl File for StreamFile {
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         ready(self.inode.path("pipe"))
+    }
+
+    /// The host gives each stream in one direction only.
+    fn reopen<'a>(&'a self, _caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        let fits = match self.direction {
+            Direction::In(_) => !flags.writable(),
+            Direction::Out(_) => !flags.readable(),
+        };
+        if !fits {
+            return ready(Err(Errno::EACCES));
+        }
+        let (direction, inode) = (self.direction.clone(), self.inode.clone());
+        ready(Ok(Arc::new(StreamFile { direction, flags: StatusFlags::new(flags), inode })))
     }
 
     fn as_any(&self) -> &dyn Any {
