@@ -388,6 +388,7 @@ struct Mapped {
     memory: TestMemory,
     generation: Mutex<u8>,
     asked: Mutex<Vec<u64>>,
+    written: Mutex<Vec<u64>>,
 }
 
 struct MappedFile(Arc<Mapped>);
@@ -409,9 +410,12 @@ impl crate::Object for Mapped {
     fn resident(&self, _: u64) -> Option<Frame> {
         None
     }
-    fn mark_dirty(&self, _: u64) {}
+    fn mark_dirty(&self, index: u64) {
+        self.written.lock().unwrap().push(index);
+    }
     fn sync(&self, _: u64, _: u64) -> BoxFuture<'_, Result<()>> {
-        crate::file::ready(Ok(()))
+        let written = core::mem::take(&mut *self.written.lock().unwrap());
+        crate::file::ready(if written == [1, 2] { Ok(()) } else { Err(Errno::EIO) })
     }
 }
 
@@ -442,7 +446,7 @@ impl File for MappedFile {
 fn mapped_pages_are_local_copies_until_the_file_changes() {
     let machine = Machine::new(2);
     let memory = TestMemory(KernelId(0), machine.ram.clone());
-    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default() });
+    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
     let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
     let far = machine.pass(0, 1, &file);
     let object = machine.run(far.object()).unwrap();
@@ -468,4 +472,40 @@ fn mapped_pages_are_local_copies_until_the_file_changes() {
     assert_eq!(machine.kernels[1].reclaim(), 2);
     machine.settle();
     assert_eq!((machine.frames(), machine.kernels[0].exported()), (0, 0));
+}
+
+#[test]
+fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
+    let machine = Machine::new(2);
+    let memory = TestMemory(KernelId(0), machine.ram.clone());
+    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let id = crate::Object::id(&*mapped);
+    assert_eq!(machine.run(machine.kernels[1].resolve(id)).err(), Some(Errno::ESTALE));
+    let own = Arc::downgrade(&mapped);
+    machine.kernels[0].serve_objects(Arc::new(move |name| own.upgrade().filter(|_| name == id).map(|own| own as _)));
+    let unknown = crate::ObjectId { serial: 10, ..id };
+    for kernel in &machine.kernels {
+        assert_eq!(machine.run(kernel.resolve(unknown)).err(), Some(Errno::ESTALE));
+    }
+    let object = machine.run(machine.kernels[1].resolve(id)).unwrap();
+    assert_eq!((object.id(), object.size()), (id, crate::Object::size(&*mapped)));
+    let shared = object.shared().unwrap();
+    drop(object);
+    let frame = machine.run(shared.page(2)).unwrap();
+    assert_eq!(machine.frames(), 1, "no copy");
+    machine.kernels[1].memory.release(frame);
+    // The owner has counted it, but nobody waits for it any more.
+    assert!(once(shared.page(0).as_mut()).is_none());
+    machine.settle();
+    assert_eq!(machine.frames(), 0);
+    shared.mark_dirty(1);
+    shared.mark_dirty(2);
+    assert_eq!(machine.run(shared.sync(0, 8192)), Ok(()), "after the marks");
+    // Who asks and goes leaves nothing behind either.
+    assert!(once(core::pin::pin!(machine.kernels[1].resolve(id))).is_none());
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 1);
+    drop(shared);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0);
 }

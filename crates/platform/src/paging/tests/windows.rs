@@ -47,6 +47,18 @@ fn frames_know_their_home_and_go_there() {
     assert_eq!(memory.count(own), 0);
     memory.take_home(own);
     assert_eq!(machine.free(), free + 1);
+    // Pinned for us twice: home counts us once. And what others have pinned here comes home.
+    memory.accept_pin(foreign);
+    memory.accept_pin(foreign);
+    assert_eq!((memory.count(foreign), memory.foreign().drain_returns(KernelId(1))), (2, vec![foreign]));
+    memory.release(foreign);
+    memory.release(foreign);
+    assert_eq!(memory.foreign().drain_returns(KernelId(1)), [foreign]);
+    let pinned = memory.alloc().unwrap();
+    memory.retain(pinned);
+    memory.take_home(pinned);
+    assert_eq!(memory.count(pinned), 1);
+    memory.release(pinned);
     // Another kernel's mistakes are not ours.
     memory.take_home(own);
     memory.take_home(foreign);
