@@ -77,10 +77,7 @@ impl<'a> Call<'a> {
     }
 
     pub async fn path_at(&self, at: UserAddr) -> Result<Vec<u8>> {
-        self.space().read_c_string(at, PATH_MAX).await.map_err(|error| match error {
-            Errno::E2BIG => Errno::ENAMETOOLONG,
-            error => error,
-        })
+        self.space().read_c_string(at, PATH_MAX).await
     }
 
     /// Where a path relative to descriptor `fd` starts.

@@ -298,8 +298,9 @@ messages! {
     /// The home tells a replica that the process is no more.
     drop_replica: DropReplica { process: Pid } -> (), Low;
 
-    /// Stop (or continue) the threads of a process on a replica.
-    set_stopped: SetStopped { process: Pid, stopped: bool } -> (), High;
+    /// Stop the threads of a process with `signal`, or continue them (None): a replica asks the home, and the
+    /// home tells the replicas.
+    set_stopped: SetStopped { process: Pid, signal: Option<Signal> } -> (), High;
 
     /// A signal for a process, sent to its home. `sender` is checked for permission there.
     signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, Low;

@@ -268,9 +268,8 @@ impl Process {
     pub async fn set_stopped(self: &Arc<Self>, signal: Option<Signal>) {
         if !self.is_home() {
             // The home turns the signal into the stop, so that there is one order.
-            let info = SignalInfo::kernel(signal.unwrap_or(Signal::CONT));
-            let message = SetStopped { process: self.id, stopped: signal.is_some() };
-            let _ = (info, self.system.endpoint.call(self.home, message).await);
+            // A dead home takes the process with it anyway.
+            let _ = self.system.endpoint.call(self.home, SetStopped { process: self.id, signal }).await;
             return;
         }
         let Some(home) = self.home() else { return };
@@ -282,7 +281,7 @@ impl Process {
         self.set_flags(Flags::STOPPED, stopped);
         let replicas = self.replicas();
         if !replicas.is_empty() {
-            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, stopped }).await;
+            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, signal }).await;
         }
         let event = match signal {
             Some(signal) => ChildEvent::Stopped(signal),
@@ -301,7 +300,13 @@ impl Process {
     pub async fn default_action(self: &Arc<Self>, info: &SignalInfo) {
         match info.signal.default_action() {
             DefaultAction::Ignore | DefaultAction::Continue => {}
-            DefaultAction::Stop => self.set_stopped(Some(info.signal)).await,
+            DefaultAction::Stop => {
+                // POSIX: nobody could continue an orphaned group, so only SIGSTOP stops it.
+                let (group, session) = self.with_shared(|shared| (shared.group, shared.session));
+                if info.signal == Signal::STOP || !self.system.is_orphaned(group, session).await {
+                    self.set_stopped(Some(info.signal)).await;
+                }
+            }
             DefaultAction::Terminate | DefaultAction::Core => {
                 self.end(ExitStatus::Signal { signal: info.signal, core: false }).await;
             }

@@ -60,12 +60,9 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
     answer!(SetStopped, |system, _from, ask| if let Some(process) = process!(system, ask) {
-        if process.is_home() {
-            // A replica asks; the stop's signal is told by the wait status only.
-            let signal = ask.stopped.then_some(abi::signal::Signal::STOP);
-            process.set_stopped(signal).await;
-        } else {
-            process.set_flags(crate::Flags::STOPPED, ask.stopped);
+        match process.is_home() {
+            true => process.set_stopped(ask.signal).await,
+            false => process.set_flags(crate::Flags::STOPPED, ask.signal.is_some()),
         }
     });
     answer!(SignalProcess, |system, _from, ask| {

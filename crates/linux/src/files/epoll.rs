@@ -80,6 +80,11 @@ pub(crate) async fn epoll_pwait2(call: &mut Call<'_>) -> Result<u64> {
 
 async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
     let max = u32::try_from(call.int(2)).map_err(|_| Errno::EINVAL)?;
+    // access_ok comes before the descriptor is looked at.
+    let size = u64::from(max) * size_of::<Event>() as u64;
+    if call.arg(1).checked_add(size).is_none_or(|end| end > machine::USER_END) {
+        return Err(Errno::EFAULT);
+    }
     let epoll = call.file(0).await?;
     let caller = call.caller();
     let found = until_ready(call, fs::epoll::wait(&epoll, &caller, max, deadline.future(call))).await?;

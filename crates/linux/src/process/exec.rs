@@ -70,7 +70,10 @@ async fn strings(call: &Call<'_>, at: UserAddr, room: &mut usize) -> Result<Vec<
         if pointer == 0 {
             break;
         }
-        let string = space.read_c_string(UserAddr(pointer), ARGUMENT_MAX).await?;
+        let string = space.read_c_string(UserAddr(pointer), ARGUMENT_MAX).await.map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::E2BIG,
+            error => error,
+        })?;
         *room = room.checked_sub(string.len() + 9).ok_or(Errno::E2BIG)?;
         list.push(string);
     }
