@@ -170,6 +170,10 @@ impl Thread {
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
         let affinity = self.state.lock().affinity.clone();
+        // The task of a shadow still knows the CPUs of its last stay.
+        if let Some(task) = &*self.task.lock() {
+            task.set_allowed(process.system.local_mask(&affinity));
+        }
         if !affinity.contains(process.system.cpu.current()) {
             self.misplaced.store(true, SeqCst);
         }
