@@ -133,7 +133,8 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let mut frame = Vec::with_capacity(frame_size as usize);
     frame.extend(action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
-    context_bytes(&mut frame, &registers, info, &stack, mask, fpu_at);
+    let last_trap = *thread.last_trap.lock();
+    context_bytes(&mut frame, &registers, last_trap, &stack, mask, fpu_at);
     let info_at = frame_at + 8 + UCONTEXT_SIZE as u64;
     frame.extend(info_bytes(info));
 
@@ -177,16 +178,15 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 /// `struct ucontext` with `struct sigcontext_64` inside.
-fn context_bytes(out: &mut Vec<u8>, registers: &Registers, info: &SignalInfo, stack: &AltStack, mask: SignalSet, fpu_at: u64) {
+fn context_bytes(
+    out: &mut Vec<u8>, registers: &Registers, (trap, code, address): (u64, u64, u64), stack: &AltStack, mask: SignalSet,
+    fpu_at: u64,
+) {
     let r = registers;
-    let address = match info.fields {
-        SignalFields::Fault { address } => address,
-        _ => 0,
-    };
     let words = [
         UC_FLAGS, 0, stack.base, u64::from(stack.flags), stack.size,
         r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp,
-        r.rip, r.rflags, USER_CS | USER_SS << 48, 0, 0, mask.0, address, fpu_at, 0, 0, 0, 0, 0, 0, 0, 0, mask.0,
+        r.rip, r.rflags, USER_CS | USER_SS << 48, code, trap, mask.0, address, fpu_at, 0, 0, 0, 0, 0, 0, 0, 0, mask.0,
     ];
     out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }

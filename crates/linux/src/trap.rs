@@ -8,6 +8,7 @@ use process::{Context, Thread};
 use vm::Fault;
 
 /// SEGV_MAPERR, SEGV_ACCERR, BUS_ADRERR.
+const PAGE_FAULT: u64 = 14;
 const MAPERR: i32 = 1;
 const ACCERR: i32 = 2;
 const BUS_ADRERR: i32 = 2;
@@ -26,6 +27,12 @@ pub(crate) async fn page(thread: &Arc<Thread>, context: &mut Context, at: UserAd
     };
     let (name, rip) = (crate::call::name(thread), context.registers.rip);
     log::debug!("{name}: {access:?} at {:#x} is {:?} (rip {rip:#x})", at.0, info.signal);
+    // Page-fault error code (SDM 3A, 4.7): present, write, user, instruction fetch.
+    let mut code = 4;
+    code |= u64::from(info.code == ACCERR && info.signal == Signal::SEGV);
+    code |= u64::from(access.contains(Access::WRITE)) << 1;
+    code |= u64::from(access.contains(Access::EXEC)) << 4;
+    *thread.last_trap.lock() = (PAGE_FAULT, code, at.0);
     crate::signal::force(thread, context, info).await;
 }
 
@@ -56,6 +63,10 @@ pub(crate) async fn exception(thread: &Arc<Thread>, context: &mut Context, vecto
         _ => SignalInfo::kernel(Signal::SEGV),        // general protection, stack, segment
     };
     log::debug!("{}: exception {vector} ({code:#x}) at {rip:#x}", crate::call::name(thread));
+    {
+        let mut last = thread.last_trap.lock();
+        (last.0, last.1) = (u64::from(vector), code);
+    }
     crate::signal::force(thread, context, info).await;
 }
 
