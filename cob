@@ -8,7 +8,7 @@ state=$project/.cob
 built=$state/built           # newer than every source: nothing to build
 toolchain=$state/toolchain   # which cargo, and its words for bare metal; read below
 host=$project/target/release/cob
-kernel=$project/target/x86_64-unknown-none/release/kernel
+kernel=$project/target/x86_64-unknown-none/kernel/kernel
 
 say() { echo "cob: $*" >&2; }
 fail() { say "$@"; exit 2; }
@@ -102,12 +102,12 @@ build() {
     if [ -f "$built" ]; then quiet=$state/build.log; else quiet=; fi
     [ -n "$quiet" ] || say "building; the first time takes a few minutes"
     if [ -n "$quiet" ]; then
-        { run_cargo build --release -p cob && run_cargo_bare_metal build --release -p kernel; } >"$quiet" 2>&1 || {
+        { run_cargo build --release -p cob && run_cargo_bare_metal build --profile kernel -p kernel; } >"$quiet" 2>&1 || {
             cat "$quiet" >&2
             fail "the build failed"
         }
     else
-        { run_cargo build --release -p cob && run_cargo_bare_metal build --release -p kernel; } >&2 ||
+        { run_cargo build --release -p cob && run_cargo_bare_metal build --profile kernel -p kernel; } >&2 ||
             fail "the build failed"
     fi
     mv "$built.started" "$built"

@@ -26,7 +26,7 @@ pub fn kernel_image() -> Result<PathBuf> {
         .ancestors()
         .nth(2)
         .context("this program is not in target/")?;
-    Ok(target.join("x86_64-unknown-none/release/kernel"))
+    Ok(target.join("x86_64-unknown-none/kernel/kernel"))
 }
 
 /// What to start, and what to tell the guest. The log's place is left to the caller.

@@ -47,7 +47,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
         let mut command = cargo(project);
         command
             .env("RUSTC_BOOTSTRAP", "1")
-            .args(["clippy", "--release"])
+            .args(["clippy", "--profile", "kernel"])
             .args(bare)
             .args(bare_metal_words());
         tally.add(

@@ -35,6 +35,7 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     let out = project.join("target/guest");
     fs::create_dir_all(&out)?;
     let jobs = select(all_cases(&source, &out, tally)?, options);
+    let gaps = gaps(&fs::read_to_string(source.join("gaps"))?);
     let work = tempfile::Builder::new().prefix("cob-test-").tempdir()?;
     let expected = expectations(&jobs, work.path())?;
 
@@ -49,14 +50,27 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
                 };
                 let name = format!("{} [{}]", job.case.name, job.kernels);
                 let verdict = judge(&job, expected.get(&job.case.name), work.path());
-                tally
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .add(&name, verdict);
+                let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                match gap(&gaps, &job.case.name) {
+                    None => tally.add(&name, verdict),
+                    Some(reason) => tally.add_gap(&name, verdict, reason),
+                }
             });
         }
     });
     Ok(())
+}
+
+/// Known gaps: name of the case and reason, one a line.
+fn gaps(list: &str) -> BTreeMap<String, String> {
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let pair = |line: &str| line.split_once(": ").map(|(name, reason)| (name.to_string(), reason.to_string()));
+    lines.filter_map(pair).collect()
+}
+
+/// The reason if the case, or the program it is a way of linking of, is a known gap.
+fn gap<'a>(gaps: &'a BTreeMap<String, String>, case: &str) -> Option<&'a String> {
+    gaps.get(case).or_else(|| gaps.get(case.split('.').next().unwrap_or(case)))
 }
 
 /// Builds what is to build. A program that does not compile is a failed test, not the end of all others.
