@@ -1,6 +1,6 @@
 //! Owning handles, so that the compiler tells an own frame from one of another kernel.
 
-use crate::{Foreign, Partition};
+use crate::{Foreign, Partition, Purpose};
 use core::{fmt, mem, ptr::NonNull};
 use machine::{Frame, KernelId};
 
@@ -13,7 +13,12 @@ pub struct OwnFrame<'a> {
 impl<'a> OwnFrame<'a> {
     /// A zeroed frame.
     pub fn alloc(partition: &'a Partition) -> Option<Self> {
-        Some(OwnFrame { partition, frame: partition.alloc()? })
+        Self::alloc_for(partition, Purpose::Kernel)
+    }
+
+    /// A zeroed frame, if `purpose` may have one.
+    pub fn alloc_for(partition: &'a Partition, purpose: Purpose) -> Option<Self> {
+        Some(OwnFrame { partition, frame: partition.alloc_for(purpose)? })
     }
 
     pub fn frame(&self) -> Frame {

@@ -44,4 +44,4 @@ mod tests;
 pub use buddy::MAX_ORDER;
 pub use foreign::Foreign;
 pub use handle::{BorrowedFrame, OwnFrame};
-pub use partition::{Config, NotLent, Partition, TooSmall};
+pub use partition::{Config, NotLent, Partition, Purpose, TooSmall};

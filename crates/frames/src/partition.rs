@@ -12,6 +12,18 @@ use machine::{Frame, PAGE_SIZE};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
+/// For whom a frame is. Programs stop first and their page tables next, so that the kernel can still do what
+/// it takes to end one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Anything the kernel itself needs: to the last frame.
+    Kernel,
+    /// Tables and whatever else grows with what programs map.
+    Table,
+    /// Pages of programs and files.
+    User,
+}
+
 /// What a partition is made from. Ranges are physical byte addresses.
 pub struct Config<'a> {
     /// Virtual address of physical address 0 in the direct map.
@@ -40,6 +52,13 @@ pub struct Partition {
     caches: &'static [CpuCache],
     cpu: fn() -> usize,
     total: u64,
+    /// Frames that programs leave free, while they are out of the CPUs' caches.
+    reserve: usize,
+}
+
+/// Kept back from programs: about a hundredth, as Linux's min_free_kbytes; little on machines of a test's size.
+fn reserve_of(total: u64) -> usize {
+    (total / 128).clamp(64, 2048).min(total / 16) as usize
 }
 
 impl Partition {
@@ -75,7 +94,7 @@ impl Partition {
             }
         }
         let total = zones.iter().map(|zone| zone.range().end - zone.range().start).sum();
-        Ok(Partition { direct_base: config.direct_base, zones, caches, cpu: config.cpu, total })
+        Ok(Partition { direct_base: config.direct_base, zones, caches, cpu: config.cpu, total, reserve: reserve_of(total) })
     }
 
     /// Whether `frame` lies in this partition.
@@ -92,7 +111,12 @@ impl Partition {
 
     /// A zeroed frame with one user.
     pub fn alloc(&self) -> Option<Frame> {
-        let frame = self.take_cached().or_else(|| self.steal())?;
+        self.alloc_for(Purpose::Kernel)
+    }
+
+    /// The same, if `purpose` may have one.
+    pub fn alloc_for(&self, purpose: Purpose) -> Option<Frame> {
+        let frame = self.take_cached(purpose).or_else(|| self.steal())?;
         self.zone(frame).first_user(frame);
         // SAFETY: mapped, and nobody else's yet.
         unsafe { bytes::zero(self.pointer(frame).as_ptr()) };
@@ -173,9 +197,10 @@ impl Partition {
         &self.caches[(self.cpu)() % self.caches.len()]
     }
 
-    fn take_cached(&self) -> Option<Frame> {
+    fn take_cached(&self, purpose: Purpose) -> Option<Frame> {
         let mut cache = self.cache().0.lock();
-        if cache.len() == 0 {
+        // Looked at once a batch: the caches are small against the reserve.
+        if cache.len() == 0 && self.admits(purpose) {
             for zone in self.zones {
                 let wanted = cache::BATCH - cache.len();
                 zone.take(wanted, |frame| cache.push(frame));
@@ -184,7 +209,16 @@ impl Partition {
         cache.pop()
     }
 
-    /// The buddy is empty: a frame of a sibling's cache.
+    fn admits(&self, purpose: Purpose) -> bool {
+        let least = match purpose {
+            Purpose::Kernel => return true,
+            Purpose::Table => self.reserve / 2,
+            Purpose::User => self.reserve,
+        };
+        self.zones.iter().map(Zone::free_count).sum::<usize>() > least
+    }
+
+    /// The buddy has none to give: a frame of a sibling's cache.
     fn steal(&self) -> Option<Frame> {
         self.caches.iter().find_map(|cache| cache.0.lock().pop())
     }

@@ -1,6 +1,6 @@
 //! The allocator against a set of frames, and under threads.
 
-use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, TooSmall, MAX_ORDER};
+use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, Purpose, TooSmall, MAX_ORDER};
 use core::{cell::Cell, ops::Range, slice};
 use machine::{Frame, KernelId, PAGE_SIZE};
 use proptest::prelude::*;
@@ -290,4 +290,23 @@ fn the_last_release_of_a_foreign_frame_sends_it_home() {
     assert_eq!(foreign.drain_returns(KernelId(2)), [a]);
     assert_eq!((foreign.held(), foreign.waiting()), (0, 0));
     assert!(panics(|| foreign.release(a, KernelId(2))));
+}
+
+/// Programs stop first, then tables; the kernel gets all there is, and what was refused is had again once
+/// enough is free.
+#[test]
+fn the_last_frames_are_the_kernels() {
+    let partition = partition(&[pages(0x1000..0x3000)], &[], 1).unwrap();
+    let drain = |purpose| core::iter::from_fn(|| partition.alloc_for(purpose)).collect::<Vec<_>>();
+    let free = || partition.totals().1;
+    let users = drain(Purpose::User);
+    let after_users = free();
+    assert!((1..=0x2000 / 128).contains(&after_users) && after_users > 0x2000 / 256);
+    let tables = drain(Purpose::Table);
+    assert!(!tables.is_empty() && free() > 0 && free() <= after_users / 2);
+    assert_eq!(partition.alloc_for(Purpose::User), None);
+    let kernel = drain(Purpose::Kernel);
+    assert!(!kernel.is_empty() && free() == 0);
+    users.into_iter().for_each(|frame| partition.release(frame));
+    assert!(partition.alloc_for(Purpose::User).is_some());
 }

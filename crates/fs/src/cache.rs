@@ -251,7 +251,14 @@ impl PageCache {
                 drop(self.load(index).await?);
                 continue;
             }
-            let frame = self.services.frame()?;
+            let frame = match self.services.frame() {
+                // Memory is full of what was written: it goes to the store, then it can be dropped.
+                Err(Errno::ENOMEM) if self.has_dirty() => {
+                    self.write_back(0, MAX_SIZE).await?;
+                    self.services.frame()?
+                }
+                answer => answer?,
+            };
             let mut state = self.state.lock();
             match state.pages.get(&index) {
                 Some(Slot::Ready { .. }) => {
@@ -380,14 +387,21 @@ impl PageCache {
         permit: impl Fn(u64, u64) -> Result<()> + Send,
         below: BoxFuture<'_, Result<()>>,
     ) -> Result<()> {
-        let _writer = self.writer.lock().await;
+        let writer = self.writer.lock().await;
         if size > MAX_SIZE {
             return Err(Errno::EFBIG);
         }
-        permit(self.len(), size)?;
-        let _flushing = self.flushing.lock().await;
+        let old = self.len();
+        permit(old, size)?;
+        let flushing = self.flushing.lock().await;
         below.await?;
         self.resize(size);
+        // Address spaces are asked without our locks: one that syncs a mapping may be waiting for them. A
+        // fault finds the new size already.
+        drop((writer, flushing));
+        if size < old {
+            self.services.truncated(self.id, size.div_ceil(PAGE)).await;
+        }
         Ok(())
     }
 

@@ -53,5 +53,5 @@ pub use file::{File, Object};
 pub use inode::{FileSystem, Inode};
 pub use namespace::{LocalPaths, Location};
 pub use paths::{Base, PathAnswer, Paths};
-pub use services::{Clock, Services};
+pub use services::{Clock, Mappers, Services};
 pub use tmpfs::{anonymous_object, memfd};

@@ -7,7 +7,7 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, Errno, Frame, Memory, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, Spawner};
 
 /// The two clocks that file systems read.
 pub trait Clock: Send + Sync {
@@ -15,6 +15,12 @@ pub trait Clock: Send + Sync {
     fn realtime(&self) -> Timestamp;
     /// Nanoseconds that only go forward, for the age of cached answers.
     fn monotonic(&self) -> u64;
+}
+
+/// Who maps pages of files: the address spaces.
+pub trait Mappers: Send + Sync {
+    /// The pages of `object` from `first` on are no more: they are mapped nowhere afterwards.
+    fn truncated(&self, object: ObjectId, first: u64) -> BoxFuture<'_, ()>;
 }
 
 pub struct Services {
@@ -29,6 +35,7 @@ pub struct Services {
     caches: Lock<Vec<Weak<PageCache>>>,
     /// Where the next reclaim goes on, so that all caches give in turn.
     hand: AtomicUsize,
+    mappers: Lock<Option<Arc<dyn Mappers>>>,
 }
 
 impl Services {
@@ -42,7 +49,20 @@ impl Services {
             objects: Lock::default(),
             caches: Lock::new(Vec::new()),
             hand: AtomicUsize::new(0),
+            mappers: Lock::new(None),
         })
+    }
+
+    /// Says who must hear of truncations.
+    pub fn set_mappers(&self, mappers: Arc<dyn Mappers>) {
+        *self.mappers.lock() = Some(mappers);
+    }
+
+    pub(crate) async fn truncated(&self, object: ObjectId, first: u64) {
+        let mappers = self.mappers.lock().clone();
+        if let Some(mappers) = mappers {
+            mappers.truncated(object, first).await;
+        }
     }
 
     pub(crate) fn object_id(&self) -> ObjectId {

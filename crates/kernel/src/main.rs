@@ -6,6 +6,7 @@
 //! | services.rs | builds one kernel's services; the small adapters between them |
 //! | cpu.rs | what a CPU does all day: fabric, timers, tasks, idling |
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
+//! | pressure.rs | what goes when memory runs out |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
@@ -24,6 +25,8 @@ mod control;
 mod cpu;
 #[cfg(target_os = "none")]
 mod init;
+#[cfg(target_os = "none")]
+mod pressure;
 #[cfg(target_os = "none")]
 mod root;
 #[cfg(target_os = "none")]

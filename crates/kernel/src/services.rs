@@ -1,5 +1,6 @@
 //! One kernel's services, built in the order of the layers.
 
+use crate::pressure::{Pressure, Spaces};
 use alloc::{boxed::Box, sync::Arc};
 use fabric::{Endpoint, LanePort};
 use fs::remote::{Remote, RemotePaths};
@@ -65,11 +66,18 @@ impl Kernel {
             vm,
             futexes,
             paths,
-            directory: Arc::new(Exchange(remote)),
+            directory: Arc::new(Exchange(remote.clone())),
             placement: Arc::new(Spread::new(|kernel| board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize)),
             abi: Arc::new(Linux::default()),
         });
         linux::set_services(&system, &services);
+        services.set_mappers(Arc::new(Spaces(Arc::downgrade(&system.vm))));
+        system.vm.set_relief(Arc::new(Pressure {
+            services: services.clone(),
+            remote: remote.clone(),
+            system: Arc::downgrade(&system),
+            plan: boot.plan,
+        }));
         *clock.0.lock() = Some(system.clone());
         let plan = boot.plan;
         Box::leak(Box::new(Kernel { system, scheduler, endpoint, lanes, port, services, spawner, paths: late, plan }))

@@ -36,8 +36,12 @@ pub(crate) async fn page(thread: &Arc<Thread>, context: &mut Context, at: UserAd
     crate::signal::force(thread, context, info).await;
 }
 
-/// No frame is left: one process goes, the rest lives (Documentation/admin-guide/mm/concepts, OOM killer).
+/// No frame could be had at all, though other processes may have been ended for it (`vm::Relief`).
 async fn out_of_memory(thread: &Arc<Thread>) {
+    // This one was chosen.
+    if thread.must_end() {
+        return;
+    }
     let process = &thread.process;
     log::error!("out of memory: killed process {} ({})", process.id, crate::call::name(thread));
     let status = messages::process::ExitStatus::Signal { signal: Signal::KILL, core: false };

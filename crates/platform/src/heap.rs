@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 const FIRST: usize = 128 << 10;
 /// Frames are asked for in pieces of 256 KiB, as long as memory is not in pieces itself.
 const USUAL_ORDER: usize = 6;
-/// 512 KiB kept back from the beginning: when programs have used up the memory, the kernel must still be
-/// able to end one of them.
-const RESERVE_ORDER: usize = 7;
+/// 128 KiB in one piece kept back from the beginning. Programs stop before the last frames
+/// ([`frames::Purpose`]), so this is for the case that those are too scattered.
+const RESERVE_ORDER: usize = 5;
 
 #[derive(Debug)]
 struct Grow {
@@ -25,17 +25,11 @@ static mut FIRST_PIECE: [u8; FIRST] = [0; FIRST];
 
 /// Physical address of what is kept back; 0: none (left).
 static RESERVE: AtomicU64 = AtomicU64::new(0);
-static LOW: AtomicBool = AtomicBool::new(false);
 
 /// Sets the reserve aside. Once, when there are frames.
 pub fn init() {
     let reserve = pages::partition().alloc_run(RESERVE_ORDER);
     RESERVE.store(reserve.map_or(0, |run| run.address()), Relaxed);
-}
-
-/// The heap lives on its reserve: memory must be freed now, or the next panic is for want of it.
-pub fn is_low() -> bool {
-    LOW.load(Relaxed)
 }
 
 // SAFETY: `acquire` takes frames, which never allocate from this heap.
@@ -65,7 +59,6 @@ fn frames(least: usize) -> Option<(u64, usize)> {
             return Some((run.address(), order));
         }
     }
-    LOW.store(true, Relaxed);
     let reserve = if least <= RESERVE_ORDER { RESERVE.swap(0, Relaxed) } else { 0 };
     (reserve != 0).then_some((reserve, RESERVE_ORDER))
 }

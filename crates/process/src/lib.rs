@@ -24,6 +24,7 @@ pub mod image;
 mod inspect;
 mod migrate;
 mod placement;
+mod pressure;
 mod process;
 mod route;
 mod service;

@@ -77,6 +77,7 @@ impl Space {
 
     /// Resolves until mapped, failed or foreign.
     pub(crate) async fn resolve_fully(self: &Arc<Self>, demand: &mut Demand) -> Resolution {
+        let mut attempts = 0;
         loop {
             let step = {
                 let mut state = self.state.lock();
@@ -92,6 +93,7 @@ impl Space {
                 }
                 Resolution::Fetch(object, index) => match object.page(index).await {
                     Ok(frame) => demand.fetched = Some((object, index, frame)),
+                    Err(Errno::ENOMEM) if self.try_again(&mut attempts).await => {}
                     Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
                     Err(_) => return Failed(Fault::PastEnd),
                 },
@@ -99,9 +101,16 @@ impl Space {
                     let page = PageRange::one(demand.page);
                     self.settle_then(None, withdrawal, move |space| space.not_busy(page)).await;
                 }
+                Failed(Fault::NoMemory) if self.try_again(&mut attempts).await => {}
                 end => return end,
             }
         }
+    }
+
+    /// No frame was left: makes room. False if that is hopeless.
+    async fn try_again(&self, attempts: &mut usize) -> bool {
+        *attempts += 1;
+        *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id).await
     }
 
     pub(crate) fn not_busy(&self, range: PageRange) {

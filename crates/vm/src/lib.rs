@@ -17,6 +17,7 @@
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
 //! | fork.rs, lifetime.rs | birth and end |
 //! | access.rs | the kernel's own access to user memory |
+//! | relief.rs | what happens when no frame is left |
 //! | futex.rs, report.rs | what futex and /proc ask |
 //!
 //! Called by `process` (create, attach, fork, leave, destroy), `linux` (the memory calls, user memory) and
@@ -36,6 +37,7 @@ mod heap;
 mod lifetime;
 mod map;
 mod region;
+mod relief;
 mod remap;
 mod remote;
 mod report;
@@ -48,7 +50,9 @@ mod withdraw;
 
 pub use messages::vm::{Fault, FutexKey, FutexPlace, RegionKind, RegionReport, SliceRun};
 pub use region::RegionFlags;
+pub use relief::Relief;
 pub use remap::RemapFlags;
+pub use report::Footprint;
 pub use request::{Limits, MapRequest, Place, Source, Statistics};
 pub use shared::SharedMemory;
 pub use space::{FaultCount, Space};

@@ -32,26 +32,55 @@ impl Space {
         .await
     }
 
+    /// The home has died, and no thread is left on this kernel. Nobody coordinates the end, and threads may
+    /// still run elsewhere: faults are refused from now on, and what others borrowed is taken back, before
+    /// anything is freed.
+    pub async fn abandon(self: &Arc<Self>) {
+        self.vm.forget(self.id);
+        self.state.lock().gone = true;
+        let (space, others) = (self.clone(), self.vm.endpoint.others());
+        self.detached(async move {
+            space.leave();
+            space.vm.endpoint.multicast(&others, Detach { space: space.id }).await;
+            space.drop_everything();
+        })
+        .await
+    }
+
     /// Drops this replica and all it owns. No other kernel maps any of it.
     pub(crate) fn drop_everything(&self) {
         self.vm.forget(self.id);
-        let mut frames: Vec<Frame> = Vec::new();
         let regions = {
             let mut state = self.state.lock();
             state.gone = true;
             state.exports.clear();
             state.regions.iter().for_each(|region| self.note_written(region));
-            self.table.walk(PageRange::user(), &mut |_, mapping| {
+            self.release_all();
+            core::mem::take(&mut state.regions)
+        };
+        drop(regions);
+        self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
+    }
+
+    /// Empties the page table. In batches: a process is ended when memory is used up, and a list of all its
+    /// frames may be more than there is.
+    fn release_all(&self) {
+        let batch = (self.vm.memory.totals().0 / 16).max(1) as usize;
+        let mut frames: Vec<Frame> = Vec::new();
+        let mut next = Some(PageRange::user().start);
+        while let Some(start) = next.take() {
+            self.table.walk(PageRange::new(start, PageRange::user().end), &mut |page, mapping| {
+                if frames.len() == batch {
+                    next.get_or_insert(page);
+                    return Step::Keep;
+                }
                 if !mapping.soft.contains(Soft::BORROWED) {
                     frames.push(mapping.frame);
                 }
                 Step::Remove
             });
             self.table.flush(PageRange::user());
-            core::mem::take(&mut state.regions)
-        };
-        frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
-        drop(regions);
-        self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
+            frames.drain(..).for_each(|frame| self.vm.memory.release(frame));
+        }
     }
 }

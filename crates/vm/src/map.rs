@@ -32,6 +32,9 @@ impl Space {
             .ok_or(Errno::ENOMEM)?;
         let (kind, backing) = describe(&request, bytes)?;
         let pages = bytes >> PAGE_BITS;
+        if request.shared && backing.is_none() && !request.no_reserve && pages > self.vm.machine_pages() {
+            return Err(Errno::ENOMEM);
+        }
         self.check_limits(&kind, pages)?;
         // Without a wish for an address, shared pages of an object are mapped by the kernel that has the
         // object, so that its frames need not be pinned one by one.
@@ -72,8 +75,15 @@ impl Space {
         Ok(self.map_anywhere(pages, kind, backing).await?.address().0)
     }
 
-    /// RLIMIT_AS and RLIMIT_DATA, over what this kernel owns.
+    /// RLIMIT_AS and RLIMIT_DATA, over what this kernel owns; and more than the machine has is promised to
+    /// nobody (vm.overcommit_memory 0).
     pub(crate) fn check_limits(&self, kind: &RegionKind, pages: u64) -> Result<()> {
+        let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
+        let counted = kind.prot.contains(Access::WRITE)
+            && !RegionFlags::from_bits_truncate(kind.flags).intersects(uncounted);
+        if counted && pages > self.vm.machine_pages() {
+            return Err(Errno::ENOMEM);
+        }
         let state = self.state.lock();
         let limits = state.limits;
         if limits.address_space == u64::MAX && limits.data == u64::MAX {

@@ -9,7 +9,34 @@ use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, KernelSet, Page, PageRange, Soft, Step};
 use messages::vm::{Inspect, ListSlices, RegionReport, SliceRun};
 
+/// What one kernel has of a space, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Mapped in the slices of this kernel.
+    pub mapped: u64,
+    /// In frames of this kernel's partition, owned here or by another kernel: memory without a file.
+    pub anonymous: u64,
+    /// The same: pages of files and shared objects, which may outlive the space.
+    pub cached: u64,
+}
+
 impl Space {
+    /// What this kernel would get back if the space ended.
+    pub fn footprint(&self) -> Footprint {
+        let state = self.state.lock();
+        let mut sum = Footprint { mapped: state.regions.total(), ..Footprint::default() };
+        self.table.walk(PageRange::user(), &mut |_, mapping| {
+            if mapping.frame != self.vm.zero && self.vm.memory.home_of(mapping.frame) == Some(self.me()) {
+                match mapping.soft.contains(Soft::CACHE) {
+                    true => sum.cached += 1,
+                    false => sum.anonymous += 1,
+                }
+            }
+            Step::Keep
+        });
+        sum
+    }
+
     /// The regions of this kernel's slices.
     pub(crate) fn inspect(&self) -> Vec<RegionReport> {
         let state = self.state.lock();

@@ -1,6 +1,7 @@
 //! The memory service of a kernel: its replicas by id, and its end of the protocol.
 
 use crate::{
+    relief::Relief,
     shared::SharedMemory,
     space::{Space, State},
     Objects,
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub zero: Frame,
     /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
     pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
+    pub relief: Lock<Option<Arc<dyn Relief>>>,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     serial: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl Vm {
             objects,
             zero,
             memories: Lock::default(),
+            relief: Lock::default(),
             spaces: Lock::default(),
             serial: AtomicU64::new(1),
         });
@@ -152,7 +155,11 @@ impl Shared {
         if let Some(space) = self.find(id) {
             return Ok(space);
         }
-        let table = self.memory.new_table().map_err(|NoMemory| Errno::ENOMEM)?;
+        let table = match self.memory.new_table() {
+            Ok(table) => table,
+            Err(NoMemory) if self.reclaim() => self.memory.new_table().map_err(|NoMemory| Errno::ENOMEM)?,
+            Err(NoMemory) => return Err(Errno::ENOMEM),
+        };
         let state = Lock::new(State::new());
         let (changed, heap) = (WaitQueue::new(), AsyncLock::new(()));
         let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap });

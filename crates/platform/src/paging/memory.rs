@@ -8,7 +8,7 @@ use super::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ops::Range};
-use frames::{bytes, Foreign, Partition};
+use frames::{bytes, Foreign, Partition, Purpose};
 use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
 
 pub struct Setup<H> {
@@ -111,7 +111,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn alloc(&self) -> Option<Frame> {
-        self.0.partition.alloc()
+        self.0.partition.alloc_for(Purpose::User)
     }
 
     fn retain(&self, frame: Frame) {

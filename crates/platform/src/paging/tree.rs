@@ -5,7 +5,7 @@
 
 use super::entry::{self, ACCESSED, DIRTY, LARGE, PRESENT};
 use core::sync::atomic::{AtomicU64, Ordering};
-use frames::{OwnFrame, Partition};
+use frames::{OwnFrame, Partition, Purpose};
 use machine::{Frame, Mapping, NoMemory, Page, PageRange, Step, USER_END};
 
 const LEVEL_BITS: u32 = 9;
@@ -57,7 +57,7 @@ pub fn leaf_or_create(
         table = match below(entry) {
             Some(next) => next,
             None => {
-                let new = OwnFrame::alloc(partition).ok_or(NoMemory)?;
+                let new = OwnFrame::alloc_for(partition, Purpose::Table).ok_or(NoMemory)?;
                 // Somebody else may be as far as we are; Release pairs with `below`.
                 match entry.compare_exchange(0, link(new.frame()), Ordering::Release, Ordering::Acquire) {
                     Ok(_) => new.into_frame(),
@@ -72,7 +72,8 @@ pub fn leaf_or_create(
 impl Tree {
     /// An empty user half under the kernel half of `kernel_root`.
     pub fn new(partition: &'static Partition, kernel_root: Frame) -> Result<Self, NoMemory> {
-        let root = OwnFrame::alloc(partition).ok_or(NoMemory)?;
+        // A new process is refused as early as a page of one.
+        let root = OwnFrame::alloc_for(partition, Purpose::User).ok_or(NoMemory)?;
         for index in KERNEL_HALF..ENTRIES {
             let shared = slot(partition, kernel_root, index).load(Ordering::Relaxed);
             slot(partition, root.frame(), index).store(shared, Ordering::Relaxed);

@@ -114,7 +114,7 @@ fn pages_past_user_space_are_never_there() {
 fn no_memory_for_a_table_is_an_error_and_changes_nothing() {
     let machine = machine(1);
     let table = machine.memory.new_table().unwrap();
-    let all: Vec<_> = core::iter::from_fn(|| machine.memory.alloc()).collect();
+    let all: Vec<_> = core::iter::from_fn(|| machine.memory.partition().alloc()).collect();
     let mapping = Mapping { frame: all[0], access: Access::READ, soft: Soft::empty() };
     assert_eq!(table.set(Page(7), mapping), Err(NoMemory));
     assert_eq!(table.get(Page(7)), None);

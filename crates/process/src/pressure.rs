@@ -1,0 +1,77 @@
+//! The process that goes when memory is used up.
+//!
+//! As on Linux it is the one whose end gives most: the biggest user of this kernel's frames. One that is
+//! ending already is waited for rather than that a second one is ended.
+
+use crate::{process::Flags, Process, System};
+use abi::signal::Signal;
+use alloc::{string::String, sync::Arc, vec::Vec};
+use machine::{SpaceId, PAGE_SIZE};
+use messages::process::ExitStatus;
+use vm::Footprint;
+
+/// A process that ends and has no more than this is not worth waiting for: pages.
+const WORTH_WAITING: u64 = 64;
+/// Frames that were on other kernels come back a little after the process has ended: turns to wait for them.
+const TURNS: usize = 1000;
+
+fn held(footprint: &Footprint) -> u64 {
+    footprint.anonymous + footprint.cached
+}
+
+impl System {
+    /// Ends the process that has most of this kernel's memory, for a fault in `space`; returns when its memory
+    /// is free. False if it is the process of `space` itself, which must come to its end first, or if
+    /// there is none.
+    pub async fn end_heaviest(self: &Arc<Self>, space: SpaceId) -> bool {
+        let all: Vec<Arc<Process>> = self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
+        if all.iter().any(|process| process.space().id() == space && process.has(Flags::ENDING)) {
+            return false;
+        }
+        let free = self.memory.totals().1;
+        let sized = all.into_iter().map(|process| (process.space().footprint(), process));
+        let ending = |process: &Process| process.has(Flags::ENDING);
+        let worth = |(size, process): &(Footprint, Arc<Process>)| !ending(process) || held(size) > WORTH_WAITING;
+        // Those that end come first, then the biggest.
+        let Some((size, victim)) = sized.filter(worth).max_by_key(|(size, process)| (ending(process), held(size))) else {
+            return false;
+        };
+        let id = victim.space().id();
+        if !ending(&victim) {
+            self.kill_for_memory(&victim, &size).await;
+        }
+        if id == space {
+            return false;
+        }
+        let mut turns = TURNS;
+        while turns > 0 && self.memory.totals().1 <= free {
+            // Of a process that is at home elsewhere only the end of its space shows that it is gone.
+            if self.vm.find(id).is_none() {
+                turns -= 1;
+            }
+            sched::yield_now().await;
+        }
+        true
+    }
+
+    /// The victim and whoever shares its memory (vfork): else nothing would be freed.
+    async fn kill_for_memory(&self, victim: &Arc<Process>, size: &Footprint) {
+        let kib = |pages: u64| pages * PAGE_SIZE as u64 / 1024;
+        let threads = victim.local_threads();
+        let name = threads.first().map(|thread| thread.state.lock().name.clone()).unwrap_or_default();
+        log::error!(
+            "Out of memory: Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB",
+            victim.id,
+            String::from_utf8_lossy(&name),
+            kib(size.mapped),
+            kib(size.anonymous),
+            kib(size.cached)
+        );
+        let space = victim.space().id();
+        let sharers: Vec<Arc<Process>> =
+            self.processes.lock().values().filter(|process| process.space().id() == space).cloned().collect();
+        for process in sharers {
+            process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! When no frame is left for a page.
+//!
+//! Problem: memory is overcommitted, so it may run out at any touch of a page, long after the call that
+//! promised it. Idea, as on Linux: first what can be had again goes (cached pages of files), then a process
+//! that holds much; only then does the fault fail. What has to be known for that is not known here: the kernel
+//! says it through [`Relief`].
+//!
+//! The dangerous interleaving: a thread that waits for the end of a process under a lock which that process
+//! needs to end. So room is made only between the steps of a fault, when no lock of the space is held; and a
+//! fault of the process that ends is told at once to give up.
+
+use crate::vm::{Shared, Vm};
+use alloc::sync::Arc;
+use machine::{BoxFuture, SpaceId};
+
+/// What the kernel can do to get frames.
+pub trait Relief: Send + Sync {
+    /// Frames of all kernels. No single mapping may promise more (Linux's heuristic overcommit).
+    fn machine_pages(&self) -> u64;
+    /// Drops what can be had again; says how many frames that freed.
+    fn reclaim(&self) -> usize;
+    /// Ends a process to free its memory, and waits for that. False if the one that faults in `space` must
+    /// go itself.
+    fn end_one(&self, space: SpaceId) -> BoxFuture<'_, bool>;
+}
+
+/// How often one fault makes room and finds the frame taken by others, before it fails.
+pub(crate) const ATTEMPTS: usize = 64;
+
+impl Vm {
+    /// Says what to do when memory runs out. Until then a fault fails at once.
+    pub fn set_relief(&self, relief: Arc<dyn Relief>) {
+        *self.shared.relief.lock() = Some(relief);
+    }
+}
+
+impl Shared {
+    fn relief(&self) -> Option<Arc<dyn Relief>> {
+        self.relief.lock().clone()
+    }
+
+    /// True if it is worth asking for a frame again.
+    pub async fn make_room(&self, space: SpaceId) -> bool {
+        match self.relief() {
+            Some(relief) => relief.reclaim() > 0 || relief.end_one(space).await,
+            None => false,
+        }
+    }
+
+    /// As far as it costs no process.
+    pub fn reclaim(&self) -> bool {
+        self.relief().is_some_and(|relief| relief.reclaim() > 0)
+    }
+
+    pub fn machine_pages(&self) -> u64 {
+        self.relief().map_or(u64::MAX, |relief| relief.machine_pages())
+    }
+}
