@@ -221,14 +221,28 @@ impl Pending {
         self.set
     }
 
-    /// A standard signal that is pending already is not queued again (man 7 signal). EAGAIN-style limits
-    /// are the caller's business.
+    /// A standard signal that is pending already is not queued again (man 7 signal). A timer has one place in
+    /// the queue: while it stands there, its expirations are counted instead (man 2 timer_getoverrun).
+    /// EAGAIN-style limits are the caller's business.
     pub fn push(&mut self, info: SignalInfo) {
-        if self.set.contains(info.signal) && !info.signal.is_realtime() {
+        if let SignalFields::Timer { id, overrun, .. } = info.fields {
+            if let Some(queued) = self.overrun_of(id) {
+                *queued = queued.saturating_add(overrun).saturating_add(1);
+                return;
+            }
+        } else if self.set.contains(info.signal) && !info.signal.is_realtime() {
             return;
         }
         self.set.insert(info.signal);
         self.queue.push_back(info);
+    }
+
+    /// The count in the queued signal of timer `id`.
+    pub fn overrun_of(&mut self, id: i32) -> Option<&mut i32> {
+        self.queue.iter_mut().find_map(|info| match &mut info.fields {
+            SignalFields::Timer { id: other, overrun, .. } if *other == id => Some(overrun),
+            _ => None,
+        })
     }
 
     /// Takes the pending signal that is delivered first among those in `wanted`: synchronous faults,
@@ -304,6 +318,25 @@ mod tests {
             core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).collect();
         assert_eq!(order, [user(Signal::USR1, 0), user(realtime, 0), user(realtime, 1), user(realtime, 2)]);
         assert!(pending.set().is_empty());
+    }
+
+    #[test]
+    fn a_timer_counts_what_it_missed_while_its_signal_waits() {
+        let tick = |id, overrun| SignalInfo {
+            signal: Signal::ALRM,
+            code: SignalInfo::SI_TIMER,
+            errno: 0,
+            fields: SignalFields::Timer { id, overrun, value: 0 },
+        };
+        let mut pending = Pending::default();
+        for info in [tick(1, 0), tick(2, 0), tick(1, 0), tick(1, 3)] {
+            pending.push(info);
+        }
+        let all = SignalSet(u64::MAX);
+        let taken: Vec<_> = core::iter::from_fn(|| pending.take(all)).collect();
+        assert_eq!(taken, [tick(1, 5), tick(2, 0)]);
+        pending.push(tick(1, 0));
+        assert_eq!(pending.take(all), Some(tick(1, 0)));
     }
 
     #[test]

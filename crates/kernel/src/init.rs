@@ -114,6 +114,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
         child_subreaper: false,
         dumpable: true,
         no_new_privileges: false,
+        barriers: 0,
         started: system.now(),
     };
     let state = ThreadState {

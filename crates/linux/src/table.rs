@@ -12,7 +12,7 @@ use crate::{
     memory,
     process::{clone, credentials, end, exec, group, limits, prctl, schedule, signals},
     system,
-    time::{clock, itimer, sleep},
+    time::{clock, itimer, posix, sleep},
 };
 use alloc::string::String;
 use core::fmt::Write;
@@ -201,6 +201,11 @@ system_calls! {
     217 getdents64 => directory::getdents64;
     218 set_tid_address => clone::set_tid_address;
     221 fadvise64 => storage::fadvise64;
+    222 timer_create => posix::timer_create;
+    223 timer_settime => posix::timer_settime;
+    224 timer_gettime => posix::timer_gettime;
+    225 timer_getoverrun => posix::timer_getoverrun;
+    226 timer_delete => posix::timer_delete;
     227 clock_settime => clock::clock_settime;
     228 clock_gettime => clock::clock_gettime;
     229 clock_getres => clock::clock_getres;

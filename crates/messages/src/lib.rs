@@ -23,6 +23,7 @@ pub mod control;
 pub mod fs;
 pub mod futex;
 pub mod process;
+pub mod timer;
 pub mod vm;
 
 /// What a message is, on the wire: the base of its subject plus its position in the block.
@@ -87,7 +88,7 @@ pub struct Subject {
 }
 
 const SUBJECTS: &[Subject] =
-    &[control::SUBJECT, process::SUBJECT, vm::SUBJECT, futex::SUBJECT, fs::SUBJECT];
+    &[control::SUBJECT, process::SUBJECT, vm::SUBJECT, futex::SUBJECT, fs::SUBJECT, timer::SUBJECT];
 
 const COUNT: usize = {
     let (mut count, mut subject) = (0, 0);

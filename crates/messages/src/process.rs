@@ -36,6 +36,8 @@ pub struct Shared {
     pub child_subreaper: bool,
     pub dumpable: bool,
     pub no_new_privileges: bool,
+    /// Commands of membarrier(2) it has registered for.
+    pub barriers: u32,
     /// Start time, ns since boot.
     pub started: u64,
 }
@@ -65,6 +67,7 @@ pub enum Change {
     Subreaper(bool),
     Dumpable(bool),
     NoNewPrivileges,
+    Barriers(u32),
     Cwd(FileRef),
     Root(FileRef),
     /// execve made a new address space and maybe a new descriptor table.

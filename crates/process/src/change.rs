@@ -50,6 +50,8 @@ impl Process {
                 shared.group = session;
             }
             Change::Executable { path, layout } => {
+                // A registration belongs to the memory that execve replaced.
+                shared.barriers = 0;
                 shared.executable = path;
                 shared.layout = layout;
                 shared.executed = true;
@@ -57,6 +59,7 @@ impl Process {
             Change::Subreaper(on) => shared.child_subreaper = on,
             Change::Dumpable(on) => shared.dumpable = on,
             Change::NoNewPrivileges => shared.no_new_privileges = true,
+            Change::Barriers(commands) => shared.barriers |= commands,
             Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => unreachable!("returned above"),
         }
         Ok(())

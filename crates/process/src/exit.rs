@@ -135,6 +135,9 @@ impl Process {
         let system = self.system.clone();
         *self.ending.lock() = Some(status);
         self.set_flags(Flags::ENDING, true);
+        if let Some(home) = self.home() {
+            home.timers.end();
+        }
         let replicas = self.replicas();
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;

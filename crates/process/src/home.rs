@@ -16,6 +16,7 @@ pub(crate) struct Home {
     pub children_changed: WaitQueue,
     /// Woken when a member goes.
     pub members_changed: WaitQueue,
+    pub timers: crate::timer::Timers,
 }
 
 #[derive(Default)]

@@ -16,7 +16,10 @@ use elf::{
 };
 use fs::{File, PathAnswer};
 use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
-use messages::process::{Change, Layout};
+use messages::{
+    process::{Change, Layout},
+    timer::TimerOp,
+};
 use vm::{MapRequest, Place, Source, Space};
 
 /// Interpreters of interpreters that Linux follows (BINPRM_MAX_RECURSION).
@@ -113,6 +116,7 @@ impl Thread {
             process.change(Change::Image { space: space.id(), files: files.id() }).await?;
         }
         process.change(Change::ResetActions).await?;
+        process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;
         {
             let mut state = self.state.lock();

@@ -178,6 +178,7 @@ impl Thread {
     }
 
     pub(crate) fn view(&self) -> ThreadView {
+        let usage = self.usage();
         let state = self.state.lock();
         ThreadView {
             thread: self.tid,
@@ -189,7 +190,7 @@ impl Thread {
             affinity: state.affinity.clone(),
             nice: state.nice,
             policy: state.policy,
-            usage: state.usage,
+            usage,
             started: state.started,
             cpu: self.last_cpu(),
         }

@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod barrier;
 mod change;
 mod exit;
 pub mod files;
@@ -30,6 +31,7 @@ mod route;
 mod service;
 mod system;
 mod thread;
+mod timer;
 mod wait;
 
 pub use exit::Ended;

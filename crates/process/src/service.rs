@@ -4,7 +4,10 @@
 use crate::System;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
-use messages::process::*;
+use messages::{
+    process::*,
+    timer::{AwaitEnd, Barrier, TimerCall},
+};
 
 pub(crate) fn register(system: &Arc<System>) {
     // The endpoint lives as long as the machine, and so does the system: no cycle worth breaking.
@@ -107,6 +110,17 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Vec::new(),
     });
     answer!(TuneThread, |system, _from, ask| system.route_tune(ask).await);
+
+    answer!(TimerCall, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.timer_here(ask.op).await,
+        None => Err(Errno::ESRCH),
+    });
+    answer!(Barrier, |system, _from, ask| system.barrier_here(ask.process));
+    let state = system.clone();
+    system.endpoint.on::<AwaitEnd, _, _>(move |_, ask| {
+        let system = state.clone();
+        async move { system.await_end_here(ask.process).await }
+    });
 
     answer!(DescriptorGet, |system, from, ask| {
         let descriptor = table(&system, ask.table)?.look_up_for(from, ask.fd)?;

@@ -13,7 +13,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Trap,
 };
-use messages::process::ThreadState;
+use messages::process::{ThreadState, Usage};
 use sched::TaskRef;
 
 /// What a thread is at the user boundary, beside the extended state, which its [`Thread`] keeps.
@@ -70,6 +70,9 @@ pub struct Thread {
     in_user: AtomicBool,
     /// ns of the clock when the current stretch of kernel time began.
     kernel_since: AtomicU64,
+    /// ns of the clock when user mode was entered; 0: it is not there. Ends are noted under `state`'s lock.
+    user_since: AtomicU64,
+    descheduled: AtomicBool,
 }
 
 impl Thread {
@@ -95,6 +98,8 @@ impl Thread {
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
             in_user: AtomicBool::new(false),
             kernel_since: AtomicU64::new(0),
+            user_since: AtomicU64::new(0),
+            descheduled: AtomicBool::new(true),
         })
     }
 
@@ -124,14 +129,16 @@ impl Thread {
         }
         self.last_cpu.store(u64::from(cpu.current().0), Relaxed);
         let entered = cpu.now();
+        self.user_since.store(entered, Relaxed);
         self.in_user.store(true, Relaxed);
         let space = self.process.space();
         let trap = cpu.run_user(&mut context.registers, &**space.table());
         let left = cpu.now();
         self.in_user.store(false, Relaxed);
         self.process.system.count_user(left - entered);
-        let since = self.kernel_since.swap(left, Relaxed);
         let mut state = self.state.lock();
+        self.user_since.store(0, Relaxed);
+        let since = self.kernel_since.swap(left, Relaxed);
         state.usage.user_ns += left - entered;
         if since != 0 {
             state.usage.system_ns += entered.saturating_sub(since);
@@ -153,12 +160,37 @@ impl Thread {
         if self.fpu_live.swap(false, Relaxed) {
             self.cpu().fpu_save(&mut self.fpu.lock());
         }
+        self.descheduled.store(true, Relaxed);
+        let mut state = self.state.lock();
         let since = self.kernel_since.swap(0, Relaxed);
         if since != 0 {
-            let mut state = self.state.lock();
             state.usage.system_ns += self.cpu().now().saturating_sub(since);
             state.usage.voluntary_switches += 1;
         }
+    }
+
+    /// What it has used up to now, the stretch that is not over included.
+    pub fn usage(&self) -> Usage {
+        let state = self.state.lock();
+        let mut usage = state.usage;
+        let (user, kernel, now) = (self.user_since.load(Relaxed), self.kernel_since.load(Relaxed), self.cpu().now());
+        if user != 0 {
+            usage.user_ns += now.saturating_sub(user);
+        }
+        if kernel != 0 {
+            usage.system_ns += if user != 0 { user } else { now }.saturating_sub(kernel);
+        }
+        usage
+    }
+
+    /// Has it lost its CPU since the last time this was asked? (At first: yes.)
+    pub fn was_descheduled(&self) -> bool {
+        self.descheduled.swap(false, Relaxed)
+    }
+
+    /// Makes [`Thread::was_descheduled`] say yes.
+    pub fn note_descheduled(&self) {
+        self.descheduled.store(true, Relaxed);
     }
 
     /// Starts its future on this kernel's scheduler.

@@ -179,7 +179,7 @@ impl Process {
             })
             .unwrap_or_default();
         for thread in self.local_threads() {
-            own.add(&thread.state.lock().usage);
+            own.add(&thread.usage());
         }
         (own, children)
     }

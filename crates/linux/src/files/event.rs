@@ -2,7 +2,7 @@
 
 use crate::{
     call::Call,
-    time::{clock::Clock, Timespec},
+    time::{clock::Clock, Itimerspec, Timespec},
 };
 use alloc::{boxed::Box, sync::Arc};
 use fs::{
@@ -13,7 +13,6 @@ use fs::{
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
 use process::System;
 use sched::KernelTasks;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const TFD_TIMER_ABSTIME: u64 = 1;
 const TFD_TIMER_CANCEL_ON_SET: u64 = 2;
@@ -30,14 +29,6 @@ pub(crate) async fn eventfd2(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(1) as u32;
     let close_on_exec = flags & OpenFlags::CLOEXEC.bits() != 0;
     call.install(EventFd::new(call.arg(0) as u32, flags)?, close_on_exec).await
-}
-
-/// `struct itimerspec`.
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Itimerspec {
-    interval: Timespec,
-    value: Timespec,
 }
 
 /// A clock of the machine, for one timer.

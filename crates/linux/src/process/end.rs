@@ -142,7 +142,7 @@ pub(crate) async fn getrusage(call: &mut Call<'_>) -> Result<u64> {
     let usage = match call.int(0) {
         0 => call.process().usage().0,
         -1 => call.process().usage().1,
-        1 => call.thread.state.lock().usage,
+        1 => call.thread.usage(),
         _ => return Err(Errno::EINVAL),
     };
     call.put(call.pointer(1), &Rusage::from(usage)).await?;

@@ -47,7 +47,7 @@ impl Clock {
                     None => call.thread.clone(),
                     Some(tid) => call.system().thread(tid).ok_or(Errno::EINVAL)?,
                 };
-                let usage = thread.state.lock().usage;
+                let usage = thread.usage();
                 usage.user_ns + usage.system_ns
             }
         })

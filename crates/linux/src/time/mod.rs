@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod itimer;
+pub(crate) mod posix;
 pub(crate) mod sleep;
 
 use machine::{errno::Result, Errno};
@@ -29,6 +30,14 @@ impl Timespec {
         }
         Ok((self.seconds as u64).saturating_mul(SECOND).saturating_add(self.nanoseconds as u64))
     }
+}
+
+/// `struct itimerspec`.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Itimerspec {
+    pub interval: Timespec,
+    pub value: Timespec,
 }
 
 /// `struct timeval`.

@@ -1,0 +1,415 @@
+//! Timers of a process (man 2 timer_create, setitimer).
+//!
+//! They live at its home, so that all threads see the same ones wherever they run, and a signal to the process
+//! is queued without a message. While one is armed, one task of the process sleeps until the earliest may
+//! expire or until somebody changes them. A clock of CPU time cannot be slept on: the task looks at it when a
+//! timer could expire at the earliest, that is if all threads had been running all the time.
+//!
+//! Expirations are never made up for: a signal stands for all that came since the last, and says how many
+//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`).
+
+use crate::{home::Home, Process};
+use abi::signal::{Signal, SignalFields, SignalInfo};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use core::{future::Future, pin::pin, task::Poll};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Errno, Pid,
+};
+use messages::{
+    process::{ListThreads, Usage},
+    timer::{Notify, TimerCall, TimerClock, TimerId, TimerOp, TimerState},
+};
+
+/// RLIMIT_SIGPENDING bounds the timers, each of which owns a place in a queue.
+const RLIMIT_SIGPENDING: usize = 11;
+/// Clocks of CPU time are not looked at more often, in ns: Linux's tick.
+const CPU_TICK: u64 = 1_000_000;
+
+struct Timer {
+    clock: TimerClock,
+    notify: Notify,
+    /// On its clock (a realtime timer's is turned into monotonic time: their distance never changes).
+    next: Option<u64>,
+    interval: u64,
+    /// Of the newest signal, and of the one before.
+    overrun: i32,
+    last_overrun: i32,
+}
+
+#[derive(Default)]
+struct Table {
+    timers: BTreeMap<TimerId, Timer>,
+    next_number: i32,
+    /// Counts changes, for the task.
+    version: u64,
+    /// The task exists.
+    runs: bool,
+    over: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Timers {
+    table: Lock<Table>,
+    changed: WaitQueue,
+}
+
+/// What the clocks say.
+#[derive(Default)]
+struct Now {
+    monotonic: u64,
+    process: Usage,
+    threads: Vec<(Pid, u64)>,
+}
+
+impl Now {
+    fn on(&self, clock: TimerClock) -> u64 {
+        match clock {
+            TimerClock::Realtime | TimerClock::Monotonic => self.monotonic,
+            TimerClock::Process => self.process.user_ns + self.process.system_ns,
+            TimerClock::ProcessUser => self.process.user_ns,
+            // A thread that is gone uses nothing any more.
+            TimerClock::Thread(tid) => self.threads.iter().find(|(known, _)| *known == tid).map_or(0, |(_, ns)| *ns),
+        }
+    }
+}
+
+fn counts_cpu_time(clock: TimerClock) -> bool {
+    !matches!(clock, TimerClock::Realtime | TimerClock::Monotonic)
+}
+
+/// A timer has expired.
+struct Expired {
+    id: TimerId,
+    notify: Notify,
+    missed: i32,
+}
+
+impl Timer {
+    fn state(&self, now: u64) -> TimerState {
+        let left = match self.next {
+            // Due, but not fired yet: there is still some time.
+            Some(next) => next.saturating_sub(now).max(1),
+            None => 0,
+        };
+        TimerState { left, interval: self.interval, ..TimerState::default() }
+    }
+
+    /// How many expirations came up to `now`, moving on to the next.
+    fn advance(&mut self, now: u64) -> Option<u64> {
+        let next = self.next.filter(|&next| next <= now)?;
+        let periods = match self.interval {
+            0 => 0,
+            interval => (now - next) / interval,
+        };
+        self.next = (self.interval != 0).then(|| next.saturating_add((periods + 1).saturating_mul(self.interval)));
+        Some(periods + 1)
+    }
+}
+
+impl Table {
+    fn needs_cpu_time(&self) -> bool {
+        self.timers.values().any(|timer| timer.next.is_some() && counts_cpu_time(timer.clock))
+    }
+
+    /// Takes what is due; then when to look again, if anything is armed.
+    fn step(&mut self, now: &Now, threads: usize) -> (Vec<Expired>, Option<u64>) {
+        let mut expired = Vec::new();
+        let mut wake = None;
+        for (&id, timer) in &mut self.timers {
+            let clock = now.on(timer.clock);
+            if let Some(times) = timer.advance(clock) {
+                let missed = i32::try_from(times - 1).unwrap_or(i32::MAX);
+                expired.push(Expired { id, notify: timer.notify, missed });
+            }
+            let Some(next) = timer.next else { continue };
+            let left = next.saturating_sub(clock);
+            let wait = match counts_cpu_time(timer.clock) {
+                true => (left / threads.max(1) as u64).max(CPU_TICK),
+                false => left,
+            };
+            let at = now.monotonic.saturating_add(wait);
+            wake = Some(wake.map_or(at, |earlier: u64| earlier.min(at)));
+        }
+        (expired, wake)
+    }
+}
+
+impl Timers {
+    /// The process is over.
+    pub fn end(&self) {
+        {
+            let mut table = self.table.lock();
+            table.timers.clear();
+            table.over = true;
+            table.version += 1;
+        }
+        self.changed.wake_all();
+    }
+}
+
+/// The signal of an interval timer.
+fn own_signal(id: TimerId) -> Option<(TimerClock, Signal)> {
+    Some(match id {
+        TimerId::Posix(_) => return None,
+        TimerId::Real => (TimerClock::Monotonic, Signal::ALRM),
+        TimerId::Virtual => (TimerClock::ProcessUser, Signal::VTALRM),
+        TimerId::Profiling => (TimerClock::Process, Signal::PROF),
+    })
+}
+
+impl Process {
+    /// Makes, sets or asks a timer of the process, from any kernel.
+    pub async fn timer(self: &Arc<Self>, op: TimerOp) -> Result<TimerState> {
+        match self.is_home() {
+            true => self.timer_here(op).await,
+            false => {
+                let ask = TimerCall { process: self.id, op };
+                self.system.endpoint.call(self.home, ask).await.map_err(Errno::from)?
+            }
+        }
+    }
+
+    pub(crate) async fn timer_here(self: &Arc<Self>, op: TimerOp) -> Result<TimerState> {
+        let home = self.home().ok_or(Errno::ESRCH)?;
+        match op {
+            TimerOp::Create { clock, notify } => return self.create_timer(home, clock, notify),
+            TimerOp::DeleteAll => {
+                let mut table = home.timers.table.lock();
+                table.timers.retain(|id, _| !matches!(id, TimerId::Posix(_)));
+                table.next_number = 0;
+                table.version += 1;
+            }
+            TimerOp::Delete { id } => {
+                let mut table = home.timers.table.lock();
+                table.timers.remove(&id).ok_or(Errno::EINVAL)?;
+                table.version += 1;
+            }
+            TimerOp::Overrun { id } => return self.timer_overrun(home, id),
+            TimerOp::Get { id } => {
+                let now = self.clocks(clock_of(home, id)?).await;
+                let mut table = home.timers.table.lock();
+                let Some(timer) = table.timers.get_mut(&id) else { return Ok(TimerState::default()) };
+                return Ok(timer.state(now.on(timer.clock)));
+            }
+            TimerOp::Set { id, absolute, value, interval } => {
+                return self.set_timer(home, id, absolute, value, interval).await;
+            }
+        }
+        home.timers.changed.wake_all();
+        Ok(TimerState::default())
+    }
+
+    fn create_timer(&self, home: &Home, clock: TimerClock, notify: Notify) -> Result<TimerState> {
+        let threads = match (clock, notify) {
+            (TimerClock::Thread(counted), Notify::Signal { thread, .. }) => [Some(counted), thread],
+            (TimerClock::Thread(counted), Notify::None) => [Some(counted), None],
+            (_, Notify::Signal { thread, .. }) => [thread, None],
+            (_, Notify::None) => [None, None],
+        };
+        if threads.into_iter().flatten().any(|tid| self.member_at(tid).is_none()) {
+            return Err(Errno::EINVAL);
+        }
+        let limit = self.limit(RLIMIT_SIGPENDING);
+        let mut table = home.timers.table.lock();
+        if table.timers.len() as u64 >= limit || table.over {
+            return Err(Errno::EAGAIN);
+        }
+        let mut number = table.next_number;
+        while table.timers.contains_key(&TimerId::Posix(number)) {
+            number = number.wrapping_add(1) & i32::MAX;
+        }
+        table.next_number = number.wrapping_add(1) & i32::MAX;
+        let timer = Timer { clock, notify, next: None, interval: 0, overrun: 0, last_overrun: 0 };
+        table.timers.insert(TimerId::Posix(number), timer);
+        Ok(TimerState { number, ..TimerState::default() })
+    }
+
+    async fn set_timer(
+        self: &Arc<Self>, home: &Home, id: TimerId, absolute: bool, value: u64, interval: u64,
+    ) -> Result<TimerState> {
+        let clock = clock_of(home, id)?;
+        let now = self.clocks(clock).await;
+        let ahead = match clock {
+            TimerClock::Realtime => self.system.realtime().saturating_sub(self.system.now()),
+            _ => 0,
+        };
+        let next = match (value, absolute) {
+            (0, _) => None,
+            (at, true) => Some(at.saturating_sub(ahead)),
+            (wait, false) => Some(now.on(clock).saturating_add(wait)),
+        };
+        let (old, start) = {
+            let mut table = home.timers.table.lock();
+            if let Some((clock, signal)) = own_signal(id) {
+                let notify = Notify::Signal { number: signal.number(), thread: None, value: None };
+                let new = Timer { clock, notify, next: None, interval: 0, overrun: 0, last_overrun: 0 };
+                if !table.over {
+                    table.timers.entry(id).or_insert(new);
+                }
+            }
+            let timer = table.timers.get_mut(&id).ok_or(Errno::EINVAL)?;
+            let old = timer.state(now.on(clock));
+            timer.next = next;
+            timer.interval = if next.is_some() { interval } else { 0 };
+            table.version += 1;
+            let start = next.is_some() && !table.runs;
+            table.runs |= start;
+            (old, start)
+        };
+        match start {
+            true => self.system.scheduler.spawn(self.clone().run_timers()),
+            false => home.timers.changed.wake_all(),
+        }
+        Ok(old)
+    }
+
+    fn timer_overrun(&self, home: &Home, id: TimerId) -> Result<TimerState> {
+        let (notify, newest, last) = {
+            let table = home.timers.table.lock();
+            let timer = table.timers.get(&id).ok_or(Errno::EINVAL)?;
+            (timer.notify, timer.overrun, timer.last_overrun)
+        };
+        let overrun = if self.timer_waits(home, id, notify) { last } else { newest };
+        Ok(TimerState { overrun, ..TimerState::default() })
+    }
+
+    /// Is the timer's signal still in the queue? Of a thread on another kernel it is not known: no.
+    fn timer_waits(&self, home: &Home, id: TimerId, notify: Notify) -> bool {
+        let (TimerId::Posix(number), Notify::Signal { thread, .. }) = (id, notify) else { return false };
+        match thread {
+            None => home.state.lock().pending.overrun_of(number).is_some(),
+            Some(tid) => {
+                let thread = self.system.thread(tid);
+                thread.is_some_and(|thread| thread.state.lock().pending.overrun_of(number).is_some())
+            }
+        }
+    }
+
+    /// The clocks, as far as `wanted` needs them.
+    async fn clocks(self: &Arc<Self>, wanted: TimerClock) -> Now {
+        let monotonic = self.system.now();
+        if !counts_cpu_time(wanted) {
+            return Now { monotonic, ..Now::default() };
+        }
+        let mut now = Now { monotonic, process: self.usage().0, threads: Vec::new() };
+        let count = |usage: &Usage| usage.user_ns + usage.system_ns;
+        now.threads.extend(self.local_threads().iter().map(|thread| (thread.tid, count(&thread.usage()))));
+        for kernel in self.replicas().iter() {
+            let ask = ListThreads { process: self.id };
+            // A dead kernel's threads count no further.
+            for view in self.system.endpoint.call(kernel, ask).await.unwrap_or_default() {
+                now.process.add(&view.usage);
+                now.threads.push((view.thread, count(&view.usage)));
+            }
+        }
+        now
+    }
+
+    /// The task.
+    async fn run_timers(self: Arc<Self>) {
+        let Some(home) = self.home() else { return };
+        loop {
+            let needs = home.timers.table.lock().needs_cpu_time();
+            let now = self.clocks(if needs { TimerClock::Process } else { TimerClock::Monotonic }).await;
+            let threads = home.state.lock().members.len();
+            let (expired, wake, version) = {
+                let mut table = home.timers.table.lock();
+                if table.needs_cpu_time() && !needs {
+                    continue;
+                }
+                let (expired, wake) = table.step(&now, threads);
+                table.runs = wake.is_some();
+                (expired, wake, table.version)
+            };
+            for expired in expired {
+                self.fire(home, expired).await;
+            }
+            let Some(at) = wake else { return };
+            let mut sleep = pin!(self.system.scheduler.sleep_until(at));
+            let changed = home.timers.changed.wait_until(|| (home.timers.table.lock().version != version).then_some(()));
+            let mut changed = pin!(changed);
+            core::future::poll_fn(|context| match sleep.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => changed.as_mut().poll(context),
+            })
+            .await;
+        }
+    }
+
+    async fn fire(self: &Arc<Self>, home: &Home, Expired { id, notify, missed }: Expired) {
+        let Notify::Signal { number, thread, value } = notify else { return };
+        let Some(signal) = Signal::new(u64::from(number)) else { return };
+        let info = match id {
+            TimerId::Posix(number) => {
+                let waits = self.timer_waits(home, id, notify);
+                if let Some(timer) = home.timers.table.lock().timers.get_mut(&id) {
+                    if waits {
+                        timer.overrun = timer.overrun.saturating_add(missed).saturating_add(1);
+                    } else {
+                        timer.last_overrun = core::mem::replace(&mut timer.overrun, missed);
+                    }
+                }
+                let value = value.unwrap_or(number as u64);
+                let fields = SignalFields::Timer { id: number, overrun: missed, value };
+                SignalInfo { signal, code: SignalInfo::SI_TIMER, errno: 0, fields }
+            }
+            _ => SignalInfo::kernel(signal),
+        };
+        match thread {
+            None => self.signal_here(info).await,
+            // A thread that has ended gets no signals.
+            Some(tid) => drop(self.system.signal_thread(Some(self.id), tid, Some(info), None).await),
+        }
+    }
+}
+
+/// EINVAL if there is no such timer.
+fn clock_of(home: &Home, id: TimerId) -> Result<TimerClock> {
+    match own_signal(id) {
+        Some((clock, _)) => Ok(clock),
+        None => home.timers.table.lock().timers.get(&id).map(|timer| timer.clock).ok_or(Errno::EINVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timer(clock: TimerClock, next: u64, interval: u64) -> Timer {
+        Timer { clock, notify: Notify::None, next: Some(next), interval, overrun: 0, last_overrun: 0 }
+    }
+
+    #[test]
+    fn missed_periods_are_counted_and_not_made_up_for() {
+        let mut periodic = timer(TimerClock::Monotonic, 100, 10);
+        assert_eq!(periodic.advance(99), None);
+        assert_eq!(periodic.advance(100), Some(1));
+        assert_eq!(periodic.next, Some(110));
+        assert_eq!(periodic.advance(135), Some(3));
+        assert_eq!((periodic.next, periodic.state(135).left), (Some(140), 5));
+        let mut once = timer(TimerClock::Monotonic, 100, 0);
+        assert_eq!(once.state(200).left, 1);
+        assert_eq!(once.advance(200), Some(1));
+        assert_eq!((once.next, once.state(200).left), (None, 0));
+        let mut far = timer(TimerClock::Monotonic, 1, u64::MAX);
+        assert_eq!((far.advance(5), far.next), (Some(1), Some(u64::MAX)));
+    }
+
+    #[test]
+    fn a_cpu_clock_is_looked_at_when_all_threads_could_have_used_it_up() {
+        let mut table = Table::default();
+        table.timers.insert(TimerId::Profiling, timer(TimerClock::Process, 50_000_000, 0));
+        let process = Usage { user_ns: 6_000_000, system_ns: 4_000_000, ..Usage::default() };
+        let now = Now { monotonic: 1000, process, threads: Vec::new() };
+        let (expired, wake) = table.step(&now, 4);
+        assert_eq!((expired.len(), wake), (0, Some(1000 + 10_000_000)));
+        // The user time alone is further from it.
+        table.timers.insert(TimerId::Virtual, timer(TimerClock::ProcessUser, 6_000_001, 0));
+        assert_eq!(table.step(&now, 4).1, Some(1000 + CPU_TICK));
+        let process = Usage { user_ns: 50_000_000, ..Usage::default() };
+        let (expired, wake) = table.step(&Now { process, ..now }, 4);
+        assert_eq!((expired.len(), wake), (2, None));
+    }
+}
