@@ -196,12 +196,14 @@ impl RemoteFile {
             let offset = at.map(|at| at + done as u64);
             let room = &mut buf[done..];
             let asked = room.len().min(Loan::LARGEST);
-            match self.read_once(room, offset, caller).await {
-                Ok(count) => done += count,
+            let count = match self.read_once(room, offset, caller).await {
+                Ok(count) => count,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => return Ok(done),
-            }
-            if done == buf.len() || done % asked.max(1) != 0 || asked == 0 {
+            };
+            done += count;
+            // Less than was asked for is the end of the file.
+            if done == buf.len() || count < asked {
                 return Ok(done);
             }
         }
