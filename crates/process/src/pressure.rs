@@ -1,7 +1,8 @@
 //! The process that goes when memory is used up.
 //!
-//! As on Linux it is the one whose end gives most: the biggest user of this kernel's frames. One that is
-//! ending already is waited for rather than that a second one is ended.
+//! It is the one whose end gives most. What it shares with others (as after a fork) does not count, other than
+//! on Linux: else a shell would go for its many children. One that is ending already is waited for rather
+//! than that a second one is ended.
 
 use crate::{process::Flags, Process, System};
 use abi::signal::Signal;
@@ -15,10 +16,6 @@ const WORTH_WAITING: u64 = 64;
 /// Frames that were on other kernels come back a little after the process has ended: turns to wait for them.
 const TURNS: usize = 1000;
 
-fn held(footprint: &Footprint) -> u64 {
-    footprint.anonymous + footprint.cached
-}
-
 impl System {
     /// Ends the process that has most of this kernel's memory, for a fault in `space`; returns when its memory
     /// is free. False if it is the process of `space` itself, which must come to its end first, or if
@@ -31,9 +28,10 @@ impl System {
         let free = self.memory.totals().1;
         let sized = all.into_iter().map(|process| (process.space().footprint(), process));
         let ending = |process: &Process| process.has(Flags::ENDING);
-        let worth = |(size, process): &(Footprint, Arc<Process>)| !ending(process) || held(size) > WORTH_WAITING;
-        // Those that end come first, then the biggest.
-        let Some((size, victim)) = sized.filter(worth).max_by_key(|(size, process)| (ending(process), held(size))) else {
+        let worth = |(size, process): &(Footprint, Arc<Process>)| !ending(process) || size.exclusive > WORTH_WAITING;
+        // Those that end come first, then the biggest, of equals the youngest.
+        let rank = |(size, process): &(Footprint, Arc<Process>)| (ending(process), size.exclusive, process.id);
+        let Some((size, victim)) = sized.filter(worth).max_by_key(rank) else {
             return false;
         };
         let id = victim.space().id();
@@ -60,12 +58,13 @@ impl System {
         let threads = victim.local_threads();
         let name = threads.first().map(|thread| thread.state.lock().name.clone()).unwrap_or_default();
         log::error!(
-            "Out of memory: Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB",
+            "Out of memory: Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB, pgtables:{}kB",
             victim.id,
             String::from_utf8_lossy(&name),
             kib(size.mapped),
             kib(size.anonymous),
-            kib(size.cached)
+            kib(size.cached),
+            kib(size.tables)
         );
         let space = victim.space().id();
         let sharers: Vec<Arc<Process>> =

@@ -6,7 +6,8 @@ use crate::{
     Statistics,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Access, KernelSet, Page, PageRange, Soft, Step};
+use core::mem::size_of;
+use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{Inspect, ListSlices, RegionReport, SliceRun};
 
 /// What one kernel has of a space, in pages.
@@ -18,19 +19,37 @@ pub struct Footprint {
     pub anonymous: u64,
     /// The same: pages of files and shared objects, which may outlive the space.
     pub cached: u64,
+    /// Last-level page tables.
+    pub tables: u64,
+    /// What the kernel would get back if only this space ended: memory it shares with nobody, pages of
+    /// objects that nobody else has mapped, and its tables.
+    pub exclusive: u64,
 }
 
 impl Space {
-    /// What this kernel would get back if the space ended.
     pub fn footprint(&self) -> Footprint {
         let state = self.state.lock();
         let mut sum = Footprint { mapped: state.regions.total(), ..Footprint::default() };
-        self.table.walk(PageRange::user(), &mut |_, mapping| {
-            if mapping.frame != self.vm.zero && self.vm.memory.home_of(mapping.frame) == Some(self.me()) {
-                match mapping.soft.contains(Soft::CACHE) {
-                    true => sum.cached += 1,
-                    false => sum.anonymous += 1,
-                }
+        let memory = &self.vm.memory;
+        let mut last = None;
+        self.table.walk(PageRange::user(), &mut |page, mapping| {
+            let table = Some(page.0 / (PAGE_SIZE / size_of::<u64>()) as u64);
+            if table != last {
+                last = table;
+                sum.tables += 1;
+                sum.exclusive += 1;
+            }
+            if mapping.frame == self.vm.zero || memory.home_of(mapping.frame) != Some(self.me()) {
+                return Step::Keep;
+            }
+            // The object is one user of its page.
+            let users = memory.count(mapping.frame);
+            if mapping.soft.contains(Soft::CACHE) {
+                sum.cached += 1;
+                sum.exclusive += u64::from(users <= 2);
+            } else {
+                sum.anonymous += 1;
+                sum.exclusive += u64::from(users <= 1);
             }
             Step::Keep
         });
