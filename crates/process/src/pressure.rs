@@ -1,13 +1,13 @@
-//! The process that goes when memory is used up.
+//! How many threads there may be, and the process that goes when memory is used up.
 //!
 //! It is the one whose end gives most. What it shares with others (as after a fork) does not count, other than
 //! on Linux: else a shell would go for its many children. One that is ending already is waited for rather
 //! than that a second one is ended.
 
-use crate::{process::Flags, Process, System};
+use crate::{process::Flags, Process, System, Thread};
 use abi::signal::Signal;
 use alloc::{string::String, sync::Arc, vec::Vec};
-use machine::{SpaceId, PAGE_SIZE};
+use machine::{errno::Result, Errno, SpaceId, PAGE_SIZE};
 use messages::process::ExitStatus;
 use vm::Footprint;
 
@@ -16,7 +16,37 @@ const WORTH_WAITING: u64 = 64;
 /// Frames that were on other kernels come back a little after the process has ended: turns to wait for them.
 const TURNS: usize = 1000;
 
+/// RLIMIT_NPROC.
+const NPROC: usize = 6;
+/// Memory of a kernel per thread that it lets be born: what Linux computes threads-max from.
+const BYTES_PER_THREAD: usize = 128 << 10;
+
 impl System {
+    /// EAGAIN if `parent` must not have another thread or process: user 0 within what the memory is good for,
+    /// others within RLIMIT_NPROC. Both count what was born on this kernel or is there.
+    pub(crate) fn admit_thread(&self, parent: &Thread) -> Result<()> {
+        let most = self.memory.totals().0 as usize / (BYTES_PER_THREAD / PAGE_SIZE);
+        if self.threads.lock().len() >= most.max(1) {
+            return Err(Errno::EAGAIN);
+        }
+        let (limit, uid) = {
+            let credentials = &parent.state.lock().credentials;
+            match credentials.euid {
+                0 => return Ok(()),
+                _ => (parent.process.limit(NPROC), credentials.uid),
+            }
+        };
+        if limit == u64::MAX {
+            return Ok(());
+        }
+        let all: Vec<Arc<Thread>> = self.threads.lock().values().cloned().collect();
+        let own = all.iter().filter(|thread| thread.state.lock().credentials.uid == uid).count();
+        if own as u64 >= limit {
+            return Err(Errno::EAGAIN);
+        }
+        Ok(())
+    }
+
     /// Ends the process that has most of this kernel's memory, for a fault in `space`; returns when its memory
     /// is free. False if it is the process of `space` itself, which must come to its end first, or if
     /// there is none.
