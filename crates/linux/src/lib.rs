@@ -16,6 +16,7 @@ mod futex;
 mod memory;
 mod process;
 pub mod procfs;
+mod rseq;
 mod run;
 mod signal;
 pub mod sysfs;

@@ -5,6 +5,7 @@
 //! if no handler runs or the handler has SA_RESTART, EINTR otherwise (man 7 signal).
 
 use crate::{call::Call, table};
+use abi::signal::{Signal, SignalInfo};
 use alloc::{
     boxed::Box,
     collections::BTreeSet,
@@ -56,6 +57,13 @@ impl Linux {
             }
             if scheduler.should_yield() {
                 sched::yield_now().await;
+                continue;
+            }
+            if thread.was_descheduled() {
+                if crate::rseq::resume(thread, &mut context).await.is_err() {
+                    crate::signal::force(thread, &mut context, SignalInfo::kernel(Signal::SEGV)).await;
+                }
+                // That took time, and maybe the CPU: look at everything once more.
                 continue;
             }
             match thread.run_user(&mut context) {

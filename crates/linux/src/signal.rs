@@ -90,6 +90,9 @@ async fn end_by(thread: &Arc<Thread>, signal: Signal) {
 async fn enter_handler(thread: &Arc<Thread>, context: &mut Context, info: SignalInfo, action: Action) {
     // A sleep that this signal ended is not going to be restarted.
     thread.sleep_end.lock().take();
+    if crate::rseq::leave_section(thread, context).await.is_err() {
+        return end_by(thread, Signal::SEGV).await;
+    }
     if push_frame(thread, context, &info, &action).await.is_err() {
         log::debug!("{}: no stack for signal {}", crate::call::name(thread), info.signal.number());
         // Linux forces SIGSEGV, and a SIGSEGV that has no stack either ends the process.

@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use machine::{errno::Result, Errno, PAGE_SIZE};
+use messages::process::Change;
 use zerocopy::{Immutable, IntoBytes};
 
 /// The Linux release whose interface this is.
@@ -84,7 +85,41 @@ pub(crate) async fn sysinfo(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-/// membarrier(2): query says what works, and that is nothing yet (Linux without CONFIG_MEMBARRIER: ENOSYS).
-pub(crate) async fn membarrier(_call: &mut Call<'_>) -> Result<u64> {
-    Err(Errno::ENOSYS)
+/// membarrier(2). Every barrier here is as strong as the strongest: each CPU that runs the process has been in
+/// the kernel and its instruction stream is serialised (see `System::barrier`).
+pub(crate) async fn membarrier(call: &mut Call<'_>) -> Result<u64> {
+    const QUERY: u32 = 0;
+    const GLOBAL: u32 = 1;
+    const GLOBAL_EXPEDITED: u32 = 2;
+    const REGISTER_GLOBAL_EXPEDITED: u32 = 4;
+    const PRIVATE_EXPEDITED: u32 = 8;
+    const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
+    const PRIVATE_EXPEDITED_SYNC_CORE: u32 = 32;
+    const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: u32 = 64;
+    // Without the two of RSEQ, which also abort critical sections.
+    const ALL: u32 = 127;
+    let command = call.arg(0) as u32;
+    if call.arg(1) as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let registered = |commands| call.process().with_shared(|shared| shared.barriers & commands != 0);
+    match command {
+        QUERY => return Ok(u64::from(ALL)),
+        // Whoever has not registered for the expedited one gets it all the same.
+        GLOBAL | GLOBAL_EXPEDITED => call.system().barrier(None).await?,
+        PRIVATE_EXPEDITED | PRIVATE_EXPEDITED_SYNC_CORE => {
+            // The command that registers is the next bit.
+            if !registered(command << 1) {
+                return Err(Errno::EPERM);
+            }
+            call.system().barrier(Some(call.process())).await?;
+        }
+        REGISTER_GLOBAL_EXPEDITED | REGISTER_PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED_SYNC_CORE => {
+            if !registered(command) {
+                call.process().change(Change::Barriers(command)).await?;
+            }
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
 }

@@ -10,7 +10,8 @@ use crate::{
     },
     futex::futex,
     memory,
-    process::{clone, credentials, end, exec, group, limits, prctl, schedule, signals},
+    process::{clone, credentials, end, exec, group, limits, pidfd, prctl, schedule, signals},
+    rseq::rseq,
     system,
     time::{clock, itimer, posix, sleep},
 };
@@ -273,7 +274,9 @@ system_calls! {
     327 preadv2 => read::preadv2;
     328 pwritev2 => write::pwritev2;
     332 statx => stat::statx;
-    334 rseq => prctl::rseq;
+    334 rseq => rseq;
+    424 pidfd_send_signal => pidfd::pidfd_send_signal;
+    434 pidfd_open => pidfd::pidfd_open;
     435 clone3 => clone::clone3;
     436 close_range => descriptor::close_range;
     437 openat2 => open::openat2;

@@ -6,7 +6,7 @@ use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::*},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*},
     task::{Context as TaskContext, Poll, Waker},
 };
 use machine::{
@@ -73,6 +73,8 @@ pub struct Thread {
     /// ns of the clock when user mode was entered; 0: it is not there. Ends are noted under `state`'s lock.
     user_since: AtomicU64,
     descheduled: AtomicBool,
+    /// The CPU that the area of rseq(2) names.
+    pub rseq_cpu: AtomicU32,
 }
 
 impl Thread {
@@ -100,6 +102,7 @@ impl Thread {
             kernel_since: AtomicU64::new(0),
             user_since: AtomicU64::new(0),
             descheduled: AtomicBool::new(true),
+            rseq_cpu: AtomicU32::new(u32::MAX),
         })
     }
 
@@ -301,6 +304,8 @@ impl Thread {
     /// Replaces everything that travels (a return to this kernel).
     pub(crate) fn install(&self, state: ThreadState) {
         self.blocked.store(state.blocked.0, SeqCst);
+        // What was written there since names CPUs of other kernels.
+        self.rseq_cpu.store(u32::MAX, Relaxed);
         let mut mine = self.state.lock();
         self.pending.store(state.pending.set().0, SeqCst);
         *mine = state;

@@ -2,7 +2,9 @@
 
 use crate::{call::Call, table::unsupported};
 use abi::signal::Signal;
-use machine::{errno::Result, Errno, UserAddr};
+use fs::{event::PidFd, OpenFlags};
+use machine::{errno::Result, Errno, Pid, UserAddr};
+use messages::process::ExitStatus;
 use process::{CloneRequest, Thread};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -38,11 +40,16 @@ struct Request {
     tls: u64,
     parent_tid: UserAddr,
     child_tid: UserAddr,
+    pidfd: UserAddr,
 }
 
 pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
     let [flags, stack, parent_tid, child_tid, tls, _] = call.arguments;
+    if flags & PIDFD != 0 && flags & DETACHED != 0 {
+        return Err(Errno::EINVAL);
+    }
     let request = Request {
+        pidfd: UserAddr(parent_tid),
         flags: flags & 0xffff_ffff & !CSIGNAL,
         exit_signal: flags & CSIGNAL,
         stack,
@@ -109,6 +116,7 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
         return Err(unsupported(call, "clone3 with set_tid or cgroup", Errno::EPERM));
     }
     let request = Request {
+        pidfd: UserAddr(args.pidfd),
         flags: args.flags,
         exit_signal: args.exit_signal,
         stack: args.stack.wrapping_add(args.stack_size),
@@ -128,8 +136,9 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
     if has(NAMESPACES) {
         return Err(unsupported(call, "clone into new namespaces", Errno::EPERM));
     }
-    if has(PIDFD) {
-        return Err(unsupported(call, "CLONE_PIDFD", Errno::EINVAL));
+    // The pidfd and the id can't both be written to one place.
+    if has(PIDFD) && (has(THREAD) || has(PARENT_SETTID) && request.pidfd == request.parent_tid) {
+        return Err(Errno::EINVAL);
     }
     if has(VM) && !has(THREAD) && !has(VFORK) || has(FS) && !has(THREAD) || has(SIGHAND) && !has(THREAD) {
         return Err(unsupported(call, "clone sharing memory, directories or handlers between processes", Errno::EINVAL));
@@ -153,8 +162,24 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         clear_child_tid: if has(CHILD_CLEARTID) { request.child_tid.0 } else { 0 },
         registers,
     };
+    if has(PIDFD) {
+        check_pidfd(call, request.pidfd).await?;
+    }
     let child = call.thread.clone_from(&clone).await?;
     let tid = child.tid;
+    if has(PIDFD) {
+        // After the child got its copy of the table, which is not to have it.
+        let file = super::pidfd::make(call.system(), tid, OpenFlags::empty());
+        match call.install(file, true).await {
+            Ok(fd) => drop(call.put(request.pidfd, &(fd as u32)).await),
+            Err(error) => {
+                // Another thread took the last number since the check: the child ends before it begins.
+                child.process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
+                child.launch(&clone);
+                return Err(error);
+            }
+        }
+    }
     // As in Linux a bad address is not an error any more at this point.
     if has(PARENT_SETTID) {
         let _ = call.space().write(request.parent_tid, &tid.0.to_le_bytes()).await;
@@ -169,6 +194,14 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         call.thread.unless_killed(released).await;
     }
     Ok(u64::from(tid.0))
+}
+
+/// Is there a number left for a pidfd, and a place to tell it?
+async fn check_pidfd(call: &Call<'_>, at: UserAddr) -> Result<()> {
+    let file = PidFd::new(Pid(0), OpenFlags::empty());
+    let fd = call.install(file, true).await?;
+    call.process().files().take(fd as u32).await?;
+    call.put(at, &(fd as u32)).await
 }
 
 pub(crate) async fn set_tid_address(call: &mut Call<'_>) -> Result<u64> {
@@ -189,7 +222,7 @@ pub(crate) async fn get_robust_list(call: &mut Call<'_>) -> Result<u64> {
     let list = match pid {
         0 => call.thread.state.lock().robust_list,
         pid => {
-            let thread = call.system().thread(machine::Pid(pid as u32)).ok_or(Errno::ESRCH)?;
+            let thread = call.system().thread(Pid(pid as u32)).ok_or(Errno::ESRCH)?;
             let list = thread.state.lock().robust_list;
             list
         }

@@ -103,11 +103,18 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let id = call.int(1);
+    let mut nonblocking = false;
     let which = match (call.int(0), id) {
         (0, _) => WaitFor::Any,
         (1, id) if id > 0 => WaitFor::Process(Pid(id as u32)),
         (2, 0) => WaitFor::Group(call.process().with_shared(|shared| shared.group)),
         (2, id) if id > 0 => WaitFor::Group(Pid(id as u32)),
+        (3, id) if id >= 0 => {
+            let file = call.file_at(id).await?;
+            let pidfd = super::pidfd::of(call, &file)?;
+            nonblocking = pidfd.is_nonblocking();
+            WaitFor::Process(pidfd.process())
+        }
         _ => return Err(Errno::EINVAL),
     };
     let options = WaitOptions {
@@ -115,9 +122,13 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
         stopped: options & WUNTRACED != 0,
         continued: options & WCONTINUED != 0,
         keep: options & WNOWAIT != 0,
-        poll: options & WNOHANG != 0,
+        poll: options & WNOHANG != 0 || nonblocking,
     };
+    let nothing_is_again = nonblocking && call.int(3) & WNOHANG == 0;
     let answer = wait(call, which, options).await?;
+    if answer.is_none() && nothing_is_again {
+        return Err(Errno::EAGAIN);
+    }
     // siginfo_t: SIGCHLD with CLD_*; all zero when nothing happened.
     let mut info = [0u8; 128];
     if let Some(answer) = &answer {

@@ -1,4 +1,4 @@
-//! prctl, arch_prctl, personality, rseq, membarrier and other single-purpose calls.
+//! prctl, arch_prctl, personality and other single-purpose calls.
 
 use crate::{call::Call, table::unsupported};
 use abi::signal::Signal;
@@ -101,12 +101,6 @@ pub(crate) async fn personality(call: &mut Call<'_>) -> Result<u64> {
         0 | u32::MAX => Ok(0),
         _ => Err(unsupported(call, "a personality", Errno::EINVAL)),
     }
-}
-
-/// rseq(2): registered, and the CPU fields kept current at every return to user mode would cost each of
-/// them a write; until then the registration is refused, as by a kernel without CONFIG_RSEQ, and glibc goes on.
-pub(crate) async fn rseq(_call: &mut Call<'_>) -> Result<u64> {
-    Err(Errno::ENOSYS)
 }
 
 pub(crate) async fn getcpu(call: &mut Call<'_>) -> Result<u64> {

@@ -13,14 +13,14 @@ pub(crate) fn check_size(size: u64) -> Result<()> {
 }
 
 /// None for signal 0, which only asks.
-fn number(value: u64) -> Result<Option<Signal>> {
+pub(crate) fn number(value: u64) -> Result<Option<Signal>> {
     match value as u32 {
         0 => Ok(None),
         value => Signal::new(u64::from(value)).map(Some).ok_or(Errno::EINVAL),
     }
 }
 
-fn info(call: &Call<'_>, signal: Signal, code: i32) -> SignalInfo {
+pub(crate) fn info(call: &Call<'_>, signal: Signal, code: i32) -> SignalInfo {
     let uid = call.thread.state.lock().credentials.uid;
     SignalInfo::user(signal, code, call.process().id, uid)
 }
@@ -62,7 +62,7 @@ async fn to_thread(call: &Call<'_>, process: Option<Pid>, thread: i32, signal: u
 }
 
 /// A siginfo_t made by the sender. Only one's own processes may be sent kernel-like codes.
-async fn queued_info(call: &Call<'_>, signal: u64, at: UserAddr, own: bool) -> Result<Option<SignalInfo>> {
+pub(crate) async fn queued_info(call: &Call<'_>, signal: u64, at: UserAddr, own: bool) -> Result<Option<SignalInfo>> {
     let raw: [u64; 16] = call.get(at).await?;
     let code = raw[1] as u32 as i32;
     if (code >= 0 || code == SignalInfo::SI_TKILL) && !own {
