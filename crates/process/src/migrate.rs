@@ -195,7 +195,12 @@ impl System {
     /// Load of a kernel as the board says, and what is on its way there from here.
     fn expected_load(&self, kernel: KernelId) -> usize {
         let under_way = self.under_way.lock().get(&kernel).copied().unwrap_or(0);
-        self.placement.load(kernel) + under_way
+        let load = match kernel == self.kernel {
+            // The board is told only now and then.
+            true => self.thread_load(),
+            false => self.placement.load(kernel),
+        };
+        load + under_way
     }
 
     /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
