@@ -251,11 +251,11 @@ impl PageCache {
                 drop(self.load(index).await?);
                 continue;
             }
-            let frame = match self.services.frame() {
+            let frame = match self.frame() {
                 // Memory is full of what was written: it goes to the store, then it can be dropped.
                 Err(Errno::ENOMEM) if self.has_dirty() => {
                     self.write_back(0, MAX_SIZE).await?;
-                    self.services.frame()?
+                    self.frame()?
                 }
                 answer => answer?,
             };
@@ -275,6 +275,13 @@ impl PageCache {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    fn frame(&self) -> Result<Frame> {
+        match self.store {
+            Some(_) => self.services.frame(),
+            None => self.services.lasting_frame(),
         }
     }
 
@@ -332,7 +339,7 @@ impl PageCache {
         }
         if self.store.is_none() {
             drop(state);
-            let frame = self.services.frame()?;
+            let frame = self.frame()?;
             let mut state = self.state.lock();
             if index >= state.size.div_ceil(PAGE) || state.pages.contains_key(&index) {
                 drop(state);
@@ -456,7 +463,7 @@ impl PageCache {
         }
         for index in start / PAGE..end.div_ceil(PAGE) {
             if self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
-                let frame = self.services.frame().map_err(|_| Errno::ENOSPC)?;
+                let frame = self.frame()?;
                 if let Some(Slot::Ready { frame, .. }) =
                     self.state.lock().pages.insert(index, Slot::Ready { frame, dirty: false })
                 {

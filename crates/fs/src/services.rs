@@ -9,6 +9,11 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, Spawner};
 
+/// Cached pages that go at a time when memory is short.
+const RECLAIM_BATCH: usize = 64;
+/// Files in memory leave this part of it free.
+const LEFT_BY_FILES: u64 = 16;
+
 /// The two clocks that file systems read.
 pub trait Clock: Send + Sync {
     /// CLOCK_REALTIME, for the times of files.
@@ -115,12 +120,29 @@ impl Services {
         freed
     }
 
+    /// A zeroed frame for a file that exists nowhere else, so that it can't be had back. ENOSPC when little is
+    /// free: programs end for want of memory, writing files only fails.
+    pub(crate) fn lasting_frame(&self) -> Result<Frame> {
+        let missing = || {
+            let (total, free) = self.memory.totals();
+            (total / LEFT_BY_FILES).saturating_sub(free) as usize
+        };
+        match missing() {
+            0 => {}
+            frames => drop(self.reclaim(frames + RECLAIM_BATCH)),
+        }
+        match missing() {
+            0 => self.frame().map_err(|_| Errno::ENOSPC),
+            _ => Err(Errno::ENOSPC),
+        }
+    }
+
     /// A zeroed frame, at the cost of cached pages if need be.
     pub(crate) fn frame(&self) -> Result<Frame> {
         if let Some(frame) = self.memory.alloc() {
             return Ok(frame);
         }
-        self.reclaim(64);
+        self.reclaim(RECLAIM_BATCH);
         self.memory.alloc().ok_or(Errno::ENOMEM)
     }
 }
