@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
     pub relief: Lock<Option<Arc<dyn Relief>>>,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
+    /// Faults of replicas that are gone.
+    past_faults: Lock<crate::FaultCount>,
     serial: AtomicU64,
 }
 
@@ -72,6 +74,7 @@ impl Vm {
             memories: Lock::default(),
             relief: Lock::default(),
             spaces: Lock::default(),
+            past_faults: Lock::default(),
             serial: AtomicU64::new(1),
         });
         register(&shared);
@@ -126,9 +129,10 @@ impl Vm {
         }
     }
 
-    /// Faults of all replicas that live here now.
+    /// Faults of all replicas that live here or lived here.
     pub fn fault_totals(&self) -> crate::FaultCount {
-        self.spaces().iter().fold(crate::FaultCount::default(), |sum, space| {
+        let past = *self.shared.past_faults.lock();
+        self.spaces().iter().fold(past, |sum, space| {
             let count = space.fault_count();
             crate::FaultCount { local: sum.local + count.local, remote: sum.remote + count.remote }
         })
@@ -174,7 +178,12 @@ impl Shared {
     }
 
     pub fn forget(&self, id: SpaceId) -> Option<Arc<Space>> {
-        self.spaces.lock().remove(&id)
+        let space = self.spaces.lock().remove(&id)?;
+        let count = space.fault_count();
+        let mut past = self.past_faults.lock();
+        past.local += count.local;
+        past.remote += count.remote;
+        Some(space)
     }
 
     pub fn send_frames_home(&self, at_least: usize) {
