@@ -5,7 +5,8 @@ mod common;
 use common::{kernels, ready, settle};
 use fabric::CallError;
 use machine::{KernelId, KernelSet};
-use messages::control::{KernelDied, LogLine, Ping, Stop};
+use messages::control::{KernelDied, Ping, Stop};
+use messages::fs::FileRelease;
 use std::{
     future::{pending, poll_fn},
     sync::{
@@ -214,12 +215,12 @@ fn high_goes_before_low_and_each_stays_in_order() {
     let machine = kernels(3, 64);
     let log = Arc::new(Mutex::new(Vec::new()));
     let (low, high) = (log.clone(), log.clone());
-    machine[0].endpoint.on_sync::<LogLine, _>(move |_, line| low.lock().unwrap().push(line.text));
+    machine[0].endpoint.on_sync::<FileRelease, _>(move |_, file| low.lock().unwrap().push(format!("low {}", file.id)));
     machine[0]
         .endpoint
         .on_sync::<Stop, _>(move |_, stop| high.lock().unwrap().push(format!("high {}", stop.status)));
     for index in 0..3 {
-        machine[1].endpoint.send(K0, LogLine { level: 0, text: format!("low {index}") }).unwrap();
+        machine[1].endpoint.send(K0, FileRelease { id: u64::from(index), count: 0 }).unwrap();
         machine[1].endpoint.send(K0, Stop { status: index }).unwrap();
     }
     machine[0].step();

@@ -1,10 +1,13 @@
 //! What kernels say about themselves (messages of `messages::control`).
 
-use crate::services::Kernel;
+use crate::{death, services::Kernel};
 use alloc::{string::String, vec::Vec};
-use core::fmt::Write;
-use machine::KernelId;
-use messages::control::{Boot, Hello, KernelDied, KernelStatus, LogLine, Ping, Resources, Status, Stop};
+use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
+use machine::{errno::Result, Errno, KernelId};
+use messages::control::{
+    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, Partition, Partitions, Ping, Resources, Status, Stop,
+};
+use platform::board::{self, State};
 
 fn resources(kernel: &Kernel) -> Resources {
     let own = &kernel.plan.kernels[kernel.system.kernel.index()];
@@ -23,11 +26,13 @@ pub fn start(kernel: &'static Kernel) {
         resources(kernel)
     });
     endpoint.on_sync::<Ping, _>(|_, ping| ping.payload);
-    endpoint.on_sync::<LogLine, _>(|from, line| log::info!("from kernel {from}: {}", line.text));
-    endpoint.on_sync::<Boot, _>(|_, ask| platform::boot_kernel(ask.kernel));
+    endpoint.on_to_completion::<Boot, _, _>(move |_, ask| boot(kernel, ask.kernel));
+    endpoint.on::<Meet, _, _>(move |_, ask| meet(kernel, ask.newcomers));
     endpoint.on_sync::<Status, _>(move |_, _| kernel.system.status());
-    endpoint.on_sync::<KernelDied, _>(move |_, notice| mourn(kernel, notice.kernel));
-    endpoint.on_sync::<Stop, _>(|_, _| platform::panic::halt());
+    endpoint.on_sync::<Partitions, _>(move |_, _| partitions(kernel));
+    endpoint.on_to_completion::<KernelDied, _, _>(move |_, notice| death::mourn(kernel, notice.kernel));
+    endpoint.on_sync::<Stop, _>(|from, ask| death::stop(from, ask.status));
+    death::set_policy(kernel);
     for partition in &kernel.plan.kernels {
         for cpu in &partition.cpus {
             let node = partition.memory.first().map_or(0, |range| range.node);
@@ -67,12 +72,59 @@ pub fn greet(kernel: &Kernel, peer: KernelId) {
     });
 }
 
-fn mourn(kernel: &Kernel, dead: KernelId) {
-    log::error!("kernel {dead} is dead");
-    kernel.endpoint.declare_dead(dead);
-    kernel.lanes.disconnect(dead);
-    kernel.system.remove_kernel(dead);
-    kernel.system.kernel_died(dead);
+/// Boots a kernel and returns when it has met all others: from then on its CPUs can be used from anywhere.
+async fn boot(kernel: &'static Kernel, id: KernelId) -> Result<()> {
+    if kernel.plan.partition(id).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    if board::entry(id).state() == State::Dead {
+        death::bury(kernel, id).await;
+    }
+    platform::boot_kernel(id)?;
+    introduce(kernel, Vec::from([id])).await;
+    match kernel.endpoint.is_alive(id) {
+        true => Ok(()),
+        false => Err(Errno::EIO),
+    }
+}
+
+/// Before the first program: waits for the kernels that are booted with the machine.
+pub async fn gather(kernel: &'static Kernel) {
+    introduce(kernel, kernel.plan.boot_now().unwrap_or_default()).await;
+}
+
+/// Waits until `newcomers` know everybody, and everybody knows them.
+async fn introduce(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
+    meet(kernel, newcomers.clone()).await;
+    let others = kernel.endpoint.others();
+    let everybody = others.iter().chain([kernel.system.kernel]).collect::<Vec<_>>();
+    kernel.endpoint.multicast(&others, Meet { newcomers: everybody }).await;
+}
+
+/// Waits until this kernel knows `newcomers`, except those that do not come any more.
+async fn meet(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
+    let gone = |id: KernelId| matches!(board::entry(id).state(), State::Dead | State::Absent);
+    kernel.system.wait_for_kernels(|known| newcomers.iter().all(|id| known.contains(id) || gone(*id))).await;
+}
+
+fn partitions(kernel: &Kernel) -> Vec<Partition> {
+    let all = kernel.plan.kernels.iter().enumerate();
+    all.map(|(index, partition)| {
+        let entry = board::entry(KernelId(index as u16));
+        Partition {
+            kernel: KernelId(index as u16),
+            state: match entry.state() {
+                State::Absent => KernelState::Absent,
+                State::Starting | State::Up => KernelState::Starting,
+                State::Running => KernelState::Running,
+                State::Dead => KernelState::Dead,
+            },
+            boots: entry.life().boots.load(Relaxed),
+            cpus: partition.cpus.clone(),
+            memory_bytes: partition.memory.iter().map(|range| range.bytes()).sum(),
+        }
+    })
+    .collect()
 }
 
 /// What `cob run --stats` prints.

@@ -48,8 +48,11 @@ fn work(kernel: &'static Kernel) -> ! {
     }
 }
 
-/// A doorbell: new kernels are connected, messages are drained.
-fn attend(kernel: &Kernel) {
+/// A doorbell: dead kernels are mourned, new ones connected, messages drained.
+fn attend(kernel: &'static Kernel) {
+    for dead in kernel.lanes.lost() {
+        crate::death::notice(kernel, dead);
+    }
     if kernel.lanes.incomplete() {
         for peer in kernel.lanes.connect(&kernel.port) {
             kernel.endpoint.add_peer(peer);

@@ -63,7 +63,7 @@ async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link
     let because = |what: &'static str| move |error: Errno| (error, String::from(what));
     let (paths, terminals) = root::mount(kernel, devices, config).await.map_err(because("mounting the root"))?;
     kernel.paths.set(paths.clone());
-    wait_for_kernels(kernel).await;
+    control::gather(kernel).await;
     let thread = first_thread(kernel, &paths, config).await.map_err(because("the working directory"))?;
     let process = thread.process.clone();
     let tty = standard_files(kernel, &terminals, link, config, &thread).await.map_err(because("standard streams"))?;
@@ -75,16 +75,15 @@ async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link
     log::info!("running {} as process {}", config.program.escape_ascii(), process.id);
     kernel.system.launch_first(&thread, registers);
     drop(thread);
-    Ok(match process.ended().await {
+    let ended = process.ended().await;
+    // What the program wrote to a share reaches the host before the machine ends.
+    if let Err(error) = paths.sync().await {
+        log::error!("writing back what is dirty: {error:?}");
+    }
+    Ok(match ended {
         Ended::Code(code) => ExitStatus::Exited(code),
         Ended::Signal { signal, .. } => ExitStatus::Signaled(signal.number()),
     })
-}
-
-/// The program sees the whole machine from its first instruction on: waits for the kernels that were booted.
-async fn wait_for_kernels(kernel: &'static Kernel) {
-    let secondaries = kernel.plan.boot_now().map_or(0, |wanted| wanted.len());
-    kernel.system.wait_for_kernels(1 + secondaries).await;
 }
 
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
@@ -127,7 +126,8 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
         clear_child_tid: 0,
         robust_list: (0, 0),
         rseq: None,
-        affinity: system.all_cpus(),
+        // As on Linux: also those that may come later (`cobctl boot`).
+        affinity: kernel.plan.kernels.iter().flat_map(|partition| partition.cpus.iter().copied()).collect(),
         nice: 0,
         policy: (0, 0),
         parent_death_signal: 0,

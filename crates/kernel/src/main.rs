@@ -7,6 +7,7 @@
 //! | cpu.rs | what a CPU does all day: fabric, timers, tasks, idling |
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
 //! | pressure.rs | what goes when memory runs out |
+//! | death.rs | what a panic ends, and how the others go on without a dead kernel |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
@@ -23,6 +24,8 @@ extern crate alloc;
 mod control;
 #[cfg(target_os = "none")]
 mod cpu;
+#[cfg(target_os = "none")]
+mod death;
 #[cfg(target_os = "none")]
 mod init;
 #[cfg(target_os = "none")]

@@ -24,6 +24,7 @@ pub struct Kernel {
     pub services: Arc<Services>,
     pub spawner: Arc<dyn Spawner>,
     pub paths: Arc<LatePaths>,
+    pub remote: Arc<Remote>,
     pub plan: &'static platform::plan::Plan,
 }
 
@@ -80,7 +81,7 @@ impl Kernel {
         }));
         *clock.0.lock() = Some(system.clone());
         let plan = boot.plan;
-        Box::leak(Box::new(Kernel { system, scheduler, endpoint, lanes, port, services, spawner, paths: late, plan }))
+        Box::leak(Box::new(Kernel { system, scheduler, endpoint, lanes, port, services, spawner, paths: late, remote, plan }))
     }
 }
 

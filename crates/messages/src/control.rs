@@ -1,6 +1,6 @@
-//! Life of the kernels themselves: joining, starting, dying, state, logging.
+//! Life of the kernels themselves: joining, starting, dying, state.
 
-use alloc::{string::String, vec::Vec};
+use alloc::vec::Vec;
 use machine::{errno, CpuId, KernelId};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,26 @@ pub struct KernelStatus {
     pub user_ns: Vec<u64>,
 }
 
+/// Where a kernel stands, as the board has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KernelState {
+    Absent,
+    Starting,
+    Running,
+    Dead,
+}
+
+/// A partition of the plan, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    pub kernel: KernelId,
+    pub state: KernelState,
+    /// How often it was started.
+    pub boots: u32,
+    pub cpus: Vec<CpuId>,
+    pub memory_bytes: u64,
+}
+
 messages! {
     "control" 0x100;
 
@@ -50,19 +70,24 @@ messages! {
     /// Is the kernel there, and are its lanes sound? Answered with the same bytes.
     ping: Ping { payload: Vec<u8> } -> Vec<u8>, Low;
 
-    /// A line for the log of the machine, sent to the kernel that has the log device.
-    log: LogLine { level: u8, text: String } -> (), Low;
+    /// Answered when the kernels that are there and `newcomers` all know each other, so that whoever
+    /// runs a program afterwards may send it anywhere. A newcomer that dies is not waited for.
+    meet: Meet { newcomers: Vec<KernelId> } -> (), Low;
 
-    /// Any kernel asks another to start a secondary; answered when its boot CPU runs.
+    /// Any kernel asks another to start a secondary; answered when it has joined the machine.
     boot: Boot { kernel: KernelId } -> errno::Result<()>, Low;
 
     /// `cobctl status` and `--stats` ask every kernel what it has done.
     status: Status {} -> KernelStatus, Low;
 
-    /// Whoever finds a kernel dead (panic, or heartbeat missing) tells all others once; each fails
-    /// its calls to it.
+    /// A kernel is dead, and whoever wants to boot it again asks the others to have done with it: each
+    /// fails its calls, kills the processes that had something there, and answers when none of them
+    /// maps its memory any more.
     dead: KernelDied { kernel: KernelId } -> (), High;
 
-    /// The kernel that ends the machine asks the others to stop their CPUs.
+    /// Root wants the kernel to end: quietly and alone if `status` is 0, else by a panic.
     stop: Stop { status: u8 } -> (), High;
+
+    /// What partitions there are; any kernel knows.
+    partitions: Partitions {} -> Vec<Partition>, Low;
 }

@@ -159,9 +159,25 @@ impl Lanes {
         })
     }
 
+    /// Kernels that were connected and have died since, even if they live again. As cheap as
+    /// [`Lanes::incomplete`].
+    pub fn lost(&self) -> Vec<KernelId> {
+        let mut lost = Vec::new();
+        for (index, peer) in self.peers.lock().iter().enumerate().filter(|(_, peer)| peer.connected != 0) {
+            let entry = board::entry(KernelId(index as u16));
+            if entry.state() != board::State::Running || entry.life().boots.load(Relaxed) != peer.connected {
+                lost.push(KernelId(index as u16));
+            }
+        }
+        lost
+    }
+
     /// `kernel` is dead: its memory is somebody else's business from now on.
     pub fn disconnect(&self, kernel: KernelId) {
-        let old = self.peers.lock().get_mut(kernel.index()).and_then(|peer| peer.outgoing.take());
+        let old = self.peers.lock().get_mut(kernel.index()).and_then(|peer| {
+            peer.connected = 0;
+            peer.outgoing.take()
+        });
         if let Some(old) = old {
             old.retire();
         }

@@ -7,6 +7,7 @@ use crate::{apic, board, percpu, serial};
 use core::arch::asm;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use machine::KernelId;
 use x86_64::instructions::port::Port;
 
 /// What `isa-debug-exit` gets; QEMU ends with twice that plus one: 251.
@@ -47,10 +48,18 @@ fn stop_siblings() {
     }
 }
 
-/// This kernel ends, and only this one: as a panic policy, or because it was told to stop.
+/// This kernel ends, and only this one: as a panic policy, or because it was told to stop. The others
+/// are rung, and find it dead on the board.
 pub fn die_alone() -> ! {
     stop_siblings();
-    board::entry(crate::kernel()).set_state(board::State::Dead);
+    let me = crate::kernel();
+    board::entry(me).set_state(board::State::Dead);
+    for index in 0..crate::plan().kernels.len() {
+        let other = KernelId(index as u16);
+        if other != me {
+            crate::ring_doorbell(other);
+        }
+    }
     halt()
 }
 
@@ -121,6 +130,7 @@ impl Iterator for Backtrace {
         let (next, address) = unsafe { (*(self.frame as *const u64), *((self.frame + 8) as *const u64)) };
         self.left -= 1;
         self.frame = if next > self.frame && next - self.frame < 64 << 10 { next } else { 0 };
-        (address != 0).then_some(address)
+        // One less: it belongs to the call. What follows a call that does not return is another function.
+        address.checked_sub(1)
     }
 }

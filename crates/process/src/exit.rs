@@ -9,7 +9,7 @@ use crate::{process::Flags, thread::Presence, Process, System, Thread};
 use abi::signal::{Signal, SignalInfo, SignalFields};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use machine::{KernelId, KernelSet, Pid};
+use machine::{KernelSet, Pid};
 use messages::process::{
     ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Reparent, ThreadGone,
     Unthread, Usage,
@@ -131,7 +131,7 @@ impl Process {
     }
 
     /// At home: the last thread is gone.
-    async fn finish(self: &Arc<Self>, status: ExitStatus) {
+    pub(crate) async fn finish(self: &Arc<Self>, status: ExitStatus) {
         let system = self.system.clone();
         *self.ending.lock() = Some(status);
         self.set_flags(Flags::ENDING, true);
@@ -293,38 +293,5 @@ impl System {
             parent = next;
         }
         INIT
-    }
-
-    /// All processes at home on a kernel that died are gone, as are those with something on it.
-    pub fn kernel_died(self: &Arc<Self>, dead: KernelId) {
-        let mut doomed = Vec::new();
-        for process in self.processes.lock().values() {
-            let touched = process.home == dead
-                || process.space().id().home == dead
-                || process.replicas().contains(dead)
-                || process.files().id().home == dead;
-            if touched {
-                doomed.push(process.clone());
-            }
-        }
-        for process in doomed {
-            log::error!("process {} had something on kernel {dead}, which died: killed", process.id);
-            let system = self.clone();
-            self.scheduler.spawn(async move {
-                if let Some(home) = process.home() {
-                    let mut state = home.state.lock();
-                    state.replicas.remove(dead);
-                    state.members.retain(|_, at| *at != dead);
-                }
-                let status = ExitStatus::Signal { signal: Signal::KILL, core: false };
-                process.end_local(status, None);
-                let empty = process.home().is_some_and(|home| home.state.lock().members.is_empty());
-                if empty {
-                    process.finish(status).await;
-                } else if process.home == dead && process.local_threads().is_empty() {
-                    system.forget(process.id);
-                }
-            });
-        }
     }
 }

@@ -16,6 +16,7 @@ extern crate alloc;
 
 mod barrier;
 mod change;
+mod death;
 mod exit;
 pub mod files;
 mod fork;

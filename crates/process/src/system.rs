@@ -147,9 +147,9 @@ impl System {
         self.machine_changed.wake_all();
     }
 
-    /// Waits until as many kernels (this one included) have joined.
-    pub async fn wait_for_kernels(&self, count: usize) {
-        self.machine_changed.wait_until(|| (self.machine.lock().len() >= count).then_some(())).await;
+    /// Waits until `done`; looked at again whenever a kernel has come or gone.
+    pub async fn wait_for_kernels(&self, done: impl Fn(&[KernelId]) -> bool) {
+        self.machine_changed.wait_until(|| done(&self.kernels()).then_some(())).await;
     }
 
     /// Threads and tasks that run or wait for a CPU here.

@@ -1,35 +1,51 @@
 //! What Linux does not have: /proc/cob, and /proc/PID/cob with the kernels that a process is spread over.
 
-use super::{machine::statuses, made::{number_list, put, Directory as Names, Made, Text}, Proc, Subject};
-use ::machine::{errno::Result, PAGE_SIZE};
+use super::{control, machine::statuses, made::{number_list, put, Directory as Names, Made, Text}, Proc, Subject};
+use ::machine::{errno::Result, Errno, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
-use messages::process::{Inspect, Inspection};
+use messages::{control::{KernelState, Partitions}, process::{Inspect, Inspection}};
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .file("kernels", Made { source: proc.clone(), make: kernels })
         .file("messages", Made { source: proc.clone(), make: message_counts })
+        .with("boot", control::boot(proc))
+        .with("stop", control::stop(proc))
+        .with("panic", control::panic(proc))
 }
 
+/// Every partition of the plan; numbers where there is a kernel to ask.
 async fn kernels(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    put!(text, "kernel state    cpus        memory_kB    free_kB  threads  load  moved_in moved_out faults_local faults_remote\n");
-    for (kernel, status) in statuses(&proc.system).await {
-        let cpus = number_list(status.cpus.iter().map(|cpu| cpu.0));
-        put!(
-            text,
-            "{:<6} running  {cpus:<10} {:>10} {:>10} {:>8} {:>5} {:>9} {:>9} {:>12} {:>13}\n",
-            kernel.0,
-            status.memory_total / 1024,
-            status.memory_free / 1024,
-            status.threads_now,
-            status.load,
-            status.migrations_in,
-            status.migrations_out,
-            status.faults_local,
-            status.faults_remote,
-        );
+    put!(text, "kernel state    boots cpus        memory_kB    free_kB  threads  load  moved_in moved_out faults_local faults_remote\n");
+    let endpoint = &proc.system.endpoint;
+    let partitions = endpoint.call(proc.system.kernel, Partitions {}).await.map_err(Errno::from)?;
+    let statuses: BTreeMap<_, _> = statuses(&proc.system).await.into_iter().collect();
+    for partition in partitions {
+        let state = match partition.state {
+            KernelState::Absent => "absent",
+            KernelState::Starting => "starting",
+            KernelState::Running => "running",
+            KernelState::Dead => "dead",
+        };
+        let cpus = number_list(partition.cpus.iter().map(|cpu| cpu.0));
+        put!(text, "{:<6} {state:<8} {:>5} {cpus:<10}", partition.kernel.0, partition.boots);
+        match statuses.get(&partition.kernel) {
+            Some(status) => put!(
+                text,
+                " {:>10} {:>10} {:>8} {:>5} {:>9} {:>9} {:>12} {:>13}\n",
+                status.memory_total / 1024,
+                status.memory_free / 1024,
+                status.threads_now,
+                status.load,
+                status.migrations_in,
+                status.migrations_out,
+                status.faults_local,
+                status.faults_remote,
+            ),
+            None => put!(text, " {:>10}\n", partition.memory_bytes / 1024),
+        }
     }
     Ok(text.0)
 }

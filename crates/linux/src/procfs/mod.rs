@@ -11,6 +11,7 @@
 //! | machine.rs, cpuinfo.rs | stat, meminfo, loadavg...; cpuinfo |
 //! | sysctl.rs | /proc/sys |
 //! | cob.rs | what Linux does not have: kernels, slices |
+//! | control.rs | files that root writes to: boot or end a kernel |
 //! | made.rs | a text that a function makes; the pieces trees are built from |
 //!
 //! The tree lives on the kernel that owns the root file system. Everything it says of other kernels it asks
@@ -19,6 +20,7 @@
 
 mod about;
 mod cob;
+mod control;
 mod cpuinfo;
 mod links;
 mod machine;

@@ -1,6 +1,6 @@
 //! The directory /proc itself.
 
-use super::{cob, cpuinfo, machine as of_machine, made::{Directory as Names, Made}, process, sysctl, Proc, Subject};
+use super::{cob, control, cpuinfo, machine as of_machine, made::{Directory as Names, Made}, process, sysctl, Proc, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use fs::{
@@ -23,6 +23,7 @@ impl Root {
         }
         let names = names
             .file("cpuinfo", Made { source: proc.clone(), make: cpuinfo::text })
+            .with("sysrq-trigger", control::sysrq(&proc))
             .link("mounts", "self/mounts")
             .link("net", "self/net")
             .with("self", Node::link(2, Own { thread: false }))

@@ -1,0 +1,65 @@
+//! What a panic ends, and how the others go on without a dead kernel.
+//!
+//! By default a panic of any kernel ends the machine: `cob run` shows the log and answers 125. With
+//! `cob.on_panic=survive` a secondary dies alone. (The primary has the devices and the root file system;
+//! nothing could go on without it.) The dying kernel itself marks the board and rings everybody
+//! (`platform::panic`), so that nobody has to watch for deaths; a kernel that hangs with interrupts off is
+//! not found this way.
+//!
+//! A survivor notices at its next doorbell: it fails the calls to the dead kernel, unmaps its lanes, takes its
+//! CPUs off the machine, and kills the processes that had something there (crate `process`, death.rs). The dead
+//! kernel's memory is made new only after all survivors are through with that ([`bury`]).
+
+use crate::services::Kernel;
+use machine::KernelId;
+use messages::control::KernelDied;
+
+pub fn set_policy(kernel: &Kernel) {
+    let policy = platform::plan::option(&kernel.plan.command_line, "cob.on_panic");
+    if policy == Some("survive") && kernel.system.kernel != KernelId::PRIMARY {
+        platform::panic::set_policy(platform::panic::die_alone);
+    }
+}
+
+/// The board says that `dead`, which we were connected with, is no more.
+pub fn notice(kernel: &'static Kernel, dead: KernelId) {
+    if detach(kernel, dead) {
+        let system = kernel.system.clone();
+        kernel.scheduler.spawn(async move { system.kernel_died(dead).await });
+    }
+}
+
+/// Everything that can be done at once; false if it was done before.
+fn detach(kernel: &Kernel, dead: KernelId) -> bool {
+    if !kernel.endpoint.is_alive(dead) {
+        return false;
+    }
+    log::error!("kernel {dead} is dead");
+    kernel.endpoint.declare_dead(dead);
+    kernel.lanes.disconnect(dead);
+    kernel.system.remove_kernel(dead);
+    kernel.remote.kernel_died(dead);
+    true
+}
+
+/// Another kernel wants to boot the dead one again: returns when nothing here uses its memory.
+pub async fn mourn(kernel: &'static Kernel, dead: KernelId) {
+    detach(kernel, dead);
+    kernel.system.kernel_died(dead).await;
+}
+
+/// Makes everybody, this kernel included, have done with a dead kernel.
+pub async fn bury(kernel: &'static Kernel, dead: KernelId) {
+    let mut mourners = kernel.endpoint.present();
+    mourners.remove(dead);
+    kernel.endpoint.multicast(&mourners, KernelDied { kernel: dead }).await;
+}
+
+/// Root wants this kernel to end.
+pub fn stop(by: KernelId, status: u8) {
+    if status != 0 {
+        panic!("a panic was asked for through kernel {by}");
+    }
+    log::warn!("stopped through kernel {by}");
+    platform::panic::die_alone();
+}

@@ -1,0 +1,144 @@
+//! What this kernel's processes lose when another kernel dies.
+//!
+//! Problem: threads, slices and frames that were on the dead kernel are gone, and its memory will soon be
+//! another life's. A process that had any of that there can't go on, and must not map that memory when the
+//! kernel is booted again.
+//!
+//! Idea: every survivor looks at its own processes, kills those that had something there, and answers when
+//! none of them is left. Whoever wants to boot the dead kernel collects these answers first (`KernelDied`).
+//! Where the home is alive, the end goes its usual way, for calls to the dead fail at once. Where the home was
+//! the dead kernel nobody coordinates the end; each survivor ends its threads and then gives up its own part
+//! of the space ([`vm::Space::abandon`]).
+//!
+//! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
+//! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
+
+use crate::{exit::INIT, process::Flags, thread::Presence, Process, System};
+use abi::signal::Signal;
+use alloc::{sync::Arc, vec::Vec};
+use machine::{KernelId, PageRange, Pid, Step};
+use messages::process::{ChildChanged, ChildEvent, ExitStatus};
+
+const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
+
+/// Death is rare: looking now and then costs less than telling somebody at every exit of a thread.
+const LOOK_AGAIN_NS: u64 = 5_000_000;
+
+impl System {
+    /// Kills what had something on `dead`, and returns when it is gone. Several may ask at once.
+    pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
+        let all: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
+        let (doomed, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|process| process.had_something_on(dead));
+        for process in &doomed {
+            process.kill_after(dead).await;
+        }
+        for process in &others {
+            process.lose_relatives(dead).await;
+        }
+        for process in &doomed {
+            self.wait_until_gone(process, dead).await;
+        }
+        // They can't be delivered: the next life must not get the frames of this one.
+        self.vm.send_frames_home(1);
+    }
+
+    async fn wait_until_gone(self: &Arc<Self>, process: &Arc<Process>, dead: KernelId) {
+        if process.is_home() {
+            process.ended().await;
+            return;
+        }
+        while !process.local_threads().is_empty() {
+            self.scheduler.sleep_until(self.now() + LOOK_AGAIN_NS).await;
+        }
+        if process.home != dead {
+            return;
+        }
+        let known = self.processes.lock().remove(&process.id);
+        if known.is_none() {
+            return;
+        }
+        let shadows = |tid: &Pid| self.thread(*tid).is_some_and(|thread| thread.process.id == process.id);
+        let threads: Vec<Pid> = self.threads.lock().keys().copied().collect();
+        for tid in threads.into_iter().filter(shadows) {
+            if let Some(shadow) = self.threads.lock().remove(&tid) {
+                *shadow.presence.lock() = Presence::Ended;
+                shadow.presence_changed.wake_all();
+            }
+            self.born_here.lock().remove(&tid);
+        }
+        self.tables.lock().remove(&process.files().id());
+        process.space().abandon().await;
+    }
+}
+
+impl Process {
+    fn had_something_on(&self, dead: KernelId) -> bool {
+        let member = |home: &crate::home::Home| {
+            let state = home.state.lock();
+            state.zombie.is_none() && (state.replicas.contains(dead) || state.members.values().any(|at| *at == dead))
+        };
+        self.home == dead
+            || self.space().id().home == dead
+            || self.files().id().home == dead
+            || self.home().is_some_and(member)
+            || self.maps_memory_of(dead)
+    }
+
+    /// Also by way of a shared file, or of a parent that has forked.
+    fn maps_memory_of(&self, kernel: KernelId) -> bool {
+        let mut maps = false;
+        self.space().table().walk(PageRange::user(), &mut |_, mapping| {
+            maps |= self.system.memory.home_of(mapping.frame) == Some(kernel);
+            Step::Keep
+        });
+        maps
+    }
+
+    async fn kill_after(self: &Arc<Self>, dead: KernelId) {
+        if !self.has(Flags::ENDING) {
+            log::error!("process {} had something on kernel {dead}, which died: killed", self.id);
+        }
+        let Some(home) = self.home() else {
+            match self.home == dead {
+                true => self.end_local(KILLED, None),
+                false => return self.end(KILLED).await,
+            };
+            return;
+        };
+        let emptied = {
+            let mut state = home.state.lock();
+            state.replicas.remove(dead);
+            let before = state.members.len();
+            state.members.retain(|_, at| *at != dead);
+            before > 0 && state.members.is_empty()
+        };
+        self.end(KILLED).await;
+        home.members_changed.wake_all();
+        if emptied {
+            self.finish(KILLED).await;
+        }
+    }
+
+    /// Children that were at home there have ended; a parent that was there is replaced by init.
+    async fn lose_relatives(self: &Arc<Self>, dead: KernelId) {
+        let Some(home) = self.home() else { return };
+        let system = &self.system;
+        let lost: Vec<(Pid, Pid, u32)> = {
+            let state = home.state.lock();
+            let gone = state.children.iter().filter(|(pid, child)| {
+                let reported = matches!(child.event, Some(ChildEvent::Exited(_)));
+                system.origin(**pid) == Some(dead) && !reported
+            });
+            gone.map(|(pid, child)| (*pid, child.group, child.uid)).collect()
+        };
+        for (child, group, uid) in lost {
+            let event = ChildEvent::Exited(KILLED);
+            let usage = Default::default();
+            system.child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, usage }).await;
+        }
+        let parent = self.with_shared(|shared| shared.parent);
+        if system.origin(parent) == Some(dead) {
+            system.reparent_here(self.id, INIT).await;
+        }
+    }
+}
