@@ -31,7 +31,7 @@ impl Thread {
     /// can write its id where both will look.
     pub async fn clone_from(self: &Arc<Self>, request: &CloneRequest) -> Result<Arc<Thread>> {
         let system = &self.process.system;
-        system.admit_thread(self)?;
+        system.admit_thread(self, !request.thread)?;
         let tid = system.new_pid();
         let fpu = self.with_fpu(|fpu| fpu.clone());
         let state = self.child_state(request);

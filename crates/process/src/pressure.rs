@@ -20,13 +20,18 @@ const TURNS: usize = 1000;
 const NPROC: usize = 6;
 /// Memory of a kernel per thread that it lets be born: what Linux computes threads-max from.
 const BYTES_PER_THREAD: usize = 128 << 10;
+/// The same per process: a fork of a shell or an interpreter takes half of this for tables and first copies. So a fork
+/// bomb hears EAGAIN before memory is used up and others are ended for it.
+const BYTES_PER_PROCESS: usize = 512 << 10;
 
 impl System {
-    /// EAGAIN if `parent` must not have another thread or process: user 0 within what the memory is good for,
+    /// EAGAIN if `parent` must not have another thread, or `process`: user 0 within what the memory is good for,
     /// others within RLIMIT_NPROC. Both count what was born on this kernel or is there.
-    pub(crate) fn admit_thread(&self, parent: &Thread) -> Result<()> {
-        let most = self.memory.totals().0 as usize / (BYTES_PER_THREAD / PAGE_SIZE);
-        if self.threads.lock().len() >= most.max(1) {
+    pub(crate) fn admit_thread(&self, parent: &Thread, process: bool) -> Result<()> {
+        let most = |bytes: usize| (self.memory.totals().0 as usize / (bytes / PAGE_SIZE)).max(1);
+        if self.threads.lock().len() >= most(BYTES_PER_THREAD)
+            || process && self.processes.lock().len() >= most(BYTES_PER_PROCESS)
+        {
             return Err(Errno::EAGAIN);
         }
         let (limit, uid) = {
