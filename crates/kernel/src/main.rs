@@ -8,7 +8,6 @@
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
 //! | pressure.rs | what goes when memory runs out |
 //! | death.rs | what a panic ends, and how the others go on without a dead kernel |
-//! | pressure.rs | what goes when memory runs out |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
