@@ -38,7 +38,10 @@ pub fn prepare(
     let (kernels, cpus) = options.shape().map_err(|complaint| anyhow!(complaint))?;
     let root = options.root.as_deref().map(directory).transpose()?;
     let cwd = working_directory(root.as_deref())?;
-    let env = environment(&options.env)?;
+    let mut env = environment(&options.env)?;
+    if root.is_none() {
+        add_tools(&mut env);
+    }
     let search = env.iter().find_map(|variable| {
         variable
             .as_bytes()
@@ -175,6 +178,17 @@ fn working_directory(root: Option<&Path>) -> Result<PathBuf> {
         Ok(inside) => Path::new("/").join(inside),
         Err(_) => PathBuf::from("/"),
     })
+}
+
+/// Puts the project's own tools for inside (`user/`: cobctl) at the end of PATH. Another root does not have them.
+fn add_tools(env: &mut [OsString]) {
+    let this = std::env::current_exe().unwrap_or_default();
+    let Some(tools) = this.ancestors().nth(3).map(|project| project.join("user")) else { return };
+    let path = env.iter_mut().find(|variable| variable.as_bytes().starts_with(b"PATH="));
+    if let Some(path) = path.filter(|_| tools.is_dir()) {
+        path.push(":");
+        path.push(tools);
+    }
 }
 
 /// The caller's variables in their order, changed by `--env K=V`.
