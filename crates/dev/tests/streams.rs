@@ -74,7 +74,7 @@ fn terminal(host: &Host) -> (Arc<Tty>, Arc<dyn File>) {
     let screen = Screen::new(host.link.clone());
     let tty = terminals.make_console(screen.clone());
     let file = terminals
-        .open_console(&caller(), OpenFlags::RDWR)
+        .open_console(&caller(), OpenFlags::RDWR, None)
         .expect("a console");
     host.tasks.run(screen.run(tty.clone()));
     host.tasks.run(keyboard(host.link.clone(), tty.clone()));

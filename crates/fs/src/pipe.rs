@@ -363,7 +363,7 @@ impl File for PipeEnd {
     /// Like a fifo, but both ends have been there: nothing waits for a partner.
     fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
         Box::pin(async move {
-            let wanted = u32::from(flags.readable()) * READ | u32::from(flags.writable()) * WRITE;
+            let wanted = (u32::from(flags.readable()) * READ) | (u32::from(flags.writable()) * WRITE);
             may(&caller.credentials, &self.attributes().await?, wanted)?;
             let mut end = PipeEnd::new(&self.pipe, flags, self.inode.clone(), self.named.clone());
             // The writers that this end has seen go are news to the new one too: it must not wait for others.

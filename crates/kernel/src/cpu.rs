@@ -34,10 +34,10 @@ fn work(kernel: &'static Kernel) -> ! {
         if events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog() {
             attend(kernel);
         }
+        publish_load(kernel);
         if kernel.scheduler.turn() {
             continue;
         }
-        publish_load(kernel);
         kernel.system.vm.send_frames_home(1);
         if kernel.endpoint.has_backlog() || !kernel.scheduler.prepare_idle() {
             continue;

@@ -34,6 +34,7 @@ impl UserAddr {
         self.0 as usize % PAGE_SIZE
     }
 
+    #[allow(clippy::should_implement_trait)] // Bytes are added, never two addresses.
     pub fn add(self, bytes: usize) -> UserAddr {
         UserAddr(self.0.wrapping_add(bytes as u64))
     }
@@ -48,6 +49,7 @@ impl Page {
         UserAddr(self.0 << PAGE_BITS)
     }
 
+    #[allow(clippy::should_implement_trait)] // Pages are added, never two page numbers.
     pub fn add(self, pages: u64) -> Page {
         Page(self.0 + pages)
     }

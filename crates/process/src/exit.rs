@@ -170,7 +170,7 @@ impl Process {
     /// The children get a new parent: the nearest subreaper at home here, else init.
     async fn orphan_children(self: &Arc<Self>) {
         let Some(home) = self.home() else { return };
-        let children: Vec<Pid> = core::mem::take(&mut home.state.lock().children).into_iter().map(|(pid, _)| pid).collect();
+        let children: Vec<Pid> = core::mem::take(&mut home.state.lock().children).into_keys().collect();
         if children.is_empty() {
             return;
         }

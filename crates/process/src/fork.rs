@@ -79,8 +79,8 @@ impl Thread {
         let mut state = self.state.lock().clone();
         state.pending = Pending::default();
         state.saved_blocked = None;
-        // man 2 sigaltstack: kept by fork, dropped by a thread or a vfork child sharing the memory.
-        if request.share_space && !(!request.thread && request.exit_signal != 0) {
+        // man 2 clone: kept by fork and vfork, dropped by a thread.
+        if request.thread {
             state.alt_stack = AltStack::NONE;
         }
         state.clear_child_tid = request.clear_child_tid;
