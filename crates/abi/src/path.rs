@@ -8,22 +8,78 @@ use serde::{Deserialize, Serialize};
 /// AT_EMPTY_PATH (`empty_ok`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathOp {
-    Open { path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64 },
-    Stat { path: Vec<u8>, follow: bool, empty_ok: bool },
-    StatFs { path: Vec<u8> },
-    ReadLink { path: Vec<u8>, empty_ok: bool },
+    Open {
+        path: Vec<u8>,
+        flags: OpenFlags,
+        mode: u32,
+        resolve: u64,
+    },
+    Stat {
+        path: Vec<u8>,
+        follow: bool,
+        empty_ok: bool,
+    },
+    StatFs {
+        path: Vec<u8>,
+    },
+    ReadLink {
+        path: Vec<u8>,
+        empty_ok: bool,
+    },
     /// access(2): `mode` of R_OK, W_OK, X_OK, tested for real or effective ids.
-    Access { path: Vec<u8>, mode: u32, effective: bool, follow: bool, empty_ok: bool },
-    MakeDir { path: Vec<u8>, mode: u32 },
-    MakeNode { path: Vec<u8>, mode: u32, rdev: (u32, u32) },
-    Symlink { target: Vec<u8>, path: Vec<u8> },
+    Access {
+        path: Vec<u8>,
+        mode: u32,
+        effective: bool,
+        follow: bool,
+        empty_ok: bool,
+    },
+    MakeDir {
+        path: Vec<u8>,
+        mode: u32,
+    },
+    MakeNode {
+        path: Vec<u8>,
+        mode: u32,
+        rdev: (u32, u32),
+    },
+    Symlink {
+        target: Vec<u8>,
+        path: Vec<u8>,
+    },
     /// `from` is looked up at the base, `to` at the second base.
-    Link { from: Vec<u8>, to: Vec<u8>, follow: bool, empty_ok: bool },
-    Rename { from: Vec<u8>, to: Vec<u8>, flags: u32 },
-    Unlink { path: Vec<u8>, directory: bool },
-    SetAttributes { path: Vec<u8>, follow: bool, empty_ok: bool, set: SetAttributes },
-    Mount { source: Vec<u8>, path: Vec<u8>, kind: Vec<u8>, flags: u64, data: Vec<u8> },
-    Unmount { path: Vec<u8>, flags: u32 },
+    Link {
+        from: Vec<u8>,
+        to: Vec<u8>,
+        follow: bool,
+        empty_ok: bool,
+    },
+    Rename {
+        from: Vec<u8>,
+        to: Vec<u8>,
+        flags: u32,
+    },
+    Unlink {
+        path: Vec<u8>,
+        directory: bool,
+    },
+    SetAttributes {
+        path: Vec<u8>,
+        follow: bool,
+        empty_ok: bool,
+        set: SetAttributes,
+    },
+    Mount {
+        source: Vec<u8>,
+        path: Vec<u8>,
+        kind: Vec<u8>,
+        flags: u64,
+        data: Vec<u8>,
+    },
+    Unmount {
+        path: Vec<u8>,
+        flags: u32,
+    },
     /// sync(2): every file system.
     Sync,
 }

@@ -43,8 +43,16 @@ impl Signal {
             Signal::CHLD | Signal::URG | Signal::WINCH => DefaultAction::Ignore,
             Signal::CONT => DefaultAction::Continue,
             Signal::STOP | Signal::TSTP | Signal::TTIN | Signal::TTOU => DefaultAction::Stop,
-            Signal::QUIT | Signal::ILL | Signal::TRAP | Signal::ABRT | Signal::BUS | Signal::FPE
-            | Signal::SEGV | Signal::XCPU | Signal::XFSZ | Signal::SYS => DefaultAction::Core,
+            Signal::QUIT
+            | Signal::ILL
+            | Signal::TRAP
+            | Signal::ABRT
+            | Signal::BUS
+            | Signal::FPE
+            | Signal::SEGV
+            | Signal::XCPU
+            | Signal::XFSZ
+            | Signal::SYS => DefaultAction::Core,
             _ => DefaultAction::Terminate,
         }
     }
@@ -117,17 +125,38 @@ pub struct SignalInfo {
 pub enum SignalFields {
     None,
     /// Sent by a process (kill, tkill, sigqueue with its value).
-    Sender { pid: Pid, uid: u32, value: u64 },
+    Sender {
+        pid: Pid,
+        uid: u32,
+        value: u64,
+    },
     /// SIGCHLD.
-    Child { pid: Pid, uid: u32, status: i32, utime: u64, stime: u64 },
+    Child {
+        pid: Pid,
+        uid: u32,
+        status: i32,
+        utime: u64,
+        stime: u64,
+    },
     /// SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP.
-    Fault { address: u64 },
+    Fault {
+        address: u64,
+    },
     /// POSIX timer.
-    Timer { id: i32, overrun: i32, value: u64 },
+    Timer {
+        id: i32,
+        overrun: i32,
+        value: u64,
+    },
     /// SIGIO, SIGPOLL.
-    Poll { band: i64, fd: i32 },
+    Poll {
+        band: i64,
+        fd: i32,
+    },
     /// `rt_sigqueueinfo` with fields of the sender's own making.
-    Raw { words: [u64; 4] },
+    Raw {
+        words: [u64; 4],
+    },
 }
 
 impl SignalInfo {
@@ -196,8 +225,7 @@ impl Actions {
     /// Would delivery do nothing at all?
     pub fn ignores(&self, signal: Signal) -> bool {
         let handler = self.get(signal).handler;
-        handler == Action::IGNORE
-            || handler == Action::DEFAULT && signal.default_action() == DefaultAction::Ignore
+        handler == Action::IGNORE || handler == Action::DEFAULT && signal.default_action() == DefaultAction::Ignore
     }
 
     /// After execve: handlers go back to the default, ignored signals stay ignored.
@@ -251,10 +279,8 @@ impl Pending {
         const SYNCHRONOUS: [Signal; 6] =
             [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::TRAP, Signal::FPE, Signal::SYS];
         let candidates = SignalSet(self.set.0 & wanted.0);
-        let signal = SYNCHRONOUS
-            .into_iter()
-            .find(|&signal| candidates.contains(signal))
-            .or_else(|| candidates.iter().next())?;
+        let signal =
+            SYNCHRONOUS.into_iter().find(|&signal| candidates.contains(signal)).or_else(|| candidates.iter().next())?;
         let index = self.queue.iter().position(|info| info.signal == signal)?;
         let info = self.queue.remove(index)?;
         if !self.queue.iter().any(|info| info.signal == signal) {
@@ -314,8 +340,7 @@ mod tests {
             pending.push(user(realtime, value));
         }
         assert_eq!(pending.len(), 4);
-        let order: Vec<_> =
-            core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).collect();
+        let order: Vec<_> = core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).collect();
         assert_eq!(order, [user(Signal::USR1, 0), user(realtime, 0), user(realtime, 1), user(realtime, 2)]);
         assert!(pending.set().is_empty());
     }

@@ -145,11 +145,7 @@ impl Stop {
     /// Clap explains itself in several lines; the first paragraph is what went wrong.
     fn line(&self) -> String {
         let text = self.0.to_string();
-        let paragraph: Vec<&str> = text
-            .lines()
-            .map(str::trim)
-            .take_while(|line| !line.is_empty())
-            .collect();
+        let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
@@ -159,34 +155,21 @@ impl Stop {
 }
 
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Stop> {
-    Cli::try_parse_from(args)
-        .map(|cli| cli.command)
-        .map_err(Stop)
+    Cli::try_parse_from(args).map(|cli| cli.command).map_err(Stop)
 }
 
 /// `512M`, `4G`, `1GiB`; a bare number is MiB as in QEMU. At least 64 MiB.
 fn memory_size(text: &str) -> Result<u64, String> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let number: u64 = text[..digits]
-        .parse()
-        .map_err(|_| "expected a size such as 512M or 4G".to_string())?;
-    let shift = match text[digits..]
-        .to_ascii_lowercase()
-        .trim_end_matches("ib")
-        .trim_end_matches('b')
-    {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| "expected a size such as 512M or 4G".to_string())?;
+    let shift = match text[digits..].to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
         "" | "m" => 20,
         "k" => 10,
         "g" => 30,
         "t" => 40,
         unit => return Err(format!("unknown unit {unit:?}")),
     };
-    let bytes = number
-        .checked_mul(1 << shift)
-        .filter(|bytes| *bytes <= 1 << 46)
-        .ok_or("too large")?;
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 46).ok_or("too large")?;
     if bytes < 64 << 20 {
         return Err("a machine needs at least 64M".to_string());
     }
@@ -212,21 +195,14 @@ impl MachineOptions {
 
     /// Kernels and CPUs, each in the light of the other.
     pub fn shape(&self) -> Result<(u16, u16), String> {
-        let cpus = self
-            .cpus
-            .unwrap_or(self.kernels.unwrap_or(4).max(4))
-            .max(if self.cpus.is_none() { self.nodes } else { 1 });
+        let cpus =
+            self.cpus.unwrap_or(self.kernels.unwrap_or(4).max(4)).max(if self.cpus.is_none() { self.nodes } else { 1 });
         let kernels = self.kernels.unwrap_or(4.min(cpus));
         if kernels > cpus {
-            return Err(format!(
-                "--kernels {kernels} needs at least as many CPUs, not {cpus}"
-            ));
+            return Err(format!("--kernels {kernels} needs at least as many CPUs, not {cpus}"));
         }
         if self.nodes > cpus {
-            return Err(format!(
-                "--nodes {} needs at least as many CPUs, not {cpus}",
-                self.nodes
-            ));
+            return Err(format!("--nodes {} needs at least as many CPUs, not {cpus}", self.nodes));
         }
         Ok((kernels, cpus))
     }
@@ -248,21 +224,13 @@ mod tests {
     }
 
     fn complaint(line: &str) -> String {
-        parsed(line)
-            .err()
-            .unwrap_or_else(|| panic!("{line} parsed"))
-            .line()
+        parsed(line).err().unwrap_or_else(|| panic!("{line} parsed")).line()
     }
 
     #[test]
     fn options_of_the_program_are_not_ours() {
-        for line in [
-            "cob run --kernels 2 -- sort -n --stats",
-            "cob run --kernels 2 sort -n --stats",
-        ] {
-            let Ok(Command::Run(options)) = parsed(line) else {
-                panic!("{line}")
-            };
+        for line in ["cob run --kernels 2 -- sort -n --stats", "cob run --kernels 2 sort -n --stats"] {
+            let Ok(Command::Run(options)) = parsed(line) else { panic!("{line}") };
             assert_eq!(options.program, ["sort", "-n", "--stats"]);
             assert!(!options.machine.stats);
             assert_eq!(options.machine.kernels, Some(2));
@@ -274,14 +242,9 @@ mod tests {
         assert_eq!(machine("cob run true").shape(), Ok((4, 4)));
         assert_eq!(machine("cob run --kernels 16 true").shape(), Ok((16, 16)));
         assert_eq!(machine("cob run --cpus 2 true").shape(), Ok((2, 2)));
-        assert_eq!(
-            machine("cob run --kernels 2 --cpus 8 true").shape(),
-            Ok((2, 8))
-        );
+        assert_eq!(machine("cob run --kernels 2 --cpus 8 true").shape(), Ok((2, 8)));
         assert_eq!(machine("cob run --nodes 8 true").shape(), Ok((4, 8)));
-        assert!(machine("cob run --kernels 3 --cpus 2 true")
-            .shape()
-            .is_err());
+        assert!(machine("cob run --kernels 3 --cpus 2 true").shape().is_err());
         assert!(machine("cob run --cpus 2 --nodes 4 true").shape().is_err());
     }
 
@@ -290,15 +253,7 @@ mod tests {
         assert_eq!(memory_size("512M"), Ok(512 << 20));
         assert_eq!(memory_size("2GiB"), Ok(2 << 30));
         assert_eq!(memory_size("256"), Ok(256 << 20));
-        for bad in [
-            "",
-            "M",
-            "1X",
-            "16M",
-            "-1G",
-            "99999999999999999999G",
-            "9999999T",
-        ] {
+        for bad in ["", "M", "1X", "16M", "-1G", "99999999999999999999G", "9999999T"] {
             assert!(memory_size(bad).is_err(), "{bad}");
         }
     }
@@ -316,10 +271,7 @@ mod tests {
             "cob run --timeout -1 true",
         ] {
             let complaint = complaint(line);
-            assert!(
-                !complaint.is_empty() && !complaint.contains('\n'),
-                "{line}: {complaint}"
-            );
+            assert!(!complaint.is_empty() && !complaint.contains('\n'), "{line}: {complaint}");
         }
         assert!(complaint("cob run --bogus true").contains("--bogus"));
         assert!(complaint("cob run").contains("PROGRAM"));

@@ -22,19 +22,12 @@ pub fn kernel_image() -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let this = std::env::current_exe().context("where is this program?")?;
-    let target = this
-        .ancestors()
-        .nth(2)
-        .context("this program is not in target/")?;
+    let target = this.ancestors().nth(2).context("this program is not in target/")?;
     Ok(target.join("x86_64-unknown-none/kernel/kernel"))
 }
 
 /// What to start, and what to tell the guest. The log's place is left to the caller.
-pub fn prepare(
-    options: &MachineOptions,
-    argv: Vec<OsString>,
-    terminal: &Terminal,
-) -> Result<(Config, Machine)> {
+pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Terminal) -> Result<(Config, Machine)> {
     let (kernels, cpus) = options.shape().map_err(|complaint| anyhow!(complaint))?;
     let root = options.root.as_deref().map(directory).transpose()?;
     let cwd = working_directory(root.as_deref())?;
@@ -42,19 +35,10 @@ pub fn prepare(
     if root.is_none() {
         add_tools(&mut env);
     }
-    let search = env.iter().find_map(|variable| {
-        variable
-            .as_bytes()
-            .strip_prefix(b"PATH=")
-            .map(OsStr::from_bytes)
-    });
+    let search = env.iter().find_map(|variable| variable.as_bytes().strip_prefix(b"PATH=").map(OsStr::from_bytes));
     let program = program::find(&argv[0], root.as_deref(), search, &cwd)?;
 
-    let mut shares = vec![(
-        vm::ROOT_TAG.to_string(),
-        root.clone().unwrap_or(PathBuf::from("/")),
-        false,
-    )];
+    let mut shares = vec![(vm::ROOT_TAG.to_string(), root.clone().unwrap_or(PathBuf::from("/")), false)];
     for (index, share) in options.share.iter().enumerate() {
         shares.push((format!("share{index}"), directory(share)?, true));
     }
@@ -62,10 +46,7 @@ pub fn prepare(
     if !kernel.is_file() {
         bail!("no kernel at {}: ./cob builds it", kernel.display());
     }
-    let mounts = shares[1..].iter().map(|(tag, path, _)| Share {
-        tag: tag.clone().into(),
-        path: bytes(path),
-    });
+    let mounts = shares[1..].iter().map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
     let config = Config {
         version: VERSION,
         program: bytes(program),
@@ -75,18 +56,12 @@ pub fn prepare(
         tty: terminal.descriptors,
         winsize: terminal.size(),
         termios: terminal.settings(),
-        root: Root::NineP {
-            tag: vm::ROOT_TAG.into(),
-        },
+        root: Root::NineP { tag: vm::ROOT_TAG.into() },
         shares: mounts.collect(),
         stats: options.stats,
         ..caller()?
     };
-    let words = options
-        .append
-        .as_deref()
-        .map(|words| format!(" {words}"))
-        .unwrap_or_default();
+    let words = options.append.as_deref().map(|words| format!(" {words}")).unwrap_or_default();
     let machine = Machine {
         kernel,
         append: format!("cob.kernels={kernels}{words}"),
@@ -105,9 +80,7 @@ pub fn prepare(
 pub fn caller() -> Result<Config> {
     let mask = umask(Mode::empty());
     umask(mask);
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(Config {
         version: VERSION,
         program: Vec::new(),
@@ -116,10 +89,7 @@ pub fn caller() -> Result<Config> {
         cwd: b"/".to_vec(),
         uid: nix::unistd::getuid().as_raw(),
         gid: nix::unistd::getgid().as_raw(),
-        groups: nix::unistd::getgroups()?
-            .into_iter()
-            .map(|group| group.as_raw())
-            .collect(),
+        groups: nix::unistd::getgroups()?.into_iter().map(|group| group.as_raw()).collect(),
         umask: mask.bits(),
         hostname: nix::unistd::gethostname()?.into_vec(),
         tty: [false; 3],
@@ -147,11 +117,7 @@ fn limits() -> Vec<Rlimit> {
     ];
     let limit = |resource: Resource| {
         let (soft, hard) = getrlimit(resource).ok()?;
-        Some(Rlimit {
-            resource: resource as u32 as u8,
-            soft,
-            hard,
-        })
+        Some(Rlimit { resource: resource as u32 as u8, soft, hard })
     };
     resources.into_iter().filter_map(limit).collect()
 }
@@ -161,9 +127,7 @@ fn bytes(path: impl Into<PathBuf>) -> Vec<u8> {
 }
 
 fn directory(path: &Path) -> Result<PathBuf> {
-    let full = path
-        .canonicalize()
-        .with_context(|| path.display().to_string())?;
+    let full = path.canonicalize().with_context(|| path.display().to_string())?;
     if !full.is_dir() {
         bail!("{}: not a directory", path.display());
     }
@@ -199,23 +163,14 @@ fn environment(changes: &[OsString]) -> Result<Vec<OsString>> {
         variable.push(value);
         variable
     };
-    let mut env: Vec<OsString> = std::env::vars_os()
-        .map(|(name, value)| join(&name, &value))
-        .collect();
+    let mut env: Vec<OsString> = std::env::vars_os().map(|(name, value)| join(&name, &value)).collect();
     for change in changes {
-        let name = change
-            .as_bytes()
-            .split(|byte| *byte == b'=')
-            .next()
-            .unwrap_or_default();
+        let name = change.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
         if name.is_empty() || name.len() == change.len() {
             bail!("--env {}: expected NAME=VALUE", change.display());
         }
         let prefix = [name, b"="].concat();
-        match env
-            .iter_mut()
-            .find(|variable| variable.as_bytes().starts_with(&prefix))
-        {
+        match env.iter_mut().find(|variable| variable.as_bytes().starts_with(&prefix)) {
             Some(variable) => *variable = change.clone(),
             None => env.push(change.clone()),
         }
@@ -231,11 +186,7 @@ mod tests {
     fn variables_are_changed_in_place_or_added() {
         let changes = ["PATH=/only", "COB_NEW=a=b"].map(OsString::from);
         let env = environment(&changes).unwrap();
-        let named = |name: &str| {
-            env.iter()
-                .filter(|v| v.as_bytes().starts_with(name.as_bytes()))
-                .count()
-        };
+        let named = |name: &str| env.iter().filter(|v| v.as_bytes().starts_with(name.as_bytes())).count();
         assert!(env.contains(&OsString::from("PATH=/only")));
         assert_eq!((named("PATH="), named("COB_NEW=")), (1, 1));
         assert_eq!(env.last(), Some(&OsString::from("COB_NEW=a=b")));
@@ -251,23 +202,14 @@ mod tests {
         assert_eq!(working_directory(Some(&here)).unwrap(), Path::new("/"));
         let parent = here.parent().unwrap();
         let name = here.file_name().unwrap();
-        assert_eq!(
-            working_directory(Some(parent)).unwrap(),
-            Path::new("/").join(name)
-        );
-        assert_eq!(
-            working_directory(Some(Path::new("/proc"))).unwrap(),
-            Path::new("/")
-        );
+        assert_eq!(working_directory(Some(parent)).unwrap(), Path::new("/").join(name));
+        assert_eq!(working_directory(Some(Path::new("/proc"))).unwrap(), Path::new("/"));
     }
 
     #[test]
     fn what_the_caller_has_survives_the_link() {
         let config = caller().unwrap();
-        assert!(config
-            .rlimits
-            .iter()
-            .any(|limit| limit.resource == 7 && limit.soft > 0));
+        assert!(config.rlimits.iter().any(|limit| limit.resource == 7 && limit.soft > 0));
         assert!(config.unix_ns > 1_600_000_000_000_000_000);
         assert!(config.to_messages().is_some());
     }

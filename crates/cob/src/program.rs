@@ -16,12 +16,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 const MAX_LINKS: usize = 40;
 
 /// The absolute path, as the guest sees it, of the file that `name` means.
-pub fn find(
-    name: &OsStr,
-    root: Option<&Path>,
-    search: Option<&OsStr>,
-    cwd: &Path,
-) -> Result<PathBuf> {
+pub fn find(name: &OsStr, root: Option<&Path>, search: Option<&OsStr>, cwd: &Path) -> Result<PathBuf> {
     let shown = Path::new(name).display().to_string();
     if name.is_empty() {
         bail!("the program's name is empty");
@@ -50,10 +45,7 @@ pub fn find(
         }
     }
     match not_executable {
-        Some(path) => bail!(
-            "{}: permission denied: not an executable file",
-            path.display()
-        ),
+        Some(path) => bail!("{}: permission denied: not an executable file", path.display()),
         None => bail!("{shown}: not found on PATH"),
     }
 }
@@ -126,9 +118,7 @@ fn check(file: &Path) -> Result<()> {
         bail!("permission denied: not an executable file");
     }
     let mut head = Vec::new();
-    File::open(file)
-        .and_then(|file| file.take(64).read_to_end(&mut head))
-        .map_err(|error| anyhow!(reason(&error)))?;
+    File::open(file).and_then(|file| file.take(64).read_to_end(&mut head)).map_err(|error| anyhow!(reason(&error)))?;
     loadable(&head)
 }
 
@@ -151,10 +141,7 @@ fn loadable(head: &[u8]) -> Result<()> {
     const X86_64: u16 = 62;
     if half(18) != X86_64 || class != 2 || order != 1 {
         let bits = if class == 2 { "64" } else { "32" };
-        bail!(
-            "a program for another architecture ({}, {bits} bits), not x86-64",
-            architecture(half(18))
-        );
+        bail!("a program for another architecture ({}, {bits} bits), not x86-64", architecture(half(18)));
     }
     match half(16) {
         2 | 3 => Ok(()),
@@ -224,15 +211,9 @@ mod tests {
         let find = |name: &str| find(OsStr::new(name), None, Some(search), dir.path());
         assert_eq!(find("tool").unwrap(), dir.path().join("b/tool"));
         assert_eq!(find("./b/tool").unwrap(), dir.path().join("./b/tool"));
-        assert!(find("plain")
-            .unwrap_err()
-            .to_string()
-            .contains("permission denied"));
+        assert!(find("plain").unwrap_err().to_string().contains("permission denied"));
         assert!(find("none").unwrap_err().to_string().contains("not found"));
-        assert_eq!(
-            format!("{:#}", find("./none").unwrap_err()),
-            "./none: no such file or directory"
-        );
+        assert_eq!(format!("{:#}", find("./none").unwrap_err()), "./none: no such file or directory");
         assert!(format!("{:#}", find("./b").unwrap_err()).contains("is a directory"));
     }
 
@@ -248,17 +229,9 @@ mod tests {
         let resolve = |path: &str| in_root(Some(root), Path::new(path));
         assert_eq!(resolve("/bin/sh").unwrap(), root.join("usr/bin/dash"));
         assert_eq!(resolve("/usr/up").unwrap(), root.join("usr/bin/dash"));
-        assert_eq!(
-            resolve("/loop").unwrap_err().raw_os_error(),
-            Some(nix::libc::ELOOP)
-        );
+        assert_eq!(resolve("/loop").unwrap_err().raw_os_error(), Some(nix::libc::ELOOP));
         assert!(resolve("/bin/none").is_err());
-        let found = find(
-            OsStr::new("sh"),
-            Some(root),
-            Some(OsStr::new("/bin")),
-            Path::new("/"),
-        );
+        let found = find(OsStr::new("sh"), Some(root), Some(OsStr::new("/bin")), Path::new("/"));
         assert_eq!(found.unwrap(), Path::new("/bin/sh"));
     }
 }

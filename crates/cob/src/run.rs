@@ -39,9 +39,7 @@ pub fn shell(options: MachineOptions) -> Result<u8> {
 fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) -> Result<u8> {
     let started = Instant::now();
     let (config, mut machine) = prepare(options, argv, &terminal)?;
-    let config = config
-        .to_messages()
-        .context("the arguments and the environment are too long")?;
+    let config = config.to_messages().context("the arguments and the environment are too long")?;
     let files = vm::private_directory()?;
     machine.log = match &options.log {
         Some(log) => std::path::absolute(log)?,
@@ -57,9 +55,7 @@ fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) ->
     config.iter().for_each(|part| link.send(part));
 
     let raw = terminal.raw();
-    let deadline = options
-        .timeout
-        .map(|seconds| started + Duration::from_secs_f64(seconds));
+    let deadline = options.timeout.map(|seconds| started + Duration::from_secs_f64(seconds));
     let mut stats = String::new();
     let outcome = supervise(&events, &link, &terminal, deadline, &mut stats);
     vm.end();
@@ -89,9 +85,7 @@ fn supervise(
     let mut undrained = Output::ALL.len();
     let mut requests: Vec<(u8, Instant)> = Vec::new();
     loop {
-        let wait = deadline.map_or(Duration::MAX, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let wait = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
         let event = match events.recv_timeout(wait) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => return Outcome::TimedOut,
@@ -106,10 +100,7 @@ fn supervise(
             Event::Drained(_) => undrained -= 1,
             Event::Signal(signal) if signals::is_resize(signal) => {
                 if let Some(size) = terminal.size() {
-                    link.send(&ToGuest::Resize {
-                        rows: size.rows,
-                        cols: size.cols,
-                    });
+                    link.send(&ToGuest::Resize { rows: size.rows, cols: size.cols });
                 }
             }
             Event::Signal(signal) => {
@@ -134,10 +125,7 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
     match outcome {
         Outcome::Machine(Ending::Exit(exit)) => exit.shell_status(),
         Outcome::Machine(Ending::CannotRun { errno, what }) => {
-            eprintln!(
-                "cob: {what}: {}",
-                nix::errno::Errno::from_raw(i32::from(errno)).desc()
-            );
+            eprintln!("cob: {what}: {}", nix::errno::Errno::from_raw(i32::from(errno)).desc());
             status::USAGE
         }
         Outcome::Machine(Ending::Panic(text)) => {
@@ -154,10 +142,7 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
             status::PANIC
         }
         Outcome::TimedOut => {
-            eprintln!(
-                "cob: ended after {} s (--timeout)",
-                options.timeout.unwrap_or_default()
-            );
+            eprintln!("cob: ended after {} s (--timeout)", options.timeout.unwrap_or_default());
             status::TIMEOUT
         }
         Outcome::Broken(signal) => 128 + signal,
@@ -178,20 +163,11 @@ fn show_log(log: &Path, options: &MachineOptions) {
     } else {
         "the end of the kernels' log"
     };
-    let hint = if options.log.is_some() {
-        ""
-    } else {
-        " (--log FILE keeps all of it)"
-    };
+    let hint = if options.log.is_some() { "" } else { " (--log FILE keeps all of it)" };
     eprintln!("cob: {what}{hint}:");
-    let names = kernel_image()
-        .map(|kernel| symbols::name(&kernel, shown))
-        .unwrap_or_default();
+    let names = kernel_image().map(|kernel| symbols::name(&kernel, shown)).unwrap_or_default();
     for line in shown {
-        match symbols::addresses(line)
-            .next()
-            .and_then(|address| names.get(address))
-        {
+        match symbols::addresses(line).next().and_then(|address| names.get(address)) {
             Some(name) => eprintln!("  {line}  {name}"),
             None => eprintln!("  {line}"),
         }
@@ -214,39 +190,20 @@ mod tests {
     fn ended(events: Vec<Event>) -> (Outcome, String) {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let (sender, receiver) = channel();
-        events
-            .into_iter()
-            .for_each(|event| sender.send(event).unwrap());
+        events.into_iter().for_each(|event| sender.send(event).unwrap());
         let mut stats = String::new();
         let link = Link::over(ours);
         let terminal = Terminal::of_caller();
-        (
-            supervise(
-                &receiver,
-                &link,
-                &terminal,
-                Some(Instant::now()),
-                &mut stats,
-            ),
-            stats,
-        )
+        (supervise(&receiver, &link, &terminal, Some(Instant::now()), &mut stats), stats)
     }
 
     #[test]
     fn the_end_waits_for_all_output() {
         let exit = Ending::Exit(link::ExitStatus::Exited(5));
-        let mut events = vec![
-            Event::Ready,
-            Event::Stats("a".into()),
-            Event::Stats("b".into()),
-            Event::End(exit),
-        ];
+        let mut events = vec![Event::Ready, Event::Stats("a".into()), Event::Stats("b".into()), Event::End(exit)];
         events.extend(Output::ALL.map(Event::Drained));
         let (outcome, stats) = ended(events.clone());
-        assert!(matches!(
-            outcome,
-            Outcome::Machine(Ending::Exit(link::ExitStatus::Exited(5)))
-        ));
+        assert!(matches!(outcome, Outcome::Machine(Ending::Exit(link::ExitStatus::Exited(5)))));
         assert_eq!(stats, "ab");
         events.pop();
         assert!(matches!(ended(events).0, Outcome::TimedOut));
@@ -255,20 +212,12 @@ mod tests {
     #[test]
     fn signals_go_to_the_program_until_the_caller_insists() {
         // Before the program runs there is nobody else to ask.
-        assert!(matches!(
-            ended(vec![Event::Signal(2)]).0,
-            Outcome::Broken(2)
-        ));
+        assert!(matches!(ended(vec![Event::Signal(2)]).0, Outcome::Broken(2)));
         let twice = vec![Event::Ready, Event::Signal(2), Event::Signal(2)];
         assert!(matches!(ended(twice.clone()).0, Outcome::TimedOut));
         let thrice = [twice, vec![Event::Signal(2)]].concat();
         assert!(matches!(ended(thrice).0, Outcome::Broken(2)));
-        let others = vec![
-            Event::Ready,
-            Event::Signal(10),
-            Event::Signal(10),
-            Event::Signal(10),
-        ];
+        let others = vec![Event::Ready, Event::Signal(10), Event::Signal(10), Event::Signal(10)];
         assert!(matches!(ended(others).0, Outcome::TimedOut));
     }
 

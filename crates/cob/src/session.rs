@@ -12,9 +12,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use link::{
-    charge, Decoder, ExitStatus, Message, Output, ToGuest, ToHost, Window, MAX_DATA, STREAM_WINDOW,
-};
+use link::{charge, Decoder, ExitStatus, Message, Output, ToGuest, ToHost, Window, MAX_DATA, STREAM_WINDOW};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 /// The descriptors a program is connected with.
@@ -30,12 +28,7 @@ impl Streams {
     /// The caller's own.
     pub fn of_caller(tty: Option<File>) -> io::Result<Self> {
         let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().map(File::from);
-        Ok(Self {
-            stdin: own(&io::stdin())?,
-            stdout: own(&io::stdout())?,
-            stderr: own(&io::stderr())?,
-            tty,
-        })
+        Ok(Self { stdin: own(&io::stdin())?, stdout: own(&io::stdout())?, stderr: own(&io::stderr())?, tty })
     }
 }
 
@@ -76,9 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     pub fn over(stream: UnixStream) -> Self {
-        Self {
-            stream: Arc::new(Mutex::new(stream)),
-        }
+        Self { stream: Arc::new(Mutex::new(stream)) }
     }
 
     /// An error means that the machine is gone; the reading side tells that, with better words.
@@ -178,10 +169,7 @@ fn write_out(output: Output, mut sink: Option<File>, data: Receiver<Vec<u8>>, li
         next = data.try_recv().ok();
         // One credit for many small frames, but never so late that the sender stands still.
         if next.is_none() || owed >= STREAM_WINDOW / 4 {
-            link.send(&ToGuest::Credit {
-                output,
-                amount: owed,
-            });
+            link.send(&ToGuest::Credit { output, amount: owed });
             owed = 0;
         }
         next = next.or_else(|| data.recv().ok());
@@ -195,9 +183,7 @@ fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(length) => bytes = &bytes[length..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait_for(file, PollFlags::POLLOUT)?
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for(file, PollFlags::POLLOUT)?,
             Err(error) => return Err(error),
         }
     }

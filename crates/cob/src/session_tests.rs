@@ -54,28 +54,10 @@ fn connect() -> (Host, Guest) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let ((stdin, stdin_end), (stdout, stdout_end), (stderr, stderr_end)) = (pipe(), pipe(), pipe());
     let (sender, events) = channel();
-    let streams = Streams {
-        stdin: stdin_end,
-        stdout: stdout_end,
-        stderr: stderr_end,
-        tty: None,
-    };
+    let streams = Streams { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end, tty: None };
     let link = start(ours, streams, &sender).unwrap();
-    let guest = Guest {
-        stream: theirs,
-        decoder: Decoder::new(),
-        pending: Vec::new(),
-    };
-    (
-        Host {
-            link,
-            events,
-            stdin: Some(stdin),
-            stdout,
-            stderr,
-        },
-        guest,
-    )
+    let guest = Guest { stream: theirs, decoder: Decoder::new(), pending: Vec::new() };
+    (Host { link, events, stdin: Some(stdin), stdout, stderr }, guest)
 }
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -86,8 +68,7 @@ fn pattern(length: usize) -> Vec<u8> {
 fn cat(mut guest: Guest) {
     guest.send(ToHost::Ready);
     guest.send(ToHost::Credit(STDIN_WINDOW));
-    let (mut window, mut waiting, mut ended) =
-        (Window::output(), VecDeque::<Vec<u8>>::new(), false);
+    let (mut window, mut waiting, mut ended) = (Window::output(), VecDeque::<Vec<u8>>::new(), false);
     while !ended || !waiting.is_empty() {
         match guest.receive() {
             ToGuest::Stdin(bytes) => waiting.push_back(bytes),
@@ -95,10 +76,7 @@ fn cat(mut guest: Guest) {
             ToGuest::StdinEof => ended = true,
             other => panic!("{other:?}"),
         }
-        while waiting
-            .front()
-            .is_some_and(|bytes| window.take(bytes.len()))
-        {
+        while waiting.front().is_some_and(|bytes| window.take(bytes.len())) {
             let bytes = waiting.pop_front().unwrap();
             guest.send(ToHost::Credit(charge(bytes.len())));
             guest.send(ToHost::Data(Output::Stdout, bytes));
@@ -137,11 +115,7 @@ fn end_of(events: &Receiver<Event>) -> Ending {
 #[test]
 fn stdin_is_left_alone_until_the_program_wants_it() {
     let (mut host, mut guest) = connect();
-    host.stdin
-        .as_mut()
-        .unwrap()
-        .write_all(b"for the next program")
-        .unwrap();
+    host.stdin.as_mut().unwrap().write_all(b"for the next program").unwrap();
     host.link.send(&ToGuest::Signal(15));
     assert_eq!(guest.receive(), ToGuest::Signal(15));
     // Room for four bytes and no more.
@@ -165,10 +139,7 @@ fn outputs_do_not_wait_for_each_other_and_all_is_written_before_the_end() {
     assert_eq!(&line, b"oops\n");
     guest.send(ToHost::Stats("1 kernel\n".to_string()));
     guest.send(ToHost::Exit(ExitStatus::Signaled(9)));
-    assert_eq!(
-        host.events.recv().unwrap(),
-        Event::Stats("1 kernel\n".to_string())
-    );
+    assert_eq!(host.events.recv().unwrap(), Event::Stats("1 kernel\n".to_string()));
     assert_eq!(end_of(&host.events), Ending::Exit(ExitStatus::Signaled(9)));
     let mut received = vec![0; 5 * MAX_DATA];
     host.stdout.read_exact(&mut received).unwrap();
@@ -193,10 +164,7 @@ fn a_reader_that_went_away_is_told_to_the_program_and_holds_nothing_up() {
         }
         match guest.receive() {
             ToGuest::Closed(Output::Stdout) => closed = true,
-            ToGuest::Credit {
-                output: Output::Stdout,
-                amount,
-            } => window.give(amount).unwrap(),
+            ToGuest::Credit { output: Output::Stdout, amount } => window.give(amount).unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -228,8 +196,5 @@ fn a_machine_that_vanishes_or_talks_nonsense_ends_the_session() {
 
     let (host, mut guest) = connect();
     guest.send(ToHost::Panic("kernel 2: out of frames".to_string()));
-    assert_eq!(
-        end_of(&host.events),
-        Ending::Panic("kernel 2: out of frames".to_string())
-    );
+    assert_eq!(end_of(&host.events), Ending::Panic("kernel 2: out of frames".to_string()));
 }

@@ -34,14 +34,7 @@ pub fn take(events: Sender<Event>) {
 
 /// The signals by which a person asks a program to end.
 pub fn asks_to_end(signal: u8) -> bool {
-    [
-        Signal::SIGINT,
-        Signal::SIGQUIT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-    ]
-    .iter()
-    .any(|s| *s as i32 as u8 == signal)
+    [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP].iter().any(|s| *s as i32 as u8 == signal)
 }
 
 pub fn is_resize(signal: u8) -> bool {

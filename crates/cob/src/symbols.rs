@@ -20,20 +20,11 @@ pub fn name(kernel: &Path, lines: &[&str]) -> BTreeMap<String, String> {
     if wanted.is_empty() {
         return BTreeMap::new();
     }
-    let output = Command::new("addr2line")
-        .args(["-Cfpe"])
-        .arg(kernel)
-        .args(&wanted)
-        .output();
+    let output = Command::new("addr2line").args(["-Cfpe"]).arg(kernel).args(&wanted).output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let named = wanted
-        .iter()
-        .zip(text.lines())
-        .filter(|(_, name)| !name.starts_with("??"));
-    named
-        .map(|(address, name)| (address.to_string(), name.to_string()))
-        .collect()
+    let named = wanted.iter().zip(text.lines()).filter(|(_, name)| !name.starts_with("??"));
+    named.map(|(address, name)| (address.to_string(), name.to_string())).collect()
 }
 
 #[cfg(test)]
@@ -43,8 +34,7 @@ mod tests {
     #[test]
     fn kernel_addresses_are_found_in_any_dress() {
         let found: Vec<&str> =
-            addresses("  #2: 0xffffffff80101abc [0xffffffff8fffffff] 0x12 0xffff888000000000")
-                .collect();
+            addresses("  #2: 0xffffffff80101abc [0xffffffff8fffffff] 0x12 0xffff888000000000").collect();
         assert_eq!(found, ["0xffffffff80101abc", "0xffffffff8fffffff"]);
         assert!(name(Path::new("/nonexistent"), &["0xffffffff80101abc"]).is_empty());
     }

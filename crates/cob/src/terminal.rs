@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use link::WinSize;
 use rustix::termios::{
-    tcgetattr, tcgetwinsize, tcsetattr, OptionalActions, OutputModes, SpecialCodeIndex as Code,
-    Termios,
+    tcgetattr, tcgetwinsize, tcsetattr, OptionalActions, OutputModes, SpecialCodeIndex as Code, Termios,
 };
 
 /// What the guest has to know about the terminal.
@@ -19,15 +18,8 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn of_caller() -> Self {
-        let descriptors = [
-            stdin().is_terminal(),
-            stdout().is_terminal(),
-            stderr().is_terminal(),
-        ];
-        let mut terminal = Self {
-            descriptors,
-            settings: None,
-        };
+        let descriptors = [stdin().is_terminal(), stdout().is_terminal(), stderr().is_terminal()];
+        let mut terminal = Self { descriptors, settings: None };
         terminal.settings = terminal.with_descriptor(|fd| tcgetattr(fd).ok()).flatten();
         terminal
     }
@@ -43,17 +35,12 @@ impl Terminal {
 
     pub fn size(&self) -> Option<WinSize> {
         let size = self.with_descriptor(|fd| tcgetwinsize(fd).ok()).flatten()?;
-        Some(WinSize {
-            rows: size.ws_row,
-            cols: size.ws_col,
-        })
+        Some(WinSize { rows: size.ws_row, cols: size.ws_col })
     }
 
     /// A descriptor of its own to write the tty's output to.
     pub fn output(&self) -> Option<File> {
-        self.with_descriptor(|fd| fd.try_clone_to_owned().ok())
-            .flatten()
-            .map(File::from)
+        self.with_descriptor(|fd| fd.try_clone_to_owned().ok()).flatten().map(File::from)
     }
 
     /// `struct termios` as the Linux kernel has it. When the host's terminal is not made raw because stdin is
@@ -61,10 +48,7 @@ impl Terminal {
     pub fn settings(&self) -> Option<Vec<u8>> {
         let settings = self.settings.as_ref()?;
         let mut output_modes = settings.output_modes;
-        output_modes.set(
-            OutputModes::OPOST,
-            output_modes.contains(OutputModes::OPOST) && self.descriptors[0],
-        );
+        output_modes.set(OutputModes::OPOST, output_modes.contains(OutputModes::OPOST) && self.descriptors[0]);
         let words = [
             settings.input_modes.bits(),
             output_modes.bits(),

@@ -44,26 +44,18 @@ pub struct Vm {
 
 /// A private directory for the files of one run; gone when dropped.
 pub fn private_directory() -> Result<TempDir> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|dir| dir.is_dir());
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
     let mut builder = tempfile::Builder::new();
     builder.prefix("cob-");
     // A runtime directory may be someone else's after su.
     let made = runtime.and_then(|dir| builder.tempdir_in(dir).ok());
-    made.map_or_else(|| builder.tempdir(), Ok)
-        .context("cannot make a private directory")
+    made.map_or_else(|| builder.tempdir(), Ok).context("cannot make a private directory")
 }
 
 impl Vm {
     /// Starts the machine and gives the host's end of the link.
     pub fn start(machine: &Machine, files: TempDir) -> Result<(Vm, UnixStream)> {
-        let (ours, theirs) = socketpair(
-            AddressFamily::Unix,
-            SockType::Stream,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )?;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
         // What QEMU sends waits in the buffer of its own end. Root may exceed the system's maximum.
         if setsockopt(&theirs, sockopt::SndBufForce, &SOCKET_BUFFER).is_err() {
             setsockopt(&theirs, sockopt::SndBuf, &SOCKET_BUFFER)?;
@@ -73,27 +65,14 @@ impl Vm {
         let errors = files.path().join("qemu.err");
         let mut command = with_parent_death_signal("qemu-system-x86_64");
         command.args(arguments(machine, &theirs)?);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&errors)?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         // Its own process group: Ctrl-C is for the program, not for QEMU.
         command.process_group(0);
         let child = command.spawn().with_context(|| {
-            format!(
-                "cannot start {} (./cob installs what is missing)",
-                command.get_program().to_string_lossy()
-            )
+            format!("cannot start {} (./cob installs what is missing)", command.get_program().to_string_lossy())
         })?;
         drop(theirs);
-        Ok((
-            Vm {
-                child,
-                errors,
-                _files: files,
-            },
-            UnixStream::from(ours),
-        ))
+        Ok((Vm { child, errors, _files: files }, UnixStream::from(ours)))
     }
 
     pub fn end(&mut self) -> Option<ExitStatus> {
@@ -103,10 +82,7 @@ impl Vm {
 
     /// What QEMU itself complained about.
     pub fn complaints(&self) -> String {
-        fs::read_to_string(&self.errors)
-            .unwrap_or_default()
-            .trim()
-            .to_string()
+        fs::read_to_string(&self.errors).unwrap_or_default().trim().to_string()
     }
 }
 
@@ -131,51 +107,18 @@ fn with_parent_death_signal(program: &str) -> Command {
 fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
-    let accel = if use_kvm(machine.accel)? {
-        "kvm"
-    } else {
-        "tcg,thread=multi"
-    };
-    add(&[
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]);
+    let accel = if use_kvm(machine.accel)? { "kvm" } else { "tcg,thread=multi" };
+    add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     add(&["-machine", "q35", "-cpu", "max", "-accel", accel]);
-    add(&[
-        "-smp",
-        &machine.cpus.to_string(),
-        "-m",
-        &format!("{}K", machine.memory >> 10),
-    ]);
-    add(&[
-        "-kernel",
-        text(&machine.kernel)?,
-        "-append",
-        &machine.append,
-    ]);
+    add(&["-smp", &machine.cpus.to_string(), "-m", &format!("{}K", machine.memory >> 10)]);
+    add(&["-kernel", text(&machine.kernel)?, "-append", &machine.append]);
     if let Some(initrd) = &machine.initrd {
         add(&["-initrd", text(initrd)?]);
     }
-    add(&[
-        "-chardev",
-        &format!("file,id=log,path={}", option_text(&machine.log)?),
-        "-serial",
-        "chardev:log",
-    ]);
+    add(&["-chardev", &format!("file,id=log,path={}", option_text(&machine.log)?), "-serial", "chardev:log"]);
     add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
-    add(&[
-        "-chardev",
-        &format!("socket,id=link,fd={}", link.as_raw_fd()),
-    ]);
-    add(&[
-        "-device",
-        "virtio-serial-pci,max_ports=1,disable-legacy=on",
-        "-device",
-        "virtconsole,chardev=link",
-    ]);
+    add(&["-chardev", &format!("socket,id=link,fd={}", link.as_raw_fd())]);
+    add(&["-device", "virtio-serial-pci,max_ports=1,disable-legacy=on", "-device", "virtconsole,chardev=link"]);
     for (index, (tag, directory, writable)) in machine.shares.iter().enumerate() {
         let readonly = if *writable { "off" } else { "on" };
         let path = option_text(directory)?;
@@ -203,8 +146,7 @@ fn numa_nodes(nodes: u16, cpus: u16, memory: u64) -> Vec<[String; 4]> {
     let mut one = |node: u64| {
         let last_cpu = first_cpu + part(cpus, node) - 1;
         // QEMU wants the sizes to add up to -m exactly; the odd kibibytes go with the first node.
-        let kibibytes =
-            part(mebibytes, node) * 1024 + if node == 0 { (memory >> 10) % 1024 } else { 0 };
+        let kibibytes = part(mebibytes, node) * 1024 + if node == 0 { (memory >> 10) % 1024 } else { 0 };
         let object = format!("memory-backend-ram,id=mem{node},size={kibibytes}K");
         let numa = format!("node,nodeid={node},memdev=mem{node},cpus={first_cpu}-{last_cpu}");
         first_cpu = last_cpu + 1;
@@ -214,8 +156,7 @@ fn numa_nodes(nodes: u16, cpus: u16, memory: u64) -> Vec<[String; 4]> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str()
-        .with_context(|| format!("{}: QEMU needs a name in UTF-8", path.display()))
+    path.to_str().with_context(|| format!("{}: QEMU needs a name in UTF-8", path.display()))
 }
 
 /// Inside an option list of QEMU a comma is written twice.
@@ -225,13 +166,7 @@ fn option_text(path: &Path) -> Result<String> {
 
 /// A /dev/kvm without hardware virtualization exists (nested emulation, an instruction at a time): the CPU decides.
 pub fn use_kvm(accel: Accel) -> Result<bool> {
-    let opens = || {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/kvm")
-            .is_ok()
-    };
+    let opens = || OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
     match accel {
         Accel::Tcg => Ok(false),
         Accel::Kvm if opens() => Ok(true),
@@ -244,13 +179,8 @@ pub fn use_kvm(accel: Accel) -> Result<bool> {
 }
 
 fn has_virtualization(cpuinfo: &str) -> bool {
-    let flags = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("flags"))
-        .unwrap_or_default();
-    flags
-        .split_whitespace()
-        .any(|flag| flag == "vmx" || flag == "svm")
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| flag == "vmx" || flag == "svm")
 }
 
 #[cfg(test)]
@@ -261,9 +191,7 @@ mod tests {
     fn kvm_is_the_cpus_decision() {
         assert!(has_virtualization("processor: 0\nflags\t\t: fpu vmx sse\n"));
         assert!(has_virtualization("flags: svm\n"));
-        assert!(!has_virtualization(
-            "flags: fpu sse svm_lock vmx_x\nvmx flags: ept\n"
-        ));
+        assert!(!has_virtualization("flags: fpu sse svm_lock vmx_x\nvmx flags: ept\n"));
         assert!(!has_virtualization(""));
     }
 
@@ -271,19 +199,10 @@ mod tests {
     fn nodes_share_everything_out() {
         assert!(numa_nodes(1, 4, 1 << 30).is_empty());
         let nodes = numa_nodes(3, 8, 1 << 30);
-        let cpus: Vec<&str> = nodes
-            .iter()
-            .map(|node| node[3].split("cpus=").nth(1).unwrap())
-            .collect();
+        let cpus: Vec<&str> = nodes.iter().map(|node| node[3].split("cpus=").nth(1).unwrap()).collect();
         assert_eq!(cpus, ["0-2", "3-5", "6-7"]);
         let size = |node: &[String; 4]| -> u64 {
-            node[1]
-                .split("size=")
-                .nth(1)
-                .unwrap()
-                .trim_end_matches('K')
-                .parse()
-                .unwrap()
+            node[1].split("size=").nth(1).unwrap().trim_end_matches('K').parse().unwrap()
         };
         assert_eq!(nodes.iter().map(size).sum::<u64>(), 1 << 20);
     }

@@ -8,10 +8,7 @@ use std::process::Command;
 fn complaint(args: &[&str], directory: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cob"));
     // Should a check be missing, the machine must not start for real.
-    command
-        .current_dir(directory)
-        .args(args)
-        .env("COB_KERNEL", "/nonexistent/kernel");
+    command.current_dir(directory).args(args).env("COB_KERNEL", "/nonexistent/kernel");
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
@@ -39,10 +36,7 @@ fn every_mistake_is_told_in_one_line() {
     for (args, words) in [
         (&["run", "--bogus", "--", "true"][..], "--bogus"),
         (&["run", "--kernels", "0", "true"], "--kernels"),
-        (
-            &["run", "--kernels", "5", "--cpus", "2", "true"],
-            "--kernels 5",
-        ),
+        (&["run", "--kernels", "5", "--cpus", "2", "true"], "--kernels 5"),
         (&["run", "--memory", "1M", "true"], "64M"),
         (&["run", "--root", "/nonexistent", "true"], "/nonexistent"),
         (&["run", "--share", "/nonexistent", "true"], "/nonexistent"),

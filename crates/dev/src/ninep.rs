@@ -102,16 +102,10 @@ mod tests {
     }
 
     fn ask(request: Vec<u8>, reply: Vec<u8>) -> (Result<Vec<u8>>, usize) {
-        let device = Arc::new(Fixed {
-            reply,
-            room: Lock::new(0),
-        });
+        let device = Arc::new(Fixed { reply, room: Lock::new(0) });
         let server = Server::new(b"root".to_vec(), device.clone());
-        let answer =
-            pin!(server.exchange(request, ROOM)).poll(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(answer) = answer else {
-            panic!("the fake answers at once")
-        };
+        let answer = pin!(server.exchange(request, ROOM)).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(answer) = answer else { panic!("the fake answers at once") };
         let room = *device.room.lock();
         (answer, room)
     }
@@ -126,10 +120,7 @@ mod tests {
     fn a_reply_is_cut_to_its_own_size() {
         let mut reply = message(111, 3, &[1, 2]);
         reply.extend_from_slice(&[0; 100]);
-        assert_eq!(
-            ask(message(110, 3, &[]), reply).0.unwrap(),
-            message(111, 3, &[1, 2])
-        );
+        assert_eq!(ask(message(110, 3, &[]), reply).0.unwrap(), message(111, 3, &[1, 2]));
     }
 
     #[test]
@@ -137,18 +128,8 @@ mod tests {
         let request = || message(110, 3, &[]);
         let mut long = message(111, 3, &[]);
         long[0] = 200;
-        for reply in [
-            vec![],
-            vec![7, 0, 0],
-            message(111, 4, &[]),
-            long,
-            vec![0; 20],
-        ] {
-            assert_eq!(
-                ask(request(), reply.clone()).0,
-                Err(Errno::EIO),
-                "{reply:?}"
-            );
+        for reply in [vec![], vec![7, 0, 0], message(111, 4, &[]), long, vec![0; 20]] {
+            assert_eq!(ask(request(), reply.clone()).0, Err(Errno::EIO), "{reply:?}");
         }
     }
 
@@ -163,10 +144,7 @@ mod tests {
 
     #[test]
     fn mount_tags() {
-        assert_eq!(
-            mount_tag(&[4, 0, b'r', b'o', b'o', b't', 0, 0]),
-            Some(b"root".to_vec())
-        );
+        assert_eq!(mount_tag(&[4, 0, b'r', b'o', b'o', b't', 0, 0]), Some(b"root".to_vec()));
         assert_eq!(mount_tag(&[9, 0, b'r']), None);
         assert_eq!(mount_tag(&[]), None);
     }

@@ -28,9 +28,7 @@ impl ByteSource for Stdin {
     }
 
     fn is_ready(&self) -> bool {
-        self.0
-            .stdin_ready()
-            .map_or(true, |ready| ready.bytes > 0 || ready.end)
+        self.0.stdin_ready().map_or(true, |ready| ready.bytes > 0 || ready.end)
     }
 
     fn changes(&self) -> &WaitQueue {
@@ -71,19 +69,13 @@ pub struct Screen {
 
 impl Screen {
     pub fn new(link: Arc<Link>) -> Arc<Self> {
-        Arc::new(Screen {
-            link,
-            waiting: AtomicBool::new(false),
-        })
+        Arc::new(Screen { link, waiting: AtomicBool::new(false) })
     }
 
     /// The task that goes on printing when the host has made room.
     pub async fn run(self: Arc<Self>, tty: Arc<Tty>) {
         loop {
-            self.link
-                .output_changes(Output::Tty)
-                .wait_until(|| self.room_came())
-                .await;
+            self.link.output_changes(Output::Tty).wait_until(|| self.room_came()).await;
             tty.drain();
         }
     }

@@ -9,10 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use common::{taken, Host};
 use dev::link::{Event, StdinReady};
-use link::{
-    charge, Config, ExitStatus, LinkError, Message, Output, Root, ToGuest, ToHost, MAX_DATA,
-    STREAM_WINDOW,
-};
+use link::{charge, Config, ExitStatus, LinkError, Message, Output, Root, ToGuest, ToHost, MAX_DATA, STREAM_WINDOW};
 use machine::Errno;
 use proptest::prelude::*;
 
@@ -31,9 +28,7 @@ fn config() -> Config {
         tty: [false; 3],
         winsize: None,
         termios: None,
-        root: Root::NineP {
-            tag: b"root".to_vec(),
-        },
+        root: Root::NineP { tag: b"root".to_vec() },
         shares: vec![],
         stats: false,
         rlimits: vec![],
@@ -85,13 +80,7 @@ fn the_end_comes_after_the_bytes_and_stays() {
     assert!(host.stdin.take(3));
     host.send(ToGuest::Stdin(b"end".to_vec()));
     host.send(ToGuest::StdinEof);
-    assert_eq!(
-        host.link.stdin_ready(),
-        Ok(StdinReady {
-            bytes: 0,
-            end: true
-        })
-    );
+    assert_eq!(host.link.stdin_ready(), Ok(StdinReady { bytes: 0, end: true }));
     assert_eq!(taken(&read), Some(Ok(b"end".to_vec())));
     for _ in 0..2 {
         assert_eq!(taken(&host.read(3)), Some(Ok(vec![])));
@@ -101,31 +90,17 @@ fn the_end_comes_after_the_bytes_and_stays() {
 #[test]
 fn poll_asks_for_one_byte_and_is_woken() {
     let mut host = Host::new();
-    assert_eq!(
-        host.link.stdin_ready(),
-        Ok(StdinReady {
-            bytes: 0,
-            end: false
-        })
-    );
+    assert_eq!(host.link.stdin_ready(), Ok(StdinReady { bytes: 0, end: false }));
     host.tasks.settle();
     host.received();
     assert_eq!(host.stdin.room(), 1);
     let link = host.link.clone();
     let ready = host.tasks.run(async move {
-        link.stdin_changes()
-            .wait_until(|| link.stdin_ready().ok().filter(|ready| ready.bytes > 0))
-            .await
+        link.stdin_changes().wait_until(|| link.stdin_ready().ok().filter(|ready| ready.bytes > 0)).await
     });
     assert!(host.stdin.take(1));
     host.send(ToGuest::Stdin(b"x".to_vec()));
-    assert_eq!(
-        taken(&ready),
-        Some(StdinReady {
-            bytes: 1,
-            end: false
-        })
-    );
+    assert_eq!(taken(&ready), Some(StdinReady { bytes: 1, end: false }));
 }
 
 #[test]
@@ -135,10 +110,7 @@ fn stdin_beyond_the_credit_ends_the_link() {
     host.send(ToGuest::Stdin(vec![0; 2]));
     assert_eq!(taken(&read), Some(Err(Errno::EIO)));
     let link = host.link.clone();
-    assert_eq!(
-        taken(&host.tasks.run(async move { link.event().await })),
-        Some(Event::Lost)
-    );
+    assert_eq!(taken(&host.tasks.run(async move { link.event().await })), Some(Event::Lost));
 }
 
 #[test]
@@ -167,21 +139,12 @@ fn a_slow_reader_of_stdout_stops_the_writer_and_not_the_signals() {
 
     // Stderr has a window of its own, and what the host says still gets through.
     let link = host.link.clone();
-    assert_eq!(
-        taken(&host.tasks.run(async move { link.stderr_write(b"e").await })),
-        Some(Ok(1))
-    );
+    assert_eq!(taken(&host.tasks.run(async move { link.stderr_write(b"e").await })), Some(Ok(1)));
     host.send(ToGuest::Signal(2));
     let link = host.link.clone();
-    assert_eq!(
-        taken(&host.tasks.run(async move { link.event().await })),
-        Some(Event::Signal(2))
-    );
+    assert_eq!(taken(&host.tasks.run(async move { link.event().await })), Some(Event::Signal(2)));
 
-    host.send(ToGuest::Credit {
-        output: Output::Stdout,
-        amount: charged,
-    });
+    host.send(ToGuest::Credit { output: Output::Stdout, amount: charged });
     assert!(matches!(taken(&waiting), Some(Ok(n)) if n > 0));
 }
 
@@ -195,10 +158,7 @@ fn a_short_write_is_never_split() {
             None => break,
         }
     }
-    assert!(host
-        .received()
-        .iter()
-        .all(|message| matches!(message, ToHost::Data(_, bytes) if bytes.len() == 4096)));
+    assert!(host.received().iter().all(|message| matches!(message, ToHost::Data(_, bytes) if bytes.len() == 4096)));
 }
 
 #[test]
@@ -219,10 +179,7 @@ fn a_closed_output_answers_epipe_also_to_who_waits() {
 #[test]
 fn too_much_credit_ends_the_link() {
     let host = Host::new();
-    host.send(ToGuest::Credit {
-        output: Output::Tty,
-        amount: 1,
-    });
+    host.send(ToGuest::Credit { output: Output::Tty, amount: 1 });
     assert_eq!(taken(&host.write(vec![1])), Some(Err(Errno::EIO)));
 }
 
@@ -234,28 +191,13 @@ fn signals_coalesce_and_only_the_last_size_counts() {
         ToGuest::Signal(15),
         ToGuest::Signal(2),
         ToGuest::Signal(15),
-        ToGuest::Resize {
-            rows: 40,
-            cols: 120,
-        },
+        ToGuest::Resize { rows: 40, cols: 120 },
     ] {
         host.send(message);
     }
     let link = host.link.clone();
-    let events = host
-        .tasks
-        .run(async move { [link.event().await, link.event().await, link.event().await] });
-    assert_eq!(
-        taken(&events),
-        Some([
-            Event::Signal(2),
-            Event::Signal(15),
-            Event::Resize {
-                rows: 40,
-                cols: 120
-            }
-        ])
-    );
+    let events = host.tasks.run(async move { [link.event().await, link.event().await, link.event().await] });
+    assert_eq!(taken(&events), Some([Event::Signal(2), Event::Signal(15), Event::Resize { rows: 40, cols: 120 }]));
 }
 
 #[test]
@@ -265,9 +207,7 @@ fn exit_returns_only_after_the_device_has_all_before_it() {
     assert_eq!(taken(&host.write(b"last words".to_vec())), Some(Ok(10)));
     host.link.stats("numbers");
     let link = host.link.clone();
-    let done = host
-        .tasks
-        .run(async move { link.exit(ExitStatus::Signaled(9)).await });
+    let done = host.tasks.run(async move { link.exit(ExitStatus::Signaled(9)).await });
     assert_eq!(taken(&done), None);
     host.wire.stuck.store(false, Ordering::SeqCst);
     host.wire.unstuck.wake_all();
@@ -312,14 +252,7 @@ fn a_lost_device_leaves_nobody_waiting() {
     assert_eq!(taken(&read), Some(Err(Errno::EIO)));
     assert!(matches!(taken(&config), Some(Err(LinkError::Malformed(_)))));
     let link = host.link.clone();
-    assert_eq!(
-        taken(
-            &host
-                .tasks
-                .run(async move { link.exit(ExitStatus::Exited(0)).await })
-        ),
-        Some(())
-    );
+    assert_eq!(taken(&host.tasks.run(async move { link.exit(ExitStatus::Exited(0)).await })), Some(()));
 }
 
 #[test]
@@ -328,10 +261,7 @@ fn a_dropped_reader_loses_nothing() {
     {
         let mut buffer = [0; 5];
         let mut read = Box::pin(host.link.stdin_read(&mut buffer));
-        assert!(matches!(
-            read.as_mut().poll(&mut Context::from_waker(Waker::noop())),
-            Poll::Pending
-        ));
+        assert!(matches!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
     }
     host.tasks.settle();
     host.received();

@@ -38,14 +38,7 @@ impl Timers for Nobody {
 
 fn caller() -> Caller {
     let pid = Pid(1);
-    Caller {
-        credentials: Credentials::default(),
-        process: pid,
-        thread: pid,
-        group: pid,
-        session: pid,
-        umask: 0o022,
-    }
+    Caller { credentials: Credentials::default(), process: pid, thread: pid, group: pid, session: pid, umask: 0o022 }
 }
 
 /// Output that came, with its credit given back at once.
@@ -59,10 +52,7 @@ fn collect(host: &mut Host, output: Output) -> Vec<u8> {
         for message in messages {
             if let ToHost::Data(which, bytes) = message {
                 assert_eq!(which, output);
-                host.send(ToGuest::Credit {
-                    output,
-                    amount: charge(bytes.len()),
-                });
+                host.send(ToGuest::Credit { output, amount: charge(bytes.len()) });
                 all.extend_from_slice(&bytes);
             }
         }
@@ -73,9 +63,7 @@ fn terminal(host: &Host) -> (Arc<Tty>, Arc<dyn File>) {
     let terminals = Terminals::new(Arc::new(Nobody), Arc::new(Nobody));
     let screen = Screen::new(host.link.clone());
     let tty = terminals.make_console(screen.clone());
-    let file = terminals
-        .open_console(&caller(), OpenFlags::RDWR, None)
-        .expect("a console");
+    let file = terminals.open_console(&caller(), OpenFlags::RDWR, None).expect("a console");
     host.tasks.run(screen.run(tty.clone()));
     host.tasks.run(keyboard(host.link.clone(), tty.clone()));
     (tty, file)
@@ -85,10 +73,7 @@ fn terminal(host: &Host) -> (Arc<Tty>, Arc<dyn File>) {
 fn a_stream_reads_and_writes_what_the_link_carries() {
     let mut host = Host::new();
     let stdin = StreamFile::reader(&caller(), Arc::new(Stdin(host.link.clone())));
-    let sink = Sink {
-        link: host.link.clone(),
-        output: Output::Stderr,
-    };
+    let sink = Sink { link: host.link.clone(), output: Output::Stderr };
     let stderr = StreamFile::writer(&caller(), Arc::new(sink));
     assert_eq!(stdin.poll(), Events::empty());
     let copied = host.tasks.run(async move {
@@ -106,17 +91,11 @@ fn a_stream_reads_and_writes_what_the_link_carries() {
 #[test]
 fn a_closed_stream_is_ready_and_fails() {
     let host = Host::new();
-    let sink = Sink {
-        link: host.link.clone(),
-        output: Output::Stdout,
-    };
+    let sink = Sink { link: host.link.clone(), output: Output::Stdout };
     let stdout = StreamFile::writer(&caller(), Arc::new(sink));
     host.send(ToGuest::Closed(Output::Stdout));
     assert_eq!(stdout.poll(), Events::OUT | Events::WRNORM);
-    assert_eq!(
-        taken(&host.tasks.run(async move { stdout.write(b"x").await })),
-        Some(Err(Errno::EPIPE))
-    );
+    assert_eq!(taken(&host.tasks.run(async move { stdout.write(b"x").await })), Some(Err(Errno::EPIPE)));
 }
 
 #[test]

@@ -47,18 +47,12 @@ mod queues {
 
     pub fn rtrb<const N: usize>() -> (impl FnMut(u8), impl FnMut() -> u8) {
         let (mut sender, mut receiver) = rtrb::RingBuffer::<[u8; N]>::new(SLOTS);
-        (
-            move |byte| spin_until!(sender.push([byte; N]).is_ok()),
-            move || until(|| receiver.pop().ok())[N - 1],
-        )
+        (move |byte| spin_until!(sender.push([byte; N]).is_ok()), move || until(|| receiver.pop().ok())[N - 1])
     }
 
     pub fn crossbeam<const N: usize>() -> (impl FnMut(u8), impl FnMut() -> u8) {
         let (sender, receiver) = crossbeam_channel::bounded::<[u8; N]>(SLOTS);
-        (
-            move |byte| spin_until!(sender.try_send([byte; N]).is_ok()),
-            move || until(|| receiver.try_recv().ok())[N - 1],
-        )
+        (move |byte| spin_until!(sender.try_send([byte; N]).is_ok()), move || until(|| receiver.try_recv().ok())[N - 1])
     }
 }
 

@@ -73,13 +73,8 @@ impl Calls {
     pub fn insert(&mut self, priority: Priority, then: Option<Then>) -> u64 {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let index = self.slots.insert(Slot {
-            generation,
-            priority,
-            then,
-            cancelled: false,
-            state: State::Waiting(None),
-        });
+        let index =
+            self.slots.insert(Slot { generation, priority, then, cancelled: false, state: State::Waiting(None) });
         u64::from(generation) << 32 | index as u64
     }
 

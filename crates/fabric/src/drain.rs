@@ -66,8 +66,7 @@ impl Endpoint {
 
     /// Whether a message has arrived.
     pub fn has_mail(&self) -> bool {
-        let pending =
-            |peer: &Peer| Priority::ALL.iter().any(|&priority| self.port.pending(peer.id, priority));
+        let pending = |peer: &Peer| Priority::ALL.iter().any(|&priority| self.port.pending(peer.id, priority));
         self.peers().iter().any(|peer| self.listens_to(peer) && pending(peer))
     }
 

@@ -153,8 +153,7 @@ mod tests {
     #[test]
     fn packets_short_and_long_survive() {
         for len in [0usize, 1, 47, 48, 99, 100, 101, 5000] {
-            let header =
-                Header { kind: Kind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
+            let header = Header { kind: Kind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
             let body = vec![9u8; len];
             let packet = Packet::new(Header { id: 0, ..header }, &body);
             let mut renamed = packet;

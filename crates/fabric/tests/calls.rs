@@ -187,8 +187,7 @@ fn what_a_reply_installs_is_there_before_the_next_message() {
     machine[0].endpoint.on_sync::<KernelDied, _>(move |_, _| revoked.lock().unwrap().push("revoke"));
 
     let installed = log.clone();
-    let call =
-        machine[0].endpoint.call_then(K1, ping(b""), move |_| installed.lock().unwrap().push("install"));
+    let call = machine[0].endpoint.call_then(K1, ping(b""), move |_| installed.lock().unwrap().push("install"));
     machine[1].step();
     machine[1].endpoint.send(K0, KernelDied { kernel: K2 }).unwrap();
     // The caller itself is only polled after both.
@@ -216,9 +215,7 @@ fn high_goes_before_low_and_each_stays_in_order() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let (low, high) = (log.clone(), log.clone());
     machine[0].endpoint.on_sync::<FileRelease, _>(move |_, file| low.lock().unwrap().push(format!("low {}", file.id)));
-    machine[0]
-        .endpoint
-        .on_sync::<Stop, _>(move |_, stop| high.lock().unwrap().push(format!("high {}", stop.status)));
+    machine[0].endpoint.on_sync::<Stop, _>(move |_, stop| high.lock().unwrap().push(format!("high {}", stop.status)));
     for index in 0..3 {
         machine[1].endpoint.send(K0, FileRelease { id: u64::from(index), count: 0 }).unwrap();
         machine[1].endpoint.send(K0, Stop { status: index }).unwrap();

@@ -117,8 +117,7 @@ fn handlers_that_call_back_never_wait_for_their_own_credit() {
     let machine = kernels(2, 4);
     let lines = Arc::default();
     machine.iter().for_each(|kernel| serve(kernel, &lines));
-    let calls: Vec<_> =
-        (0..4 * CREDITS).map(|_| machine[0].endpoint.start(KernelId(1), deep(9, 0))).collect();
+    let calls: Vec<_> = (0..4 * CREDITS).map(|_| machine[0].endpoint.start(KernelId(1), deep(9, 0))).collect();
     settle(&machine);
     for call in calls {
         assert_eq!(ready(call), Some(Ok(vec![9])));

@@ -151,16 +151,15 @@ fn a_suppressed_ring_is_covered_by_the_other_sender() {
         let (second, second_end) = local::lane(2);
         let doorbell = Arc::new(Doorbell::new());
         let interrupt = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        let send = |sender: fabric::Sender,
-                    doorbell: Arc<Doorbell>,
-                    interrupt: Arc<loom::sync::atomic::AtomicUsize>| {
-            thread::spawn(move || {
-                sender.try_send(&[1]).unwrap();
-                if doorbell.must_ring() {
-                    interrupt.fetch_add(1, loom::sync::atomic::Ordering::SeqCst);
-                }
-            })
-        };
+        let send =
+            |sender: fabric::Sender, doorbell: Arc<Doorbell>, interrupt: Arc<loom::sync::atomic::AtomicUsize>| {
+                thread::spawn(move || {
+                    sender.try_send(&[1]).unwrap();
+                    if doorbell.must_ring() {
+                        interrupt.fetch_add(1, loom::sync::atomic::Ordering::SeqCst);
+                    }
+                })
+            };
         let one = send(first, doorbell.clone(), interrupt.clone());
         let two = send(second, doorbell.clone(), interrupt.clone());
 

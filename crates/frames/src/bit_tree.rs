@@ -74,9 +74,8 @@ impl BitTree {
         if self.words[top] == 0 {
             return None;
         }
-        let descend = |number: usize, start: &usize| {
-            number * BITS + self.words[start + number].trailing_zeros() as usize
-        };
+        let descend =
+            |number: usize, start: &usize| number * BITS + self.words[start + number].trailing_zeros() as usize;
         Some(self.starts[..self.levels].iter().rev().fold(0, descend))
     }
 }

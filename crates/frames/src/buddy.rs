@@ -39,8 +39,7 @@ impl Buddy {
 
     /// A block of `1 << order` indices, aligned to its size.
     pub fn take(&mut self, order: usize) -> Option<usize> {
-        let (mut found, mut block) =
-            (order..ORDERS).find_map(|order| Some((order, self.free[order].first()?)))?;
+        let (mut found, mut block) = (order..ORDERS).find_map(|order| Some((order, self.free[order].first()?)))?;
         self.free[found].remove(block);
         while found > order {
             found -= 1;

@@ -94,7 +94,14 @@ impl Partition {
             }
         }
         let total = zones.iter().map(|zone| zone.range().end - zone.range().start).sum();
-        Ok(Partition { direct_base: config.direct_base, zones, caches, cpu: config.cpu, total, reserve: reserve_of(total) })
+        Ok(Partition {
+            direct_base: config.direct_base,
+            zones,
+            caches,
+            cpu: config.cpu,
+            total,
+            reserve: reserve_of(total),
+        })
     }
 
     /// Whether `frame` lies in this partition.

@@ -98,11 +98,8 @@ const SETTABLE: OpenFlags = OpenFlags::APPEND
     .union(OpenFlags::NOATIME);
 
 /// What concerns opening only and is not reported by F_GETFL.
-const TRANSIENT: OpenFlags = OpenFlags::CREAT
-    .union(OpenFlags::EXCL)
-    .union(OpenFlags::NOCTTY)
-    .union(OpenFlags::TRUNC)
-    .union(OpenFlags::CLOEXEC);
+const TRANSIENT: OpenFlags =
+    OpenFlags::CREAT.union(OpenFlags::EXCL).union(OpenFlags::NOCTTY).union(OpenFlags::TRUNC).union(OpenFlags::CLOEXEC);
 
 impl StatusFlags {
     pub fn new(flags: OpenFlags) -> Self {

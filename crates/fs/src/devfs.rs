@@ -81,8 +81,12 @@ impl Devices {
 }
 
 /// The links that udev makes.
-const LINKS: [(&str, &str); 4] =
-    [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")];
+const LINKS: [(&str, &str); 4] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
 
 /// A tree for /dev with all devices registered so far, and empty `pts`, `shm`, `mqueue`.
 pub async fn devtmpfs(services: &Arc<Services>, devices: &Devices) -> Result<Arc<dyn FileSystem>> {

@@ -1,11 +1,11 @@
 //! [`File`]: an open file description.
 
+use crate::control::{Control, ControlAnswer};
 use crate::namespace::Location;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, SetAttributes, Whence,
 };
 use alloc::{sync::Arc, vec::Vec};
-use crate::control::{Control, ControlAnswer};
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame};
 

@@ -6,8 +6,7 @@
 //! directory, by somebody who may.
 
 use crate::{
-    file::ready, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags,
-    SetAttributes,
+    file::ready, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;

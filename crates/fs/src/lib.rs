@@ -23,29 +23,29 @@ pub mod chardev;
 pub mod control;
 pub mod epoll;
 pub mod event;
-pub mod pipe;
-pub mod poll;
-pub mod remote;
-pub mod socket;
-pub mod stream;
-pub mod tty;
-mod nodes;
-mod waiting;
-#[cfg(test)]
-mod testing;
 pub mod inode;
 pub mod locks;
 pub mod namespace;
 pub mod ninep;
+mod nodes;
 pub mod paths;
+pub mod pipe;
+pub mod poll;
+pub mod remote;
 mod services;
+pub mod socket;
+pub mod stream;
 pub mod synthetic;
+#[cfg(test)]
+mod testing;
 pub mod tmpfs;
+pub mod tty;
 pub mod union;
+mod waiting;
 
 pub use abi::{
-    Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags,
-    PathOp, SetAttributes, Timestamp, Whence,
+    Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags, PathOp,
+    SetAttributes, Timestamp, Whence,
 };
 pub use cache::PageCache;
 pub use control::{Control, ControlAnswer};

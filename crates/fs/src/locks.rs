@@ -5,7 +5,11 @@
 
 use abi::{LockConflict, LockMode, LockRange};
 use alloc::vec::Vec;
-use machine::{errno::Result, sync::{Lock, WaitQueue}, Errno, Pid};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Errno, Pid,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -168,9 +172,6 @@ mod tests {
         block_on(table.set(Owner::Flock(1), WHOLE, LockMode::Exclusive, false)).unwrap();
         block_on(table.set(Owner::Process(Pid(1)), WHOLE, LockMode::Exclusive, false)).unwrap();
         assert_eq!(block_on(table.set(Owner::Flock(2), WHOLE, LockMode::Shared, false)), Err(Errno::EAGAIN));
-        assert_eq!(
-            block_on(table.set(Owner::Description(1), WHOLE, LockMode::Shared, false)),
-            Err(Errno::EAGAIN)
-        );
+        assert_eq!(block_on(table.set(Owner::Description(1), WHOLE, LockMode::Shared, false)), Err(Errno::EAGAIN));
     }
 }

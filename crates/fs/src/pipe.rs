@@ -12,7 +12,10 @@ use crate::{
     control::{Control, ControlAnswer},
     devfs::Opening,
     file::ready,
-    namespace::{permission::{may, READ, WRITE}, Location},
+    namespace::{
+        permission::{may, READ, WRITE},
+        Location,
+    },
     nodes,
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,

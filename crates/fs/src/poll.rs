@@ -23,8 +23,7 @@ pub const ALWAYS: Events = Events::ERR.union(Events::HUP).union(Events::NVAL);
 /// empty after the timeout.
 pub async fn wait(files: &[(Arc<dyn File>, Events)], timeout: Option<BoxFuture<'_, ()>>) -> Result<Vec<Events>> {
     let look = || {
-        let found: Vec<Events> =
-            files.iter().map(|(file, wanted)| file.poll() & (*wanted | ALWAYS)).collect();
+        let found: Vec<Events> = files.iter().map(|(file, wanted)| file.poll() & (*wanted | ALWAYS)).collect();
         found.iter().any(|events| !events.is_empty()).then_some(found)
     };
     for (file, _) in files {

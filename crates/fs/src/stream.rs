@@ -164,7 +164,11 @@ mod tests {
             let mut credit = self.credit.lock();
             let count = buf.len().min(*credit);
             *credit -= count;
-            if count == 0 { Err(Errno::EAGAIN) } else { Ok(count) }
+            if count == 0 {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(count)
+            }
         }
         fn is_ready(&self) -> bool {
             *self.credit.lock() > 0

@@ -8,8 +8,8 @@
 use crate::{
     file::ready,
     inode::{Followed, Listed, NewNode, FOREVER},
-    Attributes, Caller, File, FileSystem, FileSystemInfo, Inode, Kind, OpenFlags, Services, SetAttributes,
-    Timestamp, Whence,
+    Attributes, Caller, File, FileSystem, FileSystemInfo, Inode, Kind, OpenFlags, Services, SetAttributes, Timestamp,
+    Whence,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::any::Any;
@@ -176,9 +176,9 @@ impl Directory for Fixed {
 
 /// A number for a path, 48 bits, never 0 (FNV-1a).
 pub fn hash_ino(path: &[u8]) -> u64 {
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = path
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
     (hash >> 16).max(1)
 }
 
@@ -203,14 +203,13 @@ impl Synthetic {
 
     /// A tree whose device number others know.
     pub fn with_device(
-        services: &Arc<Services>, kind: &'static str, magic: u64, device: (u32, u32), root: Node,
+        services: &Arc<Services>,
+        kind: &'static str,
+        magic: u64,
+        device: (u32, u32),
+        root: Node,
     ) -> Arc<Self> {
-        let tree = Arc::new(Tree {
-            services: services.clone(),
-            device,
-            magic,
-            born: services.clock.realtime(),
-        });
+        let tree = Arc::new(Tree { services: services.clone(), device, magic, born: services.clock.realtime() });
         Arc::new(Synthetic { kind, root: Arc::new(SyntheticInode { tree, node: root }) })
     }
 }

@@ -2,8 +2,15 @@
 
 use crate::{Caller, Credentials};
 use alloc::{boxed::Box, sync::Arc, task::Wake};
-use core::{future::Future, pin::Pin, task::{Context, Poll, Waker}};
-use machine::{sync::{Lock, WaitQueue}, BoxFuture, Pid, Spawner};
+use core::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+use machine::{
+    sync::{Lock, WaitQueue},
+    BoxFuture, Pid, Spawner,
+};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 pub fn caller(process: u32) -> Caller {

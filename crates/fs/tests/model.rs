@@ -192,8 +192,12 @@ fn compare(seed: u64, process: &Process, model: &Path, settle: impl Fn(&mut Rand
             our_tree(process, "", &mut ours);
             host_tree(model, "", &mut theirs);
             for (path, seen) in &theirs {
-                assert!(ours.get(path) == Some(seen), "COB_FS_SEED={seed}, step {step}, {op:?}: {path} differs: {:?} / {:?}",
-                    ours.get(path).map(|s| (s.mode, s.links, s.content.len())), (seen.mode, seen.links, seen.content.len()));
+                assert!(
+                    ours.get(path) == Some(seen),
+                    "COB_FS_SEED={seed}, step {step}, {op:?}: {path} differs: {:?} / {:?}",
+                    ours.get(path).map(|s| (s.mode, s.links, s.content.len())),
+                    (seen.mode, seen.links, seen.content.len())
+                );
             }
             assert_eq!(ours.len(), theirs.len(), "COB_FS_SEED={seed}, step {step}: too many names");
         }

@@ -53,7 +53,8 @@ fn what_was_asked_within_a_second_is_not_asked_again() {
 
 #[test]
 fn a_sequential_reader_is_read_ahead_of() {
-    let Setup { server, process, scratch: _scratch, .. } = setup(|scratch| std::fs::write(scratch.at("f"), bytes(1 << 20)).unwrap());
+    let Setup { server, process, scratch: _scratch, .. } =
+        setup(|scratch| std::fs::write(scratch.at("f"), bytes(1 << 20)).unwrap());
     let before = server.requests();
     assert_eq!(process.read("f").unwrap(), bytes(1 << 20));
     // A walk and its attributes, an open (two), and 256 pages in windows of 16 to 64.
@@ -153,7 +154,8 @@ fn written_bytes_reach_the_host_and_every_fid_is_given_back() {
 
 #[test]
 fn memory_pressure_takes_clean_pages_and_leaves_mapped_ones() {
-    let Setup { kernel, process, scratch: _scratch, .. } = setup(|scratch| std::fs::write(scratch.at("f"), bytes(40 * 4096)).unwrap());
+    let Setup { kernel, process, scratch: _scratch, .. } =
+        setup(|scratch| std::fs::write(scratch.at("f"), bytes(40 * 4096)).unwrap());
     let file = process.open("f", OpenFlags::empty()).unwrap();
     assert_eq!(common::read_all(&file).unwrap().len(), 40 * 4096);
     let object = block_on(file.object()).unwrap();

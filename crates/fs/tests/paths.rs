@@ -159,18 +159,24 @@ fn errors_are_those_of_the_host() {
                 let ours = process.open(path, OpenFlags::from_bits_retain(*flags));
                 (ours.map(drop), options.open(at(path)).map(drop), format!("open {path} {flags:o}"))
             }
-            Stat(path) => (process.stat(path, true).map(drop), host::metadata(at(path)).map(drop), format!("stat {path}")),
+            Stat(path) => {
+                (process.stat(path, true).map(drop), host::metadata(at(path)).map(drop), format!("stat {path}"))
+            }
             MakeDir(path) => (process.mkdir(path), host::create_dir(at(path)), format!("mkdir {path}")),
             RemoveDir(path) => (process.rmdir(path), host::remove_dir(at(path)), format!("rmdir {path}")),
             Unlink(path) => (process.unlink(path), host::remove_file(at(path)), format!("unlink {path}")),
-            Rename(from, to) => (process.rename(from, to), host::rename(at(from), at(to)), format!("rename {from} {to}")),
+            Rename(from, to) => {
+                (process.rename(from, to), host::rename(at(from), at(to)), format!("rename {from} {to}"))
+            }
             Link(from, to) => (process.link(from, to), host::hard_link(at(from), at(to)), format!("link {from} {to}")),
             Symlink(target, path) => (
                 process.symlink(target, path),
                 std::os::unix::fs::symlink(target, at(path)),
                 format!("symlink {target} {path}"),
             ),
-            ReadLink(path) => (process.readlink(path).map(drop), host::read_link(at(path)).map(drop), format!("readlink {path}")),
+            ReadLink(path) => {
+                (process.readlink(path).map(drop), host::read_link(at(path)).map(drop), format!("readlink {path}"))
+            }
         };
         let theirs = theirs.map_err(|error| Errno(error.raw_os_error().unwrap_or(0) as u16));
         assert_eq!(ours, theirs, "step {step}: {}", &what[..what.len().min(60)]);
@@ -241,9 +247,7 @@ fn an_unnamed_file_gets_a_name_by_linking_it() {
     assert!(process.list("d").unwrap().is_empty());
     let root = process.base.at.clone();
     process.base = Base { at: file, to: Some(root.clone()), ..process.base };
-    process
-        .run(PathOp::Link { from: Vec::new(), to: "d/named".into(), follow: false, empty_ok: true })
-        .unwrap();
+    process.run(PathOp::Link { from: Vec::new(), to: "d/named".into(), follow: false, empty_ok: true }).unwrap();
     process.base.at = root;
     assert_eq!(process.read("d/named").unwrap(), b"text");
     assert_eq!(process.stat("d/named", true).unwrap().nlink, 1);

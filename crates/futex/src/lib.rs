@@ -82,7 +82,13 @@ impl Futexes {
 
     /// Sleeps on a word until woken. `interrupt` ends the wait with its error, unless the wake came first: a
     /// wake that was counted is never lost.
-    pub async fn wait(&self, key: FutexKey, expected: u32, bitset: u32, interrupt: impl Future<Output = Errno>) -> Result<()> {
+    pub async fn wait(
+        &self,
+        key: FutexKey,
+        expected: u32,
+        bitset: u32,
+        interrupt: impl Future<Output = Errno>,
+    ) -> Result<()> {
         let mut interrupt = pin!(interrupt);
         if key.kernel == self.me {
             let mut wait = pin!(self.wait_here(key, expected, bitset));
@@ -153,7 +159,14 @@ impl Futexes {
 
     /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: (woken, moved). Between words of different owners the waiters to
     /// be moved are woken instead, which futex(2) allows: they look at their word again.
-    pub async fn requeue(&self, from: FutexKey, to: FutexKey, wake: u32, requeue: u32, expected: Option<u32>) -> Result<(u32, u32)> {
+    pub async fn requeue(
+        &self,
+        from: FutexKey,
+        to: FutexKey,
+        wake: u32,
+        requeue: u32,
+        expected: Option<u32>,
+    ) -> Result<(u32, u32)> {
         if from.kernel == self.me {
             return self.requeue_here(from, to, wake, requeue, expected).await;
         }
@@ -161,7 +174,14 @@ impl Futexes {
         self.endpoint.call(from.kernel, ask).await.map_err(Errno::from)?
     }
 
-    async fn requeue_here(&self, from: FutexKey, to: FutexKey, wake: u32, requeue: u32, expected: Option<u32>) -> Result<(u32, u32)> {
+    async fn requeue_here(
+        &self,
+        from: FutexKey,
+        to: FutexKey,
+        wake: u32,
+        requeue: u32,
+        expected: Option<u32>,
+    ) -> Result<(u32, u32)> {
         loop {
             let check = || match expected.map(|expected| (expected, self.words.load(&from))) {
                 None => Ok(()),
@@ -179,10 +199,19 @@ impl Futexes {
     }
 
     /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second.
-    pub async fn wake_op(&self, first: FutexKey, second: FutexKey, wake: u32, wake_second: u32, op: WordOp) -> Result<u32> {
+    pub async fn wake_op(
+        &self,
+        first: FutexKey,
+        second: FutexKey,
+        wake: u32,
+        wake_second: u32,
+        op: WordOp,
+    ) -> Result<u32> {
         let meets = match second.kernel == self.me {
             true => self.word_op_here(second, op).await?,
-            false => self.endpoint.call(second.kernel, FutexWordOp { key: second, op }).await.map_err(Errno::from)??,
+            false => {
+                self.endpoint.call(second.kernel, FutexWordOp { key: second, op }).await.map_err(Errno::from)??
+            }
         };
         let mut woken = self.wake(first, wake, ANY).await?;
         if meets {

@@ -53,7 +53,8 @@ impl Queues {
     pub fn join<E>(&self, key: FutexKey, bitset: u32, check: impl FnOnce() -> Result<(), E>) -> Result<Waiting<'_>, E> {
         let mut bucket = self.buckets[Self::index(&key)].lock();
         check()?;
-        let waiter = Arc::new(Waiter { bitset, state: Lock::new(State { key, woken: false, left: false, waker: None }) });
+        let waiter =
+            Arc::new(Waiter { bitset, state: Lock::new(State { key, woken: false, left: false, waker: None }) });
         bucket.entry(key).or_default().push_back(waiter.clone());
         Ok(Waiting { queues: self, waiter, done: false })
     }
@@ -71,7 +72,11 @@ impl Queues {
 
     /// Wakes and moves waiters if `check` agrees; with no target, those to be moved are woken too.
     pub fn requeue(
-        &self, from: &FutexKey, to: Option<FutexKey>, wake: u32, requeue: u32,
+        &self,
+        from: &FutexKey,
+        to: Option<FutexKey>,
+        wake: u32,
+        requeue: u32,
         check: impl FnOnce() -> Result<(), Option<Errno>>,
     ) -> Result<(u32, u32), Option<Errno>> {
         let (mut woken, mut moved) = (Vec::new(), Vec::new());
@@ -157,7 +162,11 @@ impl Future for Waiting<'_> {
             state.woken
         };
         self.done = woken;
-        if woken { Poll::Ready(()) } else { Poll::Pending }
+        if woken {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 

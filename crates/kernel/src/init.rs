@@ -2,13 +2,20 @@
 //! process 1 is done by the kernel here: orphans are adopted and reaped by crate `process`.
 
 use crate::{control, root, services::Kernel};
-use abi::{signal::{AltStack, Pending, Signal, SignalInfo, SignalSet}, Credentials};
+use abi::{
+    signal::{AltStack, Pending, Signal, SignalInfo, SignalSet},
+    Credentials,
+};
 use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
 use dev::{
     link::{Event, Link},
     streams::{keyboard, Screen, Sink, Stdin},
 };
-use fs::{stream::StreamFile, tty::{Terminals, Tty}, Base, File, OpenFlags, PathAnswer, PathOp, Paths};
+use fs::{
+    stream::StreamFile,
+    tty::{Terminals, Tty},
+    Base, File, OpenFlags, PathAnswer, PathOp, Paths,
+};
 use link::{Config, ExitStatus, Output};
 use machine::{errno::Result, Errno, KernelSet, Pid};
 use messages::process::{ExitStatus as Ended, Layout, Shared, ThreadState, Usage};
@@ -59,7 +66,12 @@ pub fn start(kernel: &'static Kernel) {
 
 type Failure = (Errno, String);
 
-async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link>, config: &Config) -> core::result::Result<ExitStatus, Failure> {
+async fn run(
+    kernel: &'static Kernel,
+    devices: &root::DeviceSet,
+    link: &Arc<Link>,
+    config: &Config,
+) -> core::result::Result<ExitStatus, Failure> {
     let because = |what: &'static str| move |error: Errno| (error, String::from(what));
     let (paths, terminals) = root::mount(kernel, devices, config).await.map_err(because("mounting the root"))?;
     kernel.paths.set(paths.clone());
@@ -67,8 +79,13 @@ async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link
     let thread = first_thread(kernel, &paths, config).await.map_err(because("the working directory"))?;
     let process = thread.process.clone();
     let tty = standard_files(kernel, &terminals, link, config, &thread).await.map_err(because("standard streams"))?;
-    let program = program(kernel, config, &thread).await.map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
-    let registers = kernel.system.load_first(&thread, program).await
+    let program = program(kernel, config, &thread)
+        .await
+        .map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
+    let registers = kernel
+        .system
+        .load_first(&thread, program)
+        .await
         .map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
     kernel.scheduler.spawn(events(kernel, link.clone(), tty, process.id));
     link.ready();
@@ -89,8 +106,14 @@ async fn run(kernel: &'static Kernel, devices: &root::DeviceSet, link: &Arc<Link
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
     let system = &kernel.system;
     let credentials = Credentials {
-        uid: config.uid, euid: config.uid, suid: config.uid, fsuid: config.uid,
-        gid: config.gid, egid: config.gid, sgid: config.gid, fsgid: config.gid,
+        uid: config.uid,
+        euid: config.uid,
+        suid: config.uid,
+        fsuid: config.uid,
+        gid: config.gid,
+        egid: config.gid,
+        sgid: config.gid,
+        fsgid: config.gid,
         groups: config.groups.clone(),
     };
     let mut limits = LIMITS.to_vec();
@@ -148,7 +171,11 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
 
 /// Descriptors 0, 1 and 2: the terminal, or streams over the link.
 async fn standard_files(
-    kernel: &'static Kernel, terminals: &Arc<Terminals>, link: &Arc<Link>, config: &Config, thread: &Arc<Thread>,
+    kernel: &'static Kernel,
+    terminals: &Arc<Terminals>,
+    link: &Arc<Link>,
+    config: &Config,
+    thread: &Arc<Thread>,
 ) -> Result<Option<Arc<Tty>>> {
     let process: &Arc<Process> = &thread.process;
     let caller = process.caller(thread);

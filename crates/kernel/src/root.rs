@@ -1,7 +1,10 @@
 //! The root file system and /dev, on the kernel that has the devices: the host's files (read-only, over 9P)
 //! under a layer in memory that takes the writes.
 
-use crate::{services::{FileTimers, Kernel}, terminal::Jobs};
+use crate::{
+    services::{FileTimers, Kernel},
+    terminal::Jobs,
+};
 use alloc::{sync::Arc, vec::Vec};
 use dev::{link::Link, ninep};
 use fs::{
@@ -52,7 +55,11 @@ impl DeviceSet {
 }
 
 /// Builds the tree that `config` asks for.
-pub async fn mount(kernel: &'static Kernel, devices: &DeviceSet, config: &Config) -> Result<(Arc<LocalPaths>, Arc<Terminals>)> {
+pub async fn mount(
+    kernel: &'static Kernel,
+    devices: &DeviceSet,
+    config: &Config,
+) -> Result<(Arc<LocalPaths>, Arc<Terminals>)> {
     let services = &kernel.services;
     let Root::NineP { tag } = &config.root else { return Err(Errno::ENODEV) };
     let lower = Share::attach(devices.share(tag)?, services, Options::default()).await?;
@@ -84,5 +91,12 @@ async fn attach(paths: &LocalPaths, caller: &Caller, path: &[u8], tree: Arc<dyn 
 }
 
 pub fn system_caller() -> Caller {
-    Caller { credentials: fs::Credentials::default(), process: Pid(0), thread: Pid(0), group: Pid(0), session: Pid(0), umask: 0 }
+    Caller {
+        credentials: fs::Credentials::default(),
+        process: Pid(0),
+        thread: Pid(0),
+        group: Pid(0),
+        session: Pid(0),
+        umask: 0,
+    }
 }

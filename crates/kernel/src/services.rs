@@ -7,7 +7,11 @@ use fs::remote::{Remote, RemotePaths};
 use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use linux::Linux;
-use machine::{errno::Result, sync::{Lock, WaitQueue}, Access, BoxFuture, Cpu, Errno, Frame, KernelId, Memory, Spawner, PAGE_SIZE};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Access, BoxFuture, Cpu, Errno, Frame, KernelId, Memory, Spawner, PAGE_SIZE,
+};
 use messages::vm::{FutexKey, FutexPlace};
 use platform::{board, lanes::Lanes};
 use process::{Directory, Parts, Spread, System};
@@ -68,7 +72,9 @@ impl Kernel {
             futexes,
             paths,
             directory: Arc::new(Exchange(remote.clone())),
-            placement: Arc::new(Spread::new(|kernel| board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize)),
+            placement: Arc::new(Spread::new(|kernel| {
+                board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize
+            })),
             abi: Arc::new(Linux::default()),
         });
         linux::set_services(&system, &services);
@@ -81,7 +87,18 @@ impl Kernel {
         }));
         *clock.0.lock() = Some(system.clone());
         let plan = boot.plan;
-        Box::leak(Box::new(Kernel { system, scheduler, endpoint, lanes, port, services, spawner, paths: late, remote, plan }))
+        Box::leak(Box::new(Kernel {
+            system,
+            scheduler,
+            endpoint,
+            lanes,
+            port,
+            services,
+            spawner,
+            paths: late,
+            remote,
+            plan,
+        }))
     }
 }
 
@@ -201,7 +218,11 @@ impl FutexWords {
 }
 
 fn wanted(write: bool) -> Access {
-    if write { Access::WRITE } else { Access::READ }
+    if write {
+        Access::WRITE
+    } else {
+        Access::READ
+    }
 }
 
 impl Words for FutexWords {

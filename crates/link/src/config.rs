@@ -86,10 +86,7 @@ impl Config {
         Some(
             parts
                 .enumerate()
-                .map(|(at, part)| ToGuest::Config {
-                    last: at + 1 == count,
-                    part: part.to_vec(),
-                })
+                .map(|(at, part)| ToGuest::Config { last: at + 1 == count, part: part.to_vec() })
                 .collect(),
         )
     }

@@ -44,18 +44,12 @@ pub struct Window {
 impl Window {
     /// The window of an output stream: wholly free.
     pub fn output() -> Self {
-        Self {
-            limit: STREAM_WINDOW,
-            free: STREAM_WINDOW,
-        }
+        Self { limit: STREAM_WINDOW, free: STREAM_WINDOW }
     }
 
     /// The window of stdin: opened by the guest.
     pub fn stdin() -> Self {
-        Self {
-            limit: STDIN_WINDOW,
-            free: 0,
-        }
+        Self { limit: STDIN_WINDOW, free: 0 }
     }
 
     /// How many bytes a frame sent now may carry. Zero: wait for credit.

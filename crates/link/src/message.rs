@@ -144,21 +144,18 @@ impl Message for ToGuest {
     fn from_frame(kind: u8, payload: &[u8]) -> Result<Self, LinkError> {
         let output = |byte: u8| Output::from_byte(byte).ok_or(LinkError::Malformed(kind));
         match (kind, payload) {
-            (kind::CONFIG, [last @ (0 | 1), part @ ..]) => Ok(ToGuest::Config {
-                last: *last == 1,
-                part: part.to_vec(),
-            }),
+            (kind::CONFIG, [last @ (0 | 1), part @ ..]) => {
+                Ok(ToGuest::Config { last: *last == 1, part: part.to_vec() })
+            }
             (kind::STDIN, bytes) => Ok(ToGuest::Stdin(bytes.to_vec())),
             (kind::STDIN_EOF, []) => Ok(ToGuest::StdinEof),
             (kind::SIGNAL, [number @ 1..=64]) => Ok(ToGuest::Signal(*number)),
-            (kind::RESIZE, [r0, r1, c0, c1]) => Ok(ToGuest::Resize {
-                rows: u16::from_le_bytes([*r0, *r1]),
-                cols: u16::from_le_bytes([*c0, *c1]),
-            }),
-            (kind::OUTPUT_CREDIT, [which, a, b, c, d]) => Ok(ToGuest::Credit {
-                output: output(*which)?,
-                amount: u32::from_le_bytes([*a, *b, *c, *d]),
-            }),
+            (kind::RESIZE, [r0, r1, c0, c1]) => {
+                Ok(ToGuest::Resize { rows: u16::from_le_bytes([*r0, *r1]), cols: u16::from_le_bytes([*c0, *c1]) })
+            }
+            (kind::OUTPUT_CREDIT, [which, a, b, c, d]) => {
+                Ok(ToGuest::Credit { output: output(*which)?, amount: u32::from_le_bytes([*a, *b, *c, *d]) })
+            }
             (kind::CLOSED, [which]) => Ok(ToGuest::Closed(output(*which)?)),
             (kind::CONFIG | kind::STDIN_EOF..=kind::CLOSED, _) => Err(LinkError::Malformed(kind)),
             _ => Err(LinkError::UnknownKind(kind)),
@@ -205,17 +202,12 @@ impl Message for ToHost {
             (kind::STATS, bytes) => Ok(ToHost::Stats(text(bytes))),
             (kind::EXIT, [0, status]) => Ok(ToHost::Exit(ExitStatus::Exited(*status))),
             (kind::EXIT, [1, signal @ 1..=64]) => Ok(ToHost::Exit(ExitStatus::Signaled(*signal))),
-            (kind::CANNOT_RUN, [e0, e1, what @ ..]) => Ok(ToHost::CannotRun {
-                errno: u16::from_le_bytes([*e0, *e1]),
-                what: text(what),
-            }),
-            (kind::STDIN_CREDIT, [a, b, c, d]) => {
-                Ok(ToHost::Credit(u32::from_le_bytes([*a, *b, *c, *d])))
+            (kind::CANNOT_RUN, [e0, e1, what @ ..]) => {
+                Ok(ToHost::CannotRun { errno: u16::from_le_bytes([*e0, *e1]), what: text(what) })
             }
+            (kind::STDIN_CREDIT, [a, b, c, d]) => Ok(ToHost::Credit(u32::from_le_bytes([*a, *b, *c, *d]))),
             (kind::PANIC, bytes) => Ok(ToHost::Panic(text(bytes))),
-            (kind::READY | kind::EXIT | kind::CANNOT_RUN | kind::STDIN_CREDIT, _) => {
-                Err(LinkError::Malformed(kind))
-            }
+            (kind::READY | kind::EXIT | kind::CANNOT_RUN | kind::STDIN_CREDIT, _) => Err(LinkError::Malformed(kind)),
             _ => Err(LinkError::UnknownKind(kind)),
         }
     }

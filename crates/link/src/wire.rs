@@ -53,12 +53,7 @@ impl Decoder {
         if !self.fill(HEADER, input) {
             return Ok(None);
         }
-        let length = u32::from_le_bytes([
-            self.partial[1],
-            self.partial[2],
-            self.partial[3],
-            self.partial[4],
-        ]);
+        let length = u32::from_le_bytes([self.partial[1], self.partial[2], self.partial[3], self.partial[4]]);
         if length as usize > MAX_PAYLOAD {
             return Err(LinkError::TooLong(length));
         }

@@ -38,9 +38,7 @@ fn to_host() -> impl Strategy<Value = ToHost> {
 
 fn through_the_stream<M: Message>(messages: &[M], cuts: &[usize]) -> Vec<M> {
     let mut stream = Vec::new();
-    messages
-        .iter()
-        .for_each(|message| message.encode(&mut stream));
+    messages.iter().for_each(|message| message.encode(&mut stream));
     let (mut decoder, mut received, mut rest) = (Decoder::new(), Vec::new(), &stream[..]);
     let mut cuts = cuts.iter().cycle();
     while !rest.is_empty() {
@@ -108,19 +106,10 @@ fn example() -> Config {
         tty: [true, false, true],
         winsize: Some(WinSize { rows: 24, cols: 80 }),
         termios: Some(vec![0; 36]),
-        root: Root::NineP {
-            tag: b"root".to_vec(),
-        },
-        shares: vec![Share {
-            tag: b"share0".to_vec(),
-            path: b"/tmp/out".to_vec(),
-        }],
+        root: Root::NineP { tag: b"root".to_vec() },
+        shares: vec![Share { tag: b"share0".to_vec(), path: b"/tmp/out".to_vec() }],
         stats: true,
-        rlimits: vec![Rlimit {
-            resource: 7,
-            soft: 1024,
-            hard: u64::MAX,
-        }],
+        rlimits: vec![Rlimit { resource: 7, soft: 1024, hard: u64::MAX }],
         unix_ns: 1_700_000_000_000_000_000,
     }
 }
@@ -129,9 +118,7 @@ fn reassemble(config: &Config) -> Result<Option<Config>, LinkError> {
     let mut assembler = ConfigAssembler::new();
     let mut result = Ok(None);
     for message in config.to_messages().unwrap() {
-        let ToGuest::Config { last, part } = message else {
-            panic!("not a Config frame")
-        };
+        let ToGuest::Config { last, part } = message else { panic!("not a Config frame") };
         result = assembler.push(last, &part);
     }
     result
@@ -149,19 +136,13 @@ fn config_survives_the_trip_in_one_part_and_in_many() {
 
 #[test]
 fn config_of_another_version_is_refused() {
-    let config = Config {
-        version: VERSION + 1,
-        ..example()
-    };
+    let config = Config { version: VERSION + 1, ..example() };
     assert_eq!(reassemble(&config), Err(LinkError::Malformed(1)));
 }
 
 #[test]
 fn config_beyond_the_limit_is_refused_at_both_ends() {
-    let config = Config {
-        argv: vec![vec![b'x'; MAX_CONFIG]],
-        ..example()
-    };
+    let config = Config { argv: vec![vec![b'x'; MAX_CONFIG]], ..example() };
     assert!(config.to_messages().is_none());
     let mut assembler = ConfigAssembler::new();
     let part = vec![0u8; MAX_PAYLOAD - 1];
@@ -172,20 +153,14 @@ fn config_beyond_the_limit_is_refused_at_both_ends() {
 #[test]
 fn a_long_frame_is_refused_by_its_header() {
     let mut input: &[u8] = &[0x81, 1, 0, 1, 0];
-    assert_eq!(
-        Decoder::new().next::<ToHost>(&mut input),
-        Err(LinkError::TooLong(65537))
-    );
+    assert_eq!(Decoder::new().next::<ToHost>(&mut input), Err(LinkError::TooLong(65537)));
 }
 
 #[test]
 fn messages_of_the_wrong_direction_are_refused() {
     let mut bytes = Vec::new();
     ToGuest::StdinEof.encode(&mut bytes);
-    assert_eq!(
-        Decoder::new().next::<ToHost>(&mut &bytes[..]),
-        Err(LinkError::UnknownKind(3))
-    );
+    assert_eq!(Decoder::new().next::<ToHost>(&mut &bytes[..]), Err(LinkError::UnknownKind(3)));
 }
 
 #[test]

@@ -74,7 +74,14 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
 
 #[allow(clippy::too_many_arguments)] // As many as the system call has.
 async fn wait(
-    call: &Call<'_>, at: UserAddr, shared: bool, value: u32, bitset: u32, timeout: UserAddr, relative: bool, operation: u32,
+    call: &Call<'_>,
+    at: UserAddr,
+    shared: bool,
+    value: u32,
+    bitset: u32,
+    timeout: UserAddr,
+    relative: bool,
+    operation: u32,
 ) -> Result<u64> {
     let system = call.system();
     let now = system.now();

@@ -37,7 +37,9 @@ pub type Pseudo = (&'static str, Arc<dyn fs::FileSystem>, &'static str);
 
 /// The trees that show the machine and its processes.
 pub fn pseudo_file_systems(
-    system: &Arc<::process::System>, services: &Arc<fs::Services>, paths: &Arc<fs::LocalPaths>,
+    system: &Arc<::process::System>,
+    services: &Arc<fs::Services>,
+    paths: &Arc<fs::LocalPaths>,
     terminals: &Arc<fs::tty::Terminals>,
 ) -> Vec<Pseudo> {
     let proc = procfs::tree(system, services, paths, terminals);

@@ -129,7 +129,7 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let frame_size = (8 + UCONTEXT_SIZE + SIGINFO_SIZE) as u64;
     // The handler starts as if called: rsp + 8 is a multiple of 16.
     let frame_at = (fpu_at.wrapping_sub(frame_size) & !15).wrapping_sub(8);
-    if switch && frame_at < alt.base || on_alt && frame_at < alt.base {
+    if (switch || on_alt) && frame_at < alt.base {
         return Err(Errno::EFAULT);
     }
     let mask = thread.take_saved_mask().unwrap_or_else(|| thread.blocked());
@@ -182,14 +182,53 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 /// `struct ucontext` with `struct sigcontext_64` inside.
 fn context_bytes(
-    out: &mut Vec<u8>, registers: &Registers, (trap, code, address): (u64, u64, u64), stack: &AltStack, mask: SignalSet,
+    out: &mut Vec<u8>,
+    registers: &Registers,
+    (trap, code, address): (u64, u64, u64),
+    stack: &AltStack,
+    mask: SignalSet,
     fpu_at: u64,
 ) {
     let r = registers;
     let words = [
-        UC_FLAGS, 0, stack.base, u64::from(stack.flags), stack.size,
-        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp,
-        r.rip, r.rflags, USER_CS | USER_SS << 48, code, trap, mask.0, address, fpu_at, 0, 0, 0, 0, 0, 0, 0, 0, mask.0,
+        UC_FLAGS,
+        0,
+        stack.base,
+        u64::from(stack.flags),
+        stack.size,
+        r.r8,
+        r.r9,
+        r.r10,
+        r.r11,
+        r.r12,
+        r.r13,
+        r.r14,
+        r.r15,
+        r.rdi,
+        r.rsi,
+        r.rbp,
+        r.rbx,
+        r.rdx,
+        r.rax,
+        r.rcx,
+        r.rsp,
+        r.rip,
+        r.rflags,
+        USER_CS | USER_SS << 48,
+        code,
+        trap,
+        mask.0,
+        address,
+        fpu_at,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        mask.0,
     ];
     out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
@@ -262,9 +301,23 @@ async fn restore(thread: &Arc<Thread>, context: &mut Context, at: u64) -> Result
         thread.with_fpu(|fpu| fpu.set_bytes(&area));
     }
     context.registers = Registers {
-        r8: word(5), r9: word(6), r10: word(7), r11: word(8), r12: word(9), r13: word(10), r14: word(11), r15: word(12),
-        rdi: word(13), rsi: word(14), rbp: word(15), rbx: word(16), rdx: word(17), rax: word(18), rcx: word(19),
-        rsp: word(20), rip: word(21),
+        r8: word(5),
+        r9: word(6),
+        r10: word(7),
+        r11: word(8),
+        r12: word(9),
+        r13: word(10),
+        r14: word(11),
+        r15: word(12),
+        rdi: word(13),
+        rsi: word(14),
+        rbp: word(15),
+        rbx: word(16),
+        rdx: word(17),
+        rax: word(18),
+        rcx: word(19),
+        rsp: word(20),
+        rip: word(21),
         rflags: old.rflags & !USER_FLAGS | word(22) & USER_FLAGS,
         fs_base: old.fs_base,
         gs_base: old.gs_base,

@@ -52,19 +52,19 @@ pub(crate) async fn exception(thread: &Arc<Thread>, context: &mut Context, vecto
     let rip = context.registers.rip;
     // Vectors of the SDM 3A, table 6-1; codes as Linux gives them.
     let info = match vector {
-        0 => SignalInfo::fault(Signal::FPE, 1, rip),  // divide error: FPE_INTDIV
+        0 => SignalInfo::fault(Signal::FPE, 1, rip), // divide error: FPE_INTDIV
         1 => {
             // Single step or hardware breakpoint: TRAP_TRACE, and the trap flag is off in the handler.
             context.registers.rflags &= !(1 << 8);
             SignalInfo::fault(Signal::TRAP, 2, rip)
         }
-        3 => SignalInfo::kernel(Signal::TRAP),        // int3: SI_KERNEL
-        4 => SignalInfo::kernel(Signal::SEGV),        // into
-        5 => SignalInfo::kernel(Signal::SEGV),        // bound
-        6 => SignalInfo::fault(Signal::ILL, 2, rip),  // invalid opcode: ILL_ILLOPN
+        3 => SignalInfo::kernel(Signal::TRAP),       // int3: SI_KERNEL
+        4 => SignalInfo::kernel(Signal::SEGV),       // into
+        5 => SignalInfo::kernel(Signal::SEGV),       // bound
+        6 => SignalInfo::fault(Signal::ILL, 2, rip), // invalid opcode: ILL_ILLOPN
         16 | 19 => SignalInfo::fault(Signal::FPE, floating_code(thread, vector), rip),
-        17 => SignalInfo::fault(Signal::BUS, 1, 0),   // alignment check: BUS_ADRALN
-        _ => SignalInfo::kernel(Signal::SEGV),        // general protection, stack, segment
+        17 => SignalInfo::fault(Signal::BUS, 1, 0), // alignment check: BUS_ADRALN
+        _ => SignalInfo::kernel(Signal::SEGV),      // general protection, stack, segment
     };
     log::debug!("{}: exception {vector} ({code:#x}) at {rip:#x}", crate::call::name(thread));
     {

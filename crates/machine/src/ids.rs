@@ -123,9 +123,7 @@ impl KernelSet {
     /// The members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = KernelId> + '_ {
         self.words().enumerate().flat_map(|(index, word)| {
-            (0..64)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| KernelId((index * 64 + bit) as u16))
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| KernelId((index * 64 + bit) as u16))
         })
     }
 

@@ -1,7 +1,8 @@
 //! Files, pipes, terminals and other open objects.
 
 use abi::{
-    Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, LockConflict, LockOp, ObjectId, OpenFlags, PathOp, SetAttributes, Whence,
+    Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, LockConflict, LockOp, ObjectId, OpenFlags, PathOp,
+    SetAttributes, Whence,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -22,7 +23,11 @@ pub enum Control<F> {
     /// TIOCGPTPEER.
     PtyPeer(OpenFlags),
     /// timerfd_settime: `value` is a time of the timer's clock, or from now; 0 disarms.
-    TimerSet { absolute: bool, value: u64, interval: u64 },
+    TimerSet {
+        absolute: bool,
+        value: u64,
+        interval: u64,
+    },
     TimerGet,
     Epoll(EpollControl<F>),
     /// Up to so many events that are ready now.
@@ -97,7 +102,10 @@ pub enum ControlAnswer<F> {
     Bytes(Vec<u8>),
     File(F),
     /// Time left and interval.
-    Timer { value: u64, interval: u64 },
+    Timer {
+        value: u64,
+        interval: u64,
+    },
     Events(Vec<EpollInterest>),
     Message(SocketMessage<F>),
 }

@@ -56,14 +56,23 @@ pub struct Layout {
 /// One change of [`Shared`] (or of the directories).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change {
-    Action { signal: Signal, action: Action },
+    Action {
+        signal: Signal,
+        action: Action,
+    },
     ResetActions,
     Umask(u32),
-    Limit { resource: u32, limit: (u64, u64) },
+    Limit {
+        resource: u32,
+        limit: (u64, u64),
+    },
     Parent(Pid),
     Group(Pid),
     Session(Pid),
-    Executable { path: Vec<u8>, layout: Layout },
+    Executable {
+        path: Vec<u8>,
+        layout: Layout,
+    },
     Subreaper(bool),
     Dumpable(bool),
     NoNewPrivileges,
@@ -71,7 +80,10 @@ pub enum Change {
     Cwd(FileRef),
     Root(FileRef),
     /// execve made a new address space and maybe a new descriptor table.
-    Image { space: SpaceId, files: TableId },
+    Image {
+        space: SpaceId,
+        files: TableId,
+    },
 }
 
 /// How a process ended, as wait(2) reports it.
@@ -224,11 +236,16 @@ pub enum Inspect {
     View,
     Maps,
     /// Bytes of its memory.
-    Memory { start: u64, end: u64 },
+    Memory {
+        start: u64,
+        end: u64,
+    },
     /// Open descriptors: number, path, flags.
     Descriptors,
     /// The open file behind one of them.
-    Descriptor { fd: u32 },
+    Descriptor {
+        fd: u32,
+    },
     Cwd,
     Root,
     /// Whose it is, and its threads: what the directories of /proc need.

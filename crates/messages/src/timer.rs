@@ -31,18 +31,36 @@ pub enum TimerClock {
 pub enum Notify {
     None,
     /// `value` None: the timer's number.
-    Signal { number: u8, thread: Option<Pid>, value: Option<u64> },
+    Signal {
+        number: u8,
+        thread: Option<Pid>,
+        value: Option<u64>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimerOp {
-    Create { clock: TimerClock, notify: Notify },
+    Create {
+        clock: TimerClock,
+        notify: Notify,
+    },
     /// ns; a value of 0 disarms. Answers what held before.
-    Set { id: TimerId, absolute: bool, value: u64, interval: u64 },
-    Get { id: TimerId },
+    Set {
+        id: TimerId,
+        absolute: bool,
+        value: u64,
+        interval: u64,
+    },
+    Get {
+        id: TimerId,
+    },
     /// Expirations that the last signal stood for beside its own.
-    Overrun { id: TimerId },
-    Delete { id: TimerId },
+    Overrun {
+        id: TimerId,
+    },
+    Delete {
+        id: TimerId,
+    },
     /// execve: those of timer_create go, those of setitimer stay.
     DeleteAll,
 }

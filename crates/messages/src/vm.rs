@@ -44,7 +44,6 @@ pub enum FaultAnswer {
     Moved(Vec<SliceRun>),
 }
 
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteBacking {
     pub object: ObjectId,
@@ -77,21 +76,56 @@ pub struct RegionKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     /// mmap at a given place; what was there goes, unless `replace` is false: then EEXIST.
-    Map { range: PageRange, replace: bool, kind: RegionKind, backing: Option<RemoteBacking> },
+    Map {
+        range: PageRange,
+        replace: bool,
+        kind: RegionKind,
+        backing: Option<RemoteBacking>,
+    },
     /// mmap wherever the asked kernel likes: it has the object that is mapped shared, and shared pages
     /// must be the owner's own.
-    Place { pages: u64, kind: RegionKind, backing: RemoteBacking },
-    Unmap { range: PageRange },
-    Protect { range: PageRange, prot: Access },
-    Advise { range: PageRange, advice: u32 },
-    Sync { range: PageRange, flags: u32 },
-    Lock { range: PageRange, on: bool },
+    Place {
+        pages: u64,
+        kind: RegionKind,
+        backing: RemoteBacking,
+    },
+    Unmap {
+        range: PageRange,
+    },
+    Protect {
+        range: PageRange,
+        prot: Access,
+    },
+    Advise {
+        range: PageRange,
+        advice: u32,
+    },
+    Sync {
+        range: PageRange,
+        flags: u32,
+    },
+    Lock {
+        range: PageRange,
+        on: bool,
+    },
     /// Only at home, which keeps the break.
-    Break { to: UserAddr },
-    Remap { from: PageRange, pages: u64, flags: u32, to: Option<Page> },
+    Break {
+        to: UserAddr,
+    },
+    Remap {
+        from: PageRange,
+        pages: u64,
+        flags: u32,
+        to: Option<Page>,
+    },
     /// The receiving half of a mremap between owners: a region at `range` whose page `.0` (counted from
     /// the start) is a copy of frame `.1`.
-    Import { range: PageRange, kind: RegionKind, backing: Option<RemoteBacking>, pages: Vec<(u64, Frame)> },
+    Import {
+        range: PageRange,
+        kind: RegionKind,
+        backing: Option<RemoteBacking>,
+        pages: Vec<(u64, Frame)>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,9 +150,15 @@ pub struct RegionReport {
 /// Which queue a futex word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FutexPlace {
-    Private { space: SpaceId, at: UserAddr },
+    Private {
+        space: SpaceId,
+        at: UserAddr,
+    },
     /// Byte `offset` of an object.
-    Shared { object: ObjectId, offset: u64 },
+    Shared {
+        object: ObjectId,
+        offset: u64,
+    },
 }
 
 /// A futex word and the kernel that queues its waiters.

@@ -99,7 +99,11 @@ pub fn silence_legacy() {
 /// Hardware id of the current CPU.
 pub fn id() -> u32 {
     let raw = read(ID);
-    if X2.load(Relaxed) { raw } else { raw >> 24 }
+    if X2.load(Relaxed) {
+        raw
+    } else {
+        raw >> 24
+    }
 }
 
 pub fn end_of_interrupt() {
@@ -143,7 +147,17 @@ pub fn send_startup(target: u32, phys: u64) {
 /// Counts down from `count` without TSC deadline (calibration); 0 stops.
 pub fn start_timer(count: u32) {
     let deadline = DEADLINE.load(Relaxed);
-    write(LVT_TIMER, u32::from(TIMER) | if count == u32::MAX { MASKED } else if deadline { TSC_DEADLINE_MODE } else { 0 });
+    write(
+        LVT_TIMER,
+        u32::from(TIMER)
+            | if count == u32::MAX {
+                MASKED
+            } else if deadline {
+                TSC_DEADLINE_MODE
+            } else {
+                0
+            },
+    );
     write(TIMER_INITIAL, count);
 }
 

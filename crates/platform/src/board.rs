@@ -108,7 +108,8 @@ impl Entry {
 
     /// One booter wins.
     pub fn claim_boot(&self) -> bool {
-        let claim = |from: State| self.life.0.state.compare_exchange(from as u32, State::Starting as u32, AcqRel, Acquire);
+        let claim =
+            |from: State| self.life.0.state.compare_exchange(from as u32, State::Starting as u32, AcqRel, Acquire);
         claim(State::Absent).or_else(|_| claim(State::Dead)).is_ok()
     }
 
@@ -147,9 +148,8 @@ pub fn ready(receiver: KernelId, sender: KernelId) -> &'static AtomicU32 {
 pub fn publish_plan(plan: &Plan) {
     assert!(plan.kernels.len() <= MOST_KERNELS, "at most {MOST_KERNELS} kernels fit on the board");
     // SAFETY: nobody else runs yet; the area lies on the board, is mapped, and overlaps no atomic.
-    let area = unsafe {
-        core::slice::from_raw_parts_mut((BOARD_VIRT + PLAN_AT) as *mut u8, (ENTRIES_AT - PLAN_AT) as usize)
-    };
+    let area =
+        unsafe { core::slice::from_raw_parts_mut((BOARD_VIRT + PLAN_AT) as *mut u8, (ENTRIES_AT - PLAN_AT) as usize) };
     let bytes = postcard::to_slice(plan, area).expect("the plan fits on the board").len();
     header().plan_bytes.store(bytes as u64, Release);
 }

@@ -3,11 +3,11 @@
 
 use crate::{layout::DIRECT_BASE, pages};
 use core::alloc::Layout;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::PAGE_SIZE;
 use talc::base::{binning::Binning, Talc};
 use talc::lock_api::{GuardNoSend, RawMutex};
 use talc::source::Source;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 const FIRST: usize = 128 << 10;
 /// Frames are asked for in pieces of 256 KiB, as long as memory is not in pieces itself.

@@ -226,7 +226,8 @@ pub fn audit_kernel_mappings() -> Vec<Audited> {
         let reason = reason_of(&mapped);
         if let Some(last) = found.last_mut() {
             let (end, phys_end) = (last.mapped.virt + last.mapped.bytes, last.mapped.phys + last.mapped.bytes);
-            if last.reason == reason && end == mapped.virt && phys_end == mapped.phys && last.mapped.bits == mapped.bits {
+            if last.reason == reason && end == mapped.virt && phys_end == mapped.phys && last.mapped.bits == mapped.bits
+            {
                 last.mapped.bytes += mapped.bytes;
                 return;
             }

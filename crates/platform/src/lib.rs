@@ -63,9 +63,9 @@ use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
 #[cfg(target_os = "none")]
 pub use irq::{accept_interrupts, idle, take_events, Events};
 #[cfg(target_os = "none")]
-pub use paging::{memory, shared_memory};
-#[cfg(target_os = "none")]
 pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
+#[cfg(target_os = "none")]
+pub use paging::{memory, shared_memory};
 
 /// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`. The exported
 /// symbol is this crate's business, so it goes with `#![forbid(unsafe_code)]`.

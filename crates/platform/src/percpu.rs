@@ -100,7 +100,8 @@ impl PerCpu {
         let fatal = pages::alloc_run(FATAL_STACK_ORDER).ok_or(NoMemory)?;
         let debug = pages::alloc_page().ok_or(NoMemory)?;
         let mut interrupt_stacks = [0; 7];
-        interrupt_stacks[usize::from(FATAL_STACK) - 1] = DIRECT_BASE + fatal + ((PAGE_SIZE as u64) << FATAL_STACK_ORDER);
+        interrupt_stacks[usize::from(FATAL_STACK) - 1] =
+            DIRECT_BASE + fatal + ((PAGE_SIZE as u64) << FATAL_STACK_ORDER);
         interrupt_stacks[usize::from(DEBUG_STACK) - 1] = DIRECT_BASE + debug + PAGE_SIZE as u64;
         area.task_state.get_mut().interrupt_stacks = interrupt_stacks;
         Ok(Box::leak(area))
@@ -160,7 +161,11 @@ pub fn current() -> &'static PerCpu {
     // SAFETY: gs points to this CPU's area whenever kernel code runs, and its first word at itself.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) area, options(nostack, preserves_flags, readonly));
-        if area.is_null() { &EARLY } else { &*area }
+        if area.is_null() {
+            &EARLY
+        } else {
+            &*area
+        }
     }
 }
 

@@ -173,9 +173,8 @@ fn partitions(topology: &Topology, command_line: &str) -> Result<Vec<Wish>, Stri
         None => {
             let text = option(command_line, "cob.kernels").unwrap_or("1");
             let count = text.parse::<usize>().ok().filter(|n| (1..=cpus.len()).contains(n));
-            let count = count.ok_or_else(|| {
-                format!("cob.kernels={text}: must be 1 to {}, the number of CPUs", cpus.len())
-            })?;
+            let count =
+                count.ok_or_else(|| format!("cob.kernels={text}: must be 1 to {}, the number of CPUs", cpus.len()))?;
             let cut = |k: usize| cpus.len() * k / count;
             Ok(groups((0..count).map(|k| cpus[cut(k)..cut(k + 1)].to_vec()).collect()))
         }
@@ -207,7 +206,9 @@ fn explicit(topology: &Topology, text: &str) -> Result<Vec<Wish>, String> {
                 Some((start, end)) => {
                     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
                     let range = address(start).zip(address(end)).map(|(start, end)| start..end);
-                    let aligned = |r: &Range<u64>| r.start.is_multiple_of(PARTITION_ALIGN) && r.end.is_multiple_of(PARTITION_ALIGN);
+                    let aligned = |r: &Range<u64>| {
+                        r.start.is_multiple_of(PARTITION_ALIGN) && r.end.is_multiple_of(PARTITION_ALIGN)
+                    };
                     let range = range.filter(|r| !r.is_empty() && aligned(r));
                     wish.exact.push(range.ok_or_else(|| wrong("addresses must be 0xSTART-0xEND, 2 MiB aligned"))?);
                 }
@@ -306,12 +307,14 @@ fn give_memory(topology: &Topology, wishes: &mut [Wish]) -> Result<(), String> {
     let nodes: BTreeSet<u32> = pool.0.iter().map(|m| m.node).collect();
     for node in nodes {
         let open = |wish: &&mut Wish| wish.size.is_none() && wish.exact.is_empty();
-        let local = wishes.iter().any(|wish| wish.size.is_none() && wish.exact.is_empty() && nodes_of(wish).contains(&node));
+        let local =
+            wishes.iter().any(|wish| wish.size.is_none() && wish.exact.is_empty() && nodes_of(wish).contains(&node));
         let sharers: Vec<&mut Wish> =
             wishes.iter_mut().filter(open).filter(|wish| !local || nodes_of(wish).contains(&node)).collect();
         let count = sharers.len() as u64;
         // The primary's image counts towards its share.
-        let has = |wish: &Wish| wish.partition.memory.iter().filter(|m| m.node == node).map(MemoryRange::bytes).sum::<u64>();
+        let has =
+            |wish: &Wish| wish.partition.memory.iter().filter(|m| m.node == node).map(MemoryRange::bytes).sum::<u64>();
         let total = pool.on_node(node) + sharers.iter().map(|wish| has(wish)).sum::<u64>();
         for wish in sharers {
             let share = (total / count / PARTITION_ALIGN * PARTITION_ALIGN).saturating_sub(has(wish));

@@ -7,12 +7,12 @@ use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use fabric::{LanePort, Port};
-use messages::Priority;
-use x86_64::registers::rflags::RFlags;
 use machine::{
     Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
     UserFault,
 };
+use messages::Priority;
+use x86_64::registers::rflags::RFlags;
 
 const CODE: UserAddr = UserAddr(0x40_0000);
 const DATA: UserAddr = UserAddr(0x50_0000);
@@ -95,7 +95,8 @@ fn run_code(table: &Arc<dyn PageTable>, code: &[u8], registers: &mut Registers) 
 }
 
 fn user_mode(table: &Arc<dyn PageTable>) {
-    let mut r = Registers { rax: 1, rbx: 2, rsp: 0x1234_5670, r15: 15, fs_base: 0x7000, gs_base: 0x8000, ..Default::default() };
+    let mut r =
+        Registers { rax: 1, rbx: 2, rsp: 0x1234_5670, r15: 15, fs_base: 0x7000, gs_base: 0x8000, ..Default::default() };
     // lea rbx, [rbx + r15]; syscall; syscall
     assert_eq!(run_code(table, &[0x4a, 0x8d, 0x1c, 0x3b, 0x0f, 0x05, 0x0f, 0x05], &mut r), Trap::Syscall);
     assert_eq!((r.rax, r.rbx, r.r15, r.rsp, r.rip), (1, 17, 15, 0x1234_5670, CODE.0 + 6));
@@ -108,7 +109,7 @@ fn user_mode(table: &Arc<dyn PageTable>) {
     r.r11 = 88;
     r.rflags = !0;
     assert_eq!(run_code(table, &[0x90], &mut r), Trap::Exception { vector: 1, code: 0 }); // the trap flag
-    // The flag that opens user memory to the kernel doesn't outlive user mode.
+                                                                                          // The flag that opens user memory to the kernel doesn't outlive user mode.
     assert!(r.rflags >> 18 & 1 == 1 && !x86_64::registers::rflags::read().contains(RFlags::ALIGNMENT_CHECK));
     r.rflags = 0;
     assert_eq!(run_code(table, &[0xcc], &mut r), Trap::Exception { vector: 3, code: 0 });
@@ -116,7 +117,7 @@ fn user_mode(table: &Arc<dyn PageTable>) {
     assert_eq!(run_code(table, &[0x0f, 0x0b], &mut r), Trap::Exception { vector: 6, code: 0 });
     assert!(matches!(run_code(table, &[0xfa], &mut r), Trap::Exception { vector: 13, .. })); // cli
     assert!(matches!(run_code(table, &[0xcd, 0x80], &mut r), Trap::Exception { vector: 13, .. })); // int 0x80
-    // mov [rax], rax; mov rax, [rax]; call rax
+                                                                                                   // mov [rax], rax; mov rax, [rax]; call rax
     r.rax = WILD.0;
     let page = |access| Trap::Page { at: WILD, access };
     assert_eq!(run_code(table, &[0x48, 0x89, 0x00], &mut r), page(Access::WRITE));
@@ -249,7 +250,8 @@ fn audit(boot: &Boot) {
     assert!(found.iter().all(|run| run.reason != kmap::Reason::Window), "no window is open");
     let writable_text = found.iter().any(|run| run.mapped.bits & 2 != 0 && run.mapped.bits >> 63 == 0);
     assert!(!writable_text);
-    let own: u64 = found.iter().filter(|run| run.reason == kmap::Reason::Own(Area::Direct)).map(|run| run.mapped.bytes).sum();
+    let own: u64 =
+        found.iter().filter(|run| run.reason == kmap::Reason::Own(Area::Direct)).map(|run| run.mapped.bytes).sum();
     let planned: u64 = boot.memory.iter().map(|m| m.bytes()).sum();
     // The image, mapped where it runs, is not in the direct map.
     let image = (crate::image_end() - crate::layout::IMAGE_BASE).next_multiple_of(2 << 20);

@@ -4,7 +4,7 @@
 //! change and then talks to another thread finds the change there. Two changes from two kernels are
 //! ordered by the home, and the lanes keep that order on the way to each replica.
 
-use crate::{Process, Files};
+use crate::{Files, Process};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 use messages::process::{ApplyChange, Change, ChangeShared};

@@ -6,7 +6,7 @@
 //! a member, so nothing that it uses can go before it.
 
 use crate::{process::Flags, thread::Presence, Process, System, Thread};
-use abi::signal::{Signal, SignalInfo, SignalFields};
+use abi::signal::{Signal, SignalFields, SignalInfo};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelSet, Pid};
@@ -105,7 +105,13 @@ impl Process {
     }
 
     /// At home: a member has gone.
-    pub(crate) async fn member_gone(self: &Arc<Self>, thread: Pid, usage: Usage, visited: KernelSet, status: ExitStatus) {
+    pub(crate) async fn member_gone(
+        self: &Arc<Self>,
+        thread: Pid,
+        usage: Usage,
+        visited: KernelSet,
+        status: ExitStatus,
+    ) {
         let Some(home) = self.home() else { return };
         let last = {
             let mut state = home.state.lock();

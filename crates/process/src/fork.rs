@@ -161,15 +161,18 @@ impl crate::System {
 
     /// The first process of the machine: `parent` is init (1), which is nobody's thread.
     pub async fn first_process(
-        self: &Arc<Self>, shared: Shared, root: Arc<dyn fs::File>, cwd: Arc<dyn fs::File>, state: ThreadState,
+        self: &Arc<Self>,
+        shared: Shared,
+        root: Arc<dyn fs::File>,
+        cwd: Arc<dyn fs::File>,
+        state: ThreadState,
     ) -> Result<Arc<Thread>> {
         let id = self.new_pid();
         let space = self.vm.create()?;
         let mut shared = shared;
         shared.group = id;
         shared.session = id;
-        let process =
-            Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, Files::new(self));
+        let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, Files::new(self));
         if let Some(home) = process.home() {
             let mut home = home.state.lock();
             home.credentials = state.credentials.clone();

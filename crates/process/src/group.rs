@@ -19,7 +19,13 @@ impl System {
         self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
     }
 
-    pub(crate) async fn set_group_here(self: &Arc<Self>, pid: Pid, group: Pid, caller: Pid, session: Pid) -> Result<()> {
+    pub(crate) async fn set_group_here(
+        self: &Arc<Self>,
+        pid: Pid,
+        group: Pid,
+        caller: Pid,
+        session: Pid,
+    ) -> Result<()> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         let (parent, own_session, executed, old) =
             process.with_shared(|shared| (shared.parent, shared.session, shared.executed, shared.group));
@@ -70,9 +76,7 @@ impl System {
     pub(crate) fn session_here(&self, group: Pid) -> Option<Pid> {
         let processes = self.processes.lock();
         let mut members = processes.values().filter(|process| process.is_home() && !process.has_ended());
-        members.find_map(|process| {
-            process.with_shared(|shared| (shared.group == group).then_some(shared.session))
-        })
+        members.find_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.session)))
     }
 
     /// POSIX: a group is orphaned if no member's parent is in another group of the same session. A parent at
@@ -86,9 +90,7 @@ impl System {
                 .collect()
         };
         !members.into_iter().any(|parent| match self.process(parent) {
-            Some(parent) => {
-                parent.with_shared(|shared| shared.group != group && shared.session == session)
-            }
+            Some(parent) => parent.with_shared(|shared| shared.group != group && shared.session == session),
             None => self.origin(parent).is_some_and(|home| home != self.kernel),
         })
     }

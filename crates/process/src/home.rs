@@ -136,7 +136,12 @@ impl Process {
 
 impl System {
     /// The replica of a process on this kernel, made if it is not here yet.
-    pub(crate) async fn join(self: &Arc<Self>, process: Pid, given: Option<Replica>, home: KernelId) -> Result<Arc<Process>> {
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        process: Pid,
+        given: Option<Replica>,
+        home: KernelId,
+    ) -> Result<Arc<Process>> {
         if let Some(known) = self.process(process) {
             return Ok(known);
         }

@@ -200,7 +200,8 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
     match build(process, thread, &space, &elf, interpreter.as_ref(), &path, &arguments, &environment).await {
         Ok((entry, stack, layout)) => {
             let executable = elf.file.path().await;
-            let name: Vec<u8> = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).iter().copied().take(15).collect();
+            let name: Vec<u8> =
+                path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).iter().copied().take(15).collect();
             Ok(Image { space, entry, stack, layout, executable, name })
         }
         Err(error) => {
@@ -242,7 +243,8 @@ impl Elf {
             return Err(Errno::ENOEXEC);
         }
         let ident = elf::file::parse_ident::<LittleEndian>(&head).map_err(|_| Errno::ENOEXEC)?;
-        let header = elf::file::FileHeader::parse_tail(ident, &head[elf_abi::EI_NIDENT..]).map_err(|_| Errno::ENOEXEC)?;
+        let header =
+            elf::file::FileHeader::parse_tail(ident, &head[elf_abi::EI_NIDENT..]).map_err(|_| Errno::ENOEXEC)?;
         let runnable = header.class == Class::ELF64
             && header.e_machine == elf_abi::EM_X86_64
             && matches!(header.e_type, elf_abi::ET_EXEC | elf_abi::ET_DYN)
@@ -350,7 +352,13 @@ fn access_of(segment: &ProgramHeader) -> Access {
 }
 
 /// One PT_LOAD: file pages, then zeroes up to the memory size.
-async fn map_segment(space: &Arc<Space>, segment: &ProgramHeader, start: u64, object: &Arc<dyn fs::Object>, label: &Arc<[u8]>) -> Result<()> {
+async fn map_segment(
+    space: &Arc<Space>,
+    segment: &ProgramHeader,
+    start: u64,
+    object: &Arc<dyn fs::Object>,
+    label: &Arc<[u8]>,
+) -> Result<()> {
     let page = PAGE_SIZE as u64;
     let access = access_of(segment);
     let from = start / page * page;
@@ -384,8 +392,14 @@ async fn map_segment(space: &Arc<Space>, segment: &ProgramHeader, start: u64, ob
 
 #[allow(clippy::too_many_arguments)] // Everything a program starts with.
 async fn build(
-    process: &Arc<Process>, thread: &Thread, space: &Arc<Space>, elf: &Elf, interpreter: Option<&Elf>, path: &[u8],
-    arguments: &[Vec<u8>], environment: &[Vec<u8>],
+    process: &Arc<Process>,
+    thread: &Thread,
+    space: &Arc<Space>,
+    elf: &Elf,
+    interpreter: Option<&Elf>,
+    path: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
 ) -> Result<(u64, u64, Layout)> {
     let cpu = &process.system.cpu;
     let mut random = [0; 32];
@@ -405,7 +419,8 @@ async fn build(
     let top = USER_END - PAGE_SIZE as u64 - slide(16, 11);
     let bytes: usize = arguments.iter().chain(environment).map(|string| string.len() + 9).sum();
     let size = (bytes + path.len() + 0x20000).next_multiple_of(PAGE_SIZE) as u64;
-    let stack = MapRequest { grows_down: true, stack: true, ..MapRequest::anonymous(size, Access::READ | Access::WRITE) };
+    let stack =
+        MapRequest { grows_down: true, stack: true, ..MapRequest::anonymous(size, Access::READ | Access::WRITE) };
     space.map(stack.at(Place::Fixed(UserAddr(top - size)))).await?;
 
     let mut writer = StackWriter { space, at: top - 8 };
@@ -423,26 +438,26 @@ async fn build(
     let credentials = thread.state.lock().credentials.clone();
     let (hwcap, hwcap2) = (cpu.capabilities().0, cpu.capabilities().1);
     let auxiliary: [(u64, u64); 20] = [
-        (16, hwcap),                                                 // AT_HWCAP
-        (6, PAGE_SIZE as u64),                                       // AT_PAGESZ
-        (17, 100),                                                   // AT_CLKTCK
-        (3, main.headers),                                           // AT_PHDR
-        (4, 56),                                                     // AT_PHENT
-        (5, u64::from(elf.header_count)),                            // AT_PHNUM
-        (7, loader.as_ref().map_or(0, |loader| loader.bias)),        // AT_BASE
-        (8, 0),                                                      // AT_FLAGS
-        (9, main.entry),                                             // AT_ENTRY
-        (11, u64::from(credentials.uid)),                            // AT_UID
-        (12, u64::from(credentials.euid)),                           // AT_EUID
-        (13, u64::from(credentials.gid)),                            // AT_GID
-        (14, u64::from(credentials.egid)),                           // AT_EGID
+        (16, hwcap),                                                                                 // AT_HWCAP
+        (6, PAGE_SIZE as u64),                                                                       // AT_PAGESZ
+        (17, 100),                                                                                   // AT_CLKTCK
+        (3, main.headers),                                                                           // AT_PHDR
+        (4, 56),                                                                                     // AT_PHENT
+        (5, u64::from(elf.header_count)),                                                            // AT_PHNUM
+        (7, loader.as_ref().map_or(0, |loader| loader.bias)),                                        // AT_BASE
+        (8, 0),                                                                                      // AT_FLAGS
+        (9, main.entry),                                                                             // AT_ENTRY
+        (11, u64::from(credentials.uid)),                                                            // AT_UID
+        (12, u64::from(credentials.euid)),                                                           // AT_EUID
+        (13, u64::from(credentials.gid)),                                                            // AT_GID
+        (14, u64::from(credentials.egid)),                                                           // AT_EGID
         (23, u64::from(credentials.uid != credentials.euid || credentials.gid != credentials.egid)), // AT_SECURE
-        (25, random_at),                                             // AT_RANDOM
-        (26, hwcap2),                                                // AT_HWCAP2
-        (31, name_at),                                               // AT_EXECFN
-        (15, platform),                                              // AT_PLATFORM
-        (51, 2048 + cpu.fpu_size() as u64),                          // AT_MINSIGSTKSZ
-        (0, 0),                                                      // AT_NULL
+        (25, random_at),                                                                             // AT_RANDOM
+        (26, hwcap2),                                                                                // AT_HWCAP2
+        (31, name_at),                                                                               // AT_EXECFN
+        (15, platform),                                                                              // AT_PLATFORM
+        (51, 2048 + cpu.fpu_size() as u64),                                                          // AT_MINSIGSTKSZ
+        (0, 0),                                                                                      // AT_NULL
     ];
     let words = 1 + arguments_at.len() + 1 + environment_at.len() + 1 + auxiliary.len() * 2;
     let bottom = (writer.at - words as u64 * 8) & !15;

@@ -76,7 +76,12 @@ impl System {
         self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
     }
 
-    pub(crate) async fn inspect_here(self: &Arc<Self>, pid: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
+    pub(crate) async fn inspect_here(
+        self: &Arc<Self>,
+        pid: Pid,
+        what: Inspect,
+        reader: Credentials,
+    ) -> Result<Inspection> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         if !matches!(what, Inspect::View | Inspect::Owner) {
             let owner = process.credentials();
@@ -225,7 +230,13 @@ impl Process {
         let (zombie, name, credentials, mut usage, children_usage) = match self.home() {
             Some(home) => {
                 let state = home.state.lock();
-                (state.zombie.is_some(), state.name.clone(), state.credentials.clone(), state.usage, state.children_usage)
+                (
+                    state.zombie.is_some(),
+                    state.name.clone(),
+                    state.credentials.clone(),
+                    state.usage,
+                    state.children_usage,
+                )
             }
             None => Default::default(),
         };

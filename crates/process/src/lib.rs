@@ -36,10 +36,10 @@ mod timer;
 mod wait;
 
 pub use exit::Ended;
-pub use image::Program;
-pub use migrate::Absence;
 pub use files::Files;
 pub use fork::CloneRequest;
+pub use image::Program;
+pub use migrate::Absence;
 pub use placement::{Placement, Spread};
 pub use process::{Flags, Process};
 pub use route::{may_signal, Target};

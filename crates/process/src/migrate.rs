@@ -21,12 +21,7 @@
 //! kernel), the thread goes on at K1 as if nothing had been asked, and what was passed on comes back as an
 //! error to its sender, who asks the home again.
 
-use crate::{
-    placement::Candidate,
-    process::Flags,
-    thread::Presence,
-    Context, Process, System, Thread,
-};
+use crate::{placement::Candidate, process::Flags, thread::Presence, Context, Process, System, Thread};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, Errno, KernelId, Pid};
@@ -104,9 +99,8 @@ impl Thread {
         process.threads.lock().remove(&self.tid);
         // What came in before Away was set and after the copy was made goes along by itself: see `forward`.
         let sent_pending = state.pending.clone();
-        let message = Migrate {
-            process: process.id, thread: self.tid, registers: context.registers, fpu, state, replica,
-        };
+        let message =
+            Migrate { process: process.id, thread: self.tid, registers: context.registers, fpu, state, replica };
         let moved = system.endpoint.call(to, message).await.map_err(Errno::from).and_then(|answer| answer);
         if let Err(error) = moved {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);
@@ -150,7 +144,11 @@ impl Thread {
             }
             let mut known = sent;
             let all = abi::signal::SignalSet(u64::MAX);
-            while known.take(all).is_some_and(|info| state.pending.take(abi::signal::SignalSet::only(info.signal)).is_some()) {}
+            while known
+                .take(all)
+                .is_some_and(|info| state.pending.take(abi::signal::SignalSet::only(info.signal)).is_some())
+            {
+            }
             core::iter::from_fn(|| state.pending.take(all)).collect()
         };
         for info in late {
@@ -223,8 +221,14 @@ impl System {
 
     #[allow(clippy::too_many_arguments)] // The parts of one message.
     async fn admit(
-        self: &Arc<Self>, from: KernelId, process: Pid, tid: Pid, registers: machine::Registers,
-        fpu: machine::FpuState, state: ThreadState, replica: Option<messages::process::Replica>,
+        self: &Arc<Self>,
+        from: KernelId,
+        process: Pid,
+        tid: Pid,
+        registers: machine::Registers,
+        fpu: machine::FpuState,
+        state: ThreadState,
+        replica: Option<messages::process::Replica>,
     ) -> Result<()> {
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.

@@ -56,7 +56,8 @@ impl System {
     /// is free. False if it is the process of `space` itself, which must come to its end first, or if
     /// there is none.
     pub async fn end_heaviest(self: &Arc<Self>, space: SpaceId) -> bool {
-        let all: Vec<Arc<Process>> = self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
+        let all: Vec<Arc<Process>> =
+            self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
         if all.iter().any(|process| process.space().id() == space && process.has(Flags::ENDING)) {
             return false;
         }

@@ -57,8 +57,13 @@ pub struct Process {
 
 impl Process {
     pub(crate) fn new(
-        system: &Arc<System>, id: Pid, home: KernelId, shared: Shared, directories: Directories,
-        space: Arc<Space>, files: Arc<Files>,
+        system: &Arc<System>,
+        id: Pid,
+        home: KernelId,
+        shared: Shared,
+        directories: Directories,
+        space: Arc<Space>,
+        files: Arc<Files>,
     ) -> Arc<Process> {
         let home_part = (home == system.kernel).then(Home::default);
         let process = Arc::new(Process {

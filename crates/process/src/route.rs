@@ -5,7 +5,9 @@ use abi::signal::{Action, DefaultAction, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, KernelId, Pid};
-use messages::process::{ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage};
+use messages::process::{
+    ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage,
+};
 
 /// Whom kill(2) means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +21,17 @@ pub enum Target {
 /// man 2 kill: the sender's real or effective id equals the target's real or saved one; SIGCONT also within
 /// a session (checked by the caller, who knows sessions).
 pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
-    sender.is_privileged()
-        || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
+    sender.is_privileged() || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
 }
 
 impl System {
     /// kill(2): `info` None only asks whether it could be sent. `sender` None is the kernel itself.
     pub async fn signal(
-        self: &Arc<Self>, target: Target, info: Option<SignalInfo>, sender: Option<Credentials>, caller: Pid,
+        self: &Arc<Self>,
+        target: Target,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
+        caller: Pid,
     ) -> Result<()> {
         match target {
             Target::Process(process) => self.signal_process(process, info, sender).await,
@@ -35,7 +40,12 @@ impl System {
         }
     }
 
-    async fn signal_process(self: &Arc<Self>, process: Pid, info: Option<SignalInfo>, sender: Option<Credentials>) -> Result<()> {
+    async fn signal_process(
+        self: &Arc<Self>,
+        process: Pid,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
+    ) -> Result<()> {
         if process == INIT {
             // Init takes no signals it did not ask for (man 2 kill, NOTES).
             return match sender {
@@ -56,7 +66,10 @@ impl System {
 
     /// At the process's home. A thread id other than the process's own also names the process (as in Linux).
     pub(crate) async fn signal_process_here(
-        self: &Arc<Self>, pid: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+        self: &Arc<Self>,
+        pid: Pid,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
     ) -> Result<()> {
         let process = match self.process(pid) {
             Some(process) if process.is_home() => process,
@@ -80,7 +93,11 @@ impl System {
     }
 
     async fn signal_many(
-        self: &Arc<Self>, group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid,
+        self: &Arc<Self>,
+        group: Option<Pid>,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
+        except: Pid,
     ) -> Result<()> {
         let (mut found, mut reached) = self.signal_group_here(group, info, sender.clone(), except).await;
         for kernel in self.others() {
@@ -99,7 +116,11 @@ impl System {
 
     /// Of the processes at home here: how many there are, and how many could be signalled.
     pub(crate) async fn signal_group_here(
-        self: &Arc<Self>, group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid,
+        self: &Arc<Self>,
+        group: Option<Pid>,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
+        except: Pid,
     ) -> (u32, u32) {
         let meant: alloc::vec::Vec<_> = {
             let processes = self.processes.lock();
@@ -123,7 +144,11 @@ impl System {
 
     /// tgkill(2), tkill(2) (`process` None).
     pub async fn signal_thread(
-        self: &Arc<Self>, process: Option<Pid>, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+        self: &Arc<Self>,
+        process: Option<Pid>,
+        thread: Pid,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
     ) -> Result<()> {
         let owner = match process {
             Some(process) => process,
@@ -178,7 +203,12 @@ impl System {
         });
     }
 
-    async fn deliver(self: &Arc<Self>, thread: &Arc<crate::Thread>, info: Option<SignalInfo>, sender: Option<Credentials>) -> Result<()> {
+    async fn deliver(
+        self: &Arc<Self>,
+        thread: &Arc<crate::Thread>,
+        info: Option<SignalInfo>,
+        sender: Option<Credentials>,
+    ) -> Result<()> {
         if sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
             return Err(Errno::EPERM);
         }

@@ -263,7 +263,10 @@ impl System {
     pub fn members_of_group(&self, group: Pid) -> Vec<Pid> {
         let processes = self.processes.lock();
         let members = processes.values().filter(|process| process.is_home());
-        members.filter(|process| process.with_shared(|shared| shared.group == group)).map(|process| process.id).collect()
+        members
+            .filter(|process| process.with_shared(|shared| shared.group == group))
+            .map(|process| process.id)
+            .collect()
     }
 }
 

@@ -227,7 +227,12 @@ impl Process {
     }
 
     async fn set_timer(
-        self: &Arc<Self>, home: &Home, id: TimerId, absolute: bool, value: u64, interval: u64,
+        self: &Arc<Self>,
+        home: &Home,
+        id: TimerId,
+        absolute: bool,
+        value: u64,
+        interval: u64,
     ) -> Result<TimerState> {
         let clock = clock_of(home, id)?;
         let now = self.clocks(clock).await;
@@ -328,7 +333,8 @@ impl Process {
             }
             let Some(at) = wake else { return };
             let mut sleep = pin!(self.system.scheduler.sleep_until(at));
-            let changed = home.timers.changed.wait_until(|| (home.timers.table.lock().version != version).then_some(()));
+            let changed =
+                home.timers.changed.wait_until(|| (home.timers.table.lock().version != version).then_some(()));
             let mut changed = pin!(changed);
             core::future::poll_fn(|context| match sleep.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(()),

@@ -88,19 +88,14 @@ impl Scheduler {
     }
 
     fn start(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        let entity = Arc::new(Entity {
-            class,
-            last: AtomicUsize::new(self.here()),
-            allowed: AtomicU64::new(allowed),
-        });
+        let entity = Arc::new(Entity { class, last: AtomicUsize::new(self.here()), allowed: AtomicU64::new(allowed) });
         let scheduler = Arc::downgrade(self);
         let schedule = move |runnable: Runnable| {
             if let Some(scheduler) = scheduler.upgrade() {
                 scheduler.enqueue(runnable);
             }
         };
-        let (runnable, task) =
-            async_task::Builder::new().metadata(entity.clone()).spawn(move |_| task, schedule);
+        let (runnable, task) = async_task::Builder::new().metadata(entity.clone()).spawn(move |_| task, schedule);
         task.detach();
         runnable.schedule();
         TaskRef(entity)
@@ -175,9 +170,7 @@ impl Scheduler {
             if other.load.load(Relaxed) < 2 {
                 return None;
             }
-            let may = |task: &Runnable| {
-                here >= 64 || task.metadata().allowed.load(Relaxed) >> here & 1 == 1
-            };
+            let may = |task: &Runnable| here >= 64 || task.metadata().allowed.load(Relaxed) >> here & 1 == 1;
             other.queue.lock().steal(may).map(|task| (cpu, task))
         })
     }

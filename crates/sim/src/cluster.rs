@@ -50,12 +50,7 @@ impl Shape {
         let rng = crate::rng::Rng::new(seed ^ 0xc0b);
         let scramble = rng.one_in(3);
         let longest = if scramble { 1 << 20 } else { *rng.pick(&[64, 256, 4096]) };
-        let weather = Weather {
-            room: *rng.pick(&[1, 2, 4, 1000]),
-            longest,
-            delay: *rng.pick(&[0, 3, 20]),
-            scramble,
-        };
+        let weather = Weather { room: *rng.pick(&[1, 2, 4, 1000]), longest, delay: *rng.pick(&[0, 3, 20]), scramble };
         let (cpus, scarce) = (1 + rng.below(3), rng.one_in(5));
         let frames = if scarce { 60 } else { 4096 };
         Shape { seed, kernels, cpus, frames, scarce, weather }
@@ -71,8 +66,7 @@ impl Cluster {
             .map(|id| {
                 let id = KernelId(id);
                 let port = SimPort { network: network.clone(), me: id };
-                let spawner: Arc<dyn Spawner> =
-                    Arc::new(SimSpawner { executor: executor.clone(), kernel: id });
+                let spawner: Arc<dyn Spawner> = Arc::new(SimSpawner { executor: executor.clone(), kernel: id });
                 let endpoint = Endpoint::new(id, shape.kernels, Box::new(port), spawner.clone());
                 let memory: Arc<dyn Memory> = SimMemory::new(world.clone(), id);
                 let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), None);

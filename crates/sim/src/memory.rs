@@ -313,8 +313,7 @@ async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimObject
                 },
                 None => Source::Anonymous,
             };
-            let request =
-                MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };
+            let request = MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };
             Outcome::At(space.map(request).await?.page().0)
         }
         Operation::Unmap { page, pages } => {

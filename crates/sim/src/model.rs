@@ -169,12 +169,8 @@ impl Model {
     fn check_size(&self, page: &ModelPage) -> Option<()> {
         match page.source {
             Source::File((_, index), _) => (index < self.object_pages).then_some(()),
-            Source::Shared((object, index)) if object < ANONYMOUS => {
-                (index < self.object_pages).then_some(())
-            }
-            Source::Shared((object, index)) => {
-                (index < self.anonymous[(object - ANONYMOUS) as usize]).then_some(())
-            }
+            Source::Shared((object, index)) if object < ANONYMOUS => (index < self.object_pages).then_some(()),
+            Source::Shared((object, index)) => (index < self.anonymous[(object - ANONYMOUS) as usize]).then_some(()),
             Source::Anonymous => Some(()),
         }
     }
@@ -329,8 +325,7 @@ impl Model {
             (Error(Errno::ENOMEM), None) => return !may_move,
             _ => return false,
         };
-        let mut moved: Vec<ModelPage> =
-            (page..page + kept).filter_map(|page| space.pages.remove(&page)).collect();
+        let mut moved: Vec<ModelPage> = (page..page + kept).filter_map(|page| space.pages.remove(&page)).collect();
         let last = moved[moved.len() - 1].clone();
         for more in 1..=new - kept {
             let source = match last.source {

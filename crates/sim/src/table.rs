@@ -5,7 +5,9 @@
 //! freed too early is caught by its count of translations.
 
 use crate::world::World;
-use machine::{Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE};
+use machine::{
+    Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
+};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},

@@ -92,7 +92,11 @@ fn counting_through_mappings_of_three_owners_loses_nothing() {
         sim::audit::check(&cluster);
         for at in at {
             let space = on(seed as usize % 4, &one);
-            assert_eq!(cluster.run(async move { space.load_u32(at).await.unwrap() }), first.wrapping_add(90), "seed {seed}");
+            assert_eq!(
+                cluster.run(async move { space.load_u32(at).await.unwrap() }),
+                first.wrapping_add(90),
+                "seed {seed}"
+            );
         }
         assert!(cluster.kernels[2].objects.get(id).dirty.lock().unwrap().contains(&1));
         for space in [one, two] {

@@ -73,8 +73,7 @@ impl Space {
         range: PageRange,
         advice: u32,
     ) -> Result<u64> {
-        let parts: Vec<Region> =
-            self.state.lock().regions.overlapping(range).map(|region| region.cut(range)).collect();
+        let parts: Vec<Region> = self.state.lock().regions.overlapping(range).map(|region| region.cut(range)).collect();
         let mut done = parts.iter().map(|region| region.range.len()).sum::<u64>() == range.len();
         for region in &parts {
             let private = region.backing.is_none() && !region.is_shared();
@@ -108,9 +107,10 @@ impl Space {
     }
 
     fn flag(&self, range: PageRange, flag: RegionFlags, on: bool) {
-        self.state.lock().regions.update(range, |kind| {
-            kind.flags = if on { kind.flags | flag.bits() } else { kind.flags & !flag.bits() }
-        });
+        self.state
+            .lock()
+            .regions
+            .update(range, |kind| kind.flags = if on { kind.flags | flag.bits() } else { kind.flags & !flag.bits() });
     }
 
     async fn drop_pages(self: &Arc<Self>, operating: &Operating, range: PageRange) {
@@ -132,9 +132,7 @@ impl Space {
             let start = region.range.start.add(first.saturating_sub(backing.first));
             Some(PageRange::new(start, region.range.end)).filter(|range| !range.is_empty())
         };
-        let find = |space: &Space| -> Vec<PageRange> {
-            space.state.lock().regions.iter().filter_map(dead).collect()
-        };
+        let find = |space: &Space| -> Vec<PageRange> { space.state.lock().regions.iter().filter_map(dead).collect() };
         if find(self).is_empty() {
             return;
         }

@@ -40,10 +40,7 @@ fn restrict(operation: &Operation, part: PageRange) -> Operation {
         | Operation::Advise { range, .. }
         | Operation::Sync { range, .. }
         | Operation::Lock { range, .. } => *range = part,
-        Operation::Remap { .. }
-        | Operation::Break { .. }
-        | Operation::Place { .. }
-        | Operation::Import { .. } => {}
+        Operation::Remap { .. } | Operation::Break { .. } | Operation::Place { .. } | Operation::Import { .. } => {}
     }
     piece
 }
@@ -187,9 +184,7 @@ impl Space {
             Operation::Lock { range, on } => self.lock_here(range, on),
             // They don't come here: they are made of other changes, see `perform`.
             Operation::Break { .. } | Operation::Place { .. } => Err(Errno::EINVAL),
-            Operation::Remap { from, pages, flags, to } => {
-                self.remap_here(operating, from, pages, flags, to).await
-            }
+            Operation::Remap { from, pages, flags, to } => self.remap_here(operating, from, pages, flags, to).await,
             Operation::Import { range, kind, backing, pages } => {
                 let backing = self.resolve_backing(backing).await?;
                 self.import_here(held, range, kind, backing, pages).await

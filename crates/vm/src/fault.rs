@@ -151,13 +151,7 @@ impl Space {
         }
     }
 
-    fn resolve_present(
-        &self,
-        state: &mut State,
-        demand: &mut Demand,
-        region: &Region,
-        mapping: Mapping,
-    ) -> Resolution {
+    fn resolve_present(&self, state: &mut State, demand: &mut Demand, region: &Region, mapping: Mapping) -> Resolution {
         let page = demand.page;
         let full = region.access();
         if mapping.soft.contains(Soft::COW) {
@@ -287,13 +281,7 @@ impl Space {
 
     /// Makes the page this space's own. If other kernels can read the shared frame, they give it back
     /// first: else they would go on reading what is no longer this page.
-    fn copy_on_write(
-        &self,
-        state: &mut State,
-        demand: &mut Demand,
-        full: Access,
-        mapping: Mapping,
-    ) -> Resolution {
+    fn copy_on_write(&self, state: &mut State, demand: &mut Demand, full: Access, mapping: Mapping) -> Resolution {
         let page = demand.page;
         if mapping.soft.contains(Soft::EXPORTED) {
             let mut withdrawal = Withdrawal::new();

@@ -22,9 +22,7 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{
-    errno::Result, Access, Errno, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step,
-};
+use machine::{errno::Result, Access, Errno, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
 use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
 
 impl Space {

@@ -10,8 +10,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{
-    errno::Result, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
-    USER_END,
+    errno::Result, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
 };
 use messages::vm::{Operation, RegionKind, RemoteBacking};
 
@@ -54,12 +53,7 @@ impl Space {
         Ok(start.address())
     }
 
-    async fn map_at_object(
-        self: &Arc<Self>,
-        pages: u64,
-        kind: RegionKind,
-        backing: Option<&Backing>,
-    ) -> Result<Page> {
+    async fn map_at_object(self: &Arc<Self>, pages: u64, kind: RegionKind, backing: Option<&Backing>) -> Result<Page> {
         let backing = backing.map(Backing::describe).ok_or(Errno::EINVAL)?;
         let start = self.change(Operation::Place { pages, kind, backing }).await?;
         Ok(UserAddr(start).page())
@@ -79,8 +73,8 @@ impl Space {
     /// nobody (vm.overcommit_memory 0).
     pub(crate) fn check_limits(&self, kind: &RegionKind, pages: u64) -> Result<()> {
         let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
-        let counted = kind.prot.contains(Access::WRITE)
-            && !RegionFlags::from_bits_truncate(kind.flags).intersects(uncounted);
+        let counted =
+            kind.prot.contains(Access::WRITE) && !RegionFlags::from_bits_truncate(kind.flags).intersects(uncounted);
         if counted && pages > self.vm.machine_pages() {
             return Err(Errno::ENOMEM);
         }
@@ -96,9 +90,7 @@ impl Space {
         };
         let data: u64 = state.regions.iter().filter(|r| private(&r.kind)).map(|r| r.range.len()).sum();
         let too_much = |used: u64, limit: u64| (used + pages) > limit >> PAGE_BITS;
-        if too_much(state.regions.total(), limits.address_space)
-            || private(kind) && too_much(data, limits.data)
-        {
+        if too_much(state.regions.total(), limits.address_space) || private(kind) && too_much(data, limits.data) {
             return Err(Errno::ENOMEM);
         }
         Ok(())
@@ -165,12 +157,7 @@ impl Space {
     }
 
     /// In a slice of this kernel, from the top.
-    async fn map_anywhere(
-        self: &Arc<Self>,
-        pages: u64,
-        kind: RegionKind,
-        backing: Option<Backing>,
-    ) -> Result<Page> {
+    async fn map_anywhere(self: &Arc<Self>, pages: u64, kind: RegionKind, backing: Option<Backing>) -> Result<Page> {
         loop {
             let operating = self.operate().await;
             let start = self.find_gap(&self.state.lock(), pages);
@@ -325,13 +312,7 @@ impl Space {
 
     /// Brings the entries of owned pages in line with a new protection. What a write still has to pass
     /// through (copy-on-write, the dirty mark of an object) stays unwritable.
-    fn set_access(
-        &self,
-        state: &mut State,
-        range: PageRange,
-        access: Access,
-        withdrawal: &mut Withdrawal,
-    ) {
+    fn set_access(&self, state: &mut State, range: PageRange, access: Access, withdrawal: &mut Withdrawal) {
         let mut narrowed = false;
         self.table.walk(range, &mut |page, mapping| {
             let held = mapping.soft.intersects(Soft::COW | Soft::CACHE) && !mapping.access.contains(Access::WRITE);

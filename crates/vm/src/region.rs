@@ -37,9 +37,7 @@ pub(crate) struct Backing {
 
 impl Backing {
     fn follows(&self, before: &Backing, pages: u64) -> bool {
-        self.object.id() == before.object.id()
-            && self.first == before.first + pages
-            && self.label == before.label
+        self.object.id() == before.object.id() && self.first == before.first + pages && self.label == before.label
     }
 
     pub fn describe(&self) -> RemoteBacking {

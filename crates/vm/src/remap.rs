@@ -14,7 +14,9 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, BoxFuture, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
+use machine::{
+    errno::Result, Access, BoxFuture, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE,
+};
 use messages::vm::{Operation, RegionKind};
 
 bitflags::bitflags! {
@@ -196,12 +198,7 @@ impl Space {
         Box::pin(self.move_away_from(operating, region, step))
     }
 
-    async fn move_away_from(
-        self: &Arc<Self>,
-        operating: Operating,
-        region: &Region,
-        step: Move,
-    ) -> Result<u64> {
+    async fn move_away_from(self: &Arc<Self>, operating: Operating, region: &Region, step: Move) -> Result<u64> {
         let Move { from, to, keep_region } = step;
         let pieces = self.pieces(to);
         if pieces.len() > 1 {
@@ -221,7 +218,11 @@ impl Space {
                 }
                 content
             });
-            if keep_region { Vec::new() } else { state.regions.remove(from) }
+            if keep_region {
+                Vec::new()
+            } else {
+                state.regions.remove(from)
+            }
         };
         drop(removed);
         self.settle(&operating, withdrawal).await;

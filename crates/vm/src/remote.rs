@@ -184,10 +184,7 @@ impl Space {
 fn push(runs: &mut Vec<Run>, page: Page, mapping: Mapping) {
     if let Some(last) = runs.last_mut() {
         let pages = u64::from(last.pages);
-        if last.page.add(pages) == page
-            && last.frame.0 + pages == mapping.frame.0
-            && last.access == mapping.access
-        {
+        if last.page.add(pages) == page && last.frame.0 + pages == mapping.frame.0 && last.access == mapping.access {
             last.pages += 1;
             return;
         }

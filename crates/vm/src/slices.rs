@@ -90,18 +90,12 @@ impl SliceTable {
     }
 
     /// The highest `count` consecutive slices that nobody owns and `is_free` lets go, now `owner`'s.
-    pub fn take(
-        &mut self,
-        count: u32,
-        owner: KernelId,
-        is_free: impl Fn(PageRange) -> bool,
-    ) -> Option<SliceRun> {
+    pub fn take(&mut self, count: u32, owner: KernelId, is_free: impl Fn(PageRange) -> bool) -> Option<SliceRun> {
         let mut end = FIRST_TAKEN;
         while end > count {
             let run = SliceRun { start: end - count, end, owner };
             match (run.start..run.end).find(|slice| {
-                self.0.contains_key(slice)
-                    || !is_free(pages_of(SliceRun { start: *slice, end: slice + 1, owner }))
+                self.0.contains_key(slice) || !is_free(pages_of(SliceRun { start: *slice, end: slice + 1, owner }))
             }) {
                 // Slice 0 holds static executables; it stays with home.
                 None if run.start > 0 => {

@@ -261,9 +261,11 @@ fn register(shared: &Arc<Shared>) {
     let state = weak.clone();
     endpoint.on_to_completion::<CloneSlices, _, _>(move |_, request| {
         let space = state.upgrade().and_then(|shared| shared.find(request.parent));
-        run(space, Err(Errno::ESRCH), move |space| async move {
-            space.clone_here(request.child, &request.slices).await
-        })
+        run(
+            space,
+            Err(Errno::ESRCH),
+            move |space| async move { space.clone_here(request.child, &request.slices).await },
+        )
     });
 
     macro_rules! notice {
@@ -288,8 +290,5 @@ fn register(shared: &Arc<Shared>) {
     notice!(Destroy, |shared, request| if let Some(space) = shared.find(request.space) {
         space.drop_everything()
     });
-    notice!(FramesHome, |shared, request| request
-        .frames
-        .into_iter()
-        .for_each(|frame| shared.memory.take_home(frame)));
+    notice!(FramesHome, |shared, request| request.frames.into_iter().for_each(|frame| shared.memory.take_home(frame)));
 }

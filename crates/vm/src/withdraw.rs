@@ -129,10 +129,7 @@ impl Space {
     }
 
     /// Runs `work` to its end even if the caller stops waiting.
-    pub(crate) async fn detached<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> T {
+    pub(crate) async fn detached<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         struct Slot<T> {
             value: Lock<Option<T>>,
             done: WaitQueue,

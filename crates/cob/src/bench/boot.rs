@@ -46,26 +46,14 @@ pub fn run(options: &BenchOptions) -> Result<()> {
         linux_times.push(debian(options, &linux, &initrd)?);
     }
     let (cob, linux_time) = (median(cob_times), median(linux_times));
-    println!(
-        "boot to the first user program, median of {}:",
-        options.runs
-    );
+    println!("boot to the first user program, median of {}:", options.runs);
     println!("  cob, {KERNELS} kernels     {cob:8.3} s");
-    println!(
-        "  {:<19} {linux_time:8.3} s",
-        linux.file_name().unwrap_or_default().display()
-    );
+    println!("  {:<19} {linux_time:8.3} s", linux.file_name().unwrap_or_default().display());
     println!("  cob is {:.1} times as fast", linux_time / cob);
     Ok(())
 }
 
-fn machine(
-    options: &BenchOptions,
-    kernel: PathBuf,
-    append: String,
-    initrd: &Path,
-    log: PathBuf,
-) -> Machine {
+fn machine(options: &BenchOptions, kernel: PathBuf, append: String, initrd: &Path, log: PathBuf) -> Machine {
     let usual = MachineOptions::defaults();
     Machine {
         kernel,
@@ -85,12 +73,8 @@ fn cob(options: &BenchOptions, initrd: &Path) -> Result<f64> {
     let log = files.path().join("kernel.log");
     let append = format!("cob.kernels={KERNELS}");
     let machine = machine(options, kernel_image()?, append, initrd, log.clone());
-    let config = Config {
-        program: b"/init".to_vec(),
-        argv: vec![b"/init".to_vec()],
-        root: Root::Initramfs,
-        ..caller()?
-    };
+    let config =
+        Config { program: b"/init".to_vec(), argv: vec![b"/init".to_vec()], root: Root::Initramfs, ..caller()? };
     let (ours, theirs) = UnixStream::pair()?;
     let streams = Streams {
         stdin: File::open("/dev/null")?,
@@ -103,24 +87,15 @@ fn cob(options: &BenchOptions, initrd: &Path) -> Result<f64> {
     let start = Instant::now();
     let (_vm, stream) = Vm::start(&machine, files)?;
     let link = session::start(stream, streams, &sender)?;
-    config
-        .to_messages()
-        .context("config")?
-        .iter()
-        .for_each(|part| link.send(part));
+    config.to_messages().context("config")?.iter().for_each(|part| link.send(part));
     ours.set_read_timeout(Some(PATIENCE))?;
     let mut line = vec![0; MARKER.len()];
     let read = (&ours).read_exact(&mut line);
     let time = start.elapsed().as_secs_f64();
     if read.is_err() || line != MARKER.as_bytes() {
-        let ending = events
-            .try_iter()
-            .find(|event| matches!(event, Event::End(_)));
+        let ending = events.try_iter().find(|event| matches!(event, Event::End(_)));
         let log = fs::read(&log).unwrap_or_default();
-        bail!(
-            "Cob did not reach the program ({ending:?}); its log:\n{}",
-            String::from_utf8_lossy(&log)
-        );
+        bail!("Cob did not reach the program ({ending:?}); its log:\n{}", String::from_utf8_lossy(&log));
     }
     Ok(time)
 }
@@ -140,11 +115,7 @@ fn debian(options: &BenchOptions, kernel: &Path, initrd: &Path) -> Result<f64> {
             return Ok(time.as_secs_f64());
         }
         if time > PATIENCE {
-            bail!(
-                "Debian's kernel did not start: {}\n{}",
-                vm.complaints(),
-                String::from_utf8_lossy(&console)
-            );
+            bail!("Debian's kernel did not start: {}\n{}", vm.complaints(), String::from_utf8_lossy(&console));
         }
         thread::sleep(Duration::from_millis(1));
     }
@@ -156,25 +127,13 @@ fn debian_kernel(place: &Path) -> Result<PathBuf> {
         return Ok(kernel);
     }
     fs::create_dir_all(place)?;
-    println!(
-        "fetching Debian's linux-image-cloud-amd64 into {}",
-        place.display()
-    );
+    println!("fetching Debian's linux-image-cloud-amd64 into {}", place.display());
     let depends = outcome(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
-    let package = depends
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Depends: "));
-    let package =
-        package.context("linux-image-cloud-amd64: apt does not know it (apt-get update?)")?;
-    outcome(
-        Command::new("apt-get")
-            .args(["download", package])
-            .current_dir(place),
-    )?;
+    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+    let package = package.context("linux-image-cloud-amd64: apt does not know it (apt-get update?)")?;
+    outcome(Command::new("apt-get").args(["download", package]).current_dir(place))?;
     let listing = fs::read_dir(place)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let archive = listing
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let archive = listing.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let archive = archive.context("apt-get download left no package")?;
     outcome(Command::new("dpkg-deb").arg("-x").arg(archive).arg(place))?;
     vmlinuz(place).context("the package holds no kernel")
@@ -183,10 +142,7 @@ fn debian_kernel(place: &Path) -> Result<PathBuf> {
 fn vmlinuz(place: &Path) -> Option<PathBuf> {
     let listing = fs::read_dir(place.join("boot")).ok()?;
     let mut names = listing.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    names.find(|path| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
-    })
+    names.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
 }
 
 fn outcome(command: &mut Command) -> Result<String> {

@@ -24,15 +24,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
         Accel::Tcg => "tcg",
     };
     let child = Command::new(std::env::current_exe()?)
-        .args([
-            "run",
-            "--stats",
-            "--accel",
-            accel,
-            "--",
-            "/bin/sleep",
-            &sleep.to_string(),
-        ])
+        .args(["run", "--stats", "--accel", accel, "--", "/bin/sleep", &sleep.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -47,31 +39,17 @@ pub fn run(options: &BenchOptions) -> Result<()> {
         bail!("the idle machine ended with {}: {text}", output.status);
     }
     let percent = (after? - before?) / TICKS_PER_SECOND / time * 100.0;
-    println!(
-        "an idle machine of 4 kernels uses {percent:.1} % of a host CPU; its kernels:\n{text}"
-    );
+    println!("an idle machine of 4 kernels uses {percent:.1} % of a host CPU; its kernels:\n{text}");
     Ok(())
 }
 
 /// CPU time of the QEMU below `cob run`.
 fn machine_ticks(cob: u32) -> Result<f64> {
     let children = fs::read_to_string(format!("/proc/{cob}/task/{cob}/children"))?;
-    let qemu = children
-        .split_whitespace()
-        .next()
-        .context("cob run has no machine")?;
+    let qemu = children.split_whitespace().next().context("cob run has no machine")?;
     let stat = fs::read_to_string(format!("/proc/{qemu}/stat"))?;
     // The name may hold spaces; the fields after it start with the third (man 5 proc).
-    let fields: Vec<&str> = stat
-        .rsplit(") ")
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let field = |number: usize| {
-        fields
-            .get(number - 3)
-            .and_then(|text| text.parse::<f64>().ok())
-    };
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok());
     Ok(field(14).context("utime")? + field(15).context("stime")?)
 }

@@ -25,23 +25,10 @@ pub fn main(options: BenchOptions) -> Result<u8> {
 
 fn this_machine(options: &BenchOptions) -> Result<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or_default();
-    let cpus = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("processor"))
-        .count();
-    let accel = if vm::use_kvm(options.accel)? {
-        "KVM"
-    } else {
-        "TCG"
-    };
-    Ok(format!(
-        "on {cpus} x {}, QEMU with {accel}",
-        model.trim_start_matches([' ', '\t', ':'])
-    ))
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    let accel = if vm::use_kvm(options.accel)? { "KVM" } else { "TCG" };
+    Ok(format!("on {cpus} x {}, QEMU with {accel}", model.trim_start_matches([' ', '\t', ':'])))
 }
 
 /// The middle one; of an even number the lower.

@@ -11,31 +11,20 @@ const BARE_METAL: [&str; 2] = ["kernel", "platform"];
 /// The cargo that `./cob` chose.
 pub fn cargo(project: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("COB_CARGO").unwrap_or("cargo".into()));
-    command
-        .current_dir(project)
-        .env("CARGO_TERM_COLOR", "never");
+    command.current_dir(project).env("CARGO_TERM_COLOR", "never");
     command
 }
 
 /// The words that make cargo build for bare metal; `./cob` knows them, because they depend on the toolchain.
 pub fn bare_metal_words() -> Vec<String> {
-    let words = std::env::var("COB_BARE_METAL")
-        .unwrap_or_else(|_| "--target x86_64-unknown-none".to_string());
+    let words = std::env::var("COB_BARE_METAL").unwrap_or_else(|_| "--target x86_64-unknown-none".to_string());
     words.split_whitespace().map(str::to_string).collect()
 }
 
 /// Those of `names` that are in the tree, with `flag` before each.
 pub fn present(project: &Path, flag: &str, names: &[&str]) -> Vec<String> {
-    let there = names.iter().filter(|name| {
-        project
-            .join("crates")
-            .join(name)
-            .join("Cargo.toml")
-            .is_file()
-    });
-    there
-        .flat_map(|name| [flag.to_string(), name.to_string()])
-        .collect()
+    let there = names.iter().filter(|name| project.join("crates").join(name).join("Cargo.toml").is_file());
+    there.flat_map(|name| [flag.to_string(), name.to_string()]).collect()
 }
 
 /// Everything in the workspace that builds for this machine.
@@ -52,16 +41,8 @@ pub fn bare_metal(project: &Path) -> Vec<String> {
 /// Runs a command; `Err` is what it printed at last.
 pub fn outcome(command: &mut Command) -> Result<String, String> {
     match command.output() {
-        Ok(Output {
-            status,
-            stdout,
-            stderr,
-        }) => {
-            let text = format!(
-                "{}\n{}",
-                String::from_utf8_lossy(&stdout),
-                String::from_utf8_lossy(&stderr)
-            );
+        Ok(Output { status, stdout, stderr }) => {
+            let text = format!("{}\n{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
             if status.success() {
                 Ok(text)
             } else {
@@ -88,12 +69,7 @@ pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
 
 fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &mut Tally) {
     let mut command = cargo(project);
-    command
-        .arg("test")
-        .arg("--no-fail-fast")
-        .args(words)
-        .arg("--")
-        .args(names);
+    command.arg("test").arg("--no-fail-fast").args(words).arg("--").args(names);
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => return tally.add(stage, Err(format!("cargo: {error}"))),
@@ -101,12 +77,7 @@ fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &
     let text = String::from_utf8_lossy(&output.stdout);
     let counted = count(&text);
     tally.passed += counted.passed;
-    println!(
-        "{stage}: {} passed, {} failed, {} ignored",
-        counted.passed,
-        counted.failed.len(),
-        counted.ignored.len()
-    );
+    println!("{stage}: {} passed, {} failed, {} ignored", counted.passed, counted.failed.len(), counted.ignored.len());
     for name in counted.ignored {
         tally.skip(&format!("{stage} {name}"), "marked #[ignore]");
     }
@@ -115,10 +86,7 @@ fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &
         return tally.add(&format!("{stage} (build)"), Err(tail(&errors, 60)));
     }
     for name in counted.failed {
-        let section = text
-            .split(&format!("---- {name} stdout ----"))
-            .nth(1)
-            .unwrap_or_default();
+        let section = text.split(&format!("---- {name} stdout ----")).nth(1).unwrap_or_default();
         let section = section.split("\n----").next().unwrap_or_default();
         let lines: Vec<&str> = section.lines().take(30).collect();
         tally.add(&format!("{stage} {name}"), Err(lines.join("\n")));
@@ -136,10 +104,7 @@ struct Counted {
 fn count(text: &str) -> Counted {
     let mut counted = Counted::default();
     for line in text.lines() {
-        let Some((name, verdict)) = line
-            .strip_prefix("test ")
-            .and_then(|rest| rest.rsplit_once(" ... "))
-        else {
+        let Some((name, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) else {
             continue;
         };
         match verdict.split([',', ' ']).next() {
@@ -161,13 +126,6 @@ mod tests {
         let text = "running 4 tests\ntest a::b ... ok\ntest c ... FAILED\ntest d ... ignored, slow\n\
                     test src/lib.rs - X (line 3) - compile fail ... ok\ntest result: FAILED. 2 passed; 1 failed\n";
         let counted = count(text);
-        assert_eq!(
-            counted,
-            Counted {
-                passed: 2,
-                failed: vec!["c".into()],
-                ignored: vec!["d".into()]
-            }
-        );
+        assert_eq!(counted, Counted { passed: 2, failed: vec!["c".into()], ignored: vec!["d".into()] });
     }
 }

@@ -17,11 +17,7 @@ pub enum Judge {
     /// The program checks itself: status 0 and `ok` as its last line.
     Itself,
     /// What the table says.
-    Expect {
-        status: i32,
-        stdout: Option<String>,
-        stderr: Vec<String>,
-    },
+    Expect { status: i32, stdout: Option<String>, stderr: Vec<String> },
 }
 
 /// One command, to be run with several numbers of kernels.
@@ -97,11 +93,9 @@ fn from_entry(entry: Entry) -> Result<Case> {
     };
     let judge = match (entry.status, entry.stdout, entry.stderr) {
         (None, None, None) => Judge::Host,
-        (status, stdout, stderr) => Judge::Expect {
-            status: status.unwrap_or(0),
-            stdout,
-            stderr: stderr.unwrap_or_default(),
-        },
+        (status, stdout, stderr) => {
+            Judge::Expect { status: status.unwrap_or(0), stdout, stderr: stderr.unwrap_or_default() }
+        }
     };
     Ok(Case {
         name: entry.name,
@@ -135,21 +129,14 @@ fn recipe(source: &str) -> Result<Recipe> {
         args: Vec::new(),
         timeout: TIMEOUT,
     };
-    let line = source
-        .lines()
-        .find_map(|line| line.strip_prefix("// cob:"))
-        .context("no line `// cob: ...`")?;
+    let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
     for word in line.split_whitespace() {
-        let (key, value) = word
-            .split_once('=')
-            .with_context(|| format!("{word}: expected key=value"))?;
+        let (key, value) = word.split_once('=').with_context(|| format!("{word}: expected key=value"))?;
         let list = || value.split(',').map(str::to_string).collect::<Vec<_>>();
         match key {
             "link" => recipe.links = list(),
             "flags" => recipe.flags = list(),
-            "kernels" => {
-                recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?
-            }
+            "kernels" => recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?,
             "compare" => recipe.itself = value == "self",
             "args" => recipe.args = list(),
             "timeout" => recipe.timeout = value.parse()?,
@@ -161,11 +148,7 @@ fn recipe(source: &str) -> Result<Recipe> {
 
 /// Builds the program `source` in `out` and gives one case per way of linking.
 pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
-    let stem = source
-        .file_stem()
-        .context("a source without a name")?
-        .to_string_lossy()
-        .into_owned();
+    let stem = source.file_stem().context("a source without a name")?.to_string_lossy().into_owned();
     let recipe = recipe(&fs::read_to_string(source)?).with_context(|| stem.clone())?;
     let mut cases = Vec::new();
     for link in &recipe.links {
@@ -179,11 +162,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             stdin: Stdin::Null,
             options: Vec::new(),
             kernels: kernels_for(link, &recipe),
-            judge: if recipe.itself {
-                Judge::Itself
-            } else {
-                Judge::Host
-            },
+            judge: if recipe.itself { Judge::Itself } else { Judge::Host },
             interrupt: None,
             timeout: recipe.timeout,
         });
@@ -215,16 +194,8 @@ fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Res
         other => bail!("link={other}: expected static, static-pie or dynamic"),
     };
     let mut gcc = Command::new("gcc");
-    gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-D_GNU_SOURCE"])
-        .args(link_flags);
-    let result = gcc
-        .args(flags)
-        .arg("-o")
-        .arg(binary)
-        .arg(source)
-        .arg("-lm")
-        .output()
-        .context("gcc")?;
+    gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-D_GNU_SOURCE"]).args(link_flags);
+    let result = gcc.args(flags).arg("-o").arg(binary).arg(source).arg("-lm").output().context("gcc")?;
     if !result.status.success() {
         return Err(anyhow!("gcc: {}", String::from_utf8_lossy(&result.stderr)));
     }
@@ -240,23 +211,11 @@ mod tests {
         let parsed = recipe("// cob: link=static,dynamic flags=-pthread kernels=4 compare=self args=1,2 timeout=9\n");
         let parsed = parsed.unwrap();
         assert_eq!(parsed.links, ["static", "dynamic"]);
-        assert_eq!(
-            (parsed.kernels, parsed.itself, parsed.timeout),
-            (vec![4], true, 9)
-        );
+        assert_eq!((parsed.kernels, parsed.itself, parsed.timeout), (vec![4], true, 9));
         assert_eq!(parsed.args, ["1", "2"]);
-        assert_eq!(
-            recipe("// words\n// cob: link=static\n").unwrap().kernels,
-            KERNELS
-        );
-        assert_eq!(
-            kernels_for("static", &recipe("// cob: link=static,dynamic\n").unwrap()),
-            [4]
-        );
-        assert_eq!(
-            kernels_for("dynamic", &recipe("// cob: link=static,dynamic\n").unwrap()),
-            KERNELS
-        );
+        assert_eq!(recipe("// words\n// cob: link=static\n").unwrap().kernels, KERNELS);
+        assert_eq!(kernels_for("static", &recipe("// cob: link=static,dynamic\n").unwrap()), [4]);
+        assert_eq!(kernels_for("dynamic", &recipe("// cob: link=static,dynamic\n").unwrap()), KERNELS);
         assert!(recipe("int main;").is_err());
         assert!(recipe("// cob: kernels=x\n").is_err());
         assert!(recipe("// cob: colour=red\n").is_err());
@@ -264,20 +223,11 @@ mod tests {
 
     #[test]
     fn tables() {
-        let cases = from_table(
-            "[[case]]\nname='a'\nshell='echo x'\n[[case]]\nname='b'\ncommand=['true']\nstatus=3\n",
-        );
+        let cases = from_table("[[case]]\nname='a'\nshell='echo x'\n[[case]]\nname='b'\ncommand=['true']\nstatus=3\n");
         let cases = cases.unwrap();
         assert_eq!(cases[0].command, ["/bin/sh", "-c", "echo x"]);
         assert_eq!(cases[0].judge, Judge::Host);
-        assert_eq!(
-            cases[1].judge,
-            Judge::Expect {
-                status: 3,
-                stdout: None,
-                stderr: vec![]
-            }
-        );
+        assert_eq!(cases[1].judge, Judge::Expect { status: 3, stdout: None, stderr: vec![] });
         assert!(from_table("[[case]]\nname='a'\n").is_err());
         assert!(from_table("[[case]]\nname='a'\nshell='x'\nbogus=1\n").is_err());
     }
@@ -285,11 +235,7 @@ mod tests {
     #[test]
     fn the_table_in_the_tree_parses_and_names_are_unique() {
         let text = include_str!("../../../../tests/guest/cases.toml");
-        let mut names: Vec<String> = from_table(text)
-            .unwrap()
-            .into_iter()
-            .map(|case| case.name)
-            .collect();
+        let mut names: Vec<String> = from_table(text).unwrap().into_iter().map(|case| case.name).collect();
         let count = names.len();
         names.sort();
         names.dedup();

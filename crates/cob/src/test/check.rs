@@ -10,56 +10,23 @@ use super::{tail, Tally};
 const MAY_BE_UNSAFE: [&str; 3] = ["platform", "frames", "fabric"];
 
 /// The crates whose example `table` prints a page of `docs/`.
-const GENERATED: [(&str, &str); 2] = [
-    ("messages", "docs/messages.md"),
-    ("linux", "docs/syscalls.md"),
-];
+const GENERATED: [(&str, &str); 2] = [("messages", "docs/messages.md"), ("linux", "docs/syscalls.md")];
 
 pub fn run(project: &Path, tally: &mut Tally) {
-    tally.add(
-        "check fmt",
-        done(outcome(cargo(project).args(["fmt", "--all", "--check"]))),
-    );
-    let lints = [
-        "--",
-        "-D",
-        "warnings",
-        "-D",
-        "clippy::undocumented_unsafe_blocks",
-    ];
+    tally.add("check fmt", done(outcome(cargo(project).args(["fmt", "--all", "--check"]))));
+    let lints = ["--", "-D", "warnings", "-D", "clippy::undocumented_unsafe_blocks"];
     let hosted = hosted(project);
-    tally.add(
-        "check clippy",
-        done(outcome(
-            cargo(project)
-                .args(["clippy", "--all-targets"])
-                .args(hosted)
-                .args(lints),
-        )),
-    );
+    tally.add("check clippy", done(outcome(cargo(project).args(["clippy", "--all-targets"]).args(hosted).args(lints))));
     let bare = bare_metal(project);
     if bare.is_empty() {
-        tally.skip(
-            "check clippy on bare metal",
-            "neither crates/kernel nor crates/platform is in the tree",
-        );
+        tally.skip("check clippy on bare metal", "neither crates/kernel nor crates/platform is in the tree");
     } else {
         let mut command = cargo(project);
-        command
-            .env("RUSTC_BOOTSTRAP", "1")
-            .args(["clippy", "--profile", "kernel"])
-            .args(bare)
-            .args(bare_metal_words());
-        tally.add(
-            "check clippy on bare metal",
-            done(outcome(command.args(lints))),
-        );
+        command.env("RUSTC_BOOTSTRAP", "1").args(["clippy", "--profile", "kernel"]).args(bare).args(bare_metal_words());
+        tally.add("check clippy on bare metal", done(outcome(command.args(lints))));
     }
     tally.add("check dependencies", every_dependency_has_a_reason(project));
-    tally.add(
-        "check unsafe",
-        unsafe_only_where_allowed(&project.join("crates")),
-    );
+    tally.add("check unsafe", unsafe_only_where_allowed(&project.join("crates")));
     for (package, page) in GENERATED {
         tally.add(&format!("check {page}"), is_current(project, package, page));
     }
@@ -67,10 +34,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
 
 fn is_current(project: &Path, package: &str, page: &str) -> Result<(), String> {
     let words = ["run", "-q", "-p", package, "--example", "table"];
-    let printed = cargo(project)
-        .args(words)
-        .output()
-        .map_err(|error| format!("cargo: {error}"))?;
+    let printed = cargo(project).args(words).output().map_err(|error| format!("cargo: {error}"))?;
     if !printed.status.success() {
         return Err(tail(&String::from_utf8_lossy(&printed.stderr), 60));
     }
@@ -87,25 +51,15 @@ fn done(result: Result<String, String>) -> Result<(), String> {
 fn unsafe_only_where_allowed(crates: &Path) -> Result<(), String> {
     let mut wrong = Vec::new();
     for member in entries(crates)? {
-        let name = member
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = member.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !member.join("Cargo.toml").is_file() || MAY_BE_UNSAFE.contains(&name.as_str()) {
             continue;
         }
         let roots = ["src/lib.rs", "src/main.rs"].map(|root| member.join(root));
         for root in roots.iter().filter(|root| root.is_file()) {
             let text = fs::read_to_string(root).map_err(|error| error.to_string())?;
-            if !text
-                .lines()
-                .any(|line| line.trim() == "#![forbid(unsafe_code)]")
-            {
-                wrong.push(format!(
-                    "{}: #![forbid(unsafe_code)] is missing",
-                    root.display()
-                ));
+            if !text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+                wrong.push(format!("{}: #![forbid(unsafe_code)] is missing", root.display()));
             }
         }
     }
@@ -118,36 +72,19 @@ fn unsafe_only_where_allowed(crates: &Path) -> Result<(), String> {
 
 /// `docs/dependencies.md` has a row for every crate of others that the workspace names, and for no other.
 fn every_dependency_has_a_reason(project: &Path) -> Result<(), String> {
-    let read = |path: &str| {
-        fs::read_to_string(project.join(path)).map_err(|error| format!("{path}: {error}"))
-    };
+    let read = |path: &str| fs::read_to_string(project.join(path)).map_err(|error| format!("{path}: {error}"));
     unexplained(&read("Cargo.toml")?, &read("docs/dependencies.md")?)
 }
 
 fn unexplained(manifest: &str, reasons: &str) -> Result<(), String> {
-    let manifest: toml::Table = manifest
-        .parse()
-        .map_err(|error| format!("Cargo.toml: {error}"))?;
-    let dependencies = manifest["workspace"]
-        .get("dependencies")
-        .and_then(toml::Value::as_table);
-    let foreign = dependencies
-        .into_iter()
-        .flatten()
-        .filter(|(_, value)| value.get("path").is_none());
+    let manifest: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let dependencies = manifest["workspace"].get("dependencies").and_then(toml::Value::as_table);
+    let foreign = dependencies.into_iter().flatten().filter(|(_, value)| value.get("path").is_none());
     let named: Vec<&str> = foreign.map(|(name, _)| name.as_str()).collect();
-    let rows = reasons
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let rows = reasons.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
     let rows: Vec<&str> = rows.filter(|row| *row != "crate").collect();
-    let missing = named
-        .iter()
-        .filter(|name| !rows.contains(name))
-        .map(|name| format!("no reason for {name}"));
-    let stale = rows
-        .iter()
-        .filter(|row| !named.contains(row))
-        .map(|row| format!("{row} is not used any more"));
+    let missing = named.iter().filter(|name| !rows.contains(name)).map(|name| format!("no reason for {name}"));
+    let stale = rows.iter().filter(|row| !named.contains(row)).map(|row| format!("{row} is not used any more"));
     let wrong: Vec<String> = missing.chain(stale).collect();
     if wrong.is_empty() {
         Ok(())
@@ -157,11 +94,8 @@ fn unexplained(manifest: &str, reasons: &str) -> Result<(), String> {
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let listing =
-        fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let mut paths: Vec<PathBuf> = listing
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .collect();
+    let listing = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut paths: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();
     Ok(paths)
 }
@@ -173,13 +107,7 @@ mod tests {
     #[test]
     fn dependencies_and_reasons_agree() {
         let manifest = "[workspace.dependencies]\nours = { path = \"x\" }\na = \"=1\"\nb = { version = \"=2\" }\n";
-        assert_eq!(
-            unexplained(
-                manifest,
-                "| crate | for |\n|---|---|\n| a | x |\n| b | y |\n"
-            ),
-            Ok(())
-        );
+        assert_eq!(unexplained(manifest, "| crate | for |\n|---|---|\n| a | x |\n| b | y |\n"), Ok(()));
         let wrong = unexplained(manifest, "| a | x |\n| c | z |\n").unwrap_err();
         assert_eq!(wrong, "no reason for b\nc is not used any more");
     }
@@ -187,19 +115,12 @@ mod tests {
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_code_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in [
-            ("good", "//! x\n#![forbid(unsafe_code)]\n"),
-            ("frames", ""),
-            ("bad", "fn main() {}"),
-        ] {
+        for (name, text) in [("good", "//! x\n#![forbid(unsafe_code)]\n"), ("frames", ""), ("bad", "fn main() {}")] {
             fs::create_dir_all(dir.path().join(name).join("src")).unwrap();
             fs::write(dir.path().join(name).join("Cargo.toml"), "").unwrap();
             fs::write(dir.path().join(name).join("src/lib.rs"), text).unwrap();
         }
         let complaint = unsafe_only_where_allowed(dir.path()).unwrap_err();
-        assert!(
-            complaint.contains("bad/src/lib.rs") && complaint.lines().count() == 1,
-            "{complaint}"
-        );
+        assert!(complaint.contains("bad/src/lib.rs") && complaint.lines().count() == 1, "{complaint}");
     }
 }

@@ -76,39 +76,27 @@ fn gap<'a>(gaps: &'a BTreeMap<String, String>, case: &str) -> Option<&'a String>
 /// Builds what is to build. A program that does not compile is a failed test, not the end of all others.
 fn all_cases(source: &Path, out: &Path, tally: &mut Tally) -> Result<Vec<Case>> {
     let listing = fs::read_dir(source).with_context(|| source.display().to_string())?;
-    let mut files: Vec<PathBuf> = listing
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .collect();
+    let mut files: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
     files.sort();
     let mut cases = Vec::new();
     for file in files {
         match cases::from_source(&file, out) {
             Ok(built) => cases.extend(built),
-            Err(error) => tally.add(
-                &format!("{} (build)", file.display()),
-                Err(format!("{error:#}")),
-            ),
+            Err(error) => tally.add(&format!("{} (build)", file.display()), Err(format!("{error:#}"))),
         }
     }
-    cases.extend(cases::from_table(&fs::read_to_string(
-        source.join("cases.toml"),
-    )?)?);
+    cases.extend(cases::from_table(&fs::read_to_string(source.join("cases.toml"))?)?);
     Ok(cases)
 }
 
 fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
-    let named = |case: &Case| {
-        options.names.is_empty() || options.names.iter().any(|name| case.name.contains(name))
-    };
+    let named = |case: &Case| options.names.is_empty() || options.names.iter().any(|name| case.name.contains(name));
     let counted = |kernels: &u16| options.kernels.is_none_or(|only| only == *kernels);
     let mut jobs = Vec::new();
     for case in cases.into_iter().filter(named) {
         for kernels in case.kernels.iter().copied().filter(counted) {
-            jobs.push(Job {
-                case: case.clone(),
-                kernels,
-            });
+            jobs.push(Job { case: case.clone(), kernels });
         }
     }
     jobs
@@ -117,19 +105,15 @@ fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
 /// What this machine's Linux answers, once per case however many kernels follow.
 fn expectations(jobs: &[Job], work: &Path) -> Result<BTreeMap<String, Observed>> {
     let mut expected = BTreeMap::new();
-    for case in jobs
-        .iter()
-        .map(|job| &job.case)
-        .filter(|case| case.judge == Judge::Host)
-    {
+    for case in jobs.iter().map(|job| &job.case).filter(|case| case.judge == Judge::Host) {
         if expected.contains_key(&case.name) {
             continue;
         }
         let mut command = Command::new("/usr/bin/timeout");
         command.arg(case.timeout.to_string()).args(&case.command);
         // The program finds the same directory, empty, at the same place in the guest.
-        let observed = observe(command, case, &fresh(work, &case.name)?)
-            .with_context(|| format!("{} on the host", case.name))?;
+        let observed =
+            observe(command, case, &fresh(work, &case.name)?).with_context(|| format!("{} on the host", case.name))?;
         fresh(work, &case.name)?;
         expected.insert(case.name.clone(), observed);
     }
@@ -147,9 +131,7 @@ fn fresh(work: &Path, name: &str) -> Result<PathBuf> {
 
 fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observed> {
     command.current_dir(directory).env_clear();
-    command
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-        .env("HOME", directory);
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", directory);
     command.env("LANG", "C.UTF-8").env("TERM", "dumb");
     if let Some(kernel) = std::env::var_os("COB_KERNEL") {
         command.env("COB_KERNEL", kernel);
@@ -158,46 +140,27 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
     match &case.stdin {
         Stdin::Null => command.stdin(Stdio::null()),
         Stdin::Text(text) => {
-            fs::write(
-                format!(
-                    "/proc/self/fd/{}",
-                    std::os::fd::AsRawFd::as_raw_fd(&scratch)
-                ),
-                text,
-            )?;
+            fs::write(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&scratch)), text)?;
             command.stdin(scratch)
         }
         Stdin::From(line) => {
-            let producer = Command::new("/bin/sh")
-                .args(["-c", line])
-                .stdout(Stdio::piped())
-                .spawn()?;
+            let producer = Command::new("/bin/sh").args(["-c", line]).stdout(Stdio::piped()).spawn()?;
             command.stdin(producer.stdout.context("no pipe")?)
         }
     };
     let output = run_to_end(command, case.interrupt)?;
-    let status = match (
-        output.status.code(),
-        std::os::unix::process::ExitStatusExt::signal(&output.status),
-    ) {
+    let status = match (output.status.code(), std::os::unix::process::ExitStatusExt::signal(&output.status)) {
         (Some(code), _) => code,
         (None, signal) => 128 + signal.unwrap_or_default(),
     };
-    Ok(Observed {
-        status,
-        stdout: output.stdout,
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+    Ok(Observed { status, stdout: output.stdout, stderr: String::from_utf8_lossy(&output.stderr).into_owned() })
 }
 
 fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output> {
     let Some(signal) = interrupt else {
         return Ok(command.output()?);
     };
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut first = [0; 1];
     let mut pipe = child.stdout.take().context("no pipe")?;
     let started = pipe.read(&mut first)?;
@@ -216,32 +179,16 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), Stri
     let verdict = match (&case.judge, expected) {
         (Judge::Host, Some(host)) => same(host, &observed),
         (Judge::Host, None) => Err("nothing to compare with".to_string()),
-        (Judge::Itself, _) => match (
-            observed.status,
-            observed.stdout.trim_ascii_end().ends_with(b"ok"),
-        ) {
+        (Judge::Itself, _) => match (observed.status, observed.stdout.trim_ascii_end().ends_with(b"ok")) {
             (0, true) => Ok(()),
-            (status, _) => Err(format!(
-                "status {status}, stdout:\n{}",
-                shown(&observed.stdout)
-            )),
+            (status, _) => Err(format!("status {status}, stdout:\n{}", shown(&observed.stdout))),
         },
-        (
-            Judge::Expect {
-                status,
-                stdout,
-                stderr,
-            },
-            _,
-        ) => as_told(*status, stdout.as_deref(), stderr, &observed),
+        (Judge::Expect { status, stdout, stderr }, _) => as_told(*status, stdout.as_deref(), stderr, &observed),
     };
     verdict.map_err(|why| {
         let kernels = fs::read(&log).unwrap_or_default();
         let kernels = tail(&String::from_utf8_lossy(&kernels), 15);
-        format!(
-            "{why}\nstderr:\n{}\nlog:\n{kernels}",
-            tail(&observed.stderr, 15)
-        )
+        format!("{why}\nstderr:\n{}\nlog:\n{kernels}", tail(&observed.stderr, 15))
     })
 }
 
@@ -250,22 +197,13 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     File::create(log)?;
     // cob ends the machine itself at the timeout; the outer one is for a cob that does not.
     let mut command = Command::new("/usr/bin/timeout");
-    command
-        .args(["-s", "KILL", &(case.timeout + 20).to_string()])
-        .arg(std::env::current_exe()?);
-    command
-        .args(["run", "--kernels", &job.kernels.to_string()])
-        .arg("--log")
-        .arg(log);
+    command.args(["-s", "KILL", &(case.timeout + 20).to_string()]).arg(std::env::current_exe()?);
+    command.args(["run", "--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
     if !case.options.iter().any(|option| option == "--cpus") {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
     }
-    command
-        .args(["--timeout", &case.timeout.to_string()])
-        .args(&case.options)
-        .arg("--")
-        .args(&case.command);
+    command.args(["--timeout", &case.timeout.to_string()]).args(&case.options).arg("--").args(&case.command);
     let directory = work.join(case.name.replace('/', "-"));
     fs::create_dir_all(&directory)?;
     observe(command, case, &directory)
@@ -276,30 +214,19 @@ fn same(host: &Observed, guest: &Observed) -> Result<(), String> {
         return Err(difference(&host.stdout, &guest.stdout));
     }
     if host.status != guest.status {
-        return Err(format!(
-            "status {} here, {} in the guest",
-            host.status, guest.status
-        ));
+        return Err(format!("status {} here, {} in the guest", host.status, guest.status));
     }
     Ok(())
 }
 
-fn as_told(
-    status: i32,
-    stdout: Option<&str>,
-    stderr: &[String],
-    observed: &Observed,
-) -> Result<(), String> {
+fn as_told(status: i32, stdout: Option<&str>, stderr: &[String], observed: &Observed) -> Result<(), String> {
     if observed.status != status {
         return Err(format!("status {} instead of {status}", observed.status));
     }
     if let Some(stdout) = stdout.filter(|stdout| stdout.as_bytes() != observed.stdout) {
         return Err(difference(stdout.as_bytes(), &observed.stdout));
     }
-    match stderr
-        .iter()
-        .find(|words| !observed.stderr.contains(*words))
-    {
+    match stderr.iter().find(|words| !observed.stderr.contains(*words)) {
         Some(missing) => Err(format!("stderr does not say {missing:?}")),
         None => Ok(()),
     }
@@ -307,37 +234,15 @@ fn as_told(
 
 /// The first line that differs, with the one before it.
 fn difference(expected: &[u8], observed: &[u8]) -> String {
-    let (expected_text, observed_text) = (
-        String::from_utf8_lossy(expected),
-        String::from_utf8_lossy(observed),
-    );
-    let (left, right): (Vec<&str>, Vec<&str>) = (
-        expected_text.lines().collect(),
-        observed_text.lines().collect(),
-    );
+    let (expected_text, observed_text) = (String::from_utf8_lossy(expected), String::from_utf8_lossy(observed));
+    let (left, right): (Vec<&str>, Vec<&str>) = (expected_text.lines().collect(), observed_text.lines().collect());
     let at = (0..left.len().max(right.len())).find(|at| left.get(*at) != right.get(*at));
     let Some(at) = at else {
-        return format!(
-            "{} bytes expected, {} in the guest",
-            expected.len(),
-            observed.len()
-        );
+        return format!("{} bytes expected, {} in the guest", expected.len(), observed.len());
     };
-    let line = |lines: &[&str]| {
-        lines
-            .get(at)
-            .map_or("(nothing more)".to_string(), |line| shown(line.as_bytes()))
-    };
-    let before = at
-        .checked_sub(1)
-        .map(|at| format!("after   {}\n", shown(left[at].as_bytes())))
-        .unwrap_or_default();
-    format!(
-        "stdout differs in line {}:\n{before}here    {}\nguest   {}",
-        at + 1,
-        line(&left),
-        line(&right)
-    )
+    let line = |lines: &[&str]| lines.get(at).map_or("(nothing more)".to_string(), |line| shown(line.as_bytes()));
+    let before = at.checked_sub(1).map(|at| format!("after   {}\n", shown(left[at].as_bytes()))).unwrap_or_default();
+    format!("stdout differs in line {}:\n{before}here    {}\nguest   {}", at + 1, line(&left), line(&right))
 }
 
 fn shown(bytes: &[u8]) -> String {
@@ -349,30 +254,17 @@ mod tests {
     use super::*;
 
     fn observed(status: i32, stdout: &str) -> Observed {
-        Observed {
-            status,
-            stdout: stdout.as_bytes().to_vec(),
-            stderr: "cob: not found\n".to_string(),
-        }
+        Observed { status, stdout: stdout.as_bytes().to_vec(), stderr: "cob: not found\n".to_string() }
     }
 
     #[test]
     fn differences_are_found_and_named() {
         assert!(same(&observed(0, "a\nb\n"), &observed(0, "a\nb\n")).is_ok());
         let why = same(&observed(0, "a\nb\n"), &observed(0, "a\nc\n")).unwrap_err();
-        assert!(
-            why.contains("line 2") && why.contains("here    b") && why.contains("guest   c"),
-            "{why}"
-        );
-        assert!(same(&observed(0, "a\n"), &observed(0, "a"))
-            .unwrap_err()
-            .contains("bytes"));
-        assert!(same(&observed(0, ""), &observed(1, ""))
-            .unwrap_err()
-            .contains("status 0 here, 1"));
-        assert!(same(&observed(0, "a\nb\n"), &observed(0, "a\n"))
-            .unwrap_err()
-            .contains("nothing more"));
+        assert!(why.contains("line 2") && why.contains("here    b") && why.contains("guest   c"), "{why}");
+        assert!(same(&observed(0, "a\n"), &observed(0, "a")).unwrap_err().contains("bytes"));
+        assert!(same(&observed(0, ""), &observed(1, "")).unwrap_err().contains("status 0 here, 1"));
+        assert!(same(&observed(0, "a\nb\n"), &observed(0, "a\n")).unwrap_err().contains("nothing more"));
     }
 
     #[test]

@@ -85,12 +85,7 @@ pub fn main(options: TestOptions) -> Result<u8> {
     if !tally.gaps.is_empty() {
         println!("{} known gaps (tests/guest/gaps)", tally.gaps.len());
     }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        tally.passed,
-        tally.failed.len(),
-        tally.skipped.len()
-    );
+    println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed.len(), tally.skipped.len());
     if tally.passed + tally.failed.len() == 0 {
         bail!("no test has such a name");
     }
@@ -103,12 +98,8 @@ pub fn project() -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let this = std::env::current_exe()?;
-    let found = this
-        .ancestors()
-        .find(|dir| dir.join("tests/guest").is_dir() && dir.join("crates").is_dir());
-    found
-        .map(Path::to_path_buf)
-        .context("the source tree of Cob is not around this program")
+    let found = this.ancestors().find(|dir| dir.join("tests/guest").is_dir() && dir.join("crates").is_dir());
+    found.map(Path::to_path_buf).context("the source tree of Cob is not around this program")
 }
 
 /// The last lines of a long text.

@@ -86,9 +86,7 @@ impl Link {
 
     /// What to run. Comes once: the first caller gets it.
     pub async fn config(&self) -> core::result::Result<Config, LinkError> {
-        self.config
-            .wait_until(|| self.state.lock().take_config())
-            .await
+        self.config.wait_until(|| self.state.lock().take_config()).await
     }
 
     /// The machine is up and the program is about to run.
@@ -98,17 +96,13 @@ impl Link {
 
     /// The next signal, size or loss. One task waits for them.
     pub async fn event(&self) -> Event {
-        self.events
-            .wait_until(|| self.state.lock().take_event())
-            .await
+        self.events.wait_until(|| self.state.lock().take_event()).await
     }
 
     /// Writes the beginning of `bytes`, waiting until there is room for some of it, and gives back how much.
     /// What fits into 4 KiB goes as a whole (PIPE_BUF: man 7 pipe). EPIPE: the host has closed its end.
     pub async fn write(&self, output: Output, bytes: &[u8]) -> Result<usize> {
-        self.outputs[output as usize]
-            .wait_until(|| unless_again(self.try_write(output, bytes)))
-            .await
+        self.outputs[output as usize].wait_until(|| unless_again(self.try_write(output, bytes))).await
     }
 
     /// [`Link::write`] as far as it goes without waiting; EAGAIN: no room.
@@ -141,9 +135,7 @@ impl Link {
 
     /// Reads stdin into `buffer`; Ok(0) at its end. Asks the host for more only as needed.
     pub async fn stdin_read(&self, buffer: &mut [u8]) -> Result<usize> {
-        self.stdin
-            .wait_until(|| unless_again(self.try_stdin_read(buffer)))
-            .await
+        self.stdin.wait_until(|| unless_again(self.try_stdin_read(buffer))).await
     }
 
     /// [`Link::stdin_read`] without waiting; EAGAIN: nothing there yet, but it has been asked for.
@@ -189,10 +181,7 @@ impl Link {
     /// The program could not be started.
     pub async fn cannot_run(&self, errno: Errno, what: &str) {
         let what = parts(what).next().unwrap_or_default();
-        self.post(&ToHost::CannotRun {
-            errno: errno.0,
-            what,
-        });
+        self.post(&ToHost::CannotRun { errno: errno.0, what });
         self.flush().await;
     }
 
@@ -206,9 +195,7 @@ impl Link {
     /// Waits until the device has everything that was put into the outbox so far.
     pub async fn flush(&self) {
         let target = self.state.lock().posted();
-        self.sent
-            .wait_until(|| self.state.lock().sent_up_to(target).then_some(()))
-            .await;
+        self.sent.wait_until(|| self.state.lock().sent_up_to(target).then_some(())).await;
     }
 
     fn post(&self, message: &ToHost) {
@@ -250,11 +237,7 @@ impl Link {
     /// interrupts, and the host's socket is charged for fewer buffers.
     async fn transmit(self: Arc<Self>) {
         loop {
-            let Some((bytes, upto)) = self
-                .outbox
-                .wait_until(|| self.state.lock().take_outbox())
-                .await
-            else {
+            let Some((bytes, upto)) = self.outbox.wait_until(|| self.state.lock().take_outbox()).await else {
                 return;
             };
             let lost = self.stream.send(bytes).await.is_err();
@@ -269,10 +252,7 @@ impl Link {
     }
 
     fn wake_all(&self) {
-        for queue in [&self.config, &self.events, &self.stdin, &self.sent]
-            .into_iter()
-            .chain(&self.outputs)
-        {
+        for queue in [&self.config, &self.events, &self.stdin, &self.sent].into_iter().chain(&self.outputs) {
             queue.wake_all();
         }
     }

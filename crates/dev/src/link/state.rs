@@ -2,9 +2,7 @@
 
 use alloc::{collections::VecDeque, vec::Vec};
 
-use link::{
-    Config, ConfigAssembler, Decoder, LinkError, Output, ToGuest, ToHost, Window, MAX_DATA,
-};
+use link::{Config, ConfigAssembler, Decoder, LinkError, Output, ToGuest, ToHost, Window, MAX_DATA};
 use machine::errno::Result;
 use machine::Errno;
 
@@ -57,10 +55,7 @@ impl State {
             assembler: ConfigAssembler::new(),
             config: None,
             stdin: Stdin::new(),
-            outputs: [(); 3].map(|()| OutputStream {
-                window: Window::output(),
-                closed: false,
-            }),
+            outputs: [(); 3].map(|()| OutputStream { window: Window::output(), closed: false }),
             signals: 0,
             resize: None,
             lost: None,
@@ -87,11 +82,7 @@ impl State {
         }
     }
 
-    fn take(
-        &mut self,
-        message: ToGuest,
-        changed: &mut Changed,
-    ) -> core::result::Result<(), LinkError> {
+    fn take(&mut self, message: ToGuest, changed: &mut Changed) -> core::result::Result<(), LinkError> {
         match message {
             ToGuest::Config { last, part } => {
                 if let Some(config) = self.assembler.push(last, &part)? {
@@ -135,13 +126,7 @@ impl State {
     fn lose_with(&mut self, error: LinkError) -> Changed {
         self.lost.get_or_insert(error);
         self.outbox.clear();
-        Changed {
-            config: true,
-            events: true,
-            stdin: true,
-            outputs: [true; 3],
-            lost: true,
-        }
+        Changed { config: true, events: true, stdin: true, outputs: [true; 3], lost: true }
     }
 
     pub fn take_config(&mut self) -> Option<core::result::Result<Config, LinkError>> {
@@ -162,8 +147,7 @@ impl State {
             return Some(Event::Resize { rows, cols });
         }
         // Told once: a task that asks again in a loop must not spin.
-        (self.lost.is_some() && !core::mem::replace(&mut self.lost_told, true))
-            .then_some(Event::Lost)
+        (self.lost.is_some() && !core::mem::replace(&mut self.lost_told, true)).then_some(Event::Lost)
     }
 
     /// EAGAIN: no room for as much as must go in one piece.

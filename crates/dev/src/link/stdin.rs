@@ -31,23 +31,12 @@ pub struct Stdin {
 
 impl Stdin {
     pub fn new() -> Self {
-        Stdin {
-            frames: VecDeque::new(),
-            offset: 0,
-            bytes: 0,
-            held: 0,
-            granted: 0,
-            read: 0,
-            end: false,
-        }
+        Stdin { frames: VecDeque::new(), offset: 0, bytes: 0, held: 0, granted: 0, read: 0, end: false }
     }
 
     pub fn arrived(&mut self, bytes: Vec<u8>) -> Result<(), LinkError> {
         let cost = charge(bytes.len());
-        self.granted = self
-            .granted
-            .checked_sub(cost)
-            .ok_or(LinkError::CreditOverflow)?;
+        self.granted = self.granted.checked_sub(cost).ok_or(LinkError::CreditOverflow)?;
         if bytes.is_empty() {
             // Nothing to hold, but it was paid for; the next grant makes up for it.
             return Ok(());
@@ -63,10 +52,7 @@ impl Stdin {
     }
 
     pub fn ready(&self) -> StdinReady {
-        StdinReady {
-            bytes: self.bytes,
-            end: self.end,
-        }
+        StdinReady { bytes: self.bytes, end: self.end }
     }
 
     /// Fills the beginning of `buffer`; Some(0) at the end; None: wait.
@@ -98,21 +84,13 @@ impl Stdin {
         if self.end {
             return None;
         }
-        let ahead = if waiting {
-            self.read.max(wanted as u64)
-        } else {
-            self.read
-        };
+        let ahead = if waiting { self.read.max(wanted as u64) } else { self.read };
         let ahead = ahead.saturating_sub(self.bytes as u64);
         if ahead == 0 {
             return None;
         }
-        let target = ahead
-            .saturating_add(u64::from(FRAME_COST))
-            .min(u64::from(STDIN_WINDOW - self.held)) as u32;
-        let amount = target
-            .checked_sub(self.granted)
-            .filter(|amount| *amount > 0)?;
+        let target = ahead.saturating_add(u64::from(FRAME_COST)).min(u64::from(STDIN_WINDOW - self.held)) as u32;
+        let amount = target.checked_sub(self.granted).filter(|amount| *amount > 0)?;
         // In portions: a reader that has bytes left can let the credit grow to something worth a frame.
         if !waiting && amount < STDIN_WINDOW / 4 {
             return None;

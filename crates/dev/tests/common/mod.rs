@@ -42,13 +42,7 @@ impl Tasks {
     pub fn settle(&self) {
         loop {
             let mut all = self.all.lock().unwrap();
-            all.extend(
-                self.new
-                    .lock()
-                    .unwrap()
-                    .drain(..)
-                    .map(|task| (Arc::new(Flag(AtomicBool::new(true))), task)),
-            );
+            all.extend(self.new.lock().unwrap().drain(..).map(|task| (Arc::new(Flag(AtomicBool::new(true))), task)));
             let mut ran = false;
             all.retain_mut(|(flag, task)| {
                 if !flag.0.swap(false, Ordering::SeqCst) {
@@ -56,9 +50,7 @@ impl Tasks {
                 }
                 ran = true;
                 let waker = Waker::from(flag.clone());
-                task.as_mut()
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_pending()
+                task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
             });
             if !ran {
                 return;
@@ -67,10 +59,7 @@ impl Tasks {
     }
 
     /// Runs `future` beside the others; its result appears in the slot.
-    pub fn run<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Arc<Mutex<Option<T>>> {
+    pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Arc<Mutex<Option<T>>> {
         let slot = Arc::new(Mutex::new(None));
         let result = slot.clone();
         self.spawn(Box::pin(async move {
@@ -96,22 +85,15 @@ pub struct Wire {
 
 impl ByteStream for Wire {
     fn receive(&self) -> BoxFuture<'_, Result<Vec<u8>>> {
-        Box::pin(self.arrived.wait_until(|| {
-            match self.to_guest.lock().unwrap().pop_front() {
-                Some(bytes) => Some(Ok(bytes)),
-                None => self
-                    .broken
-                    .load(Ordering::SeqCst)
-                    .then_some(Err(Errno::EIO)),
-            }
+        Box::pin(self.arrived.wait_until(|| match self.to_guest.lock().unwrap().pop_front() {
+            Some(bytes) => Some(Ok(bytes)),
+            None => self.broken.load(Ordering::SeqCst).then_some(Err(Errno::EIO)),
         }))
     }
 
     fn send(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.unstuck
-                .wait_until(|| (!self.stuck.load(Ordering::SeqCst)).then_some(()))
-                .await;
+            self.unstuck.wait_until(|| (!self.stuck.load(Ordering::SeqCst)).then_some(())).await;
             self.to_host.lock().unwrap().extend_from_slice(&bytes);
             Ok(())
         })
@@ -133,14 +115,7 @@ impl Host {
         let wire = Arc::new(Wire::default());
         let link = Link::start(wire.clone(), &tasks);
         tasks.settle();
-        Host {
-            tasks,
-            wire,
-            link,
-            decoder: Decoder::new(),
-            stdin: Window::stdin(),
-            granted: 0,
-        }
+        Host { tasks, wire, link, decoder: Decoder::new(), stdin: Window::stdin(), granted: 0 }
     }
 
     pub fn send_bytes(&self, bytes: &[u8]) {
@@ -162,9 +137,7 @@ impl Host {
         let mut messages = Vec::new();
         while let Some(message) = self.decoder.next(&mut input).expect("well-formed") {
             if let ToHost::Credit(amount) = message {
-                self.stdin
-                    .give(amount)
-                    .expect("no more credit than the window");
+                self.stdin.give(amount).expect("no more credit than the window");
                 self.granted += amount;
             }
             messages.push(message);
@@ -184,8 +157,7 @@ impl Host {
 
     pub fn write(&self, bytes: Vec<u8>) -> Arc<Mutex<Option<Result<usize>>>> {
         let link = self.link.clone();
-        self.tasks
-            .run(async move { link.stdout_write(&bytes).await })
+        self.tasks.run(async move { link.stdout_write(&bytes).await })
     }
 }
 

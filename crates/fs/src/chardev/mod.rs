@@ -8,8 +8,7 @@ use crate::{
     anonymous::{Identity, StatusFlags},
     file::ready,
     namespace::Location,
-    nodes,
-    Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
+    nodes, Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
 };
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use core::any::Any;
@@ -143,7 +142,11 @@ impl File for DeviceFile {
                 Ok(0)
             }
             RNDADDTOENTCNT | RNDADDENTROPY | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG => {
-                if caller.credentials.is_privileged() { Ok(0) } else { Err(Errno::EPERM) }
+                if caller.credentials.is_privileged() {
+                    Ok(0)
+                } else {
+                    Err(Errno::EPERM)
+                }
             }
             _ => Err(Errno::EINVAL),
         })

@@ -95,7 +95,9 @@ impl Epoll {
     /// epoll_ctl(2). EBADF and EFAULT are the system call's.
     pub async fn change(&self, control: EpollControl) -> Result<()> {
         let file = match &control {
-            EpollControl::Add { file, .. } | EpollControl::Modify { file, .. } | EpollControl::Delete { file, .. } => file,
+            EpollControl::Add { file, .. } | EpollControl::Modify { file, .. } | EpollControl::Delete { file, .. } => {
+                file
+            }
         };
         let inner = file.as_any().downcast_ref::<Epoll>();
         if inner.is_some_and(|inner| Arc::ptr_eq(&inner.shared, &self.shared)) {
@@ -159,7 +161,8 @@ impl Epoll {
         if above > MAX_NESTS {
             return Some(above);
         }
-        let watched: Vec<Arc<dyn File>> = self.shared.entries.lock().values().filter_map(|entry| entry.file()).collect();
+        let watched: Vec<Arc<dyn File>> =
+            self.shared.entries.lock().values().filter_map(|entry| entry.file()).collect();
         let mut deepest = above + 1;
         for file in &watched {
             if let Some(inner) = file.as_any().downcast_ref::<Epoll>() {

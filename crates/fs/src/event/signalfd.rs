@@ -10,7 +10,11 @@ use crate::{
 use abi::signal::{SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::{Lock, WaitQueue}, BoxFuture, Errno};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno,
+};
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
@@ -60,7 +64,11 @@ impl SignalFd {
             record.copy_from_slice(&encode(&info));
             count += RECORD;
         }
-        if count == 0 { Err(Errno::EAGAIN) } else { Ok(count) }
+        if count == 0 {
+            Err(Errno::EAGAIN)
+        } else {
+            Ok(count)
+        }
     }
 
     fn read_as<'a>(&'a self, reader: Option<&'a Caller>, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {

@@ -269,10 +269,7 @@ struct Names {
 }
 
 /// Both directories' `changing`, in the order given above. Only under `renaming`.
-async fn lock_pair<'a>(
-    a: &'a Arc<Dentry>,
-    b: &'a Arc<Dentry>,
-) -> (AsyncGuard<'a, ()>, Option<AsyncGuard<'a, ()>>) {
+async fn lock_pair<'a>(a: &'a Arc<Dentry>, b: &'a Arc<Dentry>) -> (AsyncGuard<'a, ()>, Option<AsyncGuard<'a, ()>>) {
     if Arc::ptr_eq(a, b) {
         return (a.changing.lock().await, None);
     }

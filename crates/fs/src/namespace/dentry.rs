@@ -140,9 +140,10 @@ impl Dentry {
             dropped += child.prune();
         }
         self.children.lock().retain(|_, child| {
-            let keep = child.dentry.as_ref().is_some_and(|dentry| {
-                Arc::strong_count(dentry) > 1 || dentry.mounts.load(Ordering::Relaxed) > 0
-            });
+            let keep = child
+                .dentry
+                .as_ref()
+                .is_some_and(|dentry| Arc::strong_count(dentry) > 1 || dentry.mounts.load(Ordering::Relaxed) > 0);
             dropped += usize::from(!keep);
             keep
         });

@@ -1,10 +1,6 @@
 //! Open directories.
 
-use super::{
-    dentry::Location,
-    files::Opened,
-    walk::attributes,
-};
+use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{inode::Listed, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence};
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};

@@ -1,15 +1,12 @@
 //! Open descriptions of files that have names: regular files, O_PATH, and the cloak that gives a device,
 //! fifo or generated file the name it was opened by.
 
-use super::{
-    dentry::Location,
-    permission,
-    walk::attributes,
-};
+use super::{dentry::Location, permission, walk::attributes};
 use crate::{
     inode::{Extent, WriteAt},
     locks::{Owner, WHOLE},
-    Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services, SetAttributes, Whence,
+    Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services,
+    SetAttributes, Whence,
 };
 use abi::{LockConflict, LockMode, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -28,11 +25,8 @@ pub(super) const SETTABLE: OpenFlags = OpenFlags::APPEND
     .union(OpenFlags::NOATIME);
 
 /// What F_GETFL does not show.
-pub(super) const TRANSIENT: OpenFlags = OpenFlags::CREAT
-    .union(OpenFlags::EXCL)
-    .union(OpenFlags::NOCTTY)
-    .union(OpenFlags::TRUNC)
-    .union(OpenFlags::CLOEXEC);
+pub(super) const TRANSIENT: OpenFlags =
+    OpenFlags::CREAT.union(OpenFlags::EXCL).union(OpenFlags::NOCTTY).union(OpenFlags::TRUNC).union(OpenFlags::CLOEXEC);
 
 /// What an open file with a name has in common, whatever it is.
 pub(super) struct Opened {

@@ -112,8 +112,7 @@ impl LocalPaths {
             return Err(Errno::EPERM);
         }
         let follow = flags & UMOUNT_NOFOLLOW == 0;
-        let Location { mount, dentry } =
-            Walk::new(self, caller, base, path, false)?.location(path, follow).await?;
+        let Location { mount, dentry } = Walk::new(self, caller, base, path, false)?.location(path, follow).await?;
         if !Arc::ptr_eq(&dentry, &mount.root) {
             return Err(Errno::EINVAL);
         }

@@ -1,10 +1,10 @@
 //! open(2), openat2(2), and making files.
 
 use super::{
-    directory::DirFile,
     dentry::{Dentry, Location},
-    files::{NodeFile, PathFile, RegularFile},
+    directory::DirFile,
     fifo_opener,
+    files::{NodeFile, PathFile, RegularFile},
     mount::flags,
     permission::{self, READ, WRITE},
     walk::{attributes, Last, Target, Walk},
@@ -78,7 +78,13 @@ impl LocalPaths {
         }
     }
 
-    async fn open_unnamed(&self, mut walk: Walk<'_>, path: &[u8], flags: OpenFlags, mode: u32) -> Result<Arc<dyn File>> {
+    async fn open_unnamed(
+        &self,
+        mut walk: Walk<'_>,
+        path: &[u8],
+        flags: OpenFlags,
+        mode: u32,
+    ) -> Result<Arc<dyn File>> {
         if !flags.writable() {
             return Err(Errno::EINVAL);
         }

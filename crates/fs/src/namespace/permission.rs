@@ -60,7 +60,12 @@ pub fn inherit(caller: &Caller, directory: &Attributes, kind: Kind, mode: u32) -
 
 /// Checks chmod, chown, utimensat and truncate, and adds what they bring with them: the set-id bits
 /// that fall (man 2 chown, "when the owner or group of an executable file is changed").
-pub fn check_set(caller: &Caller, now: &Attributes, mut set: SetAttributes, by_descriptor: bool) -> Result<SetAttributes> {
+pub fn check_set(
+    caller: &Caller,
+    now: &Attributes,
+    mut set: SetAttributes,
+    by_descriptor: bool,
+) -> Result<SetAttributes> {
     let credentials = &caller.credentials;
     let privileged = credentials.is_privileged();
     let owner = privileged || credentials.fsuid == now.uid;

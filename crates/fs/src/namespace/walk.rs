@@ -216,9 +216,7 @@ impl<'a> Walk<'a> {
         match &followed {
             Followed::Path(path) if path.is_empty() => return Err(Errno::ENOENT),
             Followed::File(_) if self.resolve & resolve::NO_MAGICLINKS != 0 => return Err(Errno::ELOOP),
-            Followed::File(_) if self.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => {
-                return Err(Errno::EXDEV)
-            }
+            Followed::File(_) if self.resolve & (resolve::BENEATH | resolve::IN_ROOT) != 0 => return Err(Errno::EXDEV),
             _ => {}
         }
         Ok(followed)
@@ -284,7 +282,12 @@ impl LocalPaths {
         at
     }
 
-    pub(super) async fn dentry(&self, caller: &Caller, directory: &Arc<Dentry>, name: &[u8]) -> Result<Option<Arc<Dentry>>> {
+    pub(super) async fn dentry(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Dentry>,
+        name: &[u8],
+    ) -> Result<Option<Arc<Dentry>>> {
         let believed = directory.inode.believed();
         match directory.cached(name, self.now(), believed) {
             Cached::Is(dentry) => return Ok(Some(dentry)),

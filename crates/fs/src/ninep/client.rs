@@ -48,13 +48,8 @@ impl Drop for Fid {
 impl Client {
     /// Agrees on the protocol; messages of at most `msize` bytes.
     pub async fn connect(exchange: Arc<dyn Exchange>, services: &Arc<Services>, msize: u32) -> Result<Arc<Self>> {
-        let mut client = Client {
-            exchange,
-            services: services.clone(),
-            msize,
-            tags: AtomicU16::new(0),
-            fids: AtomicU32::new(0),
-        };
+        let mut client =
+            Client { exchange, services: services.clone(), msize, tags: AtomicU16::new(0), fids: AtomicU32::new(0) };
         let mut message = Writer::new(wire::VERSION, NO_TAG);
         message.u32(msize).string(b"9P2000.L");
         let reply = client.exchange.exchange(message.finish(), SMALL).await?;
@@ -69,7 +64,11 @@ impl Client {
     /// Bytes of one read or write, whole pages.
     pub fn unit(&self) -> usize {
         let room = self.msize as usize - DATA_HEADER;
-        if room >= 4096 { room & !4095 } else { room }
+        if room >= 4096 {
+            room & !4095
+        } else {
+            room
+        }
     }
 
     async fn call(&self, kind: u8, room: usize, fill: impl FnOnce(&mut Writer) -> &mut Writer) -> Result<Reader> {
@@ -104,9 +103,7 @@ impl Client {
     pub async fn attach(self: &Arc<Self>) -> Result<(Fid, Qid)> {
         let fid = self.fid();
         let mut reply = self
-            .call(wire::ATTACH, SMALL, |m| {
-                m.u32(fid.number).u32(NO_FID).string(b"root").string(b"").u32(0)
-            })
+            .call(wire::ATTACH, SMALL, |m| m.u32(fid.number).u32(NO_FID).string(b"root").string(b"").u32(0))
             .await?;
         Ok((fid, reply.qid()?))
     }
@@ -153,12 +150,8 @@ impl Fid {
     /// A new fid for `name` in this directory.
     pub async fn walk(&self, name: &[u8]) -> Result<(Fid, Qid)> {
         let fid = self.client.fid();
-        let mut reply = self
-            .client
-            .call(wire::WALK, SMALL, |m| {
-                m.u32(self.number).u32(fid.number).u16(1).string(name)
-            })
-            .await?;
+        let mut reply =
+            self.client.call(wire::WALK, SMALL, |m| m.u32(self.number).u32(fid.number).u16(1).string(name)).await?;
         if reply.u16()? != 1 {
             return Err(Errno::ENOENT);
         }
@@ -173,8 +166,7 @@ impl Fid {
     }
 
     pub async fn attributes(&self, device: (u32, u32)) -> Result<Attributes> {
-        let mut reply =
-            self.client.call(wire::GETATTR, SMALL, |m| m.u32(self.number).u64(GETATTR_BASIC)).await?;
+        let mut reply = self.client.call(wire::GETATTR, SMALL, |m| m.u32(self.number).u64(GETATTR_BASIC)).await?;
         attributes(&mut reply, device)
     }
 
@@ -210,27 +202,18 @@ impl Fid {
     /// Makes and opens a regular file; this fid, a directory's until now, becomes the file's.
     pub async fn create(&self, name: &[u8], flags: u32, mode: u32, gid: u32) -> Result<()> {
         self.client
-            .call(wire::LCREATE, SMALL, |m| {
-                m.u32(self.number).string(name).u32(flags).u32(mode).u32(gid)
-            })
+            .call(wire::LCREATE, SMALL, |m| m.u32(self.number).string(name).u32(flags).u32(mode).u32(gid))
             .await
             .map(drop)
     }
 
     pub async fn make_dir(&self, name: &[u8], mode: u32, gid: u32) -> Result<()> {
-        self.client
-            .call(wire::MKDIR, SMALL, |m| {
-                m.u32(self.number).string(name).u32(mode).u32(gid)
-            })
-            .await
-            .map(drop)
+        self.client.call(wire::MKDIR, SMALL, |m| m.u32(self.number).string(name).u32(mode).u32(gid)).await.map(drop)
     }
 
     pub async fn symlink(&self, name: &[u8], target: &[u8], gid: u32) -> Result<()> {
         self.client
-            .call(wire::SYMLINK, SMALL, |m| {
-                m.u32(self.number).string(name).string(target).u32(gid)
-            })
+            .call(wire::SYMLINK, SMALL, |m| m.u32(self.number).string(name).string(target).u32(gid))
             .await
             .map(drop)
     }
@@ -245,29 +228,17 @@ impl Fid {
     }
 
     pub async fn link(&self, name: &[u8], file: &Fid) -> Result<()> {
-        self.client
-            .call(wire::LINK, SMALL, |m| {
-                m.u32(self.number).u32(file.number).string(name)
-            })
-            .await
-            .map(drop)
+        self.client.call(wire::LINK, SMALL, |m| m.u32(self.number).u32(file.number).string(name)).await.map(drop)
     }
 
     pub async fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
         let flags = if directory { AT_REMOVEDIR } else { 0 };
-        self.client
-            .call(wire::UNLINKAT, SMALL, |m| {
-                m.u32(self.number).string(name).u32(flags)
-            })
-            .await
-            .map(drop)
+        self.client.call(wire::UNLINKAT, SMALL, |m| m.u32(self.number).string(name).u32(flags)).await.map(drop)
     }
 
     pub async fn rename(&self, from: &[u8], target: &Fid, to: &[u8]) -> Result<()> {
         self.client
-            .call(wire::RENAMEAT, SMALL, |m| {
-                m.u32(self.number).string(from).u32(target.number).string(to)
-            })
+            .call(wire::RENAMEAT, SMALL, |m| m.u32(self.number).string(from).u32(target.number).string(to))
             .await
             .map(drop)
     }

@@ -1,10 +1,6 @@
 //! A file of the host as an inode.
 
-use super::{
-    client::Fid,
-    wire::Qid,
-    Shared,
-};
+use super::{client::Fid, wire::Qid, Shared};
 use crate::{
     cache::Store,
     file::ready,
@@ -144,7 +140,11 @@ impl NineInode {
             shared: shared.clone(),
             qid,
             kind: attributes.kind(),
-            content: Arc::new(Content { fid: Lock::new(Arc::new(fid)), open: AsyncLock::new(Open::default()), inode: weak.clone() }),
+            content: Arc::new(Content {
+                fid: Lock::new(Arc::new(fid)),
+                open: AsyncLock::new(Open::default()),
+                inode: weak.clone(),
+            }),
             known: Lock::new(Known { attributes, checked, link: None }),
             cache: Lock::new(None),
             names: Lock::new(Vec::new()),
@@ -170,9 +170,7 @@ impl NineInode {
     fn pages(&self) -> Arc<PageCache> {
         let mut cache = self.cache.lock();
         let size = || self.known.lock().attributes.size;
-        cache
-            .get_or_insert_with(|| PageCache::over(&self.shared.services, size(), self.content.clone()))
-            .clone()
+        cache.get_or_insert_with(|| PageCache::over(&self.shared.services, size(), self.content.clone())).clone()
     }
 
     pub(super) async fn write_back(&self) -> Result<()> {

@@ -99,7 +99,11 @@ impl RemoteFile {
     }
 
     /// Does `attempt` until it gives something other than EAGAIN, if this file may wait at all.
-    async fn insist<T, F: Future<Output = Result<T>>>(&self, may_wait: bool, mut attempt: impl FnMut() -> F) -> Result<T> {
+    async fn insist<T, F: Future<Output = Result<T>>>(
+        &self,
+        may_wait: bool,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T> {
         loop {
             let heard = self.news.heard.load(Ordering::Acquire);
             let result = attempt().await;

@@ -40,9 +40,7 @@ impl Remote {
         let old = there.and_then(|index| objects.remove(index));
         let object = match &old {
             Some(object) if object.state == state => object.clone(),
-            _ => {
-                Arc::new(RemoteObject::new(self, name, state)?)
-            }
+            _ => Arc::new(RemoteObject::new(self, name, state)?),
         };
         objects.push_back(object.clone());
         let oldest = if objects.len() > OBJECTS_KEPT { objects.pop_front() } else { None };

@@ -47,9 +47,7 @@ pub fn register(remote: &Arc<Remote>) {
     on::<FileLock, _>(remote, |remote, _, FileLock { id, caller, op }| async move {
         remote.exports.get(id)?.lock(&caller, op).await
     });
-    on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move {
-        remote.exports.get(id)?.seal(add).await
-    });
+    on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
     on::<FileReopen, _>(remote, |remote, from, FileReopen { id, caller, flags }| async move {
         let file = remote.exports.get(id)?.reopen(&caller, flags).await?;
         remote.hand_to(from, &file).await

@@ -155,7 +155,8 @@ impl Machine {
                 kernel.endpoint.drain(1000);
             }
             let tasks = core::mem::take(&mut *self.tasks.0.lock().unwrap());
-            let mut left: Vec<_> = tasks.into_iter().filter_map(|mut task| once(task.as_mut()).is_none().then_some(task)).collect();
+            let mut left: Vec<_> =
+                tasks.into_iter().filter_map(|mut task| once(task.as_mut()).is_none().then_some(task)).collect();
             self.tasks.0.lock().unwrap().append(&mut left);
         }
     }
@@ -446,7 +447,8 @@ impl File for MappedFile {
 fn mapped_pages_are_local_copies_until_the_file_changes() {
     let machine = Machine::new(2);
     let memory = TestMemory(KernelId(0), machine.ram.clone());
-    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let mapped =
+        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
     let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
     let far = machine.pass(0, 1, &file);
     let object = machine.run(far.object()).unwrap();
@@ -478,7 +480,8 @@ fn mapped_pages_are_local_copies_until_the_file_changes() {
 fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
     let machine = Machine::new(2);
     let memory = TestMemory(KernelId(0), machine.ram.clone());
-    let mapped = Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let mapped =
+        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
     let id = crate::Object::id(&*mapped);
     assert_eq!(machine.run(machine.kernels[1].resolve(id)).err(), Some(Errno::ESTALE));
     let own = Arc::downgrade(&mapped);

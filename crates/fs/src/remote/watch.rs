@@ -46,8 +46,7 @@ impl Wake for State {
 impl Watch {
     pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
         let state = Arc::new(State::default());
-        let subscription =
-            file.changes().map_or(0, |queue| queue.subscribe(Waker::from(state.clone())));
+        let subscription = file.changes().map_or(0, |queue| queue.subscribe(Waker::from(state.clone())));
         let watch = Watch { file: Arc::downgrade(file), state: state.clone(), subscription };
         remote.spawn(tell(remote.clone(), watch.file.clone(), name, holder, state));
         Arc::new(watch)

@@ -114,12 +114,7 @@ impl Socket {
     }
 
     /// socketpair(2).
-    pub fn pair(
-        names: &Arc<UnixNames>,
-        caller: &Caller,
-        kind: SocketKind,
-        flags: OpenFlags,
-    ) -> (Arc<Self>, Arc<Self>) {
+    pub fn pair(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> (Arc<Self>, Arc<Self>) {
         let (a, b) = (Self::new(names, caller, kind, flags), Self::new(names, caller, kind, flags));
         for (one, other) in [(&a, &b), (&b, &a)] {
             let mut state = one.state.lock();

@@ -75,7 +75,11 @@ impl Socket {
         let own = claimed.pid == real.pid
             && [who.uid, who.euid, who.suid].contains(&claimed.uid)
             && [who.gid, who.egid, who.sgid].contains(&claimed.gid);
-        if own || who.is_privileged() { Ok(claimed) } else { Err(Errno::EPERM) }
+        if own || who.is_privileged() {
+            Ok(claimed)
+        } else {
+            Err(Errno::EPERM)
+        }
     }
 
     pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {

@@ -5,7 +5,10 @@
 //! to show comes out in `out`; signals are told to the caller. What it does with each byte follows
 //! drivers/tty/n_tty.c step by step, because programs (readline, expect) know it by heart.
 
-use super::{echo::{to_lower, Printer}, termios::Termios};
+use super::{
+    echo::{to_lower, Printer},
+    termios::Termios,
+};
 use abi::signal::Signal;
 use alloc::{collections::VecDeque, vec::Vec};
 use linux_raw_sys::general as raw;
@@ -300,7 +303,11 @@ impl Discipline {
 
     /// Bytes that can be read without waiting for more, in either mode (an end of file counts as one).
     pub fn available(&self) -> usize {
-        if self.canonical() && !self.local(raw::EXTPROC) { self.lines } else { self.input.len() }
+        if self.canonical() && !self.local(raw::EXTPROC) {
+            self.lines
+        } else {
+            self.input.len()
+        }
     }
 
     /// What FIONREAD tells.

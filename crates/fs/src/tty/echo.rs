@@ -59,11 +59,19 @@ fn is_word(byte: u8) -> bool {
 }
 
 pub(super) fn to_lower(byte: u8) -> u8 {
-    if is_upper(byte) { byte + 0x20 } else { byte }
+    if is_upper(byte) {
+        byte + 0x20
+    } else {
+        byte
+    }
 }
 
 fn to_upper(byte: u8) -> u8 {
-    if is_lower(byte) { byte - 0x20 } else { byte }
+    if is_lower(byte) {
+        byte - 0x20
+    } else {
+        byte
+    }
 }
 
 impl Discipline {

@@ -28,7 +28,13 @@ pub struct TtyFile {
 
 impl TtyFile {
     /// Opens the terminal. EIO while it is locked or has no master any more.
-    pub(super) fn open(terminals: &Arc<Terminals>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<Self>> {
+    pub(super) fn open(
+        terminals: &Arc<Terminals>,
+        tty: &Arc<Tty>,
+        caller: &Caller,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Result<Arc<Self>> {
         let hangups = {
             let mut state = tty.state.lock();
             if state.locked || state.master_closed {

@@ -12,7 +12,10 @@ const TENTH: u64 = 100_000_000;
 enum Outlook {
     Done(Result<usize>),
     /// Wait, with so many bytes there, at most until so much time has passed since they came.
-    Wait { available: usize, patience: Option<u64> },
+    Wait {
+        available: usize,
+        patience: Option<u64>,
+    },
 }
 
 impl Tty {

@@ -2,8 +2,8 @@
 
 use super::{JobControl, Master, Termios, Tty, TtyDriver, TtyFile};
 use crate::{
-    anonymous::Identity, devfs::SYSTEM, event::Timers, namespace::Location, Attributes, Caller, File, Kind,
-    OpenFlags, SetAttributes,
+    anonymous::Identity, devfs::SYSTEM, event::Timers, namespace::Location, Attributes, Caller, File, Kind, OpenFlags,
+    SetAttributes,
 };
 use abi::signal::Signal;
 use alloc::{
@@ -40,7 +40,12 @@ impl Terminals {
     }
 
     /// /dev/console. ENODEV if standard input is no terminal.
-    pub fn open_console(self: &Arc<Self>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
+    pub fn open_console(
+        self: &Arc<Self>,
+        caller: &Caller,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Result<Arc<dyn File>> {
         let tty = self.console.lock().clone().ok_or(Errno::ENODEV)?;
         self.open(&tty, caller, flags, at)
     }
@@ -58,7 +63,13 @@ impl Terminals {
     }
 
     /// /dev/pts/NUMBER.
-    pub fn open_pts(self: &Arc<Self>, number: u32, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
+    pub fn open_pts(
+        self: &Arc<Self>,
+        number: u32,
+        caller: &Caller,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Result<Arc<dyn File>> {
         let tty = self.pts(number)?;
         self.open(&tty, caller, flags, at)
     }
@@ -82,15 +93,27 @@ impl Terminals {
     }
 
     /// /dev/tty: the caller's controlling terminal. ENXIO if it has none.
-    pub fn open_current(self: &Arc<Self>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
+    pub fn open_current(
+        self: &Arc<Self>,
+        caller: &Caller,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Result<Arc<dyn File>> {
         let tty = self.of_session(caller.session).ok_or(Errno::ENXIO)?;
         Ok(TtyFile::open(self, &tty, caller, flags, at)?)
     }
 
-    fn open(self: &Arc<Self>, tty: &Arc<Tty>, caller: &Caller, flags: OpenFlags, at: Option<Location>) -> Result<Arc<dyn File>> {
+    fn open(
+        self: &Arc<Self>,
+        tty: &Arc<Tty>,
+        caller: &Caller,
+        flags: OpenFlags,
+        at: Option<Location>,
+    ) -> Result<Arc<dyn File>> {
         let file = TtyFile::open(self, tty, caller, flags, at)?;
         let leader = caller.session == caller.process;
-        if leader && !flags.contains(OpenFlags::NOCTTY) && flags.readable() && self.of_session(caller.session).is_none() {
+        if leader && !flags.contains(OpenFlags::NOCTTY) && flags.readable() && self.of_session(caller.session).is_none()
+        {
             tty.claim(caller);
         }
         Ok(file)

@@ -4,7 +4,10 @@
 pub mod memory;
 pub mod server;
 
-use fs::{Base, Caller, Clock, Credentials, File, FileSystem, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths, Services, SetAttributes, Timestamp};
+use fs::{
+    Base, Caller, Clock, Credentials, File, FileSystem, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths, Services,
+    SetAttributes, Timestamp,
+};
 use machine::{errno::Result, BoxFuture, Pid, Spawner};
 use memory::FakeMemory;
 use std::{
@@ -81,7 +84,8 @@ pub struct Kernel {
 
 impl Kernel {
     pub fn new(frames: usize) -> Kernel {
-        let (memory, clock, tasks) = (Arc::new(FakeMemory::new(frames)), Arc::new(FakeClock::default()), Arc::new(Tasks::default()));
+        let (memory, clock, tasks) =
+            (Arc::new(FakeMemory::new(frames)), Arc::new(FakeClock::default()), Arc::new(Tasks::default()));
         let services = Services::new(memory.clone(), clock.clone(), tasks.clone());
         Kernel { memory, clock, tasks, services }
     }

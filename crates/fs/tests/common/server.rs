@@ -148,7 +148,9 @@ impl Server {
             104 => {
                 let fid = input.u32();
                 input.u32();
-                (input.string(), input.string(), input.u32());
+                input.string();
+                input.string();
+                input.u32();
                 self.put(fid, self.root.clone(), None);
                 Ok(out.qid(&fs::symlink_metadata(&self.root)?))
             }
@@ -193,7 +195,11 @@ impl Server {
             }
             76 => {
                 let path = self.path(input.u32())?.join(input.name());
-                if input.u32() == 0x200 { fs::remove_dir(path)? } else { fs::remove_file(path)? }
+                if input.u32() == 0x200 {
+                    fs::remove_dir(path)?
+                } else {
+                    fs::remove_file(path)?
+                }
                 Ok(out)
             }
             116 => {

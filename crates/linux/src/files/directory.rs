@@ -1,7 +1,7 @@
 //! getdents, getdents64, and where a process is: getcwd, chdir, fchdir, chroot.
 
-use crate::call::{Call, AT_FDCWD};
 use super::open::open_file;
+use crate::call::{Call, AT_FDCWD};
 use alloc::{sync::Arc, vec::Vec};
 use fs::{DirEntry, File, Kind, OpenFlags, PathOp};
 use machine::{errno::Result, Errno};

@@ -40,7 +40,11 @@ struct SystemTimers {
 impl SystemTimers {
     /// What this clock is ahead of the monotonic one.
     fn ahead(&self) -> u64 {
-        if self.realtime { self.system.realtime().saturating_sub(self.system.now()) } else { 0 }
+        if self.realtime {
+            self.system.realtime().saturating_sub(self.system.now())
+        } else {
+            0
+        }
     }
 }
 

@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(range_of(0, -1, 0), Err(Errno::EINVAL));
         assert_eq!(range_of(0, 2, -3), Err(Errno::EINVAL));
         assert_eq!(range_of(1, i64::MAX, 0), Err(Errno::EOVERFLOW));
-        let conflict = LockConflict { range: LockRange { start: 7, end: u64::MAX }, mode: LockMode::Shared, process: None };
+        let conflict =
+            LockConflict { range: LockRange { start: 7, end: u64::MAX }, mode: LockMode::Shared, process: None };
         let told = told(&conflict);
         assert_eq!((told.start, told.len, told.pid), (7, 0, -1));
     }

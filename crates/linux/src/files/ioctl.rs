@@ -40,9 +40,19 @@ fn argument(request: u32) -> Argument {
         raw::TIOCGWINSZ => Argument::Out(WINSIZE),
         raw::TIOCSWINSZ => Argument::In(WINSIZE),
         raw::TIOCSTI => Argument::In(1),
-        raw::TIOCGPGRP | raw::TIOCGSID | raw::TIOCOUTQ | raw::FIONREAD | raw::TIOCGETD | raw::TIOCMGET
+        raw::TIOCGPGRP
+        | raw::TIOCGSID
+        | raw::TIOCOUTQ
+        | raw::FIONREAD
+        | raw::TIOCGETD
+        | raw::TIOCMGET
         | raw::TIOCGSOFTCAR => Argument::Out(INT),
-        raw::TIOCSPGRP | raw::TIOCPKT | raw::TIOCSETD | raw::TIOCMSET | raw::TIOCMBIS | raw::TIOCMBIC
+        raw::TIOCSPGRP
+        | raw::TIOCPKT
+        | raw::TIOCSETD
+        | raw::TIOCMSET
+        | raw::TIOCMBIS
+        | raw::TIOCMBIC
         | raw::TIOCSSOFTCAR => Argument::In(INT),
         _ => encoded(request),
     }

@@ -36,7 +36,11 @@ pub(crate) async fn umount2(call: &mut Call<'_>) -> Result<u64> {
 }
 
 fn privileged(call: &Call<'_>) -> Result<()> {
-    if call.caller().credentials.is_privileged() { Ok(()) } else { Err(Errno::EPERM) }
+    if call.caller().credentials.is_privileged() {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 async fn optional(call: &Call<'_>, at: UserAddr) -> Result<Vec<u8>> {

@@ -121,7 +121,8 @@ pub(crate) async fn renameat(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn renameat2(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(4);
     check_flags(flags, RENAME_KNOWN)?;
-    if flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0 || flags & RENAME_WHITEOUT != 0 {
+    if flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0 || flags & RENAME_WHITEOUT != 0
+    {
         return Err(Errno::EINVAL);
     }
     let (from, to) = (call.path(1).await?, call.path(3).await?);

@@ -81,7 +81,11 @@ fn check_how(how: &OpenHow) -> Result<()> {
         || how.mode & !u64::from(MODE_BITS) != 0
         || how.mode != 0 && !makes
         || how.flags & u64::from(OpenFlags::PATH.bits()) != 0 && how.flags & !u64::from(WITH_PATH.bits()) != 0;
-    if wrong { Err(Errno::EINVAL) } else { Ok(()) }
+    if wrong {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(())
+    }
 }
 
 async fn classic(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: u32, mode: u32) -> Result<u64> {
@@ -108,7 +112,12 @@ async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u3
 }
 
 pub(crate) async fn open_file(
-    call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64,
+    call: &Call<'_>,
+    fd: i32,
+    path: Vec<u8>,
+    flags: OpenFlags,
+    mode: u32,
+    resolve: u64,
 ) -> Result<Arc<dyn File>> {
     let base = call.base_of(fd, &path).await?;
     let caller = call.caller();

@@ -24,7 +24,10 @@ async fn make(call: &Call<'_>, to: UserAddr, flags: u32) -> Result<u64> {
 
 /// Installs both files and tells their numbers; all or nothing.
 pub(crate) async fn install_two(
-    call: &Call<'_>, [a, b]: [alloc::sync::Arc<dyn fs::File>; 2], close_on_exec: bool, to: UserAddr,
+    call: &Call<'_>,
+    [a, b]: [alloc::sync::Arc<dyn fs::File>; 2],
+    close_on_exec: bool,
+    to: UserAddr,
 ) -> Result<u64> {
     let files = call.process().files();
     let first = call.install(a, close_on_exec).await?;

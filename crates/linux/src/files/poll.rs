@@ -1,10 +1,6 @@
 //! poll, ppoll (man 2 poll), and what all calls that wait for readiness share.
 
-use crate::{
-    call::Call,
-    process::signals::check_size,
-    time::Timespec,
-};
+use crate::{call::Call, process::signals::check_size, time::Timespec};
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::future::Future;
@@ -73,7 +69,10 @@ pub(crate) async fn until_ready<T>(call: &Call<'_>, wait: impl Future<Output = R
 /// Waits with another signal mask, if `mask` is not NULL. The old one comes back at once, or after the
 /// handler of the signal that interrupted.
 pub(crate) async fn with_mask<T>(
-    call: &Call<'_>, mask: UserAddr, size: u64, wait: impl Future<Output = Result<T>>,
+    call: &Call<'_>,
+    mask: UserAddr,
+    size: u64,
+    wait: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     if mask.is_null() {
         return wait.await;

@@ -52,13 +52,20 @@ pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
 
 /// An offset argument. EINVAL if negative.
 pub(crate) fn position(raw: u64) -> Result<u64> {
-    if raw as i64 >= 0 { Ok(raw) } else { Err(Errno::EINVAL) }
+    if raw as i64 >= 0 {
+        Ok(raw)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 /// Reads into user memory. A file that may wait is asked once, so that what came before a signal or before
 /// an empty pipe is not held back; a regular file is read until it ends.
 pub(crate) async fn into(
-    call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], offset: Option<u64>,
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    segments: &[Segment],
+    offset: Option<u64>,
 ) -> Result<u64> {
     if !file.flags().readable() {
         return Err(Errno::EBADF);

@@ -51,7 +51,13 @@ impl Cursor {
 }
 
 /// Copies from a place to `out` (at a place, or where `out` itself says) until the source ends.
-async fn copy(call: &Call<'_>, from: &mut Cursor, out: &Arc<dyn File>, mut to: Option<&mut Cursor>, len: usize) -> Result<usize> {
+async fn copy(
+    call: &Call<'_>,
+    from: &mut Cursor,
+    out: &Arc<dyn File>,
+    mut to: Option<&mut Cursor>,
+    len: usize,
+) -> Result<usize> {
     let caller = call.caller();
     let mut buffer = vec![0; len.min(STEP)];
     let mut done = 0;
@@ -165,7 +171,11 @@ async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool)
         true => fs::poll::now(&files).await?,
         false => until_ready(call, fs::poll::wait(&files, None)).await?,
     };
-    if found[0].is_empty() { Err(Errno::EAGAIN) } else { Ok(()) }
+    if found[0].is_empty() {
+        Err(Errno::EAGAIN)
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
@@ -197,7 +207,12 @@ pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn from_a_pipe(
-    call: &Call<'_>, pipe: &Arc<dyn File>, out: &Arc<dyn File>, to: UserAddr, len: usize, nonblocking: bool,
+    call: &Call<'_>,
+    pipe: &Arc<dyn File>,
+    out: &Arc<dyn File>,
+    to: UserAddr,
+    len: usize,
+    nonblocking: bool,
 ) -> Result<usize> {
     if out.flags().contains(OpenFlags::APPEND) {
         return Err(Errno::EINVAL);
@@ -225,7 +240,12 @@ async fn from_a_pipe(
 }
 
 async fn to_a_pipe(
-    call: &Call<'_>, source: Arc<dyn File>, pipe: &Arc<dyn File>, from: UserAddr, len: usize, nonblocking: bool,
+    call: &Call<'_>,
+    source: Arc<dyn File>,
+    pipe: &Arc<dyn File>,
+    from: UserAddr,
+    len: usize,
+    nonblocking: bool,
 ) -> Result<usize> {
     wait_for_room(call, pipe, nonblocking).await?;
     let caller = call.caller();

@@ -1,10 +1,10 @@
 //! Buffers in user memory: one, or a vector of them (`struct iovec`).
 
 use crate::call::Call;
+use alloc::sync::Arc;
 use alloc::{vec, vec::Vec};
 use machine::{errno::Result, Errno, UserAddr, USER_END};
 use vm::Space;
-use alloc::sync::Arc;
 
 /// Most bytes one call moves (MAX_RW_COUNT: INT_MAX rounded down to a page).
 pub(crate) const MAX_RW_COUNT: usize = 0x7fff_f000;

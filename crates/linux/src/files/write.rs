@@ -61,7 +61,10 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
 /// Writes user memory. A stream may take less at a time than it will take in all (see [`File::write_for`]),
 /// so this goes on until everything is written or an error comes; the error counts only if nothing was.
 pub(crate) async fn from(
-    call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], offset: Option<u64>,
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    segments: &[Segment],
+    offset: Option<u64>,
 ) -> Result<u64> {
     if !file.flags().writable() {
         return Err(Errno::EBADF);
@@ -111,7 +114,10 @@ pub(crate) async fn broken(call: &Call<'_>, error: Errno) -> Errno {
 
 /// How many of `wanted` bytes RLIMIT_FSIZE lets through; none: SIGXFSZ and EFBIG.
 pub(crate) async fn within_limit(
-    call: &Call<'_>, file: &Arc<dyn File>, offset: Option<u64>, wanted: usize,
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    offset: Option<u64>,
+    wanted: usize,
 ) -> Result<usize> {
     let limit = call.process().limit(RLIMIT_FSIZE);
     if limit == u64::MAX || file.changes().is_some() || wanted == 0 {

@@ -141,7 +141,11 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if has(VM) && !has(THREAD) && !has(VFORK) || has(FS) && !has(THREAD) || has(SIGHAND) && !has(THREAD) {
-        return Err(unsupported(call, "clone sharing memory, directories or handlers between processes", Errno::EINVAL));
+        return Err(unsupported(
+            call,
+            "clone sharing memory, directories or handlers between processes",
+            Errno::EINVAL,
+        ));
     }
     let _ignored_as_linux_does = PTRACE | UNTRACED | SYSVSEM | IO;
     let mut registers = call.context.registers;

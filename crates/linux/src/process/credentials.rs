@@ -92,7 +92,7 @@ pub(crate) async fn setreuid(call: &mut Call<'_>) -> Result<u64> {
         let old = who.clone();
         let may_real = real == SAME || real == old.uid || real == old.euid;
         let may_effective = effective == SAME || [old.uid, old.euid, old.suid].contains(&effective);
-        if !old.is_privileged() && !(may_real && may_effective) {
+        if !(old.is_privileged() || may_real && may_effective) {
             return Err(Errno::EPERM);
         }
         if real != SAME {
@@ -115,7 +115,7 @@ pub(crate) async fn setregid(call: &mut Call<'_>) -> Result<u64> {
         let old = who.clone();
         let may_real = real == SAME || real == old.gid || real == old.egid;
         let may_effective = effective == SAME || [old.gid, old.egid, old.sgid].contains(&effective);
-        if !old.is_privileged() && !(may_real && may_effective) {
+        if !(old.is_privileged() || may_real && may_effective) {
             return Err(Errno::EPERM);
         }
         if real != SAME {

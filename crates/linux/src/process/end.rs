@@ -134,7 +134,9 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
     if let Some(answer) = &answer {
         let (code, status) = match answer.event {
             ChildEvent::Exited(ExitStatus::Code(code)) => (1, i32::from(code)),
-            ChildEvent::Exited(ExitStatus::Signal { signal, core }) => (2 + i32::from(core), i32::from(signal.number())),
+            ChildEvent::Exited(ExitStatus::Signal { signal, core }) => {
+                (2 + i32::from(core), i32::from(signal.number()))
+            }
             ChildEvent::Stopped(signal) => (5, i32::from(signal.number())),
             ChildEvent::Continued => (6, 18),
         };

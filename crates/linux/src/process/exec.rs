@@ -26,7 +26,14 @@ pub(crate) async fn execveat(call: &mut Call<'_>) -> Result<u64> {
     run(call, call.int(0), path, call.pointer(2), call.pointer(3), flags).await
 }
 
-async fn run(call: &mut Call<'_>, fd: i32, path: Vec<u8>, arguments: UserAddr, environment: UserAddr, flags: i32) -> Result<u64> {
+async fn run(
+    call: &mut Call<'_>,
+    fd: i32,
+    path: Vec<u8>,
+    arguments: UserAddr,
+    environment: UserAddr,
+    flags: i32,
+) -> Result<u64> {
     let (file, name) = match path.is_empty() {
         true if flags & AT_EMPTY_PATH != 0 => (call.file_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
         true => return Err(Errno::ENOENT),

@@ -41,7 +41,7 @@ pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
     let len = call.arg(1) as usize;
     let highest = call.system().all_cpus().iter().last().map_or(0, |cpu| cpu.0 as usize);
-    if len * 8 <= highest || len % 8 != 0 {
+    if len * 8 <= highest || !len.is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
     let (affinity, ..) = tune(call, thread, Tune::Read).await?;

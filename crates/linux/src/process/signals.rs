@@ -9,7 +9,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The kernel's sigset is eight bytes; any other size is refused.
 pub(crate) fn check_size(size: u64) -> Result<()> {
-    if size == 8 { Ok(()) } else { Err(Errno::EINVAL) }
+    if size == 8 {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 /// None for signal 0, which only asks.

@@ -1,6 +1,9 @@
 //! The small files of a process.
 
-use super::{made::{put, Directory as Names, Made, Text}, Subject};
+use super::{
+    made::{put, Directory as Names, Made, Text},
+    Subject,
+};
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, vec::Vec};
 use fs::{
@@ -198,7 +201,8 @@ pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<
     let mut text = Text::default();
     let all = subject.proc.paths.mounts();
     for (index, mount) in all.iter().enumerate() {
-        let parent = mount.on.as_ref().and_then(|on| all.iter().position(|other| alloc::sync::Arc::ptr_eq(other, &on.mount)));
+        let parent =
+            mount.on.as_ref().and_then(|on| all.iter().position(|other| alloc::sync::Arc::ptr_eq(other, &on.mount)));
         let device = mount.root.inode.attributes().await.map_or((0, 0), |attributes| attributes.dev);
         put!(text, "{} {} {}:{} / ", index + 1, parent.map_or(0, |parent| parent + 1), device.0, device.1);
         escaped(&mut text, &place(mount));
@@ -214,7 +218,8 @@ pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<
 pub(super) fn net(path: &str) -> Fixed {
     let devices = "Inter-|   Receive                                                |  Transmit\n \
                    face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n";
-    let sockets = |_: (), _: Caller| async { Ok(b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec()) };
+    let sockets =
+        |_: (), _: Caller| async { Ok(b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec()) };
     Names::new(path).constant("dev", devices).file("unix", Made { source: (), make: sockets }).done()
 }
 

@@ -1,10 +1,18 @@
 //! What Linux does not have: /proc/cob, and /proc/PID/cob with the kernels that a process is spread over.
 
-use super::{control, machine::statuses, made::{number_list, put, Directory as Names, Made, Text}, Proc, Subject};
+use super::{
+    control,
+    machine::statuses,
+    made::{number_list, put, Directory as Names, Made, Text},
+    Proc, Subject,
+};
 use ::machine::{errno::Result, Errno, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
-use messages::{control::{KernelState, Partitions}, process::{Inspect, Inspection}};
+use messages::{
+    control::{KernelState, Partitions},
+    process::{Inspect, Inspection},
+};
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names

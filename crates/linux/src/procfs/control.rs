@@ -7,7 +7,10 @@
 use super::{root::number, Proc};
 use ::machine::{errno::Result, BoxFuture, Errno, KernelId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use fs::{synthetic::{hash_ino, Content, Node}, Caller};
+use fs::{
+    synthetic::{hash_ino, Content, Node},
+    Caller,
+};
 use messages::control::{Boot, KernelState, Partitions, Stop};
 
 pub(super) fn boot(proc: &Arc<Proc>) -> Node {

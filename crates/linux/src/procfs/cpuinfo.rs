@@ -1,7 +1,10 @@
 //! /proc/cpuinfo on x86-64: what CPUID says, in Linux's words (arch/x86/kernel/cpu/proc.c). All CPUs of a
 //! machine are taken to be alike.
 
-use super::{made::{put, Text}, Proc};
+use super::{
+    made::{put, Text},
+    Proc,
+};
 use ::machine::{errno::Result, Cpu, CpuId};
 use alloc::{string::String, sync::Arc, vec::Vec};
 use fs::Caller;
@@ -67,7 +70,13 @@ impl Description {
         let mut flags = Vec::new();
         for (leaf, sub, register, names) in WORDS {
             let word = ask(leaf, sub)[register];
-            flags.extend(names.split(' ').enumerate().filter(|(bit, name)| word >> bit & 1 == 1 && *name != "-").map(|(_, name)| name));
+            flags.extend(
+                names
+                    .split(' ')
+                    .enumerate()
+                    .filter(|(bit, name)| word >> bit & 1 == 1 && *name != "-")
+                    .map(|(_, name)| name),
+            );
         }
         let sizes = ask(0x8000_0008, 0)[EAX];
         Description {
@@ -118,7 +127,12 @@ fn print(cpu: &Description, cpus: &[CpuId]) -> Vec<u8> {
         }
         put!(text, "\nbugs\t\t:\nbogomips\t: {}.{:02}\n", cpu.khz / 500, cpu.khz / 5 % 100);
         put!(text, "clflush size\t: {0}\ncache_alignment\t: {0}\n", cpu.line_bytes);
-        put!(text, "address sizes\t: {} bits physical, {} bits virtual\npower management:\n\n", cpu.physical_bits, cpu.virtual_bits);
+        put!(
+            text,
+            "address sizes\t: {} bits physical, {} bits virtual\npower management:\n\n",
+            cpu.physical_bits,
+            cpu.virtual_bits
+        );
     }
     text.0
 }
@@ -159,7 +173,8 @@ mod tests {
         let theirs: Vec<&str> = field(&host, "flags").expect("flags").split(' ').collect();
         // Linux hides some that CPUID has, never the other way round for those a program asks for.
         let own = here().flags;
-        for name in ["fpu", "sse2", "lm", "syscall", "nx", "pni", "ssse3", "avx2", "fsgsbase", "erms", "umip", "rdpid"] {
+        for name in ["fpu", "sse2", "lm", "syscall", "nx", "pni", "ssse3", "avx2", "fsgsbase", "erms", "umip", "rdpid"]
+        {
             assert_eq!(theirs.contains(&name), own.contains(&name), "{name}");
         }
     }
@@ -168,7 +183,10 @@ mod tests {
     fn lines_come_in_the_hosts_order() {
         let (host, own) = (host(), String::from_utf8(print(&here(), &[CpuId(0), CpuId(1)])).expect("ASCII"));
         let names = |text: &str| -> Vec<String> {
-            text.lines().take_while(|line| !line.is_empty()).map(|line| line.split(':').next().unwrap_or("").into()).collect()
+            text.lines()
+                .take_while(|line| !line.is_empty())
+                .map(|line| line.split(':').next().unwrap_or("").into())
+                .collect()
         };
         let theirs = names(&host);
         let mut rest = theirs.iter();

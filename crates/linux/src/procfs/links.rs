@@ -1,6 +1,9 @@
 //! Links to open files: fd, fdinfo, cwd, root, exe. They lead to the file itself, not to its name.
 
-use super::{made::{put, Text}, Subject};
+use super::{
+    made::{put, Text},
+    Subject,
+};
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
@@ -57,7 +60,9 @@ struct Open {
 
 impl Link for Open {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
-        Box::pin(async move { Ok(Followed::File(self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?)) })
+        Box::pin(
+            async move { Ok(Followed::File(self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?)) },
+        )
     }
 }
 
@@ -112,7 +117,11 @@ impl Directory for Descriptors {
                 false => {
                     let flags = file.flags();
                     // The link's bits say how the file is open.
-                    let access = if flags.contains(OpenFlags::PATH) { 0 } else { u32::from(flags.readable()) << 8 | u32::from(flags.writable()) << 7 };
+                    let access = if flags.contains(OpenFlags::PATH) {
+                        0
+                    } else {
+                        u32::from(flags.readable()) << 8 | u32::from(flags.writable()) << 7
+                    };
                     Node::link(ino, open).mode(access | 0o100)
                 }
             };
@@ -124,11 +133,14 @@ impl Directory for Descriptors {
         Box::pin(async move {
             let kind = if self.info { Kind::Regular } else { Kind::Symlink };
             let open = self.open(caller).await?;
-            Ok(open.into_iter().map(|(fd, _, _)| Listed {
-                ino: hash_ino(format!("{}/{fd}", self.at).as_bytes()),
-                d_type: kind.d_type(),
-                name: format!("{fd}").into_bytes(),
-            }).collect())
+            Ok(open
+                .into_iter()
+                .map(|(fd, _, _)| Listed {
+                    ino: hash_ino(format!("{}/{fd}", self.at).as_bytes()),
+                    d_type: kind.d_type(),
+                    name: format!("{fd}").into_bytes(),
+                })
+                .collect())
         })
     }
 }

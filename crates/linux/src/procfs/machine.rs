@@ -1,6 +1,9 @@
 //! The machine: what all kernels have and have done, added up.
 
-use super::{made::{put, Text}, Proc, TICK_NS};
+use super::{
+    made::{put, Text},
+    Proc, TICK_NS,
+};
 use ::machine::{errno::Result, sync::Lock, BoxFuture, CpuId, KernelId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Caller;
@@ -88,7 +91,12 @@ fn stat_text(all: &[(KernelId, KernelStatus)], started: u64) -> Vec<u8> {
         row("cpu", Some(time.cpu.0), time.user, time.system, time.idle);
     }
     let total = |what: fn(&KernelStatus) -> u64| all.iter().map(|(_, status)| what(status)).sum::<u64>();
-    put!(text, "intr {}\nctxt {}\nbtime {started}\n", total(|status| status.doorbells_sent), total(|status| status.switches));
+    put!(
+        text,
+        "intr {}\nctxt {}\nbtime {started}\n",
+        total(|status| status.doorbells_sent),
+        total(|status| status.switches)
+    );
     let running = total(|status| status.load);
     put!(text, "processes {}\nprocs_running {running}\nprocs_blocked 0\n", total(|status| status.threads_run));
     put!(text, "softirq 0 0 0 0 0 0 0 0 0 0 0\n");
@@ -242,7 +250,11 @@ async fn interrupts(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut cpus: Vec<(CpuId, u64)> = all
         .iter()
         .flat_map(|(_, status)| {
-            status.cpus.iter().enumerate().map(|(index, &cpu)| (cpu, if index == 0 { status.doorbells_sent } else { 0 }))
+            status
+                .cpus
+                .iter()
+                .enumerate()
+                .map(|(index, &cpu)| (cpu, if index == 0 { status.doorbells_sent } else { 0 }))
         })
         .collect();
     cpus.sort_unstable();
@@ -306,7 +318,10 @@ mod tests {
         }
         let host = std::fs::read_to_string("/proc/stat").expect("the host has /proc");
         let first = |text: &str| -> Vec<String> {
-            text.lines().map(|line| line.split(' ').next().unwrap_or("").into()).filter(|word: &String| !word.starts_with("cpu")).collect()
+            text.lines()
+                .map(|line| line.split(' ').next().unwrap_or("").into())
+                .filter(|word: &String| !word.starts_with("cpu"))
+                .collect()
         };
         assert_eq!(first(&text), first(&host));
     }

@@ -1,10 +1,16 @@
 //! maps and smaps: the regions of an address space.
 
-use super::{made::{put, Text}, Subject};
+use super::{
+    made::{put, Text},
+    Subject,
+};
 use ::machine::{errno::Result, Access, Errno, PAGE_SIZE};
 use alloc::vec::Vec;
 use fs::Caller;
-use messages::{process::{Inspect, Inspection}, vm::RegionReport};
+use messages::{
+    process::{Inspect, Inspection},
+    vm::RegionReport,
+};
 use vm::RegionFlags;
 
 async fn regions(subject: &Subject, caller: &Caller) -> Result<Vec<RegionReport>> {
@@ -31,7 +37,8 @@ fn line(text: &mut Text, region: &RegionReport) {
     let prot = region.kind.prot;
     let letter = |access, letter| if prot.contains(access) { letter } else { '-' };
     let page = PAGE_SIZE as u64;
-    let (offset, serial) = region.backing.as_ref().map_or((0, 0), |backing| (backing.first * page, backing.object.serial));
+    let (offset, serial) =
+        region.backing.as_ref().map_or((0, 0), |backing| (backing.first * page, backing.object.serial));
     put!(
         text,
         "{:08x}-{:08x} {}{}{}{} {offset:08x} 00:{:02x} {serial} ",

@@ -33,11 +33,15 @@ mod sysctl;
 
 pub(crate) use machine::statuses;
 
-use machine::LoadAverage;
 use ::machine::Pid;
 use ::process::System;
 use alloc::sync::Arc;
-use fs::{synthetic::{Node, Synthetic}, tty::Terminals, LocalPaths, Services};
+use fs::{
+    synthetic::{Node, Synthetic},
+    tty::Terminals,
+    LocalPaths, Services,
+};
+use machine::LoadAverage;
 
 /// PROC_SUPER_MAGIC.
 const MAGIC: u64 = 0x9fa0;
@@ -54,7 +58,12 @@ pub(crate) struct Proc {
 }
 
 /// The tree for /proc.
-pub fn tree(system: &Arc<System>, services: &Arc<Services>, paths: &Arc<LocalPaths>, terminals: &Arc<Terminals>) -> Arc<Synthetic> {
+pub fn tree(
+    system: &Arc<System>,
+    services: &Arc<Services>,
+    paths: &Arc<LocalPaths>,
+    terminals: &Arc<Terminals>,
+) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
     system.cpu.random(&mut boot_id);
     let shared = Arc::new(Proc {

@@ -78,14 +78,26 @@ impl About {
             return Some(Node::file(ino, Made { source: subject, make: *make }).mode(*mode));
         }
         Some(match name {
-            "comm" => Node { ino, mode: 0o644, uid: 0, gid: 0, body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>) },
+            "comm" => Node {
+                ino,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>),
+            },
             "cwd" => Node::link(ino, links::Place { subject, what: Inspect::Cwd }),
             "root" => Node::link(ino, links::Place { subject, what: Inspect::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
-            "fd" => Node::directory(ino, links::Descriptors { subject, info: false, at: format!("{}/fd", self.at), owner: self.owner }).mode(0o500),
-            "fdinfo" => {
-                Node::directory(ino, links::Descriptors { subject, info: true, at: format!("{}/fdinfo", self.at), owner: self.owner }).mode(0o555)
-            }
+            "fd" => Node::directory(
+                ino,
+                links::Descriptors { subject, info: false, at: format!("{}/fd", self.at), owner: self.owner },
+            )
+            .mode(0o500),
+            "fdinfo" => Node::directory(
+                ino,
+                links::Descriptors { subject, info: true, at: format!("{}/fdinfo", self.at), owner: self.owner },
+            )
+            .mode(0o555),
             "task" if self.subject.thread.is_none() => Node::directory(ino, Tasks { subject, owner: self.owner }),
             "net" => Node::directory(ino, about::net(&format!("{}/net", self.at))),
             _ => return None,
@@ -138,17 +150,24 @@ impl Directory for Tasks {
             let thread = number(name).ok_or(Errno::ENOENT)?;
             let known = self.threads(caller).await.map_err(|_| Errno::ENOENT)?.contains(&thread);
             let subject = Subject { thread: Some(thread), ..self.subject.clone() };
-            if known { Ok(node(subject, self.owner)) } else { Err(Errno::ENOENT) }
+            if known {
+                Ok(node(subject, self.owner))
+            } else {
+                Err(Errno::ENOENT)
+            }
         })
     }
 
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         Box::pin(async move {
             let threads = self.threads(caller).await.map_err(|_| Errno::ENOENT)?;
-            Ok(threads.into_iter().map(|thread| {
-                let ino = hash_ino(format!("/proc/{}/task/{thread}", self.subject.pid).as_bytes());
-                Listed { ino, d_type: Kind::Directory.d_type(), name: format!("{thread}").into_bytes() }
-            }).collect())
+            Ok(threads
+                .into_iter()
+                .map(|thread| {
+                    let ino = hash_ino(format!("/proc/{}/task/{thread}", self.subject.pid).as_bytes());
+                    Listed { ino, d_type: Kind::Directory.d_type(), name: format!("{thread}").into_bytes() }
+                })
+                .collect())
         })
     }
 }

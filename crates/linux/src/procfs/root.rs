@@ -1,6 +1,10 @@
 //! The directory /proc itself.
 
-use super::{cob, control, cpuinfo, machine as of_machine, made::{Directory as Names, Made}, process, sysctl, Proc, Subject};
+use super::{
+    cob, control, cpuinfo, machine as of_machine,
+    made::{Directory as Names, Made},
+    process, sysctl, Proc, Subject,
+};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use fs::{

@@ -1,8 +1,11 @@
 //! stat, statm, status, sched: a process or thread in numbers (man 5 proc).
 
-use super::{made::{number_list, number_mask, put, Text}, Subject, TICK_NS};
-use abi::signal::{Action, Actions, Signal, SignalSet};
+use super::{
+    made::{number_list, number_mask, put, Text},
+    Subject, TICK_NS,
+};
 use ::machine::{errno::Result, PAGE_SIZE};
+use abi::signal::{Action, Actions, Signal, SignalSet};
 use alloc::vec::Vec;
 use fs::Caller;
 use messages::process::{ProcessView, ThreadView, Usage};
@@ -95,8 +98,22 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     let mut text = Text::default();
     put!(text, "{} (", subject.thread.unwrap_or(subject.pid));
     text.bytes(shown.name);
-    put!(text, ") {} {} {} {} {tty} {foreground} 4194304", shown.state(subject.thread.is_some()).0, shared.parent, shared.group, shared.session);
-    put!(text, " {} {} {} {}", usage.minor_faults, child(children.minor_faults), usage.major_faults, child(children.major_faults));
+    put!(
+        text,
+        ") {} {} {} {} {tty} {foreground} 4194304",
+        shown.state(subject.thread.is_some()).0,
+        shared.parent,
+        shared.group,
+        shared.session
+    );
+    put!(
+        text,
+        " {} {} {} {}",
+        usage.minor_faults,
+        child(children.minor_faults),
+        usage.major_faults,
+        child(children.major_faults)
+    );
     put!(text, " {} {}", ticks(usage.user_ns), ticks(usage.system_ns));
     put!(text, " {} {}", child(ticks(children.user_ns)), child(ticks(children.system_ns)));
     put!(text, " {priority} {} {} 0 {}", shown.nice(), view.threads.len(), ticks(shown.started));
@@ -106,7 +123,15 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     // wchan is 0 or 1 since Linux 4.
     put!(text, " {} 0 0 {}", u8::from(!shown.state(true).0.eq(&'R')), shared.exit_signal);
     put!(text, " {} {rt_priority} {policy} 0 0 0", shown.thread.map_or(0, |thread| thread.cpu.0));
-    put!(text, " 0 0 {} {} {} {} {} 0\n", layout.brk, layout.arguments.0, layout.arguments.1, layout.environment.0, layout.environment.1);
+    put!(
+        text,
+        " 0 0 {} {} {} {} {} 0\n",
+        layout.brk,
+        layout.arguments.0,
+        layout.arguments.1,
+        layout.environment.0,
+        layout.environment.1
+    );
     text.0
 }
 
@@ -163,7 +188,11 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
             ("VmData", kib(view.data_pages)),
             ("VmStk", kib(view.stack_pages)),
             ("VmExe", shared.layout.code.1.saturating_sub(shared.layout.code.0).div_ceil(1024)),
-            ("VmLib", kib(view.text_pages).saturating_sub(shared.layout.code.1.saturating_sub(shared.layout.code.0).div_ceil(1024))),
+            (
+                "VmLib",
+                kib(view.text_pages)
+                    .saturating_sub(shared.layout.code.1.saturating_sub(shared.layout.code.0).div_ceil(1024)),
+            ),
             ("VmSwap", 0),
         ];
         for (name, value) in rows {
@@ -171,29 +200,35 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
         }
     }
     let (ignored, caught) = dispositions(&shared.actions);
-    let queued: u32 = view.threads.iter().map(|thread| thread.pending.0.count_ones()).sum::<u32>() + view.pending.0.count_ones();
+    let queued: u32 =
+        view.threads.iter().map(|thread| thread.pending.0.count_ones()).sum::<u32>() + view.pending.0.count_ones();
     let signal_limit = shared.limits.get(11).map_or(0, |limit| limit.0);
     put!(text, "Threads:\t{}\nSigQ:\t{queued}/{signal_limit}\n", view.threads.len());
-    let (pending, blocked) = shown.thread.map_or((SignalSet::EMPTY, SignalSet::EMPTY), |thread| (thread.pending, thread.blocked));
-    let sets = [("SigPnd", pending), ("ShdPnd", view.pending), ("SigBlk", blocked), ("SigIgn", ignored), ("SigCgt", caught)];
+    let (pending, blocked) =
+        shown.thread.map_or((SignalSet::EMPTY, SignalSet::EMPTY), |thread| (thread.pending, thread.blocked));
+    let sets =
+        [("SigPnd", pending), ("ShdPnd", view.pending), ("SigBlk", blocked), ("SigIgn", ignored), ("SigCgt", caught)];
     for (name, set) in sets {
         put!(text, "{name}:\t{:016x}\n", set.0);
     }
     // Capabilities belong to user 0, all of them (see `Credentials::is_privileged`).
     let all = (1u64 << 41) - 1;
-    let (permitted, effective) = (if who.euid == 0 || who.uid == 0 { all } else { 0 }, if who.euid == 0 { all } else { 0 });
+    let (permitted, effective) =
+        (if who.euid == 0 || who.uid == 0 { all } else { 0 }, if who.euid == 0 { all } else { 0 });
     for (name, set) in [("CapInh", 0), ("CapPrm", permitted), ("CapEff", effective), ("CapBnd", all), ("CapAmb", 0)] {
         put!(text, "{name}:\t{set:016x}\n");
     }
     put!(text, "NoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n", u8::from(shared.no_new_privileges));
-    let allowed: Vec<u32> = shown.thread.map_or_else(Vec::new, |thread| thread.affinity.iter().map(|cpu| cpu.0).collect());
+    let allowed: Vec<u32> =
+        shown.thread.map_or_else(Vec::new, |thread| thread.affinity.iter().map(|cpu| cpu.0).collect());
     put!(text, "Cpus_allowed:\t{}\n", number_mask(allowed.iter().copied(), cpus));
     put!(text, "Cpus_allowed_list:\t{}\n", number_list(allowed));
     put!(text, "Mems_allowed:\t{}\n", number_mask(nodes.iter().copied(), 32));
     put!(text, "Mems_allowed_list:\t{}\n", number_list(nodes.iter().copied()));
-    let (voluntary, involuntary) = shown.thread.map_or((usage.voluntary_switches, usage.involuntary_switches), |thread| {
-        (thread.usage.voluntary_switches, thread.usage.involuntary_switches)
-    });
+    let (voluntary, involuntary) =
+        shown.thread.map_or((usage.voluntary_switches, usage.involuntary_switches), |thread| {
+            (thread.usage.voluntary_switches, thread.usage.involuntary_switches)
+        });
     put!(text, "voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{involuntary}\n");
     text.0
 }

@@ -1,9 +1,15 @@
 //! /proc/sys: what can be asked of it. Only the names of the machine can be set.
 
-use super::{made::{put, Directory as Names, Made, Text}, Proc};
+use super::{
+    made::{put, Directory as Names, Made, Text},
+    Proc,
+};
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
-use fs::{synthetic::{hash_ino, Content, Node}, Caller};
+use fs::{
+    synthetic::{hash_ino, Content, Node},
+    Caller,
+};
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names

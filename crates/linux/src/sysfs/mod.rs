@@ -30,9 +30,7 @@ fn root(system: &Arc<System>) -> Fixed {
     Names::new("/sys")
         .directory("block", empty)
         .directory("bus", |names| names.directory("cpu", empty).directory("node", empty))
-        .directory("class", |names| {
-            names.directory("block", empty).directory("net", empty).directory("tty", empty)
-        })
+        .directory("class", |names| names.directory("block", empty).directory("net", empty).directory("tty", empty))
         .directory("dev", |names| names.directory("block", empty).directory("char", empty))
         .directory("devices", |names| {
             names.directory("virtual", empty).directory("system", |names| {

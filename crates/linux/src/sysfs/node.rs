@@ -40,7 +40,8 @@ pub(super) fn directory(system: &Arc<System>) -> Fixed {
 }
 
 fn distances(from: u32, nodes: impl Iterator<Item = u32>) -> String {
-    let words: Vec<String> = nodes.map(|to| format!("{}", if to == from { LOCAL_DISTANCE } else { REMOTE_DISTANCE })).collect();
+    let words: Vec<String> =
+        nodes.map(|to| format!("{}", if to == from { LOCAL_DISTANCE } else { REMOTE_DISTANCE })).collect();
     words.join(" ") + "\n"
 }
 

@@ -23,7 +23,11 @@ impl Clock {
             // clock_getcpuclockid, pthread_getcpuclockid: ~pid << 3 | 2, and bit 2 for a thread.
             id if id < 0 && id & 3 == 2 => {
                 let pid = Some(Pid(!(id >> 3) as u32)).filter(|pid| pid.0 != 0);
-                if id & 4 != 0 { Clock::ThreadCpu(pid) } else { Clock::ProcessCpu(pid) }
+                if id & 4 != 0 {
+                    Clock::ThreadCpu(pid)
+                } else {
+                    Clock::ProcessCpu(pid)
+                }
             }
             _ => return Err(Errno::EINVAL),
         })

@@ -103,7 +103,8 @@ struct Affinities {
 /// ACPI 6.5, 5.2.16.
 fn affinities(table: &[u8]) -> Affinities {
     let mut found = Affinities::default();
-    let word = |entry: &[u8], at: usize| entry.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let word =
+        |entry: &[u8], at: usize| entry.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let long = |entry: &[u8], at: usize| u64::from(word(entry, at)) | u64::from(word(entry, at + 4)) << 32;
     let mut rest = table.get(12..).unwrap_or(&[]);
     while rest.len() >= 2 && usize::from(rest[1]) >= 2 && usize::from(rest[1]) <= rest.len() {

@@ -164,7 +164,9 @@ fn start(start: Start) -> ! {
     board::entry(kernel).life().doorbell.store(area.apic, Relaxed);
     paging::start();
     // SAFETY: a fresh stack, mapped for good; nothing of the old one is needed.
-    unsafe { asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) area.stack, sym enter_kernel, options(noreturn)) }
+    unsafe {
+        asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) area.stack, sym enter_kernel, options(noreturn))
+    }
 }
 
 extern "C" fn enter_kernel() -> ! {

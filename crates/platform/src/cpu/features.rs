@@ -26,10 +26,8 @@ pub fn enable() {
     let leaf7_ecx = if has_leaf7 { extended.ecx } else { 0 };
     let bit = |word: u32, at: u32| word >> at & 1 == 1;
 
-    let mut cr4 = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION
-        | Cr4Flags::PAGE_GLOBAL
-        | Cr4Flags::OSFXSR
-        | Cr4Flags::OSXMMEXCPT_ENABLE;
+    let mut cr4 =
+        Cr4Flags::PHYSICAL_ADDRESS_EXTENSION | Cr4Flags::PAGE_GLOBAL | Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE;
     cr4.set(Cr4Flags::OSXSAVE, bit(basic.ecx, 26));
     cr4.set(Cr4Flags::FSGSBASE, bit(leaf7_ebx, 0));
     cr4.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, bit(leaf7_ebx, 7));

@@ -33,7 +33,9 @@ pub fn enable() {
         mask &= 0b111; // the AVX-512 components come together or not at all
     }
     // SAFETY: OSXSAVE is on and the mask is a subset of what CPUID offers, with x87 and SSE in it.
-    unsafe { asm!("xsetbv", in("ecx") 0, in("eax") mask as u32, in("edx") (mask >> 32) as u32, options(nomem, nostack)) }
+    unsafe {
+        asm!("xsetbv", in("ecx") 0, in("eax") mask as u32, in("edx") (mask >> 32) as u32, options(nomem, nostack))
+    }
     FPU.call_once(|| {
         let bytes = __cpuid_count(13, 0).ebx as usize;
         let optimized = __cpuid(0).eax >= 13 && __cpuid_count(13, 1).eax & 1 == 1;

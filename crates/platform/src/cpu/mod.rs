@@ -7,8 +7,8 @@ mod trap;
 mod user;
 
 pub use fpu::Fpu;
-pub(crate) use trap::Frame;
 pub(crate) use tables::fill_gates;
+pub(crate) use trap::Frame;
 pub use user::X86Cpu;
 
 use crate::percpu::PerCpu;

@@ -1,8 +1,8 @@
 //! Segment and interrupt descriptor tables, and the system call registers. The selectors are Linux's:
 //! programs see them in signal frames.
 
-use crate::percpu::{PerCpu, DEBUG_STACK, FATAL_STACK};
 use crate::cpu::features;
+use crate::percpu::{PerCpu, DEBUG_STACK, FATAL_STACK};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use x86_64::registers::model_specific::Msr;

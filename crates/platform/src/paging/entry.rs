@@ -43,8 +43,7 @@ pub fn frame(entry: u64) -> Frame {
 }
 
 pub fn encode(mapping: Mapping) -> u64 {
-    let soft =
-        SOFT.iter().filter(|(flag, _)| mapping.soft.contains(*flag)).fold(0, |bits, (_, bit)| bits | bit);
+    let soft = SOFT.iter().filter(|(flag, _)| mapping.soft.contains(*flag)).fold(0, |bits, (_, bit)| bits | bit);
     let access = mapping.access;
     let mut entry = mapping.frame.address() & FRAME | soft | USER;
     entry |= if access.is_empty() { KEPT } else { PRESENT };

@@ -32,12 +32,7 @@ pub trait Hardware: Send + Sync + 'static {
     /// Bytes before the NUL, or `limit`.
     fn user_string_length(&self, string: UserAddr, limit: usize) -> Result<usize, UserFault>;
     fn load_user_u32(&self, at: UserAddr) -> Result<u32, UserFault>;
-    fn compare_exchange_user_u32(
-        &self,
-        at: UserAddr,
-        old: u32,
-        new: u32,
-    ) -> Result<Result<u32, u32>, UserFault>;
+    fn compare_exchange_user_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault>;
 }
 
 /// Two, so that a frame can be copied from one foreign partition to another.

@@ -43,13 +43,7 @@ impl<H: Hardware> PartitionMemory<H> {
         homes.sort_by_key(|(range, _)| range.start);
         let cpus = Cpus::new(hardware);
         // Never freed: a kernel has one memory, and it ends with the kernel.
-        PartitionMemory(Box::leak(Box::new(Shared {
-            kernel,
-            partition,
-            foreign: Foreign::default(),
-            homes,
-            cpus,
-        })))
+        PartitionMemory(Box::leak(Box::new(Shared { kernel, partition, foreign: Foreign::default(), homes, cpus })))
     }
 
     pub fn partition(&self) -> &'static Partition {
@@ -214,9 +208,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
 
     fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32> {
         // SAFETY: as above.
-        self.with(frame, Window::Target, |page| unsafe {
-            bytes::compare_exchange_u32(page, offset, old, new)
-        })
+        self.with(frame, Window::Target, |page| unsafe { bytes::compare_exchange_u32(page, offset, old, new) })
     }
 
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {

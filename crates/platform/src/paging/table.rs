@@ -6,9 +6,7 @@ use super::{
     shootdown::{Space, Stay},
 };
 use alloc::sync::Arc;
-use machine::{
-    Access, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END,
-};
+use machine::{Access, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END};
 
 /// Bytes moved in one stay: a flush by another CPU may have to wait as long as this takes.
 const CHUNK: usize = 16 * PAGE_SIZE;
@@ -103,9 +101,7 @@ impl<H: Hardware> PageTable for Table<H> {
     }
 
     fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
-        self.chunks(to, bytes, Access::WRITE, |hardware, at, _, len| {
-            hardware.zero_user(at, len).map(|()| false)
-        })
+        self.chunks(to, bytes, Access::WRITE, |hardware, at, _, len| hardware.zero_user(at, len).map(|()| false))
     }
 
     fn string_length(&self, from: UserAddr, limit: usize) -> Result<Option<usize>, UserFault> {

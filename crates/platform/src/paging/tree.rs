@@ -120,14 +120,7 @@ impl Tree {
     }
 
     /// Visits `start..end`, which lies within the reach of `table`; what has no table is skipped whole.
-    fn walk_table(
-        &self,
-        table: Frame,
-        level: u32,
-        start: u64,
-        end: u64,
-        visit: &mut dyn FnMut(Page, Mapping) -> Step,
-    ) {
+    fn walk_table(&self, table: Frame, level: u32, start: u64, end: u64, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
         let reach = 1u64 << (LEVEL_BITS * level);
         let mut at = start;
         while at < end {

@@ -148,12 +148,7 @@ impl Hardware for X86 {
         value(found, at, Access::READ).map(|word| word as u32)
     }
 
-    fn compare_exchange_user_u32(
-        &self,
-        at: UserAddr,
-        old: u32,
-        new: u32,
-    ) -> Result<Result<u32, u32>, UserFault> {
+    fn compare_exchange_user_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault> {
         // SAFETY: as in `write_user`.
         let found = unsafe { usercopy::user_exchange_u32(at.0 as *mut u32, old, new) };
         let found = value(found, at, Access::WRITE)? as u32;

@@ -89,10 +89,21 @@ fn explicit_lists_are_obeyed() {
 #[test]
 fn wrong_lists_are_refused_with_a_reason() {
     for text in [
-        "cob.kernels=5", "cob.kernels=0", "cob.kernels=x", "cob.partition=0", "cob.partition=1;0", "cob.partition=0;0",
-        "cob.partition=0@9G", "cob.partition=0;9", "cob.partition=0@5Q", "cob.partition=0@0x100-0x200",
-        "cob.partition=0@0x40000000-0x80000000", "cob.partition=0;1@0x200000-0x400000", "cob.partition=0;1@2M",
-        "cob.partition=0-99999999999", "cob.partition=0-65537",
+        "cob.kernels=5",
+        "cob.kernels=0",
+        "cob.kernels=x",
+        "cob.partition=0",
+        "cob.partition=1;0",
+        "cob.partition=0;0",
+        "cob.partition=0@9G",
+        "cob.partition=0;9",
+        "cob.partition=0@5Q",
+        "cob.partition=0@0x100-0x200",
+        "cob.partition=0@0x40000000-0x80000000",
+        "cob.partition=0;1@0x200000-0x400000",
+        "cob.partition=0;1@2M",
+        "cob.partition=0-99999999999",
+        "cob.partition=0-65537",
     ] {
         assert!(Plan::new(machine(4, 1, 1024), text).is_err(), "{text}");
     }

@@ -67,13 +67,7 @@ pub fn find(ecam: Option<Ecam>) -> Vec<Found> {
     let mut found: Vec<Found> = pci
         .functions()
         .into_iter()
-        .filter_map(|at| {
-            Some(Found {
-                pci: pci.clone(),
-                at,
-                kind: kind(pci.id(at))?,
-            })
-        })
+        .filter_map(|at| Some(Found { pci: pci.clone(), at, kind: kind(pci.id(at))? }))
         .collect();
     found.sort_by_key(|found| (found.at.bus, found.at.device, found.at.function));
     found
@@ -149,10 +143,7 @@ impl Device {
         self.registers.set_vector(index);
         let ring = Ring::new(&mut self.registers, index, doorbell).map_err(DeviceError::Queue)?;
         // The device says whether it could take the vector; a queue that can't interrupt is of no use.
-        self.registers
-            .has_vector(index)
-            .then_some(ring)
-            .ok_or(DeviceError::NoInterrupt)
+        self.registers.has_vector(index).then_some(ring).ok_or(DeviceError::NoInterrupt)
     }
 
     /// Lets the interrupt of queue `index` complete it on `cpu`. The interrupt table keeps `queue` for ever, which is

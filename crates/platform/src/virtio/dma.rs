@@ -56,7 +56,5 @@ fn physical(virt: u64) -> PhysAddr {
 }
 
 fn image() -> PhysAddr {
-    crate::plan()
-        .partition(crate::kernel())
-        .map_or(0, |partition| partition.memory[0].start)
+    crate::plan().partition(crate::kernel()).map_or(0, |partition| partition.memory[0].start)
 }

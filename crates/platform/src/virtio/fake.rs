@@ -95,14 +95,7 @@ impl FakeDevice {
                 let slot = u64::from(state.seen) % SIZE as u64;
                 let head = ((at.available + 4 + 2 * slot) as *const u16).read_volatile();
                 state.seen = state.seen.wrapping_add(1);
-                let (mut chain, mut next) = (
-                    Taken {
-                        head,
-                        out: vec![],
-                        into: None,
-                    },
-                    Some(head),
-                );
+                let (mut chain, mut next) = (Taken { head, out: vec![], into: None }, Some(head));
                 while let Some(descriptor) = next {
                     let entry = at.descriptors + 16 * u64::from(descriptor);
                     let address = (entry as *const u64).read_volatile();
@@ -112,10 +105,7 @@ impl FakeDevice {
                     if flags & 2 != 0 {
                         chain.into = Some((address, length));
                     } else {
-                        chain.out.extend_from_slice(core::slice::from_raw_parts(
-                            address as *const u8,
-                            length as usize,
-                        ));
+                        chain.out.extend_from_slice(core::slice::from_raw_parts(address as *const u8, length as usize));
                     }
                 }
                 chains.push(chain);
@@ -129,9 +119,7 @@ impl FakeDevice {
         if let Some((address, length)) = chain.into {
             let bytes = &bytes[..bytes.len().min(length as usize)];
             // SAFETY: the ring keeps the buffer until it sees the chain used.
-            unsafe {
-                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len())
-            };
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
         }
         self.finish_raw(chain.head.into(), bytes.len() as u32);
     }
@@ -171,19 +159,8 @@ impl Transport for FakeDevice {
     fn requires_legacy_layout(&self) -> bool {
         false
     }
-    fn queue_set(
-        &mut self,
-        _: u16,
-        _: u32,
-        descriptors: PhysAddr,
-        available: PhysAddr,
-        used: PhysAddr,
-    ) {
-        self.state.lock().addresses = Addresses {
-            descriptors,
-            available,
-            used,
-        };
+    fn queue_set(&mut self, _: u16, _: u32, descriptors: PhysAddr, available: PhysAddr, used: PhysAddr) {
+        self.state.lock().addresses = Addresses { descriptors, available, used };
     }
     fn queue_unset(&mut self, _: u16) {}
     fn queue_used(&mut self, _: u16) -> bool {
@@ -198,11 +175,7 @@ impl Transport for FakeDevice {
     fn read_config_space<T: FromBytes + IntoBytes>(&self, _: usize) -> virtio_drivers::Result<T> {
         Err(virtio_drivers::Error::ConfigSpaceMissing)
     }
-    fn write_config_space<T: IntoBytes + Immutable>(
-        &mut self,
-        _: usize,
-        _: T,
-    ) -> virtio_drivers::Result<()> {
+    fn write_config_space<T: IntoBytes + Immutable>(&mut self, _: usize, _: T) -> virtio_drivers::Result<()> {
         Err(virtio_drivers::Error::ConfigSpaceMissing)
     }
 }

@@ -23,10 +23,7 @@ impl Mmio {
     /// The range must be registers of a device that this kernel owns.
     pub unsafe fn map(phys: u64, bytes: usize) -> Option<Self> {
         let base = crate::kmap::map_mmio(phys, bytes as u64).ok()?;
-        Some(Mmio {
-            base: base.as_ptr(),
-            bytes,
-        })
+        Some(Mmio { base: base.as_ptr(), bytes })
     }
 
     /// Reads the register at `offset`, of the width of `T` (u8, u16 or u32).
@@ -41,23 +38,14 @@ impl Mmio {
     }
 
     fn at<T: Register>(&self, offset: usize) -> *mut T {
-        assert!(
-            offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.bytes,
-            "register {offset:#x}"
-        );
+        assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.bytes, "register {offset:#x}");
         self.base.wrapping_add(offset).cast()
     }
 
     /// A part of the range; the mapping is permanent, so the part may outlive the whole.
     pub fn part(&self, offset: usize, bytes: usize) -> Mmio {
-        assert!(
-            offset + bytes <= self.bytes,
-            "registers {offset:#x}+{bytes:#x}"
-        );
-        Mmio {
-            base: self.base.wrapping_add(offset),
-            bytes,
-        }
+        assert!(offset + bytes <= self.bytes, "registers {offset:#x}+{bytes:#x}");
+        Mmio { base: self.base.wrapping_add(offset), bytes }
     }
 }
 

@@ -19,25 +19,16 @@ pub struct Msix {
 impl Msix {
     /// Switches a function's message interrupts on, all of them masked. None: it has none.
     pub fn enable(pci: &Pci, at: Function) -> Option<Self> {
-        let (_, capability) = pci
-            .capabilities(at)
-            .into_iter()
-            .find(|(id, _)| *id == CAPABILITY)?;
+        let (_, capability) = pci.capabilities(at).into_iter().find(|(id, _)| *id == CAPABILITY)?;
         let control = pci.read(at, capability);
         let entries = (control >> 16 & 0x7ff) as u16 + 1;
         let place = pci.read(at, capability + 4);
         let bar = pci.bar(at, place as u8 & 7)?;
         // SAFETY: the capability says that the table lies there.
-        let table = unsafe {
-            Mmio::map(
-                bar + u64::from(place & !7),
-                usize::from(entries) * ENTRY_BYTES,
-            )
-        }?;
+        let table = unsafe { Mmio::map(bar + u64::from(place & !7), usize::from(entries) * ENTRY_BYTES) }?;
         let msix = Msix { table, entries };
         for entry in 0..entries {
-            msix.table
-                .write::<u32>(usize::from(entry) * ENTRY_BYTES + 12, 1);
+            msix.table.write::<u32>(usize::from(entry) * ENTRY_BYTES + 12, 1);
         }
         pci.write(at, capability, control & !MASK_ALL | ENABLE);
         Some(msix)

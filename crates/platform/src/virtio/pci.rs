@@ -77,11 +77,7 @@ impl Pci {
 
     fn look_at(&self, bus: u8, device: u8, found: &mut Vec<Function>, buses: &mut Vec<u8>) {
         for function in 0..8 {
-            let at = Function {
-                bus,
-                device,
-                function,
-            };
+            let at = Function { bus, device, function };
             if self.read(at, register::ID) & 0xffff == 0xffff {
                 if function == 0 {
                     return;
@@ -141,19 +137,14 @@ impl Pci {
     /// Lets the function answer to its registers and read and write memory; without wired interrupts.
     pub fn enable(&self, at: Function) {
         let command = self.read(at, register::COMMAND) & 0xffff;
-        self.write(
-            at,
-            register::COMMAND,
-            command | COMMAND_MEMORY | COMMAND_MASTER | COMMAND_NO_INTX,
-        );
+        self.write(at, register::COMMAND, command | COMMAND_MEMORY | COMMAND_MASTER | COMMAND_NO_INTX);
     }
 
     pub fn read(&self, at: Function, offset: u8) -> u32 {
         match &self.0 {
-            Access::Ecam(ecam, buses) => with_bus(ecam, buses, at.bus, |bus| {
-                bus.read::<u32>(ecam_offset(at, offset))
-            })
-            .unwrap_or(u32::MAX),
+            Access::Ecam(ecam, buses) => {
+                with_bus(ecam, buses, at.bus, |bus| bus.read::<u32>(ecam_offset(at, offset))).unwrap_or(u32::MAX)
+            }
             Access::Ports(lock) => {
                 let _pair = lock.lock();
                 // SAFETY: the configuration ports of every PC; reading configuration space changes nothing that
@@ -169,9 +160,7 @@ impl Pci {
     pub fn write(&self, at: Function, offset: u8, value: u32) {
         match &self.0 {
             Access::Ecam(ecam, buses) => {
-                with_bus(ecam, buses, at.bus, |bus| {
-                    bus.write::<u32>(ecam_offset(at, offset), value)
-                });
+                with_bus(ecam, buses, at.bus, |bus| bus.write::<u32>(ecam_offset(at, offset), value));
             }
             Access::Ports(lock) => {
                 let _pair = lock.lock();
@@ -188,12 +177,7 @@ impl Pci {
 
 /// Runs `access` on the registers of `bus`, mapped at the first use; None: the window does not have it. The window's
 /// base is bus 0's place even if its first bus is another (PCI Firmware Specification 3.3, 4.1.2).
-fn with_bus<R>(
-    ecam: &Ecam,
-    buses: &Lock<Vec<(u8, Mmio)>>,
-    bus: u8,
-    access: impl FnOnce(&Mmio) -> R,
-) -> Option<R> {
+fn with_bus<R>(ecam: &Ecam, buses: &Lock<Vec<(u8, Mmio)>>, bus: u8, access: impl FnOnce(&Mmio) -> R) -> Option<R> {
     if !(ecam.first_bus..=ecam.last_bus).contains(&bus) {
         return None;
     }

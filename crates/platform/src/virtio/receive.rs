@@ -35,11 +35,7 @@ impl<H: Hal> ReceiveQueue<H> {
             let _ = ring.add(key, Vec::new(), vec![0; BUFFER]);
         }
         ReceiveQueue {
-            inner: Lock::new(Inner {
-                ring,
-                filled: VecDeque::with_capacity(BUFFERS),
-                broken: false,
-            }),
+            inner: Lock::new(Inner { ring, filled: VecDeque::with_capacity(BUFFERS), broken: false }),
             arrived: WaitQueue::new(),
         }
     }

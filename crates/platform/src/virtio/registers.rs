@@ -59,11 +59,7 @@ pub struct Registers {
 impl Registers {
     pub fn find(pci: &Pci, at: Function, kind: DeviceType) -> Result<Self, DeviceError> {
         let (mut common, mut notify, mut configuration) = (None, None, None);
-        for (_, capability) in pci
-            .capabilities(at)
-            .into_iter()
-            .filter(|(id, _)| *id == VENDOR_CAPABILITY)
-        {
+        for (_, capability) in pci.capabilities(at).into_iter().filter(|(id, _)| *id == VENDOR_CAPABILITY) {
             let cfg_type = (pci.read(at, capability) >> 24) as u8;
             let bar = pci.bar(at, pci.read(at, capability + 4) as u8);
             let offset = pci.read(at, capability + 8);
@@ -80,23 +76,13 @@ impl Registers {
                     let multiplier = pci.read(at, capability + 16) as usize;
                     notify = map().map(|mmio| (mmio, multiplier));
                 }
-                DEVICE if configuration.is_none() => {
-                    configuration = map().map(|mmio| (mmio, bytes))
-                }
+                DEVICE if configuration.is_none() => configuration = map().map(|mmio| (mmio, bytes)),
                 _ => {}
             }
         }
         let (notify, notify_multiplier) = notify.ok_or(DeviceError::NotModern)?;
         let common = common.ok_or(DeviceError::NotModern)?;
-        Ok(Registers {
-            kind,
-            common,
-            notify,
-            notify_multiplier,
-            configuration,
-            vector: 0,
-            started: false,
-        })
+        Ok(Registers { kind, common, notify, notify_multiplier, configuration, vector: 0, started: false })
     }
 
     /// Resets the device and accepts of `wanted` what it offers (3.1.1, steps 1 to 6).
@@ -141,12 +127,8 @@ impl Registers {
     /// The register that `queue` is notified through.
     pub fn doorbell(&self, queue: u16) -> Box<dyn Doorbell> {
         self.select(queue);
-        let offset =
-            usize::from(self.common.read::<u16>(common::QUEUE_NOTIFY_OFF)) * self.notify_multiplier;
-        Box::new(NotifyRegister {
-            register: self.notify.part(offset, 2),
-            queue,
-        })
+        let offset = usize::from(self.common.read::<u16>(common::QUEUE_NOTIFY_OFF)) * self.notify_multiplier;
+        Box::new(NotifyRegister { register: self.notify.part(offset, 2), queue })
     }
 
     /// All of the device's configuration, as it was at one moment (4.1.4.3.1).
@@ -237,14 +219,7 @@ impl Transport for Registers {
         false
     }
 
-    fn queue_set(
-        &mut self,
-        queue: u16,
-        size: u32,
-        descriptors: PhysAddr,
-        driver: PhysAddr,
-        device: PhysAddr,
-    ) {
+    fn queue_set(&mut self, queue: u16, size: u32, descriptors: PhysAddr, driver: PhysAddr, device: PhysAddr) {
         self.select(queue);
         self.common.write(common::QUEUE_SIZE, size as u16);
         self.write_address(common::QUEUE_DESCRIPTORS, descriptors);
@@ -271,14 +246,8 @@ impl Transport for Registers {
         self.common.read::<u8>(common::GENERATION).into()
     }
 
-    fn read_config_space<T: FromBytes + IntoBytes>(
-        &self,
-        offset: usize,
-    ) -> virtio_drivers::Result<T> {
-        let (mmio, bytes) = self
-            .configuration
-            .as_ref()
-            .ok_or(Error::ConfigSpaceMissing)?;
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> virtio_drivers::Result<T> {
+        let (mmio, bytes) = self.configuration.as_ref().ok_or(Error::ConfigSpaceMissing)?;
         if offset + size_of::<T>() > *bytes {
             return Err(Error::ConfigSpaceTooSmall);
         }
@@ -289,15 +258,8 @@ impl Transport for Registers {
         Ok(value)
     }
 
-    fn write_config_space<T: IntoBytes + Immutable>(
-        &mut self,
-        offset: usize,
-        value: T,
-    ) -> virtio_drivers::Result<()> {
-        let (mmio, bytes) = self
-            .configuration
-            .as_ref()
-            .ok_or(Error::ConfigSpaceMissing)?;
+    fn write_config_space<T: IntoBytes + Immutable>(&mut self, offset: usize, value: T) -> virtio_drivers::Result<()> {
+        let (mmio, bytes) = self.configuration.as_ref().ok_or(Error::ConfigSpaceMissing)?;
         if offset + size_of::<T>() > *bytes {
             return Err(Error::ConfigSpaceTooSmall);
         }

@@ -45,14 +45,7 @@ pub struct RequestQueue<H: Hal> {
 
 impl<H: Hal> RequestQueue<H> {
     pub(super) fn new(ring: Ring<H>) -> Self {
-        RequestQueue {
-            inner: Lock::new(Inner {
-                ring,
-                pending: Slab::new(),
-                broken: false,
-            }),
-            room: WaitQueue::new(),
-        }
+        RequestQueue { inner: Lock::new(Inner { ring, pending: Slab::new(), broken: false }), room: WaitQueue::new() }
     }
 
     /// Sends `out` and waits until the device is done with it; gives what it wrote, at most `room` bytes. Dropping
@@ -108,11 +101,9 @@ impl<H: Hal> RequestQueue<H> {
                     Err(_) => {
                         log::error!("virtio: a device used a chain that it was not given");
                         inner.broken = true;
-                        wakers.extend(inner.pending.iter_mut().filter_map(|(_, pending)| {
-                            match pending {
-                                Pending::Waiting(waker) => waker.take(),
-                                _ => None,
-                            }
+                        wakers.extend(inner.pending.iter_mut().filter_map(|(_, pending)| match pending {
+                            Pending::Waiting(waker) => waker.take(),
+                            _ => None,
                         }));
                     }
                 }

@@ -59,21 +59,12 @@ impl<H: Hal> Ring<H> {
         doorbell: Box<dyn Doorbell>,
     ) -> virtio_drivers::Result<Self> {
         let queue = Box::new(VirtQueue::new(transport, index, false, false)?);
-        Ok(Ring {
-            queue,
-            chains: (0..SIZE).map(|_| None).collect(),
-            doorbell,
-        })
+        Ok(Ring { queue, chains: (0..SIZE).map(|_| None).collect(), doorbell })
     }
 
     /// Gives the device a chain: `out` to read, `into` to write; not both empty. They come back in `Err` when
     /// there is no room now.
-    pub fn add(
-        &mut self,
-        key: usize,
-        out: Vec<u8>,
-        into: Vec<u8>,
-    ) -> Result<(), (Vec<u8>, Vec<u8>)> {
+    pub fn add(&mut self, key: usize, out: Vec<u8>, into: Vec<u8>) -> Result<(), (Vec<u8>, Vec<u8>)> {
         let mut chain = Chain { key, out, into };
         let Chain { out, into, .. } = &mut chain;
         let inputs = [&out[..]];
@@ -104,10 +95,7 @@ impl<H: Hal> Ring<H> {
         let Some(token) = self.queue.peek_used() else {
             return Ok(None);
         };
-        let chain = self
-            .chains
-            .get_mut(usize::from(token))
-            .and_then(Option::take);
+        let chain = self.chains.get_mut(usize::from(token)).and_then(Option::take);
         let Some(mut chain) = chain else {
             return Err(Broken);
         };
@@ -119,10 +107,6 @@ impl<H: Hal> Ring<H> {
         // SAFETY: the same buffers as in `add` for this token: `chains` is indexed by it.
         let written = unsafe { self.queue.pop_used(token, inputs, &mut outputs[..used]) };
         let written = written.map_err(|_| Broken)? as usize;
-        Ok(Some(Used {
-            key: chain.key,
-            written: written.min(chain.into.len()),
-            into: chain.into,
-        }))
+        Ok(Some(Used { key: chain.key, written: written.min(chain.into.len()), into: chain.into }))
     }
 }

@@ -26,16 +26,10 @@ impl Wake for Count {
 }
 
 fn poll<'a>(future: &mut Answer<'a>, waker: &Arc<Count>) -> Poll<Result<Vec<u8>, Errno>> {
-    future
-        .as_mut()
-        .poll(&mut Context::from_waker(&Waker::from(waker.clone())))
+    future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker.clone())))
 }
 
-fn start<'a>(
-    queue: &'a RequestQueue<HostMemory>,
-    out: &[u8],
-    room: usize,
-) -> (Answer<'a>, Arc<Count>) {
+fn start<'a>(queue: &'a RequestQueue<HostMemory>, out: &[u8], room: usize) -> (Answer<'a>, Arc<Count>) {
     let mut future: Answer<'a> = Box::pin(queue.request(out.to_vec(), room));
     let waker = Arc::default();
     assert!(poll(&mut future, &waker).is_pending());
@@ -107,10 +101,7 @@ fn a_dropped_request_keeps_its_buffer_until_the_device_is_done() {
     assert_eq!(waker.0.load(Ordering::SeqCst), 0);
     device.finish(&device.take()[0], b"right");
     queue.complete();
-    assert_eq!(
-        poll(&mut second, &waker),
-        Poll::Ready(Ok(b"right".to_vec()))
-    );
+    assert_eq!(poll(&mut second, &waker), Poll::Ready(Ok(b"right".to_vec())));
 }
 
 #[test]
@@ -134,10 +125,7 @@ fn indices_wrap() {
         assert_eq!(chains.len(), 1);
         device.finish(&chains[0], &chains[0].out);
         queue.complete();
-        assert_eq!(
-            poll(&mut future, &waker),
-            Poll::Ready(Ok(n.to_le_bytes().to_vec()))
-        );
+        assert_eq!(poll(&mut future, &waker), Poll::Ready(Ok(n.to_le_bytes().to_vec())));
     }
     assert_eq!(device.rung.load(Ordering::SeqCst), 70_000);
 }
@@ -189,10 +177,7 @@ fn received_bytes_come_in_order_and_an_idle_reader_stops_the_device() {
     let waker = Arc::default();
     for n in 0..all {
         let mut future: Answer<'_> = Box::pin(queue.receive());
-        assert_eq!(
-            poll(&mut future, &waker),
-            Poll::Ready(Ok(vec![n as u8; n + 1]))
-        );
+        assert_eq!(poll(&mut future, &waker), Poll::Ready(Ok(vec![n as u8; n + 1])));
     }
     assert_eq!(device.take().len(), all);
     let mut future: Answer<'_> = Box::pin(queue.receive());

@@ -171,7 +171,12 @@ pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
 }
 
 /// Receives into `segments`: the message without its bytes, and how many of them were copied.
-async fn receive(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], flags: u32) -> Result<(SocketMessage, usize)> {
+async fn receive(
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    segments: &[Segment],
+    flags: u32,
+) -> Result<(SocketMessage, usize)> {
     let (wanted, space) = (total(segments), call.space());
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;

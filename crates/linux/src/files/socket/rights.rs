@@ -52,7 +52,11 @@ fn parse(mut rest: &[u8]) -> Result<Sent> {
         }
         rest = &rest[len.next_multiple_of(8).min(rest.len())..];
     }
-    if sent.numbers.len() > MAX_FILES { Err(Errno::EINVAL) } else { Ok(sent) }
+    if sent.numbers.len() > MAX_FILES {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(sent)
+    }
 }
 
 /// What a sender's control data says.
@@ -76,7 +80,10 @@ fn push(out: &mut Vec<u8>, kind: i32, data: &[u8], room: usize) {
 /// A receiver's control data, at most `room` bytes. The flag says whether something did not fit (MSG_CTRUNC);
 /// files that do not fit are closed.
 pub(super) async fn install(
-    call: &Call<'_>, message: &SocketMessage, room: usize, close_on_exec: bool,
+    call: &Call<'_>,
+    message: &SocketMessage,
+    room: usize,
+    close_on_exec: bool,
 ) -> Result<(Vec<u8>, bool)> {
     let mut out = Vec::new();
     let mut cut = false;

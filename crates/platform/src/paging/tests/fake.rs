@@ -61,9 +61,7 @@ impl Fake {
     /// Where user code of this CPU finds `at`: by the TLB, else by a walk that fills it.
     pub fn translate(&self, at: UserAddr, access: Access) -> Result<u64, UserFault> {
         let fault = UserFault { at, access };
-        let needs = |entry: u64| {
-            entry & entry::PRESENT != 0 && (access != Access::WRITE || entry & entry::WRITE != 0)
-        };
+        let needs = |entry: u64| entry & entry::PRESENT != 0 && (access != Access::WRITE || entry & entry::WRITE != 0);
         let mut tlb = self.this().tlb.lock().unwrap();
         let page = at.page().0;
         let cached = tlb.get(&page).copied().filter(|entry| needs(*entry));
@@ -192,12 +190,7 @@ impl Hardware for Fake {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn compare_exchange_user_u32(
-        &self,
-        at: UserAddr,
-        old: u32,
-        new: u32,
-    ) -> Result<Result<u32, u32>, UserFault> {
+    fn compare_exchange_user_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault> {
         let found = self.load_user_u32(at)?;
         if found != old {
             return Ok(Err(found));

@@ -3,15 +3,14 @@
 use super::fake::{machine, Machine};
 use alloc::{collections::BTreeMap, sync::Arc, vec, vec::Vec};
 use machine::{
-    Access, Frame, Mapping, Memory, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault,
-    PAGE_SIZE, USER_END,
+    Access, Frame, Mapping, Memory, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
+    USER_END,
 };
 use proptest::prelude::*;
 
 /// Pages around the borders of tables of every level, so that tables get shared and made.
 fn page() -> impl Strategy<Value = Page> {
-    let borders =
-        prop_oneof![Just(0u64), Just(1 << 9), Just(1 << 18), Just(3 << 27), Just((USER_END >> 12) - 3)];
+    let borders = prop_oneof![Just(0u64), Just(1 << 9), Just(1 << 18), Just(3 << 27), Just((USER_END >> 12) - 3)];
     (borders, -3i64..3)
         .prop_map(|(border, offset)| Page(border.saturating_add_signed(offset).min((USER_END >> 12) - 1)))
 }

@@ -42,9 +42,8 @@ fn a_flush_on_one_cpu_interrupts_nobody_and_forgets_no_more_than_it_must() {
     let table = machine.memory.new_table().unwrap();
     let pages: Vec<_> = (0..100).map(Page).collect();
     pages.iter().for_each(|page| _ = map(&machine, &*table, *page));
-    let touch_all = || {
-        user(&machine, &*table, |cpu| pages.iter().filter(|page| cpu.load(page.address()).is_ok()).count())
-    };
+    let touch_all =
+        || user(&machine, &*table, |cpu| pages.iter().filter(|page| cpu.load(page.address()).is_ok()).count());
     assert_eq!(touch_all(), 100);
     let (full, single) = machine.hardware.flushes();
 
