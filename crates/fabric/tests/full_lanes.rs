@@ -5,8 +5,9 @@ mod common;
 
 use common::{kernels, ready, settle, Kernel};
 use fabric::{Call, CREDITS};
-use machine::{KernelId, KernelSet};
-use messages::control::{KernelDied, LogLine, Ping};
+use machine::{KernelId, KernelSet, Pid};
+use messages::control::{KernelDied, Ping};
+use messages::process::Reap;
 use std::{
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -49,7 +50,7 @@ fn serve(kernel: &Kernel, lines: &Arc<AtomicU64>) {
     });
     kernel.endpoint.on_sync::<KernelDied, _>(|_, _| ());
     let lines = lines.clone();
-    kernel.endpoint.on_sync::<LogLine, _>(move |_, _| {
+    kernel.endpoint.on_sync::<Reap, _>(move |_, _| {
         lines.fetch_add(1, Ordering::SeqCst);
     });
 }
@@ -73,7 +74,7 @@ fn flood(kernel: &Kernel, others: &KernelSet, rounds: usize, done: &Arc<AtomicU6
             for (depth, call) in calls {
                 let to = call.to();
                 assert_eq!(call.await.unwrap()[0], depth);
-                endpoint.send(to, LogLine { level: 0, text: "done".into() }).unwrap();
+                endpoint.send(to, Reap { child: Pid(1) }).unwrap();
             }
             done.fetch_add(1, Ordering::SeqCst);
         });
@@ -131,7 +132,7 @@ fn nobody_sends_more_than_its_credits() {
     let lines: Arc<AtomicU64> = Arc::default();
     machine.iter().for_each(|kernel| serve(kernel, &lines));
     for _ in 0..3 * CREDITS {
-        machine[0].endpoint.send(KernelId(1), LogLine { level: 0, text: String::new() }).unwrap();
+        machine[0].endpoint.send(KernelId(1), Reap { child: Pid(1) }).unwrap();
     }
     // It drains, and what has a credit follows; but its credit messages are not looked at.
     for _ in 0..CREDITS {
