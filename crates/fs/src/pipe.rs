@@ -161,6 +161,8 @@ pub struct PipeEnd {
     named: Option<Location>,
     /// Writers that had opened before this end: no hang-up before the first new one.
     writers_before: u64,
+    /// Readers that had come and gone before this end.
+    readers_before: u64,
 }
 
 /// pipe2(2): the read end and the write end. O_DIRECT (packets) answers EINVAL, as Linux did before 3.4.
@@ -200,15 +202,12 @@ async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -
             return Err(Errno::ENXIO);
         }
     }
-    let (readers, writers) = {
-        let state = pipe.state.lock();
-        (state.reader_opens, state.writer_opens)
-    };
     let end = Arc::new(PipeEnd::new(&pipe, flags, inode, named));
     if flags.contains(OpenFlags::NONBLOCK) || flags.readable() && flags.writable() {
         return Ok(end);
     }
-    // A partner that came and went in between counts: it was woken by us and did its work.
+    // A partner that was there when we came, or came since, counts even if it has gone again: it met us, did its
+    // work and left, perhaps before this line.
     let (queue, opening_reads) = match flags.readable() {
         true => (&pipe.readable, true),
         false => (&pipe.writable, false),
@@ -217,8 +216,8 @@ async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -
         .wait_until(|| {
             let state = pipe.state.lock();
             let met = match opening_reads {
-                true => state.writers > 0 || state.writer_opens > writers,
-                false => state.readers > 0 || state.reader_opens > readers,
+                true => state.writer_opens > end.writers_before,
+                false => state.reader_opens > end.readers_before,
             };
             met.then_some(())
         })
@@ -228,9 +227,9 @@ async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -
 
 impl PipeEnd {
     fn new(pipe: &Arc<Pipe>, flags: OpenFlags, inode: Arc<Identity>, named: Option<Location>) -> Self {
-        let writers_before = {
+        let (readers_before, writers_before) = {
             let mut state = pipe.state.lock();
-            let before = state.writer_opens - state.writers as u64;
+            let before = (state.reader_opens - state.readers as u64, state.writer_opens - state.writers as u64);
             if flags.readable() {
                 state.readers += 1;
                 state.reader_opens += 1;
@@ -243,7 +242,7 @@ impl PipeEnd {
         };
         pipe.wake_readers();
         pipe.wake_writers();
-        PipeEnd { pipe: pipe.clone(), flags: StatusFlags::new(flags), inode, named, writers_before }
+        PipeEnd { pipe: pipe.clone(), flags: StatusFlags::new(flags), inode, named, readers_before, writers_before }
     }
 
     /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.

@@ -152,3 +152,17 @@ fn an_end_reopened_through_proc_shares_the_bytes_and_sees_the_end() {
     assert_eq!(now_or_never(again.read(&mut buf)), Some(Ok(0)));
     assert_eq!(again.flags(), OpenFlags::empty());
 }
+
+/// The writer may be through with everything before the reader looks: it had met the reader all the same.
+#[test]
+fn a_writer_that_waited_may_be_gone_when_the_reader_looks() {
+    let fifo = Arc::new(Pipe::default());
+    let mut writer = open(&fifo, OpenFlags::WRONLY);
+    assert!(once(writer.as_mut()).is_none());
+    // What opening does first, and then the writer is faster.
+    let inode = Arc::new(Identity::untyped());
+    let reader = PipeEnd::new(&fifo, OpenFlags::empty(), inode, None);
+    let end = once(writer.as_mut()).expect("a reader is there").unwrap();
+    drop(end);
+    assert!(fifo.state.lock().writer_opens > reader.writers_before, "the reader's open must not wait");
+}

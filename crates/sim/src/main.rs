@@ -1,5 +1,6 @@
 //! `sim --seed S --seeds N --kernels K --steps T [--trace]`: runs random programs; a seed that fails prints
 //! the command that replays it.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
