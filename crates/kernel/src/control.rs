@@ -36,7 +36,7 @@ pub fn start(kernel: &'static Kernel) {
     for partition in &kernel.plan.kernels {
         for cpu in &partition.cpus {
             let node = partition.memory.first().map_or(0, |range| range.node);
-            kernel.system.set_node(*cpu, node as u32);
+            kernel.system.set_node(*cpu, node);
         }
     }
     for peer in kernel.lanes.connect(&kernel.port) {

@@ -47,9 +47,9 @@ fn kernel_main(boot: platform::Boot) -> ! {
         platform::selftest::run(&boot);
     }
     let kernel = services::Kernel::start(&boot);
-    control::start(&kernel);
+    control::start(kernel);
     if boot.kernel == machine::KernelId::PRIMARY {
-        init::start(&kernel);
+        init::start(kernel);
     }
     cpu::run(kernel)
 }
