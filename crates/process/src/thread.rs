@@ -304,8 +304,10 @@ impl Thread {
     /// Replaces everything that travels (a return to this kernel).
     pub(crate) fn install(&self, state: ThreadState) {
         self.blocked.store(state.blocked.0, SeqCst);
-        // What was written there since names CPUs of other kernels.
+        // What was written there since names CPUs of other kernels. It need not have been suspended meanwhile: while
+        // this CPU was held up, another one of this kernel may have taken in the answer and the return.
         self.rseq_cpu.store(u32::MAX, Relaxed);
+        self.note_descheduled();
         let mut mine = self.state.lock();
         self.pending.store(state.pending.set().0, SeqCst);
         *mine = state;
