@@ -55,7 +55,8 @@ pub async fn bury(kernel: &'static Kernel, dead: KernelId) {
     kernel.endpoint.multicast(&mourners, KernelDied { kernel: dead }).await;
 }
 
-/// Root wants this kernel to end.
+/// Root wants this kernel to end. Never inlined: the backtrace of a panic names it.
+#[inline(never)]
 pub fn stop(by: KernelId, status: u8) {
     if status != 0 {
         panic!("a panic was asked for through kernel {by}");
