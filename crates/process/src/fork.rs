@@ -46,8 +46,8 @@ impl Thread {
         system.born_here.lock().insert(tid, process.id);
         system.threads.lock().insert(tid, thread.clone());
         process.threads.lock().insert(tid, thread.clone());
-        // A new thread goes to the least loaded kernel; a new process starts beside its parent, whose memory
-        // it shares, and is placed when it has an image of its own.
+        // A new thread goes to the least loaded kernel; a new process stays beside its parent, whose memory
+        // it shares (docs/limits.md).
         if request.thread {
             let affinity = thread.state.lock().affinity.clone();
             let target = system.place(&affinity);

@@ -1,5 +1,5 @@
-//! Mapped files of other kernels: every kernel has copies of its own of the pages it reads, so the text of
-//! a program is local wherever it runs.
+//! Mapped files of other kernels: a kernel that maps one has copies of its own of the pages it reads. (A thread
+//! that moved still borrows text pages from the owner of their slice: docs/limits.md.)
 //!
 //! Copies are only for reading. They are of one state of the file (size and times of change); the next
 //! mmap after a change gets a fresh object. Shared pages are never copied: mostly they are mapped by the
