@@ -3,7 +3,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | services.rs | builds one kernel's services; the small adapters between them |
+//! | services.rs | one kernel's services (`linux::node`) on the lanes and devices of this machine |
 //! | cpu.rs | what a CPU does all day: fabric, timers, tasks, idling |
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
 //! | pressure.rs | what goes when memory runs out |

@@ -3,7 +3,8 @@
 //!
 //! One file per family of system calls; each call parses its arguments, asks a service of a crate below, and
 //! returns. `table.rs` is the one list of them all: dispatch, names in the log and the list in `docs/` come
-//! from it. What may not be here: mechanisms (crates `process`, `vm`, `fs`, `futex`).
+//! from it; `node.rs` puts one kernel's services together. What may not be here: mechanisms (crates `process`, `vm`,
+//! `fs`, `futex`).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod exit;
 mod files;
 mod futex;
 mod memory;
+pub mod node;
 mod process;
 pub mod procfs;
 mod rseq;

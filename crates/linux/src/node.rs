@@ -1,0 +1,235 @@
+//! One kernel's services, put together in the order of the layers, and the small adapters between them.
+//!
+//! What they stand on is given: memory, CPUs, the port to the other kernels. So crate `kernel` builds a node on
+//! the machine it runs on and `sim` builds many in one process, and both run the same services.
+
+use alloc::{boxed::Box, sync::Arc};
+use fabric::{Endpoint, Port};
+use fs::remote::{Remote, RemotePaths};
+use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
+use futex::{Futexes, Words};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Access, BoxFuture, Cpu, Errno, Frame, KernelId, Memory, Spawner, PAGE_SIZE,
+};
+use messages::vm::{FutexKey, FutexPlace};
+use process::{Abi, Directory, Parts, Placement, System};
+use sched::Scheduler;
+use vm::{Objects, Vm};
+
+/// What a node is built on.
+pub struct Ground {
+    pub kernel: KernelId,
+    /// Kernels of the machine, also those that do not run (yet).
+    pub kernels: usize,
+    /// The kernel whose paths all others use.
+    pub root: KernelId,
+    pub cpu: Arc<dyn Cpu>,
+    pub memory: Arc<dyn Memory>,
+    pub port: Box<dyn Port>,
+    pub scheduler: Arc<Scheduler>,
+    pub spawner: Arc<dyn Spawner>,
+    pub placement: Arc<dyn Placement>,
+    pub abi: Arc<dyn Abi>,
+}
+
+/// The services of a kernel.
+pub struct Node {
+    pub system: Arc<System>,
+    pub endpoint: Arc<Endpoint>,
+    pub services: Arc<Services>,
+    /// Set by the kernel that owns the root; waits until then.
+    pub paths: Arc<LatePaths>,
+    pub remote: Arc<Remote>,
+}
+
+impl Node {
+    pub fn new(ground: Ground) -> Node {
+        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, abi } = ground;
+        let endpoint = Endpoint::new(kernel, kernels, port, spawner.clone());
+        let clock = Arc::new(FileClock(Lock::new(None)));
+        let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
+        let late = Arc::new(LatePaths::default());
+        let served: Option<Arc<dyn Paths>> = (kernel == root).then(|| late.clone() as Arc<dyn Paths>);
+        let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), served);
+        let paths: Arc<dyn Paths> = match kernel == root {
+            true => late.clone(),
+            false => Arc::new(RemotePaths::new(remote.clone(), root)),
+        };
+        let objects = Arc::new(MappedObjects(remote.clone()));
+        let vm = Vm::new(memory.clone(), endpoint.clone(), spawner, objects)
+            .expect("a kernel that has no frame can't live");
+        let own = Arc::new(OwnObjects { services: services.clone(), vm: vm.clone() });
+        let of = own.clone();
+        remote.serve_objects(Arc::new(move |id| of.find(id)));
+        let futexes = Futexes::new(endpoint.clone(), Arc::new(FutexWords { own, memory: memory.clone() }));
+        let system = System::new(Parts {
+            kernel,
+            kernels: kernels as u32,
+            cpu,
+            memory,
+            endpoint: endpoint.clone(),
+            scheduler,
+            vm,
+            futexes,
+            paths,
+            directory: Arc::new(Exchange(remote.clone())),
+            placement,
+            abi,
+        });
+        crate::set_services(&system, &services);
+        *clock.0.lock() = Some(system.clone());
+        Node { system, endpoint, services, paths: late, remote }
+    }
+}
+
+/// The paths of the kernel that owns the root, once there is a root: whoever comes earlier waits.
+#[derive(Default)]
+pub struct LatePaths {
+    paths: Lock<Option<Arc<dyn Paths>>>,
+    there: WaitQueue,
+}
+
+impl LatePaths {
+    pub fn set(&self, paths: Arc<dyn Paths>) {
+        *self.paths.lock() = Some(paths);
+        self.there.wake_all();
+    }
+
+    async fn get(&self) -> Arc<dyn Paths> {
+        self.there.wait_until(|| self.paths.lock().clone()).await
+    }
+}
+
+impl Paths for LatePaths {
+    fn run<'a>(&'a self, caller: &'a fs::Caller, base: &'a fs::Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
+        Box::pin(async move { self.get().await.run(caller, base, op).await })
+    }
+
+    fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        Box::pin(async move { self.get().await.root().await })
+    }
+}
+
+/// The clocks of file systems.
+struct FileClock(Lock<Option<Arc<System>>>);
+
+impl FileClock {
+    fn read(&self, which: impl Fn(&System) -> u64) -> u64 {
+        self.0.lock().as_ref().map_or(0, |system| which(system))
+    }
+}
+
+impl fs::Clock for FileClock {
+    fn realtime(&self) -> Timestamp {
+        let now = self.read(|system| system.realtime());
+        Timestamp { seconds: (now / 1_000_000_000) as i64, nanoseconds: (now % 1_000_000_000) as u32 }
+    }
+
+    fn monotonic(&self) -> u64 {
+        self.read(|system| system.now())
+    }
+}
+
+/// Files on their way to other kernels.
+struct Exchange(Arc<Remote>);
+
+impl Directory for Exchange {
+    fn name<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<FileRef>> {
+        Box::pin(self.0.name(file))
+    }
+
+    fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        Box::pin(self.0.open(name))
+    }
+}
+
+/// Mapped objects by name, of any kernel.
+struct MappedObjects(Arc<Remote>);
+
+impl Objects for MappedObjects {
+    fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        Box::pin(self.0.resolve(id))
+    }
+}
+
+/// What this kernel has that can be mapped: pages of files, and memory without a file.
+struct OwnObjects {
+    services: Arc<Services>,
+    vm: Arc<Vm>,
+}
+
+impl OwnObjects {
+    fn find(&self, id: ObjectId) -> Option<Arc<dyn Object>> {
+        match self.services.object(id) {
+            Some(file) => Some(file),
+            None => Some(self.vm.shared_memory(id)?),
+        }
+    }
+}
+
+/// Futex words through address spaces and objects.
+struct FutexWords {
+    own: Arc<OwnObjects>,
+    memory: Arc<dyn Memory>,
+}
+
+impl FutexWords {
+    /// Does `act` to the frame and offset of a word, if it is in memory.
+    fn with<T>(&self, key: &FutexKey, write: bool, act: impl FnOnce(Frame, usize) -> T) -> Option<T> {
+        match key.place {
+            FutexPlace::Private { space, at } => {
+                let mapping = self.own.vm.find(space)?.table().get(at.page())?;
+                mapping.access.contains(wanted(write)).then(|| act(mapping.frame, at.offset()))
+            }
+            FutexPlace::Shared { object, offset } => {
+                let object = self.own.find(object)?;
+                let (index, offset) = (offset / PAGE_SIZE as u64, (offset % PAGE_SIZE as u64) as usize);
+                // Counted for us, so it stays while we look.
+                let frame = object.resident(index)?;
+                let result = act(frame, offset);
+                self.memory.release(frame);
+                if write {
+                    object.mark_dirty(index);
+                }
+                Some(result)
+            }
+        }
+    }
+}
+
+fn wanted(write: bool) -> Access {
+    if write {
+        Access::WRITE
+    } else {
+        Access::READ
+    }
+}
+
+impl Words for FutexWords {
+    fn load(&self, key: &FutexKey) -> Option<u32> {
+        self.with(key, false, |frame, offset| self.memory.load_u32(frame, offset))
+    }
+
+    fn compare_exchange(&self, key: &FutexKey, old: u32, new: u32) -> Option<core::result::Result<u32, u32>> {
+        self.with(key, true, |frame, offset| self.memory.compare_exchange_u32(frame, offset, old, new))
+    }
+
+    fn make_resident<'a>(&'a self, key: &'a FutexKey, write: bool) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match key.place {
+                FutexPlace::Private { space, at } => {
+                    let space = self.own.vm.find(space).ok_or(Errno::EFAULT)?;
+                    space.fault(at, wanted(write)).await.map_err(|_| Errno::EFAULT)
+                }
+                FutexPlace::Shared { object, offset } => {
+                    let object = self.own.find(object).ok_or(Errno::EFAULT)?;
+                    let frame = object.page(offset / PAGE_SIZE as u64).await.map_err(|_| Errno::EFAULT)?;
+                    self.memory.release(frame);
+                    Ok(())
+                }
+            }
+        })
+    }
+}
