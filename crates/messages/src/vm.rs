@@ -200,8 +200,8 @@ messages! {
         space: SpaceId,
         page: Page,
         access: Access,
-        /// Pages the answer may hold.
-        window: u16,
+        /// Pages the answer may hold, the missing one among them.
+        around: PageRange,
         offers: Vec<Frame>,
     } -> FaultReply, Low;
 

@@ -84,6 +84,26 @@ fn present_pages_come_in_growing_windows() {
 }
 
 #[test]
+fn pages_touched_at_random_are_soon_sent_one_by_one() {
+    let cluster = cluster(2);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 8192);
+    touch(&cluster, &spaces[0], at, 8192);
+    let space = spaces[1].clone();
+    cluster.run(async move {
+        for n in 0..200 {
+            space.write(at.add(n * 3163 % 8192 * PAGE_SIZE), &[1]).await.unwrap();
+        }
+    });
+    let mut borrowed = 0;
+    spaces[1].table().walk(machine::PageRange::user(), &mut |_, _| {
+        borrowed += 1;
+        machine::Step::Keep
+    });
+    assert!(borrowed < 800, "{borrowed} pages mapped for 200");
+}
+
+#[test]
 fn munmap_asks_exactly_the_kernels_that_have_the_pages() {
     let cluster = cluster(6);
     let spaces = spread(&cluster);

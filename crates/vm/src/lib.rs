@@ -11,7 +11,7 @@
 //! | space.rs | the replica, its state and locks |
 //! | region.rs, slices.rs | the two tables |
 //! | fault.rs | faults at the owner; copy-on-write |
-//! | remote.rs | faults at a borrower: offered frames, windows, poison |
+//! | remote.rs, window.rs | faults at a borrower: offered frames, poison; how much to ask for |
 //! | withdraw.rs | taking pages back before their frames are reused |
 //! | change.rs | sending a change to the owners of its range |
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
@@ -46,6 +46,7 @@ mod shared;
 mod slices;
 mod space;
 mod vm;
+mod window;
 mod withdraw;
 
 pub use messages::vm::{Fault, FutexKey, FutexPlace, RegionKind, RegionReport, SliceRun};

@@ -30,13 +30,9 @@ use crate::{
     space::{Pending, Space, State},
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Access, Frame, KernelId, Mapping, Page, PageRange, Soft};
+use machine::{Access, Frame, KernelId, Mapping, Page, PageRange, Soft, Step};
 use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run};
 
-/// Window of the first question, and the biggest. It doubles as long as the faults of this replica go
-/// upwards without a gap, and falls back to the first when they jump.
-pub(crate) const FIRST_WINDOW: u16 = 16;
-const MAX_WINDOW: u16 = 512;
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
 
@@ -62,25 +58,34 @@ impl Space {
     }
 
     async fn ask(self: &Arc<Self>, owner: KernelId, page: Page, access: Access) -> Result<(), Fault> {
-        let (window, offers, key) = {
+        let (around, offers, key) = {
             let mut state = self.state.lock();
-            let upwards = state.next == Some(page);
-            state.window = if upwards { (state.window * 2).min(MAX_WINDOW) } else { FIRST_WINDOW };
+            let around = state.windows.ask(page, |range| self.used(range));
             state.faults.remote += 1;
             let key = state.pending.insert(Pending { page, poison: Vec::new() });
-            (state.window, state.offers, key)
+            (around, state.offers, key)
         };
         let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc()).collect();
         offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
-        let question = FaultRequest { space: self.id, page, access, window, offers: offers.clone() };
+        let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
-        let mut answer = Answer { space: self.clone(), key: Some(key), page, offers };
+        let mut answer = Answer { space: self.clone(), key: Some(key), page, around, offers };
         let call = self.vm.endpoint.call_then(owner, question, move |reply| answer.arrived(owner, reply));
         match call.await {
             Ok(FaultReply { answer: FaultAnswer::Failed(fault), .. }) => Err(fault),
             Ok(_) => Ok(()),
             Err(_) => Err(Fault::PastEnd),
         }
+    }
+
+    /// Pages of `range` that are mapped here and have been touched.
+    fn used(&self, range: PageRange) -> u64 {
+        let mut used = 0;
+        self.table.walk(range, &mut |_, mapping| {
+            used += u64::from(mapping.soft.contains(Soft::ACCESSED));
+            Step::Keep
+        });
+        used
     }
 
     /// Installs what an owner sent, except poisoned pages.
@@ -112,17 +117,17 @@ impl Space {
 
     /// The owner's side: a fault of kernel `from`.
     pub(crate) async fn serve_fault(self: &Arc<Self>, from: KernelId, request: FaultRequest) -> FaultReply {
-        let FaultRequest { page, access, window, offers, .. } = request;
+        let FaultRequest { page, access, around, offers, .. } = request;
         self.join(from);
         let mut demand = Demand::remote(page, access, offers);
         let answer = match self.check_owned(PageRange::one(page)).await {
-            true => self.serve(from, &mut demand, window).await,
+            true => self.serve(from, &mut demand, around).await,
             false => FaultAnswer::Moved(self.slices()),
         };
         FaultReply { answer, adopted: demand.adopted }
     }
 
-    async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, window: u16) -> FaultAnswer {
+    async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, around: PageRange) -> FaultAnswer {
         loop {
             match self.resolve_fully(demand).await {
                 Resolution::Failed(fault) => return FaultAnswer::Failed(fault),
@@ -133,18 +138,16 @@ impl Space {
             // A change may have come in between: resolved once more under the lock that exports the
             // page, so that nobody gets a page that is already being taken back.
             if matches!(self.resolve(&mut state, demand), Resolution::Mapped) {
-                return FaultAnswer::Mapped(self.export(&mut state, from, demand, u64::from(window.max(1))));
+                return FaultAnswer::Mapped(self.export(&mut state, from, demand, around));
             }
         }
     }
 
-    /// Writes `from` down as a sharer of the page and of what is ready around it, in an aligned window.
-    fn export(&self, state: &mut State, from: KernelId, demand: &mut Demand, window: u64) -> Vec<Run> {
+    /// Writes `from` down as a sharer of the page and of what is ready of the range it asks for.
+    fn export(&self, state: &mut State, from: KernelId, demand: &mut Demand, around: PageRange) -> Vec<Run> {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
-        let window = window.next_power_of_two();
-        let start = Page(page.0 & !(window - 1));
-        let block = region.range.intersect(PageRange::new(start, start.add(window)));
+        let block = region.range.intersect(around);
         let mut runs = Vec::new();
         for near in block.pages() {
             if state.is_busy(near) {
@@ -198,6 +201,7 @@ struct Answer {
     /// In `pending`; None once answered.
     key: Option<usize>,
     page: Page,
+    around: PageRange,
     offers: Vec<Frame>,
 }
 
@@ -210,7 +214,9 @@ impl Answer {
         match &reply.answer {
             FaultAnswer::Mapped(runs) => {
                 space.install(&mut state, runs, &poison);
-                state.next = runs.last().map(|run| run.page.add(run.pages.into()));
+                if let (Some(first), Some(last)) = (runs.first(), runs.last()) {
+                    state.windows.got(self.around, PageRange::new(first.page, last.page.add(last.pages.into())));
+                }
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
                 if owner == space.id.home {
                     state.slices.claim(PageRange::one(self.page), owner);

@@ -12,6 +12,7 @@ use crate::{
     region::{Region, RegionFlags, Regions, GUARD_GAP},
     slices::SliceTable,
     vm::Shared,
+    window::Windows,
     Limits,
 };
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
@@ -60,9 +61,8 @@ pub(crate) struct State {
     pub limits: Limits,
     /// The space has ended; an answer that comes late installs nothing.
     pub gone: bool,
-    /// Size of the next window asked for, and the page that would follow the last one (remote.rs).
-    pub window: u16,
-    pub next: Option<Page>,
+    pub windows: Windows,
+    /// Frames the next question to an owner offers (remote.rs).
     pub offers: u16,
     pub faults: FaultCount,
 }
@@ -78,7 +78,7 @@ pub struct FaultCount {
 
 impl State {
     pub fn new() -> Self {
-        State { window: crate::remote::FIRST_WINDOW, offers: 1, ..State::default() }
+        State { offers: 1, ..State::default() }
     }
 
     pub fn is_busy(&self, page: Page) -> bool {

@@ -1,0 +1,185 @@
+//! How much a borrower asks for at once.
+//!
+//! Problem: mapping pages one question at a time is slow when a thread goes through memory in order, and mapping
+//! many at a time is wasteful (and takes them from whoever must revoke them later) when it does not. One kernel
+//! runs several threads of a space, so their faults come mixed.
+//!
+//! Idea: each run of faults that continue each other is a *stream* with a window of its own. A fault just behind the
+//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles if the thread
+//! has used what it was sent, which the ACCESSED bits of the table say, and halves if not. A fault anywhere else
+//! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
+//! pages decides how small: programs that jump about are soon asked for a page at a time.
+
+use alloc::vec::Vec;
+use machine::{Page, PageRange};
+
+/// Window of a new stream at first, and at most.
+pub(crate) const FIRST_WINDOW: u16 = 16;
+const MAX_WINDOW: u16 = 512;
+/// Streams remembered: more than threads of one space mostly run on one kernel.
+const STREAMS: usize = 8;
+
+struct Stream {
+    /// All pages asked for so far without a gap, and those of the last question.
+    whole: PageRange,
+    last: PageRange,
+    window: u16,
+}
+
+/// The streams of a replica, the one used last at the end.
+pub(crate) struct Windows {
+    streams: Vec<Stream>,
+    first: u16,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Windows { streams: Vec::new(), first: FIRST_WINDOW }
+    }
+}
+
+impl Windows {
+    /// The pages to ask for when `page` is missing, itself among them. `used`: how many pages of a range
+    /// are mapped here and have been touched.
+    pub fn ask(&mut self, page: Page, used: impl Fn(PageRange) -> u64) -> PageRange {
+        let continued = self.streams.iter().position(|stream| stream.follows(page) || stream.precedes(page));
+        let stream = match continued {
+            Some(index) => {
+                let mut stream = self.streams.remove(index);
+                let touched = used(stream.last);
+                if touched * 2 >= stream.last.len() {
+                    stream.window = (stream.window * 2).min(MAX_WINDOW);
+                    self.first = (self.first * 2).min(FIRST_WINDOW);
+                } else {
+                    stream.window = (stream.window / 2).max(1);
+                }
+                let pages = u64::from(stream.window);
+                if stream.follows(page) {
+                    stream.last = PageRange::new(page, page.add(pages));
+                    stream.whole.end = stream.last.end;
+                } else {
+                    stream.last = PageRange::new(Page((page.0 + 1).saturating_sub(pages)), page.add(1));
+                    stream.whole.start = stream.last.start;
+                }
+                stream
+            }
+            None => {
+                if self.streams.len() == STREAMS {
+                    let idle = self.streams.remove(0);
+                    self.judge(&idle, &used);
+                }
+                let pages = u64::from(self.first);
+                let start = Page(page.0 & !(pages - 1));
+                let last = PageRange::new(start, start.add(pages));
+                Stream { whole: last, last, window: self.first }
+            }
+        };
+        let range = stream.last;
+        self.streams.push(stream);
+        range
+    }
+
+    /// The owner had nothing of `asked` outside `got`: a stream goes on where the mapped pages end.
+    pub fn got(&mut self, asked: PageRange, got: PageRange) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.last == asked) {
+            if stream.whole.end == asked.end {
+                stream.whole.end = got.end;
+            }
+            if stream.whole.start == asked.start {
+                stream.whole.start = got.start;
+            }
+            stream.last = got;
+        }
+    }
+
+    /// A stream that never went on: were its pages worth sending?
+    fn judge(&mut self, stream: &Stream, used: impl Fn(PageRange) -> u64) {
+        let touched = used(stream.last);
+        let sent = stream.last.len();
+        if touched * 4 <= sent {
+            self.first = (self.first / 2).max(1);
+        } else if sent > 1 && touched * 4 >= sent * 3 {
+            self.first = (self.first * 2).min(FIRST_WINDOW);
+        }
+    }
+}
+
+impl Stream {
+    /// A little further counts too: pages there may have been mapped already.
+    fn follows(&self, page: Page) -> bool {
+        page >= self.whole.end && page.0 - self.whole.end.0 <= u64::from(self.window) / 4
+    }
+
+    fn precedes(&self, page: Page) -> bool {
+        page < self.whole.start && self.whole.start.0 - 1 - page.0 <= u64::from(self.window) / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(range: PageRange) -> u64 {
+        range.len()
+    }
+
+    /// Questions until `pages` pages from `start` on have been seen in order.
+    fn sequential(windows: &mut Windows, start: u64, pages: u64) -> usize {
+        let (mut at, mut questions) = (start, 0);
+        while at < start + pages {
+            at = windows.ask(Page(at), all).end.0;
+            questions += 1;
+        }
+        questions
+    }
+
+    #[test]
+    fn windows_double_while_faults_go_on_in_order() {
+        assert!(sequential(&mut Windows::default(), 4096, 4096) <= 20);
+    }
+
+    #[test]
+    fn several_streams_do_not_disturb_each_other() {
+        let mut windows = Windows::default();
+        let mut at = [0, 1 << 20, 2 << 20, 3 << 20];
+        let starts = at;
+        let mut questions = 0;
+        while at.iter().zip(starts).any(|(at, start)| *at < start + 4096) {
+            for next in &mut at {
+                *next = windows.ask(Page(*next), all).end.0;
+                questions += 1;
+            }
+        }
+        assert!(questions <= 80, "{questions}");
+    }
+
+    #[test]
+    fn downwards_works_as_well() {
+        let mut windows = Windows::default();
+        let (mut at, mut questions) = (8191, 0);
+        while at > 4096 {
+            at = windows.ask(Page(at), all).start.0 - 1;
+            questions += 1;
+        }
+        assert!(questions <= 20, "{questions}");
+    }
+
+    #[test]
+    fn who_jumps_about_is_soon_sent_single_pages() {
+        let mut windows = Windows::default();
+        // A fault has touched its own page and no other.
+        let sent: Vec<u64> = (0..200).map(|n| windows.ask(Page(n * 7919 + 5), |_| 1).len()).collect();
+        assert_eq!(sent[0], 16);
+        assert!(sent[100..].iter().all(|pages| *pages <= 2), "{sent:?}");
+        // And gets windows again when it goes in order.
+        assert!(sequential(&mut windows, 1 << 30, 4096) <= 24);
+    }
+
+    #[test]
+    fn a_stream_goes_on_where_the_answer_ended() {
+        let mut windows = Windows::default();
+        let asked = windows.ask(Page(32), all);
+        windows.got(asked, PageRange::new(Page(32), Page(40)));
+        assert_eq!(windows.ask(Page(40), all), PageRange::new(Page(40), Page(72)));
+    }
+}
