@@ -69,6 +69,9 @@ pub struct MachineOptions {
     /// Keep the kernels' log in FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Bad luck: threads move, borrowed pages go, messages come late at random.
+    #[arg(long, value_name = "SEED")]
+    pub shake: Option<u64>,
     /// Words for the kernel command line, such as cob.partition=node.
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
@@ -95,6 +98,23 @@ pub struct TestOptions {
     /// Guest tests only with so many kernels.
     #[arg(long, value_name = "N")]
     pub kernels: Option<u16>,
+    /// Guest tests on 4 kernels with the bad luck of `cob run --shake SEED`.
+    #[arg(long, value_name = "SEED")]
+    pub shake: Option<u64>,
+    /// So many seeds, from --shake's (or 1) on.
+    #[arg(long, value_name = "N")]
+    pub seeds: Option<u64>,
+}
+
+impl TestOptions {
+    /// The seeds to shake with; none: the usual run.
+    pub fn seeds(&self) -> Vec<u64> {
+        let first = self.shake.unwrap_or(1);
+        match (self.shake, self.seeds) {
+            (None, None) => Vec::new(),
+            (_, count) => (first..first.saturating_add(count.unwrap_or(1))).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -61,7 +61,10 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         stats: options.stats,
         ..caller()?
     };
-    let words = options.append.as_deref().map(|words| format!(" {words}")).unwrap_or_default();
+    let mut words = options.shake.map(|seed| format!(" cob.shake={seed}")).unwrap_or_default();
+    if let Some(more) = &options.append {
+        words = format!("{words} {more}");
+    }
     let machine = Machine {
         kernel,
         append: format!("cob.kernels={kernels}{words}"),

@@ -8,6 +8,7 @@
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
 //! | pressure.rs | what goes when memory runs out |
 //! | death.rs | what a panic ends, and how the others go on without a dead kernel |
+//! | shake.rs | messages that come late, for tests |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
@@ -34,6 +35,8 @@ mod pressure;
 mod root;
 #[cfg(target_os = "none")]
 mod services;
+#[cfg(target_os = "none")]
+mod shake;
 #[cfg(target_os = "none")]
 mod terminal;
 

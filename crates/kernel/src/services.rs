@@ -1,8 +1,11 @@
 //! One kernel's services on this machine: what crate `linux` puts together, on lanes and devices of the platform.
 
-use crate::pressure::{Pressure, Spaces};
+use crate::{
+    pressure::{Pressure, Spaces},
+    shake::Slow,
+};
 use alloc::{boxed::Box, sync::Arc};
-use fabric::{Endpoint, LanePort};
+use fabric::{Endpoint, LanePort, Port};
 use fs::{remote::Remote, Services};
 use linux::{
     node::{Ground, LatePaths, Node},
@@ -10,7 +13,7 @@ use linux::{
 };
 use machine::{BoxFuture, Cpu, KernelId, Memory, Spawner};
 use platform::{board, lanes::Lanes};
-use process::{Spread, System};
+use process::{Placement, Shake, Shaken, Spread, System};
 use sched::{KernelTasks, Scheduler, Timers};
 
 /// A kernel, wired.
@@ -35,19 +38,25 @@ impl Kernel {
         let spawner: Arc<dyn Spawner> = Arc::new(KernelTasks(scheduler.clone()));
         let lanes = Lanes::open().expect("a kernel that can't hold its lanes can't live");
         let port = Arc::new(lanes.port());
+        let seed = platform::plan::option(boot.command_line(), "cob.shake").and_then(|seed| seed.parse().ok());
+        let shake = seed.map(|seed| Shake::new(seed, boot.kernel));
+        let kernels = boot.plan.kernels.len();
+        let seen: Box<dyn Port> = match &shake {
+            Some(shake) => Box::new(Slow::new(port.clone(), kernels, shake.clone(), cpu.clone(), scheduler.clone())),
+            None => Box::new(port.clone()),
+        };
         fs::anonymous::number_from(boot.kernel);
         let Node { system, endpoint, services, paths, remote } = Node::new(Ground {
             kernel: boot.kernel,
-            kernels: boot.plan.kernels.len(),
+            kernels,
             root: KernelId::PRIMARY,
             cpu,
             memory,
-            port: Box::new(port.clone()),
+            port: seen,
             scheduler: scheduler.clone(),
             spawner: spawner.clone(),
-            placement: Arc::new(Spread::new(|kernel| {
-                board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize
-            })),
+            placement: placement(&shake),
+            shake,
             abi: Arc::new(Linux::default()),
         });
         services.set_mappers(Arc::new(Spaces(Arc::downgrade(&system.vm))));
@@ -70,6 +79,17 @@ impl Kernel {
             remote,
             plan,
         }))
+    }
+}
+
+/// Where new threads go.
+fn placement(shake: &Option<Arc<Shake>>) -> Arc<dyn Placement> {
+    let policy = Spread::new(|kernel| {
+        board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize
+    });
+    match shake {
+        Some(shake) => Arc::new(Shaken { shake: shake.clone(), policy }),
+        None => Arc::new(policy),
     }
 }
 

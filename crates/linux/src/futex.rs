@@ -100,7 +100,7 @@ async fn wait(
         }
     };
     // A restart after a signal must not wait longer than was asked at first.
-    let deadline = match (relative && deadline != u64::MAX, call.thread.sleep_end.lock().take()) {
+    let deadline = match (relative && deadline != u64::MAX, call.thread.state.lock().sleep_end.take()) {
         (true, Some(first)) => first,
         _ => deadline,
     };
@@ -120,7 +120,7 @@ async fn wait(
         Ok(()) => Ok(0),
         // man 7 signal: a wait with a relative timeout is never restarted after a handler.
         Err(Errno::RESTART) if relative && deadline != u64::MAX => {
-            *thread.sleep_end.lock() = Some(deadline);
+            thread.state.lock().sleep_end = Some(deadline);
             Err(Errno::RESTART_NO_HANDLER)
         }
         Err(error) => Err(error),

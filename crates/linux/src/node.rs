@@ -31,6 +31,8 @@ pub struct Ground {
     pub scheduler: Arc<Scheduler>,
     pub spawner: Arc<dyn Spawner>,
     pub placement: Arc<dyn Placement>,
+    /// Bad luck, if it is wanted.
+    pub shake: Option<Arc<process::Shake>>,
     pub abi: Arc<dyn Abi>,
 }
 
@@ -46,7 +48,7 @@ pub struct Node {
 
 impl Node {
     pub fn new(ground: Ground) -> Node {
-        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, abi } = ground;
+        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, shake, abi } = ground;
         let endpoint = Endpoint::new(kernel, kernels, port, spawner.clone());
         let clock = Arc::new(FileClock(Lock::new(None)));
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
@@ -76,6 +78,7 @@ impl Node {
             paths,
             directory: Arc::new(Exchange(remote.clone())),
             placement,
+            shake,
             abi,
         });
         crate::set_services(&system, &services);

@@ -1,7 +1,7 @@
 //! The life of a thread: user mode, trap, answer, user mode.
 //!
-//! Everything that happens *to* a thread happens at the boundary, in this order: it ends, it stops, it moves,
-//! it gets signals. A system call that was interrupted ([`Errno::RESTART`]) is decided there too: restarted
+//! Everything that happens *to* a thread happens at the boundary, in this order: it ends, it stops, it gets
+//! signals, it moves. A system call that was interrupted ([`Errno::RESTART`]) is decided there too: restarted
 //! if no handler runs or the handler has SA_RESTART, EINTR otherwise (man 7 signal).
 
 use crate::{call::Call, table};
@@ -47,6 +47,13 @@ impl Linux {
             while thread.wants_attention() || restart.is_some() {
                 if self.boundary(thread, &mut context, &mut restart).await == Absence::Over {
                     return;
+                }
+            }
+            if let Some(shake) = &thread.process.system.shake {
+                match thread.shaken(shake, &mut context).await {
+                    Some(Absence::Over) => return,
+                    Some(Absence::Back) => continue,
+                    None => {}
                 }
             }
             if scheduler.should_yield() {
@@ -100,11 +107,12 @@ impl Linux {
             process.wait_while_stopped().await;
             return Absence::Back;
         }
-        if thread.settle(context).await == Absence::Over {
-            return Absence::Over;
-        }
+        // Before it moves: what an interrupted call becomes is known here only, for the shadow keeps `restart`.
         crate::signal::deliver(thread, context, restart).await;
-        Absence::Back
+        if thread.must_end() || process.has(Flags::STOPPED) {
+            return Absence::Back;
+        }
+        thread.settle(context).await
     }
 
     /// Names a missing call once per program.

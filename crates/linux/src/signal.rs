@@ -89,7 +89,7 @@ async fn end_by(thread: &Arc<Thread>, signal: Signal) {
 
 async fn enter_handler(thread: &Arc<Thread>, context: &mut Context, info: SignalInfo, action: Action) {
     // A sleep that this signal ended is not going to be restarted.
-    thread.sleep_end.lock().take();
+    thread.state.lock().sleep_end.take();
     if crate::rseq::leave_section(thread, context).await.is_err() {
         return end_by(thread, Signal::SEGV).await;
     }
@@ -136,7 +136,7 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let mut frame = Vec::with_capacity(frame_size as usize);
     frame.extend(action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
-    let last_trap = *thread.last_trap.lock();
+    let last_trap = thread.state.lock().last_trap;
     context_bytes(&mut frame, &registers, last_trap, &stack, mask, fpu_at);
     let info_at = frame_at + 8 + UCONTEXT_SIZE as u64;
     frame.extend(info_bytes(info));

@@ -32,7 +32,7 @@ pub(crate) async fn page(thread: &Arc<Thread>, context: &mut Context, at: UserAd
     code |= u64::from(info.code == ACCERR && info.signal == Signal::SEGV);
     code |= u64::from(access.contains(Access::WRITE)) << 1;
     code |= u64::from(access.contains(Access::EXEC)) << 4;
-    *thread.last_trap.lock() = (PAGE_FAULT, code, at.0);
+    thread.state.lock().last_trap = (PAGE_FAULT, code, at.0);
     crate::signal::force(thread, context, info).await;
 }
 
@@ -68,8 +68,8 @@ pub(crate) async fn exception(thread: &Arc<Thread>, context: &mut Context, vecto
     };
     log::debug!("{}: exception {vector} ({code:#x}) at {rip:#x}", crate::call::name(thread));
     {
-        let mut last = thread.last_trap.lock();
-        (last.0, last.1) = (u64::from(vector), code);
+        let mut state = thread.state.lock();
+        (state.last_trap.0, state.last_trap.1) = (u64::from(vector), code);
     }
     crate::signal::force(thread, context, info).await;
 }

@@ -147,6 +147,10 @@ pub struct ThreadState {
     /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
     pub policy: (u32, u32),
     pub parent_death_signal: u8,
+    /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
+    pub last_trap: (u64, u64, u64),
+    /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
+    pub sleep_end: Option<u64>,
     pub usage: Usage,
     /// ns since boot.
     pub started: u64,

@@ -79,6 +79,7 @@ impl Thread {
         let mut state = self.state.lock().clone();
         state.pending = Pending::default();
         state.saved_blocked = None;
+        state.sleep_end = None;
         // man 2 clone: kept by fork and vfork, dropped by a thread.
         if request.thread {
             state.alt_stack = AltStack::NONE;

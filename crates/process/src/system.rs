@@ -1,6 +1,6 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{placement::Placement, Context, Files, Process, Thread};
+use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
 use abi::{CpuSet, FileRef};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::{Any, TypeId};
@@ -51,6 +51,8 @@ pub struct System {
     pub paths: Arc<dyn Paths>,
     pub directory: Arc<dyn Directory>,
     pub placement: Arc<dyn Placement>,
+    /// Bad luck on demand, see shake.rs.
+    pub shake: Option<Arc<Shake>>,
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
@@ -91,6 +93,8 @@ pub struct Parts {
     pub paths: Arc<dyn Paths>,
     pub directory: Arc<dyn Directory>,
     pub placement: Arc<dyn Placement>,
+    /// Bad luck, if it is wanted.
+    pub shake: Option<Arc<Shake>>,
     pub abi: Arc<dyn Abi>,
 }
 
@@ -113,6 +117,7 @@ impl System {
             paths: parts.paths,
             directory: parts.directory,
             placement: parts.placement,
+            shake: parts.shake,
             abi: parts.abi,
             counters,
             processes: Lock::default(),

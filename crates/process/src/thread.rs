@@ -60,10 +60,6 @@ pub struct Thread {
     pub(crate) misplaced: AtomicBool,
     /// Where a new thread is to start, if not here.
     pub(crate) first_kernel: Lock<Option<KernelId>>,
-    /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
-    pub last_trap: Lock<(u64, u64, u64)>,
-    /// When a sleep that was interrupted and is about to be restarted is to end.
-    pub sleep_end: Lock<Option<u64>>,
     waker: Lock<Option<Waker>>,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
@@ -93,8 +89,6 @@ impl Thread {
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
             first_kernel: Lock::new(None),
-            last_trap: Lock::new((0, 0, 0)),
-            sleep_end: Lock::new(None),
             waker: Lock::new(None),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),

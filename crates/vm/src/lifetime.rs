@@ -6,13 +6,31 @@
 
 use crate::space::Space;
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Frame, PageRange, Soft, Step};
+use machine::{Frame, Page, PageRange, Soft, Step};
 use messages::vm::{Destroy, Detach};
 
 impl Space {
     /// No thread of this kernel uses the space now: drops what is borrowed.
     pub fn leave(&self) {
         self.give_back(&[PageRange::user()], machine::Access::empty());
+    }
+
+    /// Drops of the borrowed pages those that `choose` says, as a kernel may at any time: the next touch asks the
+    /// owner, who meanwhile believes that they are here, which costs a revocation at most.
+    pub fn forget_borrowed(&self, mut choose: impl FnMut(Page) -> bool) {
+        let _state = self.state.lock();
+        let mut changed = None;
+        self.table.walk(PageRange::user(), &mut |page, mapping| {
+            if !mapping.soft.contains(Soft::BORROWED) || !choose(page) {
+                return Step::Keep;
+            }
+            let (first, _) = changed.unwrap_or((page, page));
+            changed = Some((first, page));
+            Step::Remove
+        });
+        if let Some((first, last)) = changed {
+            self.table.flush(PageRange::new(first, last.add(1)));
+        }
     }
 
     /// Ends the space everywhere. Called at home, when no thread is left on any kernel.

@@ -28,6 +28,31 @@ struct Observed {
 struct Job {
     case: Case,
     kernels: u16,
+    /// With bad luck of this seed.
+    shake: Option<u64>,
+}
+
+/// Kernels of a shaken machine, and how much longer it may take.
+const SHAKEN: u16 = 4;
+const PATIENCE: u64 = 4;
+
+impl Job {
+    fn name(&self) -> String {
+        match self.shake {
+            Some(seed) => format!("{} [{} --shake {seed}]", self.case.name, self.kernels),
+            None => format!("{} [{}]", self.case.name, self.kernels),
+        }
+    }
+
+    /// A name for its files.
+    fn file(&self) -> String {
+        let seed = self.shake.map(|seed| format!("-{seed}")).unwrap_or_default();
+        format!("{}-{}{seed}", self.case.name.replace('/', "-"), self.kernels)
+    }
+
+    fn timeout(&self) -> u64 {
+        self.case.timeout * if self.shake.is_some() { PATIENCE } else { 1 }
+    }
 }
 
 pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<()> {
@@ -48,7 +73,7 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
                 let Some(job) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
                     return;
                 };
-                let name = format!("{} [{}]", job.case.name, job.kernels);
+                let name = job.name();
                 let verdict = judge(&job, expected.get(&job.case.name), work.path());
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                 match gap(&gaps, &job.case.name) {
@@ -93,10 +118,17 @@ fn all_cases(source: &Path, out: &Path, tally: &mut Tally) -> Result<Vec<Case>> 
 fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
     let named = |case: &Case| options.names.is_empty() || options.names.iter().any(|name| case.name.contains(name));
     let counted = |kernels: &u16| options.kernels.is_none_or(|only| only == *kernels);
+    let cases = cases.into_iter().filter(named);
+    let seeds = options.seeds();
+    if !seeds.is_empty() {
+        let cases: Vec<Case> = cases.filter(|case| case.kernels.contains(&SHAKEN)).collect();
+        let shaken = |seed: u64| cases.iter().map(move |case| Job { case: case.clone(), kernels: SHAKEN, shake: Some(seed) });
+        return seeds.into_iter().flat_map(shaken).collect();
+    }
     let mut jobs = Vec::new();
-    for case in cases.into_iter().filter(named) {
+    for case in cases {
         for kernels in case.kernels.iter().copied().filter(counted) {
-            jobs.push(Job { case: case.clone(), kernels });
+            jobs.push(Job { case: case.clone(), kernels, shake: None });
         }
     }
     jobs
@@ -175,8 +207,7 @@ fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output>
 
 fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), String> {
     let case = &job.case;
-    let directory = work.join(format!("{}-{}", case.name.replace('/', "-"), job.kernels));
-    let log = directory.with_extension("log");
+    let log = work.join(format!("{}.log", job.file()));
     let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"))?;
     let verdict = match (&case.judge, expected) {
         (Judge::Host, Some(host)) => same(host, &observed),
@@ -199,13 +230,17 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     File::create(log)?;
     // cob ends the machine itself at the timeout; the outer one is for a cob that does not.
     let mut command = Command::new("/usr/bin/timeout");
-    command.args(["-s", "KILL", &(case.timeout + 20).to_string()]).arg(std::env::current_exe()?);
+    command.args(["-s", "KILL", &(job.timeout() + 20).to_string()]).arg(std::env::current_exe()?);
     command.args(["run", "--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
     if !case.options.iter().any(|option| option == "--cpus") {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
     }
-    command.args(["--timeout", &case.timeout.to_string()]).args(&case.options).arg("--").args(&case.command);
+    if let Some(seed) = job.shake {
+        command.args(["--shake", &seed.to_string()]);
+    }
+    command.args(["--timeout", &job.timeout().to_string()]).args(&case.options).arg("--").args(&case.command);
+    // Where it ran on the host: outputs name their directory. The guest does not change it.
     let directory = work.join(case.name.replace('/', "-"));
     fs::create_dir_all(&directory)?;
     observe(command, case, &directory)

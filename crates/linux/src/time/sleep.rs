@@ -42,13 +42,13 @@ async fn until(call: &Call<'_>, deadline: u64) -> bool {
 }
 
 async fn relative(call: &Call<'_>, ns: u64, left_at: UserAddr) -> Result<u64> {
-    let resumed = call.thread.sleep_end.lock().take();
+    let resumed = call.thread.state.lock().sleep_end.take();
     let deadline = resumed.unwrap_or_else(|| call.system().now().saturating_add(ns));
     if until(call, deadline).await {
         return Ok(0);
     }
     let left = deadline.saturating_sub(call.system().now());
     call.put_if(left_at, &Timespec::from_ns(left)).await?;
-    *call.thread.sleep_end.lock() = Some(deadline);
+    call.thread.state.lock().sleep_end = Some(deadline);
     Err(Errno::RESTART_NO_HANDLER)
 }

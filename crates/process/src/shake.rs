@@ -1,0 +1,140 @@
+//! Bad luck on demand (`cob.shake=SEED`, `cob run --shake SEED`).
+//!
+//! Problem: the interleavings that break a protocol between kernels hardly ever happen by themselves. A thread moves
+//! when somebody asks for it, a borrowed page stays until its owner wants it back, a message is looked at as soon as
+//! its doorbell rings.
+//!
+//! Idea: chance makes what is *allowed* to happen at any time happen all the time. At a thread's user boundary, once in
+//! [`STRIKES`] times, one of these, none of which a program may notice:
+//!
+//! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
+//! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
+//! - the thread goes to the end of the queue, so that others get in between.
+//!
+//! New threads start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
+//! by the kernel (`kernel/src/shake.rs`), whole, so that nothing is reordered inside one.
+//!
+//! Each kernel draws from its own sequence, made from the seed and its id. The seed does not determine what the machine
+//! does, for its CPUs run as they like; but the same seed makes the same kind of trouble, which is often enough to meet a
+//! bug again.
+
+use crate::{
+    migrate::Absence,
+    placement::{Candidate, Placement},
+    Context, Thread,
+};
+use abi::CpuSet;
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use machine::KernelId;
+
+/// User boundaries per strike.
+const STRIKES: u64 = 24;
+
+/// Random numbers that a seed determines: SplitMix64 (Steele, Lea, Flood 2014) over a counter.
+pub struct Shake(AtomicU64);
+
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(state: u64) -> u64 {
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Shake {
+    pub fn new(seed: u64, kernel: KernelId) -> Arc<Self> {
+        Arc::new(Shake(AtomicU64::new(mix(seed.wrapping_add(STEP)) ^ mix(u64::from(kernel.0)))))
+    }
+
+    fn next(&self) -> u64 {
+        mix(self.0.fetch_add(STEP, Relaxed).wrapping_add(STEP))
+    }
+
+    /// Below `bound`, which is not 0.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub fn one_in(&self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+impl Thread {
+    /// At the user boundary: perhaps something happens to the thread. None if nothing did.
+    pub async fn shaken(self: &Arc<Self>, shake: &Shake, context: &mut Context) -> Option<Absence> {
+        if !shake.one_in(STRIKES) {
+            return None;
+        }
+        match shake.below(8) {
+            0..4 => self.displace(shake, context).await,
+            4 => {
+                self.process.space().forget_borrowed(|_| true);
+                Some(Absence::Back)
+            }
+            5 | 6 => {
+                self.process.space().forget_borrowed(|_| shake.one_in(2));
+                Some(Absence::Back)
+            }
+            _ => {
+                sched::yield_now().await;
+                Some(Absence::Back)
+            }
+        }
+    }
+
+    async fn displace(self: &Arc<Self>, shake: &Shake, context: &mut Context) -> Option<Absence> {
+        let system = &self.process.system;
+        let affinity = self.state.lock().affinity.clone();
+        let others: Vec<KernelId> = {
+            let machine = system.machine.lock();
+            let may = machine.iter().filter(|(_, cpus)| cpus.iter().any(|&cpu| affinity.contains(cpu)));
+            may.map(|(kernel, _)| *kernel).filter(|&kernel| kernel != system.kernel).collect()
+        };
+        if others.is_empty() {
+            return None;
+        }
+        let to = others[shake.below(others.len() as u64) as usize];
+        Some(self.move_to(context, to).await)
+    }
+}
+
+/// A placement that has no idea: any kernel that the thread may use.
+pub struct Shaken<P> {
+    pub shake: Arc<Shake>,
+    pub policy: P,
+}
+
+impl<P: Placement> Placement for Shaken<P> {
+    fn choose(&self, here: KernelId, affinity: &CpuSet, candidates: &[Candidate<'_>]) -> KernelId {
+        let usable = |candidate: &&Candidate| candidate.cpus.iter().any(|&cpu| affinity.contains(cpu));
+        let usable: Vec<KernelId> = candidates.iter().filter(usable).map(|candidate| candidate.kernel).collect();
+        match usable.is_empty() {
+            true => self.policy.choose(here, affinity, candidates),
+            false => usable[self.shake.below(usable.len() as u64) as usize],
+        }
+    }
+
+    fn load(&self, kernel: KernelId) -> usize {
+        self.policy.load(kernel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_a_seed_draw_different_numbers_and_a_seed_always_the_same() {
+        let draw = |seed, kernel| {
+            let shake = Shake::new(seed, KernelId(kernel));
+            [(); 8].map(|()| shake.next())
+        };
+        assert_eq!(draw(7, 2), draw(7, 2));
+        assert_ne!(draw(7, 2), draw(7, 3));
+        assert_ne!(draw(7, 2), draw(8, 2));
+        assert_ne!(draw(0, 0), draw(1, 0));
+    }
+}
