@@ -86,3 +86,4 @@ pub use lane_port::{LanePort, Link};
 pub use outbox::CREDITS;
 pub use port::Port;
 pub use stats::{Stats, TypeStats};
+pub use wire::describe;

@@ -1,7 +1,7 @@
 //! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
 #![forbid(unsafe_code)]
 
-use alloc::vec::Vec;
+use alloc::{format, string::String, vec::Vec};
 use core::ops::Deref;
 use messages::Kind;
 use serde::{de::DeserializeOwned, Serialize};
@@ -66,6 +66,20 @@ impl Header {
         let (_, id) = header.split_last_chunk::<8>()?;
         let id = u64::from_le_bytes(*id);
         Some((Header { kind, role, parked: header[3] != 0, id }, body))
+    }
+}
+
+/// A packet in words, for traces.
+pub fn describe(packet: &[u8]) -> String {
+    let Some((Header { kind, role, parked, id }, body)) = Header::split(packet) else {
+        return format!("{} bytes that are no message", packet.len());
+    };
+    let name = messages::index_of(kind).map_or("?", |index| messages::CATALOGUE[index].name);
+    let parked = if parked { ", parked" } else { "" };
+    match role {
+        Role::Credit => format!("{id} credits"),
+        Role::Fragment => format!("fragment of {} bytes, {id} to come", body.len()),
+        _ => format!("{name} {role:?}{parked} #{}, {} bytes", id as u32, body.len()),
     }
 }
 

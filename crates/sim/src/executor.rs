@@ -1,41 +1,52 @@
 //! Tasks of all kernels on one thread; the seed picks which goes on.
 
-use crate::world::World;
-use machine::{BoxFuture, KernelId, Spawner};
+use crate::rng::Rng;
+use machine::{sync::Lock, BoxFuture, KernelId, Spawner};
+use slab::Slab;
 use std::{
-    collections::HashMap,
     future::Future,
     sync::{
-        atomic::{AtomicU64, Ordering},
-        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        Arc,
     },
     task::{Context, Wake, Waker},
 };
 
-/// Tasks that can go on, by number.
-#[derive(Default)]
-struct Ready(Mutex<Vec<u64>>);
+/// Tasks that can go on, by their place in the table.
+type Ready = Lock<Vec<usize>>;
 
 struct TaskWaker {
-    task: u64,
+    task: usize,
+    /// In `ready`. A task is there once, and its place is not given away before it is out again.
+    queued: AtomicBool,
     ready: Arc<Ready>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        let mut ready = self.ready.0.lock().expect("no panic while queueing");
-        if !ready.contains(&self.task) {
-            ready.push(self.task);
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.ready.lock().push(self.task);
         }
     }
+}
+
+struct Task {
+    kernel: Option<KernelId>,
+    /// Not here while it is polled.
+    future: Option<BoxFuture<'static, ()>>,
+    state: Arc<TaskWaker>,
+    waker: Waker,
 }
 
 /// All tasks.
 #[derive(Default)]
 pub struct Executor {
-    tasks: Mutex<HashMap<u64, BoxFuture<'static, ()>>>,
+    tasks: Lock<Slab<Task>>,
     ready: Arc<Ready>,
-    next: AtomicU64,
 }
 
 impl Executor {
@@ -43,57 +54,95 @@ impl Executor {
         Arc::default()
     }
 
-    pub fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.tasks.lock().expect("no panic while spawning").insert(number, task);
-        self.ready.0.lock().expect("no panic while queueing").push(number);
+    /// A task of `kernel`, or of nobody.
+    pub fn spawn(&self, kernel: Option<KernelId>, future: BoxFuture<'static, ()>) {
+        let mut tasks = self.tasks.lock();
+        let entry = tasks.vacant_entry();
+        let task = entry.key();
+        let state = Arc::new(TaskWaker { task, queued: AtomicBool::new(true), ready: self.ready.clone() });
+        let waker = Waker::from(state.clone());
+        entry.insert(Task { kernel, future: Some(future), state, waker });
+        self.ready.lock().push(task);
     }
 
-    /// Starts `work`; its result appears in the handle.
-    pub fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Handle<T> {
-        let slot = Arc::new(Mutex::new(None));
+    /// Starts `work` on `kernel`; its result appears in the handle.
+    pub fn start<T: Send + 'static>(
+        &self,
+        kernel: Option<KernelId>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Handle<T> {
+        let slot = Arc::new(Lock::new(None));
         let result = slot.clone();
-        self.spawn(Box::pin(async move {
-            let value = work.await;
-            *result.lock().expect("no panic while storing") = Some(value);
-        }));
+        self.spawn(
+            kernel,
+            Box::pin(async move {
+                let value = work.await;
+                *result.lock() = Some(value);
+            }),
+        );
         Handle(slot)
     }
 
     /// Tasks that could go on now.
     pub fn ready(&self) -> usize {
-        self.ready.0.lock().expect("no panic while queueing").len()
+        self.ready.lock().len()
     }
 
     /// Polls one of them.
-    pub fn step(&self, world: &World) {
+    pub fn step(&self, rng: &Rng) {
         let number = {
-            let mut ready = self.ready.0.lock().expect("no panic while queueing");
-            let index = world.rng.below(ready.len());
+            let mut ready = self.ready.lock();
+            let index = rng.below(ready.len());
             ready.swap_remove(index)
         };
-        // Taken out while it runs: it may spawn.
-        let Some(mut task) = self.tasks.lock().expect("no panic while polling").remove(&number) else { return };
-        let waker = Waker::from(Arc::new(TaskWaker { task: number, ready: self.ready.clone() }));
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-            self.tasks.lock().expect("no panic while polling").insert(number, task);
+        let (mut future, waker) = {
+            let mut tasks = self.tasks.lock();
+            let task = &mut tasks[number];
+            task.state.queued.store(false, Ordering::Relaxed);
+            (task.future.take(), task.waker.clone())
+        };
+        // Outside the lock: it may spawn. Gone if it has ended, and something woke it late.
+        let pending = future.as_mut().is_some_and(|it| it.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let mut tasks = self.tasks.lock();
+        if pending {
+            tasks[number].future = future;
+            return;
+        }
+        // Its place may be reused only when nobody can wake it by its number.
+        let queued = tasks[number].state.queued.swap(true, Ordering::Relaxed);
+        if !queued {
+            let task = tasks.remove(number);
+            drop((tasks, task));
         }
     }
 
     /// Drops every task, in no order.
     pub fn clear(&self) {
-        let tasks = std::mem::take(&mut *self.tasks.lock().expect("no panic while clearing"));
-        drop(tasks);
+        self.drop_tasks(|_| true);
+    }
+
+    /// Drops all tasks of a kernel.
+    pub fn kill(&self, kernel: KernelId) {
+        self.drop_tasks(|task| task.kernel == Some(kernel));
+    }
+
+    fn drop_tasks(&self, gone: impl Fn(&Task) -> bool) {
+        // What is dropped may wake others, and its own place must not be taken before that.
+        let futures: Vec<_> = {
+            let mut tasks = self.tasks.lock();
+            tasks.iter_mut().filter(|(_, task)| gone(task)).map(|(_, task)| task.future.take()).collect()
+        };
+        drop(futures);
     }
 }
 
 /// The result of a started task.
-pub struct Handle<T>(Arc<Mutex<Option<T>>>);
+pub struct Handle<T>(Arc<Lock<Option<T>>>);
 
 impl<T> Handle<T> {
     /// The result, if it is there.
     pub fn take(&self) -> Option<T> {
-        self.0.lock().expect("no panic while taking").take()
+        self.0.lock().take()
     }
 }
 
@@ -105,6 +154,6 @@ pub struct SimSpawner {
 
 impl Spawner for SimSpawner {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.executor.spawn(task);
+        self.executor.spawn(Some(self.kernel), task);
     }
 }

@@ -3,7 +3,7 @@
 //! The services that speak between kernels run here unchanged. What is simulated is below them: physical memory
 //! with an owner for every frame, page tables with TLBs that really keep stale entries until they are flushed,
 //! lanes with delays and little room, and a scheduler that picks the next step by a seed. A seed determines the
-//! whole run, so a failure can be replayed.
+//! whole run, so a failure can be replayed, and shrunk to a short one.
 //!
 //! | file | subject |
 //! |---|---|
@@ -11,23 +11,44 @@
 //! | world.rs | physical memory of all kernels; who holds which frame |
 //! | table.rs | page tables with a TLB per CPU |
 //! | port.rs | lanes with delays, reordering and little room |
-//! | executor.rs | tasks of all kernels; which step is next; the clock |
-//! | cluster.rs | kernels put together: endpoint and services |
+//! | executor.rs | tasks of all kernels |
+//! | shape.rs | what machine a seed makes |
+//! | machine.rs | kernels put together; what happens next; kernels that die |
+//! | scenario.rs | a kind of random program, and one run of it |
+//! | seeds.rs, shrink.rs | many runs; the shortest run that fails |
+//! | main.rs | the command |
+//!
+//! The programs on memory, the first scenario:
+//!
+//! | file | subject |
+//! |---|---|
+//! | cluster.rs | a machine with the memory service |
 //! | object.rs | mapped objects |
 //! | model.rs | what a process's memory is, sequentially |
-//! | memory.rs | random programs on memory, compared with the model |
+//! | acts.rs | random operations, drawn and done |
+//! | memory.rs | programs of them, compared with the model |
 //! | audit.rs | the invariants of the design, checked over all replicas |
 //!
-//! Everything but the last three serves other services' simulations as well.
+//! Another scenario builds its services on `Machine` as cluster.rs does, implements [`scenario::Scenario`], and is
+//! entered in [`KINDS`].
 #![forbid(unsafe_code)]
 
+pub mod acts;
 pub mod audit;
 pub mod cluster;
 pub mod executor;
+pub mod machine;
 pub mod memory;
 pub mod model;
 pub mod object;
 pub mod port;
 pub mod rng;
+pub mod scenario;
+pub mod seeds;
+pub mod shape;
+pub mod shrink;
 pub mod table;
 pub mod world;
+
+/// All kinds of programs, for the command and for `cob test`.
+pub const KINDS: &[scenario::Kind] = &[scenario::Kind::of::<memory::Program>()];

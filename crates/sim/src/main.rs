@@ -1,36 +1,130 @@
-//! `sim --seed S --seeds N --kernels K --steps T [--trace]`: runs random programs; a seed that fails prints
-//! the command that replays it.
+//! Random programs on simulated kernels. A seed that fails is shrunk, and the command that replays what is left of it
+//! is printed.
 #![forbid(unsafe_code)]
 
+use sim::{
+    scenario::{Kind, Log, Plan, Step},
+    seeds::{self, Seeds},
+    shrink::shrink,
+    KINDS,
+};
 use std::process::ExitCode;
 
+const USAGE: &str = "sim [KIND...] [--seed S] [--seeds N] [--kernels K] [--steps T]     run N seeds from S on
+sim KIND --seed S --kernels K --keep STEPS [--luck L] [--calm]         one run, as a failure prints it
+    --trace      print every operation; --messages: every message too
+    --no-shrink  say only which seed failed";
+
 struct Options {
+    kinds: Vec<Kind>,
     seed: u64,
     seeds: u64,
     kernels: Option<usize>,
-    steps: usize,
-    trace: bool,
+    steps: Option<u32>,
+    keep: Option<Vec<Step>>,
+    luck: u64,
+    calm: bool,
+    log: Log,
+    shrink: bool,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { seed: 1, seeds: 1, kernels: None, steps: 120, trace: false };
+    let mut options = Options {
+        kinds: Vec::new(),
+        seed: 1,
+        seeds: 1,
+        kernels: None,
+        steps: None,
+        keep: None,
+        luck: 0,
+        calm: false,
+        log: Log::Nothing,
+        shrink: true,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
-        if name == "--trace" {
-            options.trace = true;
-            continue;
-        }
-        let value = arguments.next().ok_or(format!("{name} needs a number"))?;
-        let number: u64 = value.parse().map_err(|_| format!("{value} is no number"))?;
+        let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
         match name.as_str() {
-            "--seed" => options.seed = number,
-            "--seeds" => options.seeds = number,
-            "--kernels" => options.kernels = Some(number.clamp(1, 64) as usize),
-            "--steps" => options.steps = number as usize,
-            _ => return Err(format!("no option {name}")),
+            "--trace" => options.log = Log::Operations,
+            "--messages" => options.log = Log::Messages,
+            "--no-shrink" => options.shrink = false,
+            "--calm" => options.calm = true,
+            "--seed" => options.seed = number(value()?)?,
+            "--seeds" => options.seeds = number(value()?)?,
+            "--luck" => options.luck = number(value()?)?,
+            "--kernels" => options.kernels = Some(number(value()?)?.clamp(1, sim::port::MAX_KERNELS as u64) as usize),
+            "--steps" => options.steps = Some(number(value()?)?.min(1 << 20) as u32),
+            "--keep" => options.keep = Some(value()?.split(',').map(str::parse).collect::<Result<_, _>>()?),
+            kind => {
+                let known = KINDS.iter().find(|known| known.name == kind);
+                options.kinds.push(*known.ok_or(format!("no option {kind}\n{USAGE}"))?);
+            }
         }
     }
+    if options.kinds.is_empty() {
+        options.kinds = KINDS.to_vec();
+    }
     Ok(options)
+}
+
+/// The command that does this again.
+fn replay(kind: Kind, plan: &Plan) -> String {
+    let keep = match plan.steps.is_empty() {
+        true => "--steps 0".to_string(),
+        false => format!("--keep {}", plan.steps.iter().map(Step::to_string).collect::<Vec<_>>().join(",")),
+    };
+    let luck = if plan.luck == 0 { String::new() } else { format!(" --luck {}", plan.luck) };
+    let calm = if plan.calm { " --calm" } else { "" };
+    let (seed, kernels) = (plan.seed, plan.kernels);
+    format!(
+        "cargo run --release -p sim -- {} --seed {seed} --kernels {kernels} {keep}{luck}{calm} --trace",
+        kind.name
+    )
+}
+
+fn one(kind: Kind, plan: &Plan, log: Log) -> ExitCode {
+    log.line(|| format!("{} on {:?}", kind.name, plan.shape()));
+    match (kind.run)(plan, log) {
+        Ok(tally) => {
+            println!("{} operations, {} messages: all as the model says", tally.operations, tally.messages);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("FAILED: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn many(kind: Kind, options: &Options) -> ExitCode {
+    let Options { seed: first, seeds: count, kernels, .. } = *options;
+    let steps = options.steps.unwrap_or(kind.steps);
+    let start = std::time::Instant::now();
+    let failure = match seeds::run(kind, Seeds { first, count, kernels, steps }) {
+        Ok(tally) => {
+            let rate = tally.operations as f64 / start.elapsed().as_secs_f64();
+            println!(
+                "{}: {count} seeds, {} operations, {} messages, {rate:.0} operations/s: all as the model says",
+                kind.name, tally.operations, tally.messages
+            );
+            return ExitCode::SUCCESS;
+        }
+        Err(failure) => failure,
+    };
+    let plan = failure.plan;
+    eprintln!("{}: seed {} on {} kernels failed: {}", kind.name, plan.seed, plan.kernels, failure.error);
+    if !options.shrink {
+        eprintln!("replay: sim {} --seed {} --kernels {} --steps {steps} --trace", kind.name, plan.seed, plan.kernels);
+        return ExitCode::FAILURE;
+    }
+    let (steps, kernels) = (plan.steps.len(), plan.kernels);
+    let shrunk = shrink(kind, plan, failure.error, 20_000);
+    let (left, on) = (shrunk.plan.steps.len(), shrunk.plan.kernels);
+    eprintln!("shrunk from {steps} steps on {kernels} kernels to {left} on {on}, in {} runs:", shrunk.runs);
+    let _ = one(kind, &shrunk.plan, Log::Operations);
+    eprintln!("replay: {}", replay(kind, &shrunk.plan));
+    ExitCode::FAILURE
 }
 
 fn main() -> ExitCode {
@@ -41,26 +135,20 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let (mut operations, mut messages) = (0, 0);
-    let start = std::time::Instant::now();
-    for seed in options.seed..options.seed + options.seeds {
-        let kernels = options.kernels.unwrap_or(1 + seed as usize % 5);
-        let run = std::panic::catch_unwind(|| sim::memory::run_seed(seed, kernels, options.steps, options.trace));
-        let Ok((acts, sent)) = run else {
-            eprintln!(
-                "seed {seed} failed; replay: cargo run -p sim -- --seed {seed} --kernels {kernels} --steps {} --trace",
-                options.steps
-            );
-            return ExitCode::FAILURE;
+    let single = options.keep.is_some() || options.log.on();
+    for kind in &options.kinds {
+        let code = if single {
+            let kernels = options.kernels.unwrap_or_else(|| sim::shape::kernels(options.seed));
+            let mut plan = Plan::new(options.seed, kernels, options.steps.unwrap_or(kind.steps));
+            plan.steps = options.keep.clone().unwrap_or(plan.steps);
+            (plan.luck, plan.calm) = (options.luck, options.calm);
+            one(*kind, &plan, options.log)
+        } else {
+            many(*kind, &options)
         };
-        operations += acts;
-        messages += sent;
+        if code != ExitCode::SUCCESS {
+            return code;
+        }
     }
-    let seconds = start.elapsed().as_secs_f64();
-    println!(
-        "{} seeds, {operations} operations, {messages} messages, {:.0} operations/s: all as the model says",
-        options.seeds,
-        operations as f64 / seconds
-    );
     ExitCode::SUCCESS
 }

@@ -3,23 +3,23 @@
 //! the operations in the sequential model; the invariants are audited; in the end nothing may have leaked.
 
 use crate::{
+    acts::{perform, Act, Choices, HEAP},
     audit,
     cluster::{Cluster, Shape, OBJECT_PAGES},
     executor::Handle,
-    model::{Model, Operation, Outcome, Where, WORDS},
-    object::{SimObjects, WORD_STEP},
+    machine::Machine,
+    model::{Model, Operation, Outcome},
+    rng::Rng,
+    scenario::{Log, Scenario, Step},
 };
 use abi::ObjectId;
-use machine::{errno::Result, Access, PageRange, SpaceId, UserAddr, PAGE_SIZE};
-use std::{future::Future, sync::Arc};
-use vm::{MapRequest, Objects, Place, Source, Space};
+use machine::{PageRange, SpaceId, UserAddr};
+use std::future::Future;
 
-/// Pages programs map at addresses of their choice.
-const ARENA: u64 = 0x10_0000;
-const ARENA_PAGES: usize = 48;
-const HEAP: u64 = 0x2000_0000;
 /// Possible states of the model that are kept at most; a program gets out of its ambiguity by reading.
 const MAX_STATES: usize = 64;
+/// Steps from one time that all memory is compared to the next.
+const COMPARE_EVERY: u32 = 40;
 
 /// A program with its machine.
 pub struct Program {
@@ -29,28 +29,14 @@ pub struct Program {
     spaces: Vec<SpaceId>,
     private: Vec<ObjectId>,
     shared: Vec<ObjectId>,
-    /// Print each operation.
-    pub trace: bool,
-    pub operations: u64,
+    operations: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Act {
-    kernel: usize,
-    space: SpaceId,
-    operation: Operation,
-}
+impl Scenario for Program {
+    const NAME: &'static str = "memory";
+    const STEPS: u32 = 120;
 
-fn address(page: u64) -> UserAddr {
-    UserAddr(page * PAGE_SIZE as u64)
-}
-
-fn bytes(pages: u64) -> u64 {
-    pages * PAGE_SIZE as u64
-}
-
-impl Program {
-    pub fn new(shape: Shape) -> Self {
+    fn new(shape: Shape) -> Self {
         let cluster = Cluster::new(shape);
         let mut model = Model::new(OBJECT_PAGES, shape.scarce);
         let (mut private, mut shared, mut next) = (Vec::new(), Vec::new(), 1);
@@ -69,53 +55,73 @@ impl Program {
             model.add_space(space.id(), HEAP);
             spaces.push(space.id());
         }
-        Program { cluster, states: vec![model], spaces, private, shared, trace: false, operations: 0 }
+        Program { cluster, states: vec![model], spaces, private, shared, operations: 0 }
     }
 
-    /// Runs `steps` steps and the end of everything. Panics at the first thing that is wrong.
-    pub fn run(&mut self, steps: usize) {
-        for step in 0..steps {
-            let count = if self.states.len() > 1 { 1 } else { *self.rng().pick(&[1, 1, 2, 2, 3]) };
-            self.step(count);
-            if step % 8 == 7 {
-                audit::check(&self.cluster);
-            }
-            if step % 40 == 39 {
-                self.compare_all();
-                self.end_some_space();
-            }
-        }
-        self.compare_all();
-        audit::check(&self.cluster);
-        self.finish();
+    fn machine(&self) -> &Machine {
+        &self.cluster
     }
 
-    fn rng(&self) -> &crate::rng::Rng {
-        &self.cluster.world.rng
-    }
-
-    /// `count` operations at the same time.
-    fn step(&mut self, count: usize) {
-        let space = *self.rng().pick(&self.spaces);
-        let mut acts: Vec<Act> = Vec::new();
-        for _ in 0..count {
-            let other = self.rng().one_in(8).then(|| *self.rng().pick(&self.spaces));
-            acts.push(self.random_act(other.unwrap_or(space), count == 1));
-        }
-        // Sometimes the first two are of one thread, the second after the first: what a fork may not tear.
-        let chained = count > 1 && self.rng().one_in(2);
+    fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
+        let (acts, chained) = self.draw(step, rng);
         let outcomes = self.outcomes(&acts, chained);
-        self.operations += count as u64;
-        if self.trace {
-            for (act, outcome) in acts.iter().zip(&outcomes) {
-                let SpaceId { home, serial } = act.space;
-                eprintln!("k{} {home:?}.{serial} {:x?} -> {outcome:x?}", act.kernel, act.operation);
-            }
-            eprintln!("--");
+        self.operations += acts.len() as u64;
+        for (index, (act, outcome)) in acts.iter().zip(&outcomes).enumerate() {
+            let number = if index == 0 { step.number.to_string() } else { String::new() };
+            log.line(|| format!("{number:>4}  {act} -> {outcome}"));
         }
+        self.explain(&acts, &outcomes, chained);
+        audit::check(&self.cluster);
+        if step.number % COMPARE_EVERY == COMPARE_EVERY - 1 {
+            self.compare_all(rng);
+            self.end_some_space(rng, log);
+        }
+    }
+
+    fn finish(&mut self, log: &Log) {
+        log.line(|| " end  all memory is read, all processes end");
+        self.compare_all(&Rng::new(self.cluster.shape.seed));
+        audit::check(&self.cluster);
+        self.end_all();
+    }
+
+    fn operations(&self) -> u64 {
+        self.operations
+    }
+}
+
+impl Program {
+    /// The operations of a step, and whether the first two are of one thread, the second after the first: what a
+    /// fork may not tear.
+    fn draw(&self, step: Step, rng: &Rng) -> (Vec<Act>, bool) {
+        let count = if self.states.len() > 1 { 1 } else { *rng.pick(&[1, 1, 2, 2, 3]) };
+        let chained = count > 1 && rng.one_in(2);
+        let space = *rng.pick(&self.spaces);
+        let choices = Choices {
+            model: &self.states[0],
+            kernels: self.cluster.kernels.len(),
+            spaces: self.spaces.len(),
+            scarce: self.cluster.world.scarce,
+            private: &self.private,
+            shared: &self.shared,
+        };
+        let mut acts = Vec::with_capacity(count);
+        for act in 0..count {
+            let other = rng.one_in(8).then(|| *rng.pick(&self.spaces));
+            let drawn = choices.act(rng, other.unwrap_or(space), count == 1);
+            if step.acts.contains(act) {
+                acts.push(drawn);
+            }
+        }
+        let both = step.acts.contains(0) && step.acts.contains(1);
+        (acts, chained && both)
+    }
+
+    /// Keeps the states that some order of the operations leads to; panics if there is none.
+    fn explain(&mut self, acts: &[Act], outcomes: &[Outcome], chained: bool) {
         let mut next: Vec<Model> = Vec::new();
         for state in &self.states {
-            for order in orders(count, chained) {
+            for order in orders(acts.len(), chained) {
                 let mut model = state.clone();
                 let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
                 if fits && !next.contains(&model) {
@@ -124,10 +130,8 @@ impl Program {
             }
         }
         if next.is_empty() {
-            for (act, outcome) in acts.iter().zip(&outcomes) {
-                eprintln!("k{} {:?} {:x?} -> {outcome:x?}", act.kernel, act.space, act.operation);
-            }
-            panic!("no order of these explains the results");
+            let lines = acts.iter().zip(outcomes).map(|(act, outcome)| format!("\n      {act} -> {outcome}"));
+            panic!("no order of these operations explains their results:{}", lines.collect::<String>());
         }
         next.truncate(MAX_STATES);
         self.states = next;
@@ -135,7 +139,7 @@ impl Program {
     }
 
     fn outcomes(&self, acts: &[Act], chained: bool) -> Vec<Outcome> {
-        let deadlock = |act: &Act| -> ! { panic!("deadlock: {act:?} has not ended") };
+        let deadlock = |act: &Act| -> ! { panic!("deadlock: {act} has not ended") };
         let pair = chained.then(|| {
             let (first, second) = (self.work(acts[0]), self.work(acts[1]));
             self.cluster.start(async move { [first.await, second.await] })
@@ -146,74 +150,6 @@ impl Program {
         let pair = pair.map(|handle| handle.take().unwrap_or_else(|| deadlock(&acts[0])));
         let others = handles.iter().zip(alone).map(|(handle, act)| handle.take().unwrap_or_else(|| deadlock(act)));
         pair.into_iter().flatten().chain(others).collect()
-    }
-
-    fn random_act(&self, space: SpaceId, alone: bool) -> Act {
-        let rng = self.rng();
-        let model = &self.states[0];
-        let pages = model.pages(space);
-        let full = model.total_pages() > 400;
-        let some = |rng: &crate::rng::Rng| match pages.is_empty() || rng.one_in(12) {
-            true => ARENA + rng.below(ARENA_PAGES) as u64,
-            false => *rng.pick(&pages),
-        };
-        let length = 1 + rng.below(6) as u64;
-        let prot = *rng.pick(&[
-            Access::READ | Access::WRITE,
-            Access::READ | Access::WRITE,
-            Access::READ,
-            Access::WRITE,
-            Access::READ | Access::EXEC,
-            Access::empty(),
-        ]);
-        let word = rng.below(WORDS);
-        let kernel = rng.below(self.cluster.kernels.len());
-        let operation = match rng.below(100) {
-            0..=11 if !full => {
-                let at = match rng.below(6) {
-                    0 | 1 => Where::Fixed(ARENA + rng.below(ARENA_PAGES) as u64),
-                    2 => Where::NoReplace(ARENA + rng.below(ARENA_PAGES) as u64),
-                    3 => Where::Hint(ARENA + rng.below(ARENA_PAGES) as u64),
-                    _ => Where::Anywhere,
-                };
-                let shared = rng.one_in(3);
-                let list = if shared { &self.shared } else { &self.private };
-                let mut object = None;
-                if rng.one_in(2) && !list.is_empty() {
-                    let id = *rng.pick(list);
-                    object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
-                }
-                Operation::Map { at, pages: length, prot, shared, object }
-            }
-            12..=18 => Operation::Unmap { page: some(rng), pages: length },
-            19..=26 => Operation::Protect { page: some(rng), pages: length, prot },
-            27..=30 => Operation::DontNeed { page: some(rng) },
-            31..=36 if !full => {
-                let old = 1 + rng.below(4) as u64;
-                let new = 1 + rng.below(6) as u64;
-                let page = some(rng);
-                let target = ARENA + rng.below(ARENA_PAGES) as u64;
-                let apart = target + new <= page || page + old <= target;
-                // To another owner it is not one step, see remap.rs.
-                let fixed = alone && apart && !self.cluster.world.scarce && rng.one_in(3);
-                let may_move = fixed || rng.below(3) > 0;
-                Operation::Remap { page, old, new, may_move, to: fixed.then_some(target) }
-            }
-            37..=39 => {
-                let to = HEAP + rng.below(6 * PAGE_SIZE) as u64;
-                Operation::Brk { to }
-            }
-            40..=43 if self.spaces.len() < 5 && !full => Operation::Fork,
-            44..=62 => Operation::Read { page: some(rng), word },
-            63..=70 => {
-                let page = some(rng);
-                let found = model.word(space, page, word).unwrap_or(0) as u32;
-                let old = if rng.one_in(4) { found ^ 1 } else { found };
-                Operation::Exchange { page, word, old, new: rng.next() as u32 }
-            }
-            _ => Operation::Write { page: some(rng), word, value: rng.next() >> 8 },
-        };
-        Act { kernel, space, operation }
     }
 
     /// Starts an operation on its kernel.
@@ -234,9 +170,9 @@ impl Program {
     }
 
     /// Every page, read from a random kernel each, is what the model says.
-    fn compare_all(&mut self) {
+    fn compare_all(&mut self, rng: &Rng) {
         for (space, page, word, _) in self.states[0].expectations() {
-            let kernel = self.rng().below(self.cluster.kernels.len());
+            let kernel = rng.below(self.cluster.kernels.len());
             let operation = Operation::Read { page: page.0, word };
             let act = Act { kernel, space, operation };
             let handle = self.perform(act);
@@ -246,17 +182,18 @@ impl Program {
             self.states.retain_mut(|state| state.accepts(space, operation, outcome));
             assert!(
                 !self.states.is_empty(),
-                "{act:x?} gave {outcome:x?}, the model has {:x?}",
+                "{act} -> {outcome}, the model has {:x?}",
                 before.word(space, page.0, word)
             );
         }
     }
 
-    fn end_some_space(&mut self) {
-        if self.spaces.len() < 2 || self.rng().one_in(2) {
+    fn end_some_space(&mut self, rng: &Rng, log: &Log) {
+        if self.spaces.len() < 2 || rng.one_in(2) {
             return;
         }
-        let id = self.spaces.remove(self.rng().below(self.spaces.len()));
+        let id = self.spaces.remove(rng.below(self.spaces.len()));
+        log.line(|| format!("      process {}.{} ends", id.home.0, id.serial));
         self.end(id);
         self.states.iter_mut().for_each(|state| state.remove_space(id));
     }
@@ -277,7 +214,7 @@ impl Program {
     }
 
     /// Ends all spaces and the files; then the only frames left are the kernels' zero pages.
-    fn finish(&mut self) {
+    fn end_all(&mut self) {
         for id in std::mem::take(&mut self.spaces) {
             self.end(id);
         }
@@ -294,62 +231,6 @@ impl Program {
     }
 }
 
-async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimObjects>) -> Result<Outcome> {
-    let at = |page: u64, word: usize| address(page).add(word * WORD_STEP);
-    Ok(match operation {
-        Operation::Map { at, pages, prot, shared, object: named } => {
-            let place = match at {
-                Where::Anywhere => Place::Hint(UserAddr::NULL),
-                Where::Hint(page) => Place::Hint(address(page)),
-                Where::Fixed(page) => Place::Fixed(address(page)),
-                Where::NoReplace(page) => Place::FixedNoReplace(address(page)),
-            };
-            let source = match named {
-                Some((id, first)) => Source::Object {
-                    object: objects.resolve(id).await?,
-                    offset: bytes(first),
-                    label: (*b"/file").into(),
-                    limit: Access::all(),
-                },
-                None => Source::Anonymous,
-            };
-            let request = MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };
-            Outcome::At(space.map(request).await?.page().0)
-        }
-        Operation::Unmap { page, pages } => {
-            space.unmap(address(page), bytes(pages)).await?;
-            Outcome::Done
-        }
-        Operation::Protect { page, pages, prot } => {
-            space.protect(address(page), bytes(pages), prot).await?;
-            Outcome::Done
-        }
-        Operation::DontNeed { page } => {
-            space.advise(address(page), bytes(1), 4).await?;
-            Outcome::Done
-        }
-        Operation::Remap { page, old, new, may_move, to } => {
-            let flags = u32::from(may_move) | if to.is_some() { 3 } else { 0 };
-            let to = address(to.unwrap_or(0));
-            Outcome::At(space.remap(address(page), bytes(old), bytes(new), flags, to).await?.page().0)
-        }
-        Operation::Brk { to } => Outcome::At(space.brk(UserAddr(to)).await.0),
-        Operation::Fork => Outcome::Child(space.fork().await?.id()),
-        Operation::Read { page, word } => {
-            let mut value = [0; 8];
-            space.read(at(page, word), &mut value).await?;
-            Outcome::Value(u64::from_le_bytes(value))
-        }
-        Operation::Write { page, word, value } => {
-            space.write(at(page, word), &value.to_le_bytes()).await?;
-            Outcome::Done
-        }
-        Operation::Exchange { page, word, old, new } => {
-            Outcome::Exchanged(space.compare_exchange_u32(at(page, word), old, new).await?)
-        }
-    })
-}
-
 /// All orders of `count` things, for counts up to three; `chained`: those with 0 before 1.
 fn orders(count: usize, chained: bool) -> Vec<Vec<usize>> {
     let all: &[&[usize]] = match count {
@@ -360,12 +241,4 @@ fn orders(count: usize, chained: bool) -> Vec<Vec<usize>> {
     let at = |order: &[usize], act: usize| order.iter().position(|one| *one == act);
     let fits = |order: &&&[usize]| !chained || at(order, 0) < at(order, 1);
     all.iter().filter(fits).map(|order| order.to_vec()).collect()
-}
-
-/// The outcome of one seed: operations and messages.
-pub fn run_seed(seed: u64, kernels: usize, steps: usize, trace: bool) -> (u64, u64) {
-    let mut program = Program::new(Shape::of(seed, kernels));
-    program.trace = trace;
-    program.run(steps);
-    (program.operations, program.cluster.messages())
 }

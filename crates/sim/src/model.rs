@@ -7,7 +7,7 @@
 use crate::object::{initial, WORD_STEP};
 use abi::ObjectId;
 use machine::{Access, Errno, Page, SpaceId, PAGE_SIZE};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Words of a page that programs use, [`WORD_STEP`] bytes apart.
 pub const WORDS: usize = PAGE_SIZE / WORD_STEP;
@@ -86,6 +86,61 @@ pub enum Outcome {
     Exchanged(Result<u32, u32>),
     Child(SpaceId),
     Error(Errno),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters = |prot: Access| {
+            let letter = |access, letter| if prot.contains(access) { letter } else { '-' };
+            [letter(Access::READ, 'r'), letter(Access::WRITE, 'w'), letter(Access::EXEC, 'x')].iter().collect::<String>()
+        };
+        match *self {
+            Operation::Map { at, pages, prot, shared, object } => {
+                let kind = if shared { "shared" } else { "private" };
+                write!(out, "map {pages} pages {} {kind}", letters(prot))?;
+                match object {
+                    Some((id, first)) => write!(out, " file {}.{} from page {first}", id.owner.0, id.serial)?,
+                    None => write!(out, " anonymous")?,
+                }
+                match at {
+                    Where::Anywhere => Ok(()),
+                    Where::Hint(page) => write!(out, " near {page:x}"),
+                    Where::Fixed(page) => write!(out, " at {page:x}"),
+                    Where::NoReplace(page) => write!(out, " at {page:x} if free"),
+                }
+            }
+            Operation::Unmap { page, pages } => write!(out, "unmap {page:x} +{pages}"),
+            Operation::Protect { page, pages, prot } => write!(out, "protect {page:x} +{pages} {}", letters(prot)),
+            Operation::DontNeed { page } => write!(out, "dontneed {page:x}"),
+            Operation::Remap { page, old, new, may_move, to } => {
+                write!(out, "remap {page:x} +{old} to +{new}")?;
+                match (to, may_move) {
+                    (Some(to), _) => write!(out, " at {to:x}"),
+                    (None, true) => write!(out, ", may move"),
+                    (None, false) => Ok(()),
+                }
+            }
+            Operation::Brk { to } => write!(out, "brk {to:x}"),
+            Operation::Fork => write!(out, "fork"),
+            Operation::Read { page, word } => write!(out, "read {page:x}[{word}]"),
+            Operation::Write { page, word, value } => write!(out, "write {page:x}[{word}] = {value:x}"),
+            Operation::Exchange { page, word, old, new } => write!(out, "exchange {page:x}[{word}] {old:x} by {new:x}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Done => write!(out, "done"),
+            At(page) => write!(out, "at {page:x}"),
+            Value(value) => write!(out, "{value:x}"),
+            Exchanged(Ok(found)) => write!(out, "exchanged {found:x}"),
+            Exchanged(Err(found)) => write!(out, "found {found:x}"),
+            Child(id) => write!(out, "process {}.{}", id.home.0, id.serial),
+            Error(errno) => write!(out, "{errno:?}"),
+        }
+    }
 }
 
 use Outcome::{At, Child, Done, Error, Exchanged, Value};

@@ -2,12 +2,12 @@
 
 use abi::ObjectId;
 use fs::{remote::Remote, Object};
-use machine::{errno::Result, BoxFuture, Errno, Frame, Memory, PAGE_SIZE};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, PAGE_SIZE};
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll},
 };
 use vm::Vm;
@@ -24,20 +24,20 @@ pub struct SimObject {
     id: ObjectId,
     pages: u64,
     memory: Arc<dyn Memory>,
-    frames: Mutex<BTreeMap<u64, Frame>>,
-    pub dirty: Mutex<BTreeSet<u64>>,
+    frames: Lock<BTreeMap<u64, Frame>>,
+    pub dirty: Lock<BTreeSet<u64>>,
 }
 
 impl SimObject {
     pub fn new(id: ObjectId, pages: u64, memory: Arc<dyn Memory>) -> Arc<Self> {
-        Arc::new(SimObject { id, pages, memory, frames: Mutex::default(), dirty: Mutex::default() })
+        Arc::new(SimObject { id, pages, memory, frames: Lock::default(), dirty: Lock::default() })
     }
 
     fn load(&self, index: u64) -> Result<Frame> {
         if index >= self.pages {
             return Err(Errno::EFAULT);
         }
-        let mut frames = self.frames.lock().expect("no panic while loading");
+        let mut frames = self.frames.lock();
         let frame = match frames.get(&index) {
             Some(frame) => *frame,
             None => {
@@ -73,14 +73,14 @@ impl Object for SimObject {
     }
 
     fn resident(&self, index: u64) -> Option<Frame> {
-        let frames = self.frames.lock().expect("no panic while looking");
+        let frames = self.frames.lock();
         let frame = *frames.get(&index)?;
         self.memory.retain(frame);
         Some(frame)
     }
 
     fn mark_dirty(&self, index: u64) {
-        self.dirty.lock().expect("no panic while marking").insert(index);
+        self.dirty.lock().insert(index);
     }
 
     fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
@@ -90,9 +90,7 @@ impl Object for SimObject {
 
 impl Drop for SimObject {
     fn drop(&mut self) {
-        if let Ok(frames) = self.frames.get_mut() {
-            frames.values().for_each(|frame| self.memory.release(*frame));
-        }
+        self.frames.get_mut().values().for_each(|frame| self.memory.release(*frame));
     }
 }
 
@@ -117,13 +115,13 @@ pub struct SimObjects {
     memory: Arc<dyn Memory>,
     pub remote: Arc<Remote>,
     pages: u64,
-    known: Mutex<BTreeMap<ObjectId, Arc<SimObject>>>,
+    known: Lock<BTreeMap<ObjectId, Arc<SimObject>>>,
 }
 
 impl SimObjects {
     /// Every object has `pages` pages.
     pub fn new(memory: Arc<dyn Memory>, remote: Arc<Remote>, pages: u64) -> Arc<Self> {
-        Arc::new(SimObjects { memory, remote, pages, known: Mutex::default() })
+        Arc::new(SimObjects { memory, remote, pages, known: Lock::default() })
     }
 
     /// Tells other kernels what they ask about the objects of this one, `vm`'s among them.
@@ -138,13 +136,13 @@ impl SimObjects {
 
     pub fn get(&self, id: ObjectId) -> Arc<SimObject> {
         assert_eq!(id.owner, self.memory.kernel(), "an own object");
-        let mut known = self.known.lock().expect("no panic while looking");
+        let mut known = self.known.lock();
         let make = || SimObject::new(id, self.pages, self.memory.clone());
         known.entry(id).or_insert_with(make).clone()
     }
 
     pub fn clear(&self) {
-        let objects = std::mem::take(&mut *self.known.lock().expect("no panic while clearing"));
+        let objects = std::mem::take(&mut *self.known.lock());
         drop(objects);
     }
 }

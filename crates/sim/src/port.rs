@@ -3,23 +3,29 @@
 //!
 //! With `scramble`, two messages in the lane of the answers may change places. Real lanes never do that, but a kernel
 //! with several CPUs looks like it from outside: one CPU computes an answer, another sends a later message first.
+//!
+//! A step of the simulation must not cost more with more kernels, so nobody ever looks through all lanes: per kernel
+//! and priority `mail` has a bit for each sender whose first message has arrived, `coming` has the other lanes that
+//! are not empty by the arrival of their first message, and `room` says whose lane got room after it had none.
 
 use crate::world::World;
 use fabric::{Full, Port};
-use machine::KernelId;
+use machine::{
+    sync::{Lock, LockGuard},
+    KernelId,
+};
 use messages::Priority;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
     sync::{
-        atomic::{AtomicU64, Ordering},
-        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
     },
 };
 
-type Lane = (KernelId, KernelId, usize);
-
-/// Messages under way, with the tick at which each arrives.
-type Lanes = BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>;
+/// As many as `mail` has bits.
+pub const MAX_KERNELS: usize = 64;
 
 /// How a network behaves.
 #[derive(Clone, Copy, Debug)]
@@ -33,40 +39,132 @@ pub struct Weather {
     pub scramble: bool,
 }
 
+/// What to write about each message that is sent, for a trace.
+pub type Watcher = Box<dyn Fn(KernelId, KernelId, &[u8]) + Send + Sync>;
+
+#[derive(Default)]
+struct Lane {
+    /// Messages under way, with the tick at which each arrives.
+    packets: VecDeque<(u64, Vec<u8>)>,
+    /// A message did not find room, and none was taken out since.
+    starved: bool,
+}
+
+#[derive(Default)]
+struct Lanes {
+    lanes: Vec<Lane>,
+    coming: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Buffers of messages that were received.
+    spare: Vec<Vec<u8>>,
+}
+
 /// All lanes.
 pub struct Network {
     world: Arc<World>,
     weather: Weather,
-    lanes: Mutex<Lanes>,
+    kernels: usize,
+    lanes: Lock<Lanes>,
+    mail: Vec<[AtomicU64; 2]>,
+    room: Vec<AtomicBool>,
+    /// Bits of the kernels that are there.
+    alive: AtomicU64,
     clock: AtomicU64,
     pub sent: AtomicU64,
+    watcher: Lock<Option<Watcher>>,
 }
 
 impl Network {
-    pub fn new(world: Arc<World>, weather: Weather) -> Arc<Self> {
-        let (clock, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Network { world, weather, lanes: Mutex::default(), clock, sent })
+    pub fn new(world: Arc<World>, kernels: usize, weather: Weather) -> Arc<Self> {
+        assert!(kernels <= MAX_KERNELS);
+        let lanes = (0..kernels * kernels * 2).map(|_| Lane::default()).collect();
+        Arc::new(Network {
+            world,
+            weather,
+            kernels,
+            lanes: Lock::new(Lanes { lanes, ..Lanes::default() }),
+            mail: (0..kernels).map(|_| Default::default()).collect(),
+            room: (0..kernels).map(|_| AtomicBool::new(false)).collect(),
+            alive: AtomicU64::new(u64::MAX),
+            clock: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            watcher: Lock::new(None),
+        })
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub fn tick(&self) {
-        self.clock.fetch_add(1, Ordering::Relaxed);
+    pub fn watch(&self, watcher: Watcher) {
+        *self.watcher.lock() = Some(watcher);
     }
 
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
+    pub fn tick(&self) {
+        let now = 1 + self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut lanes = self.lanes.lock();
+        while lanes.coming.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            if let Some(Reverse((_, lane))) = lanes.coming.pop() {
+                self.announce(&mut lanes, lane);
+            }
+        }
+    }
+
     /// Moves the clock to the next arrival. False: nothing is under way.
     pub fn skip_to_arrival(&self) -> bool {
-        let next = self.lanes().values().filter_map(|lane| lane.front()).map(|(at, _)| *at).min();
+        let next = self.lanes.lock().coming.peek().map(|Reverse((at, _))| *at);
         if let Some(at) = next {
-            self.clock.fetch_max(at, Ordering::Relaxed);
+            self.clock.store(at.max(self.now() + 1) - 1, Ordering::Relaxed);
+            self.tick();
         }
         next.is_some()
+    }
+
+    /// Whether draining would do something for `kernel`.
+    pub fn has_work(&self, kernel: KernelId) -> bool {
+        let mail = &self.mail[kernel.index()];
+        mail.iter().any(|bits| bits.load(Ordering::Relaxed) != 0) || self.room[kernel.index()].load(Ordering::Relaxed)
+    }
+
+    /// `kernel` is about to drain: it will try again what found no room.
+    pub fn draining(&self, kernel: KernelId) {
+        self.room[kernel.index()].store(false, Ordering::Relaxed);
+    }
+
+    /// `kernel` is no more: what is under way from and to it is lost, and so is all that is sent to it.
+    pub fn disconnect(&self, kernel: KernelId) {
+        self.alive.fetch_and(!(1 << kernel.index()), Ordering::Relaxed);
+        let mut lanes = self.lanes.lock();
+        for other in 0..self.kernels {
+            for index in 0..2 {
+                lanes.lanes[self.lane(kernel.index(), other, index)] = Lane::default();
+                lanes.lanes[self.lane(other, kernel.index(), index)] = Lane::default();
+                self.mail[other][index].fetch_and(!(1 << kernel.index()), Ordering::Relaxed);
+                self.mail[kernel.index()][index].store(0, Ordering::Relaxed);
+            }
+            self.room[other].store(true, Ordering::Relaxed);
+        }
+        self.room[kernel.index()].store(false, Ordering::Relaxed);
+    }
+
+    fn is_alive(&self, kernel: KernelId) -> bool {
+        self.alive.load(Ordering::Relaxed) & 1 << kernel.index() != 0
+    }
+
+    fn lane(&self, from: usize, to: usize, priority: usize) -> usize {
+        (from * self.kernels + to) * 2 + priority
+    }
+
+    /// The first message of `lane` has changed.
+    fn announce(&self, lanes: &mut LockGuard<'_, Lanes>, lane: usize) {
+        let (from, to) = (lane / 2 / self.kernels, lane / 2 % self.kernels);
+        let (mail, bit) = (&self.mail[to][lane % 2], 1 << from);
+        match lanes.lanes[lane].packets.front().map(|(at, _)| *at) {
+            Some(at) if at <= self.now() => mail.fetch_or(bit, Ordering::Relaxed),
+            first => {
+                lanes.coming.extend(first.map(|at| Reverse((at, lane))));
+                mail.fetch_and(!bit, Ordering::Relaxed)
+            }
+        };
     }
 }
 
@@ -83,42 +181,63 @@ impl Port for SimPort {
 
     fn try_send(&self, to: KernelId, priority: Priority, bytes: &[u8]) -> Result<(), Full> {
         let Network { world, weather, .. } = &*self.network;
-        let mut lanes = self.network.lanes();
-        let lane = lanes.entry((self.me, to, priority.index())).or_default();
-        if lane.len() >= weather.room {
+        if !self.network.is_alive(to) || !self.network.is_alive(self.me) {
+            return Ok(());
+        }
+        let index = self.network.lane(self.me.index(), to.index(), priority.index());
+        let mut guard = self.network.lanes.lock();
+        let Lanes { lanes, spare, .. } = &mut *guard;
+        let lane = &mut lanes[index];
+        if lane.packets.len() >= weather.room {
+            lane.starved = true;
             return Err(Full);
         }
-        let mut at = self.network.now() + world.rng.next() % (weather.delay + 1);
-        if let Some((last, _)) = lane.back() {
+        let mut at = self.network.now();
+        if weather.delay > 0 {
+            at += world.rng.next() % (weather.delay + 1);
+        }
+        if let Some((last, _)) = lane.packets.back() {
             at = at.max(*last);
         }
-        lane.push_back((at, bytes.to_vec()));
-        let count = lane.len();
-        if weather.scramble && priority == Priority::High && count > 1 && world.rng.one_in(3) {
-            lane.swap(count - 1, count - 2);
+        let mut packet = spare.pop().unwrap_or_default();
+        packet.clear();
+        packet.extend_from_slice(bytes);
+        lane.packets.push_back((at, packet));
+        let count = lane.packets.len();
+        if count == 1 {
+            self.network.announce(&mut guard, index);
+        } else if weather.scramble && priority == Priority::High && world.rng.one_in(3) {
+            // They change places, not their arrivals.
+            let packets = &mut guard.lanes[index].packets;
+            packets.swap(count - 1, count - 2);
+            let (earlier, later) = (packets[count - 1].0, packets[count - 2].0);
+            (packets[count - 2].0, packets[count - 1].0) = (earlier, later);
         }
+        drop(guard);
         self.network.sent.fetch_add(1, Ordering::Relaxed);
+        if let Some(watcher) = &*self.network.watcher.lock() {
+            watcher(self.me, to, bytes);
+        }
         Ok(())
     }
 
     fn pending(&self, from: KernelId, priority: Priority) -> bool {
-        let lanes = self.network.lanes();
-        let head = lanes.get(&(from, self.me, priority.index())).and_then(|lane| lane.front());
-        head.is_some_and(|(at, _)| *at <= self.network.now())
+        self.network.mail[self.me.index()][priority.index()].load(Ordering::Relaxed) & 1 << from.index() != 0
     }
 
     fn try_recv(&self, from: KernelId, priority: Priority, buffer: &mut Vec<u8>) -> bool {
         if !self.pending(from, priority) {
             return false;
         }
-        let mut lanes = self.network.lanes();
-        match lanes.get_mut(&(from, self.me, priority.index())).and_then(|lane| lane.pop_front()) {
-            Some((_, bytes)) => {
-                *buffer = bytes;
-                true
-            }
-            None => false,
+        let index = self.network.lane(from.index(), self.me.index(), priority.index());
+        let mut lanes = self.network.lanes.lock();
+        let Some((_, packet)) = lanes.lanes[index].packets.pop_front() else { return false };
+        lanes.spare.push(std::mem::replace(buffer, packet));
+        if std::mem::take(&mut lanes.lanes[index].starved) {
+            self.network.room[from.index()].store(true, Ordering::Relaxed);
         }
+        self.network.announce(&mut lanes, index);
+        true
     }
 
     fn ring(&self, _to: KernelId) -> bool {

@@ -1,22 +1,26 @@
 //! SplitMix64 (Steele, Lea, Flood 2014): small, fast, good enough to shuffle a schedule.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Random numbers that a seed determines. Shared by reference.
-pub struct Rng(Mutex<u64>);
+pub struct Rng(AtomicU64);
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        Rng(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d))
+        let rng = Rng(AtomicU64::new(0));
+        rng.reseed(seed);
+        rng
+    }
+
+    /// From here on the same numbers as a new one of this seed.
+    pub fn reseed(&self, seed: u64) {
+        self.0.store(seed.wrapping_mul(STEP) ^ 0x5851_f42d_4c95_7f2d, Ordering::Relaxed);
     }
 
     pub fn next(&self) -> u64 {
-        let mut state = self.0.lock().expect("no panic while drawing");
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        scramble(self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP))
     }
 
     /// Below `bound`, which is not 0.
@@ -32,4 +36,15 @@ impl Rng {
     pub fn pick<'a, T>(&self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
+}
+
+/// A seed from several numbers.
+pub fn mix(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |mixed, number| scramble(mixed ^ number.wrapping_add(STEP)))
+}
+
+fn scramble(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

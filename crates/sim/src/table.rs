@@ -6,11 +6,12 @@
 
 use crate::world::World;
 use machine::{
+    sync::{Lock, LockGuard},
     Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
 };
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
 };
 
 #[derive(Default)]
@@ -22,17 +23,17 @@ struct Entries {
 
 pub struct SimTable {
     world: Arc<World>,
-    entries: Mutex<Entries>,
+    entries: Lock<Entries>,
 }
 
 impl SimTable {
     pub fn new(world: Arc<World>) -> Self {
         let tlbs = vec![BTreeMap::new(); world.cpus];
-        SimTable { world, entries: Mutex::new(Entries { tlbs, ..Entries::default() }) }
+        SimTable { world, entries: Lock::new(Entries { tlbs, ..Entries::default() }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> LockGuard<'_, Entries> {
+        self.entries.lock()
     }
 
     /// What a TLB remembers that the table does not say any more.
@@ -195,7 +196,7 @@ impl PageTable for SimTable {
 
 impl Drop for SimTable {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.world.is_over() || std::thread::panicking() {
             return;
         }
         self.walk(PageRange::user(), &mut |_, _| Step::Remove);

@@ -3,15 +3,22 @@
 //! It is stricter than hardware: whatever a kernel may not do with a frame panics here, above all freeing one
 //! that some table or TLB still leads to (invariant 3 of the design).
 
-use crate::{cluster::Shape, rng::Rng, table::SimTable};
-use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_SIZE};
+use crate::{rng::Rng, shape::Shape, table::SimTable};
+use machine::{
+    sync::{Lock, LockGuard},
+    Frame, KernelId, Memory, NoMemory, PageTable, PAGE_SIZE,
+};
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    collections::BTreeMap,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Weak,
+    },
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
+    Free,
     /// Counted by a kernel.
     Held { by: KernelId, count: u32 },
     /// Given away by its home, not adopted (yet).
@@ -20,19 +27,29 @@ enum Holder {
     Returning,
 }
 
+type Bytes = Box<[u8; PAGE_SIZE]>;
+
 struct FrameState {
     holder: Holder,
-    bytes: Box<[u8]>,
     /// Table and TLB entries that lead here, over all kernels.
-    translations: usize,
+    translations: u32,
+    /// Away while a copy is made.
+    bytes: Option<Bytes>,
+}
+
+/// Frames of one kernel.
+#[derive(Default)]
+struct Partition {
+    /// By place; those above were never used.
+    frames: Vec<FrameState>,
+    /// The last one freed is the next one used: the hardest case.
+    free: Vec<Frame>,
 }
 
 #[derive(Default)]
 struct Frames {
-    /// Frames in use.
-    used: HashMap<Frame, FrameState>,
-    /// Next free ones by kernel: freed frames are reused at once, the hardest case.
-    free: Vec<Vec<Frame>>,
+    partitions: Vec<Partition>,
+    per_kernel: u64,
     returning: BTreeMap<(KernelId, KernelId), Vec<Frame>>,
     /// Users of frames that another kernel holds and has pinned, by who uses them.
     pinned: BTreeMap<(KernelId, Frame), u32>,
@@ -40,93 +57,137 @@ struct Frames {
 
 /// The physical machine.
 pub struct World {
-    frames: Mutex<Frames>,
+    frames: Lock<Frames>,
     per_kernel: u64,
     /// For audits.
-    tables: Mutex<Vec<Weak<SimTable>>>,
+    tables: Lock<Vec<Weak<SimTable>>>,
+    /// What the schedule and the network do.
     pub rng: Rng,
     /// CPUs of each kernel.
     pub cpus: usize,
     /// Page-table pages fail to be had now and then.
     pub scarce: bool,
+    /// The verdict on this run is out: nothing is checked any more.
+    over: AtomicBool,
 }
 
 impl World {
     pub fn new(shape: Shape) -> Arc<World> {
-        let Shape { seed, kernels, cpus, frames: frames_per_kernel, scarce, .. } = shape;
-        let range = |kernel: u64| (kernel * frames_per_kernel..(kernel + 1) * frames_per_kernel).rev();
-        let free = (0..kernels as u64).map(|kernel| range(kernel).map(Frame).collect()).collect();
-        let frames = Mutex::new(Frames { free, ..Frames::default() });
-        let rng = Rng::new(seed);
-        Arc::new(World { frames, per_kernel: frames_per_kernel, tables: Mutex::default(), rng, cpus, scarce })
+        let partitions = (0..shape.kernels).map(|_| Partition::default()).collect();
+        let frames = Frames { partitions, per_kernel: shape.frames, ..Frames::default() };
+        Arc::new(World {
+            frames: Lock::new(frames),
+            per_kernel: shape.frames,
+            tables: Lock::default(),
+            rng: Rng::new(shape.seed),
+            cpus: shape.cpus,
+            scarce: shape.scarce,
+            over: AtomicBool::new(false),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Frames> {
-        // A panic is the verdict on a seed; what comes after it may still look.
-        self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> LockGuard<'_, Frames> {
+        self.frames.lock()
     }
 
     fn home(&self, frame: Frame) -> KernelId {
         KernelId((frame.0 / self.per_kernel) as u16)
     }
 
+    /// Something was wrong, the machine is thrown away: what it still does on the way is not looked at.
+    pub fn give_up(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
     /// A table or TLB entry now leads to `frame`.
     pub fn translate(&self, frame: Frame) {
-        let mut frames = self.lock();
-        let state = frames.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} mapped while free"));
-        state.translations += 1;
+        self.lock().used(frame, "mapped while free").translations += 1;
     }
 
     /// ...and one no longer does.
     pub fn untranslate(&self, frame: Frame) {
-        let mut frames = self.lock();
-        let state = frames.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} freed while mapped"));
-        state.translations -= 1;
+        if !self.is_over() {
+            self.lock().used(frame, "freed while mapped").translations -= 1;
+        }
     }
 
     pub fn with_bytes<T>(&self, frame: Frame, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut frames = self.lock();
-        let state = frames.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} used while free"));
-        work(&mut state.bytes)
+        let state = frames.used(frame, "used while free");
+        work(&mut state.bytes.as_mut().expect("no copy is under way")[..])
     }
 
     /// Frames in use, for the check that nothing leaked.
     pub fn used(&self) -> Vec<String> {
         let frames = self.lock();
-        let mut used: Vec<_> = frames.used.iter().map(|(f, s)| (f.0, s.holder, s.translations)).collect();
-        used.sort_by_key(|(frame, ..)| *frame);
-        used.iter().map(|entry| format!("{entry:?}")).collect()
+        let all = frames.partitions.iter().enumerate().flat_map(|(kernel, partition)| {
+            let base = kernel as u64 * self.per_kernel;
+            partition.frames.iter().zip(base..).filter(|(state, _)| state.holder != Holder::Free)
+        });
+        all.map(|(state, frame)| format!("{:?}", (frame, state.holder, state.translations))).collect()
     }
 
     /// A TLB entry that no flush removed in time, of any table.
     pub fn stale(&self) -> Option<String> {
-        let mut tables = self.tables.lock().expect("no panic while looking");
+        let mut tables = self.tables.lock();
         tables.retain(|table| table.strong_count() > 0);
         tables.iter().filter_map(Weak::upgrade).find_map(|table| table.stale())
     }
 
     pub fn used_count(&self) -> usize {
-        self.lock().used.len()
+        self.lock().partitions.iter().map(|partition| partition.frames.len() - partition.free.len()).sum()
     }
 }
 
 impl Frames {
-    fn state(&mut self, frame: Frame) -> &mut FrameState {
-        self.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} is free"))
+    fn state(&mut self, frame: Frame) -> Option<&mut FrameState> {
+        let (kernel, index) = (frame.0 / self.per_kernel, frame.0 % self.per_kernel);
+        self.partitions.get_mut(kernel as usize)?.frames.get_mut(index as usize)
+    }
+
+    /// A frame that is in use.
+    #[track_caller]
+    fn used(&mut self, frame: Frame, otherwise: &str) -> &mut FrameState {
+        match self.state(frame).filter(|state| state.holder != Holder::Free) {
+            Some(state) => state,
+            None => panic!("{frame:?} {otherwise}"),
+        }
+    }
+
+    fn alloc(&mut self, kernel: KernelId) -> Option<Frame> {
+        let (per_kernel, partition) = (self.per_kernel, &mut self.partitions[kernel.index()]);
+        let holder = Holder::Held { by: kernel, count: 1 };
+        if let Some(frame) = partition.free.pop() {
+            let state = &mut partition.frames[(frame.0 % per_kernel) as usize];
+            state.holder = holder;
+            state.bytes.as_mut().expect("no copy is under way").fill(0);
+            return Some(frame);
+        }
+        let next = partition.frames.len() as u64;
+        if next == per_kernel {
+            return None;
+        }
+        partition.frames.push(FrameState { holder, translations: 0, bytes: Some(Box::new([0; PAGE_SIZE])) });
+        Some(Frame(kernel.index() as u64 * per_kernel + next))
     }
 
     fn free(&mut self, frame: Frame, home: KernelId) {
-        let state = self.used.remove(&frame).unwrap_or_else(|| panic!("{frame:?} freed twice"));
+        let state = self.used(frame, "freed twice");
         assert_eq!(state.translations, 0, "{frame:?} freed while a table or TLB leads to it");
-        self.free[home.index()].push(frame);
+        state.holder = Holder::Free;
+        self.partitions[home.index()].free.push(frame);
     }
 
     /// The count of `frame`, which `kernel` must hold, or have pinned.
     fn count(&mut self, frame: Frame, kernel: KernelId) -> &mut u32 {
-        if let Some(count) = self.pinned.get_mut(&(kernel, frame)) {
-            return count;
+        if self.pinned.contains_key(&(kernel, frame)) {
+            return self.pinned.entry((kernel, frame)).or_default();
         }
-        let state = self.used.get_mut(&frame).unwrap_or_else(|| panic!("{frame:?} is free"));
+        let state = self.used(frame, "counted while free");
         let found = state.holder;
         match &mut state.holder {
             Holder::Held { by, count } if *by == kernel => count,
@@ -153,12 +214,7 @@ impl Memory for SimMemory {
     }
 
     fn alloc(&self) -> Option<Frame> {
-        let mut frames = self.world.lock();
-        let frame = frames.free[self.me.index()].pop()?;
-        let holder = Holder::Held { by: self.me, count: 1 };
-        let bytes = vec![0; PAGE_SIZE].into_boxed_slice();
-        frames.used.insert(frame, FrameState { holder, bytes, translations: 0 });
-        Some(frame)
+        self.world.lock().alloc(self.me)
     }
 
     fn retain(&self, frame: Frame) {
@@ -166,6 +222,9 @@ impl Memory for SimMemory {
     }
 
     fn release(&self, frame: Frame) {
+        if self.world.is_over() {
+            return;
+        }
         let home = self.world.home(frame);
         let mut frames = self.world.lock();
         let count = frames.count(frame, self.me);
@@ -179,7 +238,7 @@ impl Memory for SimMemory {
         if frames.pinned.remove(&(self.me, frame)).is_some() {
             return frames.returning.entry((self.me, home)).or_default().push(frame);
         }
-        let state = frames.state(frame);
+        let state = frames.used(frame, "sent home while free");
         assert_eq!(state.translations, 0, "{frame:?} sent home while a table or TLB leads to it");
         state.holder = Holder::Returning;
         frames.returning.entry((self.me, home)).or_default().push(frame);
@@ -187,7 +246,7 @@ impl Memory for SimMemory {
 
     fn count(&self, frame: Frame) -> u32 {
         let mut frames = self.world.lock();
-        match frames.state(frame).holder {
+        match frames.used(frame, "counted while free").holder {
             Holder::Held { by, count } if by == self.me => count,
             _ => frames.pinned.get(&(self.me, frame)).copied().unwrap_or(0),
         }
@@ -195,7 +254,7 @@ impl Memory for SimMemory {
 
     fn adopt(&self, frame: Frame) {
         let mut frames = self.world.lock();
-        let state = frames.state(frame);
+        let state = frames.used(frame, "adopted while free");
         assert_eq!(state.holder, Holder::Lent, "{frame:?} adopted");
         state.holder = Holder::Held { by: self.me, count: 1 };
     }
@@ -204,13 +263,13 @@ impl Memory for SimMemory {
         assert_eq!(self.world.home(frame), self.me, "only an own frame can be lent");
         let mut frames = self.world.lock();
         assert_eq!(*frames.count(frame, self.me), 1, "a lent frame has no other user");
-        frames.state(frame).holder = Holder::Lent;
+        frames.used(frame, "lent while free").holder = Holder::Lent;
     }
 
     fn take_home(&self, frame: Frame) {
         assert_eq!(self.world.home(frame), self.me);
         let mut frames = self.world.lock();
-        let holder = frames.state(frame).holder;
+        let holder = frames.used(frame, "is free").holder;
         if matches!(holder, Holder::Held { by, .. } if by == self.me) {
             // Pinned for another kernel until now.
             drop(frames);
@@ -224,7 +283,7 @@ impl Memory for SimMemory {
         let home = self.world.home(frame);
         assert_ne!(home, self.me, "an own frame needs no pin");
         let mut frames = self.world.lock();
-        let holder = frames.state(frame).holder;
+        let holder = frames.used(frame, "is free").holder;
         assert!(matches!(holder, Holder::Held { by, .. } if by == home), "{frame:?} pinned but {holder:?}");
         let count = frames.pinned.entry((self.me, frame)).or_default();
         *count += 1;
@@ -248,12 +307,17 @@ impl Memory for SimMemory {
     }
 
     fn totals(&self) -> (u64, u64) {
-        (self.world.per_kernel, self.world.lock().free[self.me.index()].len() as u64)
+        let (all, frames) = (self.world.per_kernel, self.world.lock());
+        let partition = &frames.partitions[self.me.index()];
+        (all, all - partition.frames.len() as u64 + partition.free.len() as u64)
     }
 
     fn copy(&self, from: Frame, to: Frame) {
-        let bytes = self.world.with_bytes(from, |bytes| bytes.to_vec());
-        self.world.with_bytes(to, |target| target.copy_from_slice(&bytes));
+        let mut frames = self.world.lock();
+        let mut target = frames.used(to, "copied to while free").bytes.take().expect("no copy is under way");
+        let source = frames.used(from, "copied while free").bytes.as_ref().expect("nobody copies a frame to itself");
+        target.copy_from_slice(&source[..]);
+        frames.used(to, "copied to while free").bytes = Some(target);
     }
 
     fn zero(&self, frame: Frame) {
@@ -286,7 +350,7 @@ impl Memory for SimMemory {
 
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {
         let table = Arc::new(SimTable::new(self.world.clone()));
-        self.world.tables.lock().expect("no panic while adding").push(Arc::downgrade(&table));
+        self.world.tables.lock().push(Arc::downgrade(&table));
         Ok(table)
     }
 }

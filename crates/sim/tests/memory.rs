@@ -1,11 +1,16 @@
 //! A few hundred random programs. More: `cargo run --release -p sim -- --seeds 100000`.
 
-use sim::memory::run_seed;
+use sim::{
+    memory::Program,
+    scenario::{Kind, Log, Plan, Scenario},
+};
+
+const MEMORY: Kind = Kind::of::<Program>();
 
 fn run(seeds: std::ops::Range<u64>, kernels: usize) {
     for seed in seeds {
-        let run = std::panic::catch_unwind(|| run_seed(seed, kernels, 120, false));
-        assert!(run.is_ok(), "replay: cargo run -p sim -- --seed {seed} --kernels {kernels} --trace");
+        let run = (MEMORY.run)(&Plan::new(seed, kernels, Program::STEPS), Log::Nothing);
+        assert_eq!(run.err(), None, "replay: cargo run -p sim -- memory --seed {seed} --kernels {kernels} --trace");
     }
 }
 
@@ -31,5 +36,6 @@ fn nine_kernels() {
 
 #[test]
 fn a_seed_determines_the_run() {
-    assert_eq!(run_seed(77, 3, 60, false), run_seed(77, 3, 60, false));
+    let run = || (MEMORY.run)(&Plan::new(77, 3, 60), Log::Nothing).unwrap();
+    assert_eq!(run(), run());
 }

@@ -98,7 +98,7 @@ fn counting_through_mappings_of_three_owners_loses_nothing() {
                 "seed {seed}"
             );
         }
-        assert!(cluster.kernels[2].objects.get(id).dirty.lock().unwrap().contains(&1));
+        assert!(cluster.kernels[2].objects.get(id).dirty.lock().contains(&1));
         for space in [one, two] {
             cluster.run(async move { space.destroy().await });
         }

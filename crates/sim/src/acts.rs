@@ -1,0 +1,177 @@
+//! The operations of random programs on memory: drawing them, and doing them.
+
+use crate::{
+    cluster::OBJECT_PAGES,
+    model::{Model, Operation, Outcome, Where, WORDS},
+    object::{SimObjects, WORD_STEP},
+    rng::Rng,
+};
+use abi::ObjectId;
+use machine::{errno::Result, Access, SpaceId, UserAddr, PAGE_SIZE};
+use std::{fmt, sync::Arc};
+use vm::{MapRequest, Objects, Place, Source, Space};
+
+/// Pages programs map at addresses of their choice.
+const ARENA: u64 = 0x10_0000;
+const ARENA_PAGES: usize = 48;
+pub const HEAP: u64 = 0x2000_0000;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Act {
+    pub kernel: usize,
+    pub space: SpaceId,
+    pub operation: Operation,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SpaceId { home, serial } = self.space;
+        write!(out, "k{:<2} process {}.{serial}  {}", self.kernel, home.0, self.operation)
+    }
+}
+
+fn address(page: u64) -> UserAddr {
+    UserAddr(page * PAGE_SIZE as u64)
+}
+
+fn bytes(pages: u64) -> u64 {
+    pages * PAGE_SIZE as u64
+}
+
+/// What there is to choose from.
+pub struct Choices<'a> {
+    pub model: &'a Model,
+    pub kernels: usize,
+    /// Processes there are.
+    pub spaces: usize,
+    pub scarce: bool,
+    pub private: &'a [ObjectId],
+    pub shared: &'a [ObjectId],
+}
+
+impl Choices<'_> {
+    /// An operation of `space`. `alone`: nothing else runs at the same time.
+    pub fn act(&self, rng: &Rng, space: SpaceId, alone: bool) -> Act {
+        let model = self.model;
+        let pages = model.pages(space);
+        let full = model.total_pages() > 400;
+        let some = |rng: &Rng| match pages.is_empty() || rng.one_in(12) {
+            true => ARENA + rng.below(ARENA_PAGES) as u64,
+            false => *rng.pick(&pages),
+        };
+        let length = 1 + rng.below(6) as u64;
+        let prot = *rng.pick(&[
+            Access::READ | Access::WRITE,
+            Access::READ | Access::WRITE,
+            Access::READ,
+            Access::WRITE,
+            Access::READ | Access::EXEC,
+            Access::empty(),
+        ]);
+        let word = rng.below(WORDS);
+        let kernel = rng.below(self.kernels);
+        let operation = match rng.below(100) {
+            0..=11 if !full => {
+                let at = match rng.below(6) {
+                    0 | 1 => Where::Fixed(ARENA + rng.below(ARENA_PAGES) as u64),
+                    2 => Where::NoReplace(ARENA + rng.below(ARENA_PAGES) as u64),
+                    3 => Where::Hint(ARENA + rng.below(ARENA_PAGES) as u64),
+                    _ => Where::Anywhere,
+                };
+                let shared = rng.one_in(3);
+                let list = if shared { self.shared } else { self.private };
+                let mut object = None;
+                if rng.one_in(2) && !list.is_empty() {
+                    let id = *rng.pick(list);
+                    object = Some((id, rng.below(OBJECT_PAGES as usize) as u64));
+                }
+                Operation::Map { at, pages: length, prot, shared, object }
+            }
+            12..=18 => Operation::Unmap { page: some(rng), pages: length },
+            19..=26 => Operation::Protect { page: some(rng), pages: length, prot },
+            27..=30 => Operation::DontNeed { page: some(rng) },
+            31..=36 if !full => {
+                let old = 1 + rng.below(4) as u64;
+                let new = 1 + rng.below(6) as u64;
+                let page = some(rng);
+                let target = ARENA + rng.below(ARENA_PAGES) as u64;
+                let apart = target + new <= page || page + old <= target;
+                // To another owner it is not one step, see remap.rs.
+                let fixed = alone && apart && !self.scarce && rng.one_in(3);
+                let may_move = fixed || rng.below(3) > 0;
+                Operation::Remap { page, old, new, may_move, to: fixed.then_some(target) }
+            }
+            37..=39 => {
+                let to = HEAP + rng.below(6 * PAGE_SIZE) as u64;
+                Operation::Brk { to }
+            }
+            40..=43 if self.spaces < 5 && !full => Operation::Fork,
+            44..=62 => Operation::Read { page: some(rng), word },
+            63..=70 => {
+                let page = some(rng);
+                let found = model.word(space, page, word).unwrap_or(0) as u32;
+                let old = if rng.one_in(4) { found ^ 1 } else { found };
+                Operation::Exchange { page, word, old, new: rng.next() as u32 }
+            }
+            _ => Operation::Write { page: some(rng), word, value: rng.next() >> 8 },
+        };
+        Act { kernel, space, operation }
+    }
+}
+
+/// Does `operation` in a replica of its space.
+pub async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimObjects>) -> Result<Outcome> {
+    let at = |page: u64, word: usize| address(page).add(word * WORD_STEP);
+    Ok(match operation {
+        Operation::Map { at, pages, prot, shared, object: named } => {
+            let place = match at {
+                Where::Anywhere => Place::Hint(UserAddr::NULL),
+                Where::Hint(page) => Place::Hint(address(page)),
+                Where::Fixed(page) => Place::Fixed(address(page)),
+                Where::NoReplace(page) => Place::FixedNoReplace(address(page)),
+            };
+            let source = match named {
+                Some((id, first)) => Source::Object {
+                    object: objects.resolve(id).await?,
+                    offset: bytes(first),
+                    label: (*b"/file").into(),
+                    limit: Access::all(),
+                },
+                None => Source::Anonymous,
+            };
+            let request = MapRequest { shared, source, ..MapRequest::anonymous(bytes(pages), prot).at(place) };
+            Outcome::At(space.map(request).await?.page().0)
+        }
+        Operation::Unmap { page, pages } => {
+            space.unmap(address(page), bytes(pages)).await?;
+            Outcome::Done
+        }
+        Operation::Protect { page, pages, prot } => {
+            space.protect(address(page), bytes(pages), prot).await?;
+            Outcome::Done
+        }
+        Operation::DontNeed { page } => {
+            space.advise(address(page), bytes(1), 4).await?;
+            Outcome::Done
+        }
+        Operation::Remap { page, old, new, may_move, to } => {
+            let flags = u32::from(may_move) | if to.is_some() { 3 } else { 0 };
+            let to = address(to.unwrap_or(0));
+            Outcome::At(space.remap(address(page), bytes(old), bytes(new), flags, to).await?.page().0)
+        }
+        Operation::Brk { to } => Outcome::At(space.brk(UserAddr(to)).await.0),
+        Operation::Fork => Outcome::Child(space.fork().await?.id()),
+        Operation::Read { page, word } => {
+            let mut value = [0; 8];
+            space.read(at(page, word), &mut value).await?;
+            Outcome::Value(u64::from_le_bytes(value))
+        }
+        Operation::Write { page, word, value } => {
+            space.write(at(page, word), &value.to_le_bytes()).await?;
+            Outcome::Done
+        }
+        Operation::Exchange { page, word, old, new } => {
+            Outcome::Exchanged(space.compare_exchange_u32(at(page, word), old, new).await?)
+        }
+    })
+}
