@@ -137,6 +137,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
         dumpable: true,
         no_new_privileges: false,
         barriers: 0,
+        circles: [None; 2],
         started: system.now(),
     };
     let state = ThreadState {

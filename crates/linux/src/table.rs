@@ -232,6 +232,7 @@ system_calls! {
     269 faccessat => access::faccessat;
     270 pselect6 => select::pselect6;
     271 ppoll => poll::ppoll;
+    272 unshare => clone::unshare;
     273 set_robust_list => clone::set_robust_list;
     274 get_robust_list => clone::get_robust_list;
     275 splice => splice::splice;

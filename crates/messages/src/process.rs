@@ -38,8 +38,26 @@ pub struct Shared {
     pub no_new_privileges: bool,
     /// Commands of membarrier(2) it has registered for.
     pub barriers: u32,
+    /// By [`Facet`]: the processes with which it has that in common.
+    pub circles: [Option<CircleId>; 2],
     /// Start time, ns since boot.
     pub started: u64,
+}
+
+/// What processes may have in common beside memory and descriptors, which have homes of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Facet {
+    /// CLONE_FS: root, working directory, umask.
+    Directories = 0,
+    /// CLONE_SIGHAND: signal handlers.
+    Handlers = 1,
+}
+
+/// Processes that have a [`Facet`] in common: the kernel that keeps the list of members, and a number of that kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CircleId {
+    pub home: KernelId,
+    pub serial: u64,
 }
 
 /// Where execve put things, for /proc/PID and prctl.
@@ -77,6 +95,11 @@ pub enum Change {
     Dumpable(bool),
     NoNewPrivileges,
     Barriers(u32),
+    /// Into a circle, if it is in none yet, or out of it.
+    Circle {
+        facet: Facet,
+        circle: Option<CircleId>,
+    },
     Cwd(FileRef),
     Root(FileRef),
     /// execve made a new address space and maybe a new descriptor table.
@@ -404,4 +427,17 @@ messages! {
 
     /// One user of the table less on the sender (or, with `more`, one more).
     fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
+
+    /// One process less uses the space, which is at home on the receiver (or, with `more`, one more); the last
+    /// one's end is the space's.
+    space_users: SpaceUsers { space: SpaceId, more: bool } -> (), Low;
+
+    /// A process joins a circle that the receiver keeps, or leaves it.
+    circle_member: CircleMember { circle: CircleId, process: Pid, joins: bool } -> errno::Result<()>, Low;
+
+    /// A change of something that a circle has in common; answered when all members have it.
+    change_circle: ChangeCircle { circle: CircleId, change: Change } -> errno::Result<()>, Low;
+
+    /// The circle's keeper has a member, at home on the receiver, changed.
+    change_member: ChangeMember { process: Pid, change: Change } -> errno::Result<()>, Low;
 }

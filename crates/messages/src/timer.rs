@@ -1,6 +1,6 @@
 //! Timers of a process, which live at its home, and barriers between its threads.
 
-use machine::{errno, Pid};
+use machine::{errno, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
 
 /// Which timer of a process.
@@ -81,9 +81,9 @@ messages! {
     /// Makes, sets or asks a timer of a process, at its home.
     timer: TimerCall { process: Pid, op: TimerOp } -> errno::Result<TimerState>, Low;
 
-    /// membarrier(2): answered once every CPU of the receiver that runs the process (or, without one, any
-    /// process) has been in the kernel since the question.
-    barrier: Barrier { process: Option<Pid> } -> (), High;
+    /// membarrier(2): answered once every CPU of the receiver that runs in the space (or, without one, in any
+    /// space) has been in the kernel since the question.
+    barrier: Barrier { space: Option<SpaceId> } -> (), High;
 
     /// pidfd_open(2) on another kernel: answered when the process, which is at home here, has ended.
     ended: AwaitEnd { process: Pid } -> errno::Result<()>, Low;

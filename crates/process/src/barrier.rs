@@ -2,22 +2,24 @@
 
 use crate::{Process, System};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange, Pid};
+use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange, Pid, SpaceId};
 use messages::timer::{AwaitEnd, Barrier};
 
 impl System {
     /// Every CPU that runs user code of `process` (None: of anybody), on every kernel, passes a full barrier
     /// and serialises its instruction stream before this returns.
     pub async fn barrier(self: &Arc<Self>, process: Option<&Arc<Process>>) -> Result<()> {
-        let id = process.map(|process| process.id);
-        self.barrier_here(id);
-        // Only the home knows who holds a replica. A kernel without one answers at once.
-        let kernels: KernelSet = match process.filter(|process| process.is_home()) {
+        let space = process.map(|process| process.space().id());
+        self.barrier_here(space);
+        // Only the home knows who holds a replica, if no other process is in the space. A kernel without one answers
+        // at once.
+        let alone = |process: &&Arc<Process>| process.is_home() && space.is_some_and(|space| self.is_private(space));
+        let kernels: KernelSet = match process.filter(alone) {
             Some(process) => process.replicas(),
             None => self.others().into_iter().collect(),
         };
         if !kernels.is_empty() {
-            self.endpoint.multicast(&kernels, Barrier { process: id }).await;
+            self.endpoint.multicast(&kernels, Barrier { space }).await;
         }
         Ok(())
     }
@@ -26,11 +28,10 @@ impl System {
     /// they have left; a CPU that is in the kernel finds the new generation, behind a full fence, when it next
     /// enters, and forgets the page by INVLPG or a write of CR3, which serialise (SDM 3A 9.3). The platform's
     /// shootdown.rs proves that no CPU falls between the two.
-    pub(crate) fn barrier_here(&self, process: Option<Pid>) {
-        let spaces: Vec<_> = {
-            let processes = self.processes.lock();
-            let meant = processes.values().filter(|known| process.is_none_or(|id| known.id == id));
-            meant.map(|process| process.space()).collect()
+    pub(crate) fn barrier_here(&self, space: Option<SpaceId>) {
+        let spaces: Vec<_> = match space {
+            Some(id) => self.vm.find(id).into_iter().collect(),
+            None => self.vm.spaces(),
         };
         for space in spaces {
             space.table().flush(PageRange::new(Page(0), Page(1)));

@@ -4,10 +4,10 @@
 //! change and then talks to another thread finds the change there. Two changes from two kernels are
 //! ordered by the home, and the lanes keep that order on the way to each replica.
 
-use crate::{Files, Process};
-use alloc::sync::Arc;
+use crate::{sharing::facet_of, Files, Process};
+use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, Errno};
-use messages::process::{ApplyChange, Change, ChangeShared};
+use messages::process::{ApplyChange, Change, ChangeCircle, ChangeShared, Facet};
 
 impl Process {
     /// Changes the process everywhere.
@@ -17,6 +17,16 @@ impl Process {
             let ask = ChangeShared { process: self.id, change };
             return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
         }
+        // Looked at here as well: a replica may not have known yet.
+        if let Some(circle) = facet_of(&change).and_then(|facet| self.circle(facet)) {
+            return Box::pin(system.change_circle(ChangeCircle { circle, change })).await;
+        }
+        self.change_own(change).await
+    }
+
+    /// At home: changes this process, not those that it shares something with.
+    pub(crate) async fn change_own(self: &Arc<Self>, change: Change) -> Result<()> {
+        let system = &self.system;
         self.apply(change.clone()).await?;
         let replicas = self.replicas();
         if !replicas.is_empty() {
@@ -60,6 +70,12 @@ impl Process {
             Change::Dumpable(on) => shared.dumpable = on,
             Change::NoNewPrivileges => shared.no_new_privileges = true,
             Change::Barriers(commands) => shared.barriers |= commands,
+            Change::Circle { facet, circle } => {
+                let known = &mut shared.circles[facet as usize];
+                if known.is_none() || circle.is_none() {
+                    *known = circle;
+                }
+            }
             Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => unreachable!("returned above"),
         }
         Ok(())
@@ -89,14 +105,20 @@ impl Process {
 
     /// chdir, fchdir (`cwd`), chroot (`root`): the thread's kernel has the directory open.
     pub async fn change_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
-        let set = |process: &Process| {
-            let directory = directory.clone();
-            process.set_directories(|directories| match root {
-                true => directories.root = directory,
-                false => directories.cwd = directory,
-            });
-        };
-        set(self);
+        if let Some(circle) = self.circle(Facet::Directories) {
+            let name = self.system.directory.name(&directory).await?;
+            let change = if root { Change::Root(name) } else { Change::Cwd(name) };
+            return self.system.change_circle(ChangeCircle { circle, change }).await;
+        }
+        self.change_own_directory(directory, root).await
+    }
+
+    pub(crate) async fn change_own_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+        let kept = directory.clone();
+        self.set_directories(|directories| match root {
+            true => directories.root = kept,
+            false => directories.cwd = kept,
+        });
         if self.is_home() && self.replicas().is_empty() {
             return Ok(());
         }
@@ -128,11 +150,6 @@ impl Process {
             other => return self.change(other).await,
         };
         let directory = self.system.directory.open(name).await?;
-        let kept = directory.clone();
-        self.set_directories(|directories| match root {
-            true => directories.root = kept,
-            false => directories.cwd = kept,
-        });
-        self.spread_directory(&directory, root).await
+        Box::pin(self.change_directory(directory, root)).await
     }
 }

@@ -80,6 +80,7 @@ impl Process {
         self.home == dead
             || self.space().id().home == dead
             || self.files().id().home == dead
+            || self.with_shared(|shared| shared.circles.iter().flatten().any(|circle| circle.home == dead))
             || self.home().is_some_and(member)
             || self.maps_memory_of(dead)
     }

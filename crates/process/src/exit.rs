@@ -11,7 +11,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelSet, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Reparent, ThreadGone,
+    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent, ThreadGone,
     Unthread, Usage,
 };
 
@@ -148,8 +148,10 @@ impl Process {
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
-        if !self.borrows_space.load(SeqCst) {
-            self.space().destroy().await;
+        system.release_space(&self.space()).await;
+        for facet in [Facet::Directories, Facet::Handlers] {
+            // A circle whose keeper is dead is over.
+            let _ = self.leave_circle(facet).await;
         }
         self.files().release().await;
         self.orphan_children().await;

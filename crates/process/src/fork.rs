@@ -5,7 +5,7 @@ use abi::signal::{AltStack, Pending};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, Errno, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, Shared, ThreadState, Usage};
+use messages::process::{AdoptChild, Facet, Shared, ThreadState, Usage};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -15,6 +15,9 @@ pub struct CloneRequest {
     /// CLONE_VM, CLONE_FILES without CLONE_THREAD.
     pub share_space: bool,
     pub share_files: bool,
+    /// CLONE_FS, CLONE_SIGHAND without CLONE_THREAD.
+    pub share_directories: bool,
+    pub share_handlers: bool,
     /// CLONE_PARENT.
     pub sibling: bool,
     /// CLONE_CLEAR_SIGHAND.
@@ -69,7 +72,7 @@ impl Thread {
     pub async fn wait_for_release(child: &Arc<Thread>) {
         let process = &child.process;
         let released = || {
-            let borrowed = process.borrows_space.load(SeqCst) && !process.has_ended();
+            let borrowed = process.in_parents_space.load(SeqCst) && !process.has_ended();
             (!borrowed).then_some(())
         };
         process.space_released.wait_until(released).await;
@@ -102,7 +105,11 @@ impl Thread {
         let parent = &self.process;
         let system = &parent.system;
         let space = match request.share_space {
-            true => parent.space(),
+            true => {
+                let space = parent.space();
+                system.retain_space(space.id()).await;
+                space
+            }
             false => parent.space().fork().await?,
         };
         let files = match request.share_files {
@@ -111,13 +118,20 @@ impl Thread {
                 files.retain().await;
                 files
             }
-            false => parent.files().copy().await?,
+            false => match parent.files().copy().await {
+                Ok(files) => files,
+                Err(error) => {
+                    system.release_space(&space).await;
+                    return Err(error);
+                }
+            },
         };
         let mut shared: Shared = parent.shared();
         let new_parent = if request.sibling { shared.parent } else { parent.id };
         shared.parent = new_parent;
         shared.exit_signal = request.exit_signal;
         shared.executed = false;
+        shared.circles = [None; 2];
         shared.child_subreaper = false;
         shared.started = system.now();
         if request.clear_handlers {
@@ -126,7 +140,11 @@ impl Thread {
         let group = shared.group;
         let Directories { root, cwd } = parent.directories();
         let child = Process::new(system, id, system.kernel, shared, Directories { root, cwd }, space, files);
-        child.borrows_space.store(request.share_space, SeqCst);
+        child.in_parents_space.store(request.share_space, SeqCst);
+        if let Err(error) = child.join_circles(parent, request).await {
+            child.abandon_birth().await;
+            return Err(error);
+        }
         if let Some(home) = child.home() {
             let mut state = home.state.lock();
             let mine = self.state.lock();
@@ -136,6 +154,28 @@ impl Thread {
         let uid = self.state.lock().credentials.uid;
         system.adopt(new_parent, id, group, uid, request.exit_signal).await;
         Ok(child)
+    }
+}
+
+impl Process {
+    async fn join_circles(self: &Arc<Self>, parent: &Arc<Process>, request: &CloneRequest) -> Result<()> {
+        if request.share_directories {
+            self.join_circle(parent, Facet::Directories).await?;
+        }
+        if request.share_handlers {
+            self.join_circle(parent, Facet::Handlers).await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody has heard of the child yet.
+    async fn abandon_birth(self: &Arc<Self>) {
+        self.system.processes.lock().remove(&self.id);
+        self.system.release_space(&self.space()).await;
+        self.files().release().await;
+        for facet in [Facet::Directories, Facet::Handlers] {
+            let _ = self.leave_circle(facet).await;
+        }
     }
 }
 

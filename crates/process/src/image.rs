@@ -17,7 +17,7 @@ use elf::{
 use fs::{File, PathAnswer};
 use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
-    process::{Change, Layout},
+    process::{Change, Facet, Layout},
     timer::TimerOp,
 };
 use vm::{MapRequest, Place, Source, Space};
@@ -108,13 +108,13 @@ impl Thread {
         };
         files.close_on_exec().await?;
         let old = process.set_space(space.clone());
-        if !process.borrows_space.swap(false, SeqCst) {
-            old.destroy().await;
-        }
+        process.in_parents_space.store(false, SeqCst);
+        process.system.release_space(&old).await;
         process.space_released.wake_all();
         if !process.is_home() || !process.replicas().is_empty() {
             process.change(Change::Image { space: space.id(), files: files.id() }).await?;
         }
+        process.leave_circle(Facet::Handlers).await?;
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;

@@ -31,9 +31,11 @@ mod process;
 mod route;
 mod service;
 mod shake;
+mod sharing;
 mod system;
 mod thread;
 mod timer;
+mod users;
 mod wait;
 
 pub use exit::Ended;

@@ -49,8 +49,8 @@ pub struct Process {
     pub(crate) ending: Lock<Option<ExitStatus>>,
     /// Woken when a vfork child gives its parent's memory back, by execve or by its end.
     pub(crate) space_released: WaitQueue,
-    /// A vfork child runs in its parent's memory, which is not its to destroy.
-    pub(crate) borrows_space: AtomicBool,
+    /// A child that still runs in its parent's memory (vfork waits for the end of that).
+    pub(crate) in_parents_space: AtomicBool,
     /// Only at home.
     pub(crate) home_part: Option<Home>,
 }
@@ -80,7 +80,7 @@ impl Process {
             changed: WaitQueue::new(),
             ending: Lock::new(None),
             space_released: WaitQueue::new(),
-            borrows_space: AtomicBool::new(false),
+            in_parents_space: AtomicBool::new(false),
             home_part,
         });
         system.processes.lock().insert(id, process.clone());

@@ -115,7 +115,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.timer_here(ask.op).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(Barrier, |system, _from, ask| system.barrier_here(ask.process));
+    answer!(Barrier, |system, _from, ask| system.barrier_here(ask.space));
     let state = system.clone();
     system.endpoint.on::<AwaitEnd, _, _>(move |_, ask| {
         let system = state.clone();
@@ -153,6 +153,16 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.forget(ask.fd);
+    });
+    answer!(SpaceUsers, |system, _from, ask| match ask.more {
+        true => system.retain_space_here(ask.space),
+        false => system.release_space_here(ask.space).await,
+    });
+    answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
+    answer!(ChangeCircle, |system, _from, ask| system.change_circle_here(ask).await);
+    answer!(ChangeMember, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.change_member(ask.change).await,
+        None => Err(Errno::ESRCH),
     });
     answer!(DescriptorUsers, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.count_at_home(ask.more);

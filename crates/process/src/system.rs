@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, KernelId, Memory, Pid,
+    BoxFuture, Cpu, CpuId, KernelId, Memory, Pid, SpaceId,
 };
 use messages::process::TableId;
 use sched::Scheduler;
@@ -69,6 +69,10 @@ pub struct System {
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
     pub(crate) next_table: AtomicU64,
+    /// Spaces at home here that more than one process uses, and how many do.
+    pub(crate) space_users: Lock<HashMap<SpaceId, usize>>,
+    /// Circles kept here, by serial number.
+    pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// ns between the epoch and the start of the machine.
@@ -126,6 +130,8 @@ impl System {
             born_here: Lock::default(),
             tables: Lock::default(),
             next_table: AtomicU64::new(1),
+            space_users: Lock::default(),
+            circles: Lock::default(),
             extensions: Lock::default(),
             realtime_offset: AtomicU64::new(0),
             names: Lock::new((b"cob".to_vec(), b"(none)".to_vec())),

@@ -27,10 +27,10 @@ pub(crate) async fn close_range(call: &mut Call<'_>) -> Result<u64> {
     if first > last {
         return Err(Errno::EINVAL);
     }
-    let files = call.process().files();
-    if flags & CLOSE_RANGE_UNSHARE != 0 && files.is_shared() {
-        return Err(crate::table::unsupported(call, "close_range of a shared table with UNSHARE", Errno::EINVAL));
+    if flags & CLOSE_RANGE_UNSHARE != 0 && call.process().files().is_shared() {
+        call.process().unshare_files().await?;
     }
+    let files = call.process().files();
     for (fd, _) in files.list().await?.into_iter().filter(|(fd, _)| (first..=last).contains(fd)) {
         let done = match flags & CLOSE_RANGE_CLOEXEC {
             0 => close_one(call, fd).await,

@@ -4,7 +4,7 @@ use crate::{call::Call, table::unsupported};
 use abi::signal::Signal;
 use fs::{event::PidFd, OpenFlags};
 use machine::{errno::Result, Errno, Pid, UserAddr};
-use messages::process::ExitStatus;
+use messages::process::{ExitStatus, Facet, Inspect, Inspection};
 use process::{CloneRequest, Thread};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -140,13 +140,6 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
     if has(PIDFD) && (has(THREAD) || has(PARENT_SETTID) && request.pidfd == request.parent_tid) {
         return Err(Errno::EINVAL);
     }
-    if has(VM) && !has(THREAD) && !has(VFORK) || has(FS) && !has(THREAD) || has(SIGHAND) && !has(THREAD) {
-        return Err(unsupported(
-            call,
-            "clone sharing memory, directories or handlers between processes",
-            Errno::EINVAL,
-        ));
-    }
     let _ignored_as_linux_does = PTRACE | UNTRACED | SYSVSEM | IO;
     let mut registers = call.context.registers;
     registers.rax = 0;
@@ -160,6 +153,8 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         thread: has(THREAD),
         share_space: has(VM),
         share_files: has(FILES),
+        share_directories: has(FS),
+        share_handlers: has(SIGHAND),
         sibling: has(PARENT),
         clear_handlers: has(CLEAR_SIGHAND),
         exit_signal: request.exit_signal as u8,
@@ -206,6 +201,38 @@ async fn check_pidfd(call: &Call<'_>, at: UserAddr) -> Result<()> {
     let fd = call.install(file, true).await?;
     call.process().files().take(fd as u32).await?;
     call.put(at, &(fd as u32)).await
+}
+
+/// unshare(2). Threads of a process have all of it in common here, so only a process of one thread can part.
+pub(crate) async fn unshare(call: &mut Call<'_>) -> Result<u64> {
+    let flags = call.arg(0);
+    let has = |flag: u64| flags & flag != 0;
+    if flags & !(THREAD | FS | SIGHAND | VM | FILES | SYSVSEM | NAMESPACES) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if has(NAMESPACES) {
+        return Err(unsupported(call, "unshare of namespaces", Errno::EPERM));
+    }
+    let process = call.process().clone();
+    let sees = call.caller().credentials;
+    let threads = match call.system().inspect(process.id, Inspect::Owner, sees).await? {
+        Inspection::Owner { threads, .. } => threads.len(),
+        _ => 1,
+    };
+    let several = threads > 1;
+    if several && has(THREAD | SIGHAND | VM) {
+        return Err(Errno::EINVAL);
+    }
+    if several && has(FS | FILES) {
+        return Err(unsupported(call, "unshare between threads", Errno::EINVAL));
+    }
+    if has(FS) {
+        process.leave_circle(Facet::Directories).await?;
+    }
+    if has(FILES) && process.files().is_shared() {
+        process.unshare_files().await?;
+    }
+    Ok(0)
 }
 
 pub(crate) async fn set_tid_address(call: &mut Call<'_>) -> Result<u64> {

@@ -1,0 +1,181 @@
+//! Processes that share directories and umask (CLONE_FS) or signal handlers (CLONE_SIGHAND).
+//!
+//! Problem: what the threads of one process share is kept by its home and copied to its replicas (change.rs). Here
+//! several processes, with homes on different kernels, must see one value.
+//!
+//! Idea: they are a *circle*, kept by the kernel where it was made. A change goes there, and is applied to one
+//! member after the other, through the member's home as any change of a process; it is answered when all have it.
+//! A process without sharers has no circle and pays nothing.
+//!
+//! The dangerous interleaving is a change while a process is cloned into the circle:
+//!
+//! ```text
+//!   parent's kernel                    circle                      chdir by a member
+//!   child: a copy of the parent
+//!                                      parent := /tmp  <---------- chdir /tmp
+//!   join(child) ---------------------> members += child            (too late for this change)
+//!   child keeps the old directory for ever
+//! ```
+//!
+//! So the child joins first and takes its copy from the parent afterwards, under the locks of both. Changes hold
+//! the circle's lock from the first member to the last, and the parent stands before the child: a change that
+//! the copy missed has not reached the parent yet, so it reaches the child after the copy; one that began before
+//! the child joined has reached the parent before.
+
+use crate::{Process, System};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
+use machine::{errno::Result, sync::AsyncLock, Errno, Pid};
+use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
+
+/// The members of a circle, oldest first.
+pub(crate) type Circle = Arc<AsyncLock<Vec<Pid>>>;
+
+/// What kind of circle a change concerns.
+pub(crate) fn facet_of(change: &Change) -> Option<Facet> {
+    match change {
+        Change::Action { .. } => Some(Facet::Handlers),
+        Change::Umask(_) | Change::Cwd(_) | Change::Root(_) => Some(Facet::Directories),
+        _ => None,
+    }
+}
+
+impl Process {
+    pub(crate) fn circle(&self, facet: Facet) -> Option<CircleId> {
+        self.with_shared(|shared| shared.circles[facet as usize])
+    }
+
+    /// The circle that a new process is to join; made if there is none.
+    pub(crate) async fn circle_for_child(self: &Arc<Self>, facet: Facet) -> Result<CircleId> {
+        if let Some(known) = self.circle(facet) {
+            return Ok(known);
+        }
+        let made = self.system.new_circle(self.id);
+        // Another thread may do the same: the home takes the first.
+        self.change(Change::Circle { facet, circle: Some(made) }).await?;
+        match self.circle(facet) {
+            Some(circle) => {
+                if circle != made {
+                    self.system.circles.lock().remove(&made.serial);
+                }
+                Ok(circle)
+            }
+            None => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// A new process, at home here and not running yet, joins `parent`'s circle.
+    pub(crate) async fn join_circle(self: &Arc<Self>, parent: &Arc<Process>, facet: Facet) -> Result<()> {
+        let circle = parent.circle_for_child(facet).await?;
+        self.shared.lock().circles[facet as usize] = Some(circle);
+        self.system.circle_member(CircleMember { circle, process: self.id, joins: true }).await?;
+        let mut mine = self.shared.lock();
+        match facet {
+            Facet::Directories => {
+                mine.umask = parent.with_shared(|shared| shared.umask);
+                self.set_directories(|directories| *directories = parent.directories());
+            }
+            Facet::Handlers => mine.actions = parent.with_shared(|shared| shared.actions.clone()),
+        }
+        Ok(())
+    }
+
+    /// At home: a change of the circle reaches this member.
+    pub(crate) async fn change_member(self: &Arc<Self>, change: Change) -> Result<()> {
+        let (name, root) = match change {
+            Change::Cwd(name) => (name, false),
+            Change::Root(name) => (name, true),
+            other => return self.change_own(other).await,
+        };
+        let directory = self.system.directory.open(name).await?;
+        self.change_own_directory(directory, root).await
+    }
+
+    /// Gives the process a descriptor table of its own (unshare, close_range).
+    pub async fn unshare_files(self: &Arc<Self>) -> Result<()> {
+        let own = self.files().copy().await?;
+        self.set_files(own.clone()).release().await;
+        if !self.is_home() || !self.replicas().is_empty() {
+            self.change(Change::Image { space: self.space().id(), files: own.id() }).await?;
+        }
+        Ok(())
+    }
+
+    /// The process keeps what it has, and changes it for itself from now on (execve, unshare, its end).
+    pub async fn leave_circle(self: &Arc<Self>, facet: Facet) -> Result<()> {
+        let Some(circle) = self.circle(facet) else { return Ok(()) };
+        // First out of the circle, which waits for a change that is under way.
+        self.system.circle_member(CircleMember { circle, process: self.id, joins: false }).await?;
+        self.change(Change::Circle { facet, circle: None }).await
+    }
+}
+
+impl System {
+    fn new_circle(&self, first: Pid) -> CircleId {
+        let serial = self.next_table.fetch_add(1, Relaxed);
+        self.circles.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
+        CircleId { home: self.kernel, serial }
+    }
+
+    fn find_circle(&self, circle: CircleId) -> Result<Circle> {
+        self.circles.lock().get(&circle.serial).cloned().ok_or(Errno::ESRCH)
+    }
+
+    async fn circle_member(&self, ask: CircleMember) -> Result<()> {
+        match ask.circle.home == self.kernel {
+            true => self.circle_member_here(ask).await,
+            false => self.endpoint.call(ask.circle.home, ask).await.map_err(Errno::from)?,
+        }
+    }
+
+    pub(crate) async fn circle_member_here(&self, ask: CircleMember) -> Result<()> {
+        let circle = self.find_circle(ask.circle)?;
+        let mut members = circle.lock().await;
+        match ask.joins {
+            true => members.push(ask.process),
+            false => members.retain(|member| *member != ask.process),
+        }
+        if members.is_empty() {
+            self.circles.lock().remove(&ask.circle.serial);
+        }
+        Ok(())
+    }
+
+    /// Changes all members.
+    pub(crate) async fn change_circle(self: &Arc<Self>, ask: ChangeCircle) -> Result<()> {
+        match ask.circle.home == self.kernel {
+            true => self.change_circle_here(ask).await,
+            false => self.endpoint.call(ask.circle.home, ask).await.map_err(Errno::from)?,
+        }
+    }
+
+    pub(crate) async fn change_circle_here(self: &Arc<Self>, ask: ChangeCircle) -> Result<()> {
+        let circle = self.find_circle(ask.circle)?;
+        let members = circle.lock().await;
+        // A directory's name opens once, so each member's home gets one of its own.
+        let (directory, root) = match &ask.change {
+            Change::Cwd(name) => (Some(self.directory.open(*name).await?), false),
+            Change::Root(name) => (Some(self.directory.open(*name).await?), true),
+            _ => (None, false),
+        };
+        for &member in members.iter() {
+            let home = self.origin(member).ok_or(Errno::ESRCH)?;
+            let change = match &directory {
+                Some(directory) => {
+                    let name = self.directory.name(directory).await?;
+                    if root { Change::Root(name) } else { Change::Cwd(name) }
+                }
+                None => ask.change.clone(),
+            };
+            if home == self.kernel {
+                if let Some(process) = self.process(member) {
+                    process.change_member(change).await?;
+                }
+                continue;
+            }
+            // A member whose kernel died has nothing to change any more.
+            let _ = self.endpoint.call(home, ChangeMember { process: member, change }).await;
+        }
+        Ok(())
+    }
+}
