@@ -54,6 +54,9 @@ pub struct MachineOptions {
     /// Another tree in place of this machine's files.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
+    /// An initramfs (cpio, newc) in place of this machine's files; the program runs as root in it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "share"])]
+    pub initramfs: Option<PathBuf>,
     /// Set a variable for the program, beyond those of the caller; may be repeated.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<OsString>,

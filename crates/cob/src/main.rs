@@ -5,12 +5,13 @@
 //! - `cli`: the command line. `program`: which file PROGRAM means. `prepare`: what to start and what to tell the
 //!   guest. `run`: one run from start to end.
 //! - `vm`: QEMU. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
-//! - `symbols`: names for the addresses in a panic.
+//! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
 //! - `test`: `cob test`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod cli;
+mod cpio;
 mod prepare;
 mod program;
 mod run;

@@ -30,15 +30,25 @@ pub fn kernel_image() -> Result<PathBuf> {
 pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Terminal) -> Result<(Config, Machine)> {
     let (kernels, cpus) = options.shape().map_err(|complaint| anyhow!(complaint))?;
     let root = options.root.as_deref().map(directory).transpose()?;
-    let cwd = working_directory(root.as_deref())?;
     let mut env = environment(&options.env)?;
-    if root.is_none() {
+    if root.is_none() && options.initramfs.is_none() {
         add_tools(&mut env);
     }
-    let search = env.iter().find_map(|variable| variable.as_bytes().strip_prefix(b"PATH=").map(OsStr::from_bytes));
-    let program = program::find(&argv[0], root.as_deref(), search, &cwd)?;
+    let (cwd, program) = match &options.initramfs {
+        Some(_) => (PathBuf::from("/"), inside(&argv[0])?),
+        None => {
+            let cwd = working_directory(root.as_deref())?;
+            let path = env.iter().find_map(|word| word.as_bytes().strip_prefix(b"PATH=").map(OsStr::from_bytes));
+            let program = program::find(&argv[0], root.as_deref(), path, &cwd)?;
+            (cwd, program)
+        }
+    };
+    let initrd = options.initramfs.as_deref().map(archive).transpose()?;
 
-    let mut shares = vec![(vm::ROOT_TAG.to_string(), root.clone().unwrap_or(PathBuf::from("/")), false)];
+    let mut shares = Vec::new();
+    if initrd.is_none() {
+        shares.push((vm::ROOT_TAG.to_string(), root.clone().unwrap_or(PathBuf::from("/")), false));
+    }
     for (index, share) in options.share.iter().enumerate() {
         shares.push((format!("share{index}"), directory(share)?, true));
     }
@@ -46,8 +56,8 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     if !kernel.is_file() {
         bail!("no kernel at {}: ./cob builds it", kernel.display());
     }
-    let mounts = shares[1..].iter().map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
-    let config = Config {
+    let mounts = shares.iter().skip(1).map(|(tag, path, _)| Share { tag: tag.clone().into(), path: bytes(path) });
+    let mut config = Config {
         version: VERSION,
         program: bytes(program),
         argv: argv.into_iter().map(OsString::into_vec).collect(),
@@ -61,6 +71,10 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         stats: options.stats,
         ..caller()?
     };
+    if initrd.is_some() {
+        config.root = Root::Initramfs;
+        (config.uid, config.gid, config.groups) = (0, 0, Vec::new());
+    }
     let mut words = options.shake.map(|seed| format!(" cob.shake={seed}")).unwrap_or_default();
     if let Some(more) = &options.append {
         words = format!("{words} {more}");
@@ -68,7 +82,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     let machine = Machine {
         kernel,
         append: format!("cob.kernels={kernels}{words}"),
-        initrd: None,
+        initrd,
         cpus,
         nodes: options.nodes,
         memory: options.memory,
@@ -77,6 +91,23 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         log: PathBuf::new(),
     };
     Ok((config, machine))
+}
+
+/// The host does not look into an initramfs, so it cannot search a program there.
+fn inside(program: &OsStr) -> Result<PathBuf> {
+    let path = PathBuf::from(program);
+    if !path.is_absolute() {
+        bail!("{}: --initramfs needs the program's whole path, such as /init", path.display());
+    }
+    Ok(path)
+}
+
+fn archive(path: &Path) -> Result<PathBuf> {
+    let full = path.canonicalize().with_context(|| path.display().to_string())?;
+    if !full.is_file() {
+        bail!("{}: not a file", path.display());
+    }
+    Ok(full)
 }
 
 /// What the program inherits from the caller without being asked, and nothing to run.

@@ -104,6 +104,20 @@ impl Partition {
         })
     }
 
+    /// Takes over memory of the partition that was said to be reserved.
+    ///
+    /// # Safety
+    /// Page-aligned, all of it reserved, and nobody uses it any more.
+    pub unsafe fn give(&self, range: Range<u64>) {
+        let frames = frames_of(&range);
+        for zone in self.zones {
+            let part = frames.start.max(zone.range().start)..frames.end.min(zone.range().end);
+            if !part.is_empty() {
+                zone.give(part);
+            }
+        }
+    }
+
     /// Whether `frame` lies in this partition.
     pub fn contains(&self, frame: Frame) -> bool {
         self.zones.iter().any(|zone| zone.contains(frame))

@@ -310,3 +310,18 @@ fn the_last_frames_are_the_kernels() {
     users.into_iter().for_each(|frame| partition.release(frame));
     assert!(partition.alloc_for(Purpose::User).is_some());
 }
+
+#[test]
+fn reserved_memory_can_be_given_once() {
+    let reserved = [pages(0x1010..0x1020)];
+    let partition = partition(&[pages(0x1000..0x1100)], &reserved, 1).unwrap();
+    let (_, before) = partition.totals();
+    // SAFETY: reserved above, page-aligned, and nobody's.
+    unsafe { partition.give(pages(0x1010..0x1018)) };
+    assert_eq!(partition.totals().1, before + 8);
+    let all: Vec<_> = core::iter::from_fn(|| partition.alloc()).collect();
+    assert_eq!(all.len() as u64, before + 8);
+    assert!(all.iter().all(|frame| is_zero(&partition, *frame) && !(0x1018..0x1020).contains(&frame.0)));
+    // SAFETY: this one is wrong, and is found out before anything is given.
+    assert!(panics(|| unsafe { partition.give(pages(0x1010..0x1011)) }));
+}

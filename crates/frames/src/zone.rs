@@ -68,7 +68,10 @@ impl Zone {
     /// Gives reserved frames to the allocator.
     pub fn give(&self, frames: Range<u64>) {
         let states = (frames.start - self.range.start) as usize..(frames.end - self.range.start) as usize;
-        self.states[states].iter().for_each(|state| state.store(FREE, Ordering::Relaxed));
+        self.states[states].iter().for_each(|state| {
+            let old = state.swap(FREE, Ordering::Relaxed);
+            assert_eq!(old, RESERVED, "only what is reserved can be given");
+        });
         self.buddy.lock().put_range(self.index(frames.start), self.index(frames.end));
     }
 

@@ -23,6 +23,7 @@ pub mod chardev;
 pub mod control;
 pub mod epoll;
 pub mod event;
+pub mod initramfs;
 pub mod inode;
 pub mod locks;
 pub mod namespace;

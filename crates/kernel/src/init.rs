@@ -1,7 +1,7 @@
 //! Runs the program that the host asked for, and ends the machine with it. What a Linux machine has as
 //! process 1 is done by the kernel here: orphans are adopted and reaped by crate `process`.
 
-use crate::{control, root, services::Kernel};
+use crate::{console, control, root, services::Kernel};
 use abi::{
     signal::{AltStack, Pending, Signal, SignalInfo, SignalSet},
     Credentials,
@@ -40,17 +40,14 @@ const LIMITS: [(u64, u64); 16] = {
 pub fn start(kernel: &'static Kernel) {
     kernel.scheduler.spawn(async move {
         let devices = root::DeviceSet::open(kernel);
-        let Some(link) = devices.link.clone() else {
-            log::error!("no link to the host: nothing to run");
-            return;
-        };
+        let Some(link) = devices.link.clone() else { return without_host(kernel, &devices).await };
         let config = match link.config().await {
             Ok(config) => config,
             Err(error) => return log::error!("the host's wishes are not understood: {error:?}"),
         };
         kernel.system.set_realtime(config.unix_ns);
         kernel.system.set_host_name(config.hostname.clone(), false);
-        match run(kernel, &devices, &link, &config).await {
+        match run(kernel, &devices, Some(&link), &config).await {
             Ok(status) => {
                 if config.stats {
                     link.stats(&control::report(kernel).await);
@@ -64,16 +61,27 @@ pub fn start(kernel: &'static Kernel) {
     });
 }
 
+/// An initramfs and a serial line are enough.
+async fn without_host(kernel: &'static Kernel, devices: &root::DeviceSet) {
+    let config = console::config(kernel);
+    kernel.system.set_host_name(config.hostname.clone(), false);
+    match run(kernel, devices, None, &config).await {
+        Ok(status) => log::info!("the first program has ended: {status:?}"),
+        Err((error, what)) => log::error!("no link to a host, and nothing to run: {what}: {error:?}"),
+    }
+    platform::panic::exit_machine(0);
+}
+
 type Failure = (Errno, String);
 
 async fn run(
     kernel: &'static Kernel,
     devices: &root::DeviceSet,
-    link: &Arc<Link>,
+    link: Option<&Arc<Link>>,
     config: &Config,
 ) -> core::result::Result<ExitStatus, Failure> {
     let because = |what: &'static str| move |error: Errno| (error, String::from(what));
-    let (paths, terminals) = root::mount(kernel, devices, config).await.map_err(because("mounting the root"))?;
+    let (paths, terminals) = root::mount(kernel, devices, config).await?;
     kernel.paths.set(paths.clone());
     control::gather(kernel).await;
     let thread = first_thread(kernel, &paths, config).await.map_err(because("the working directory"))?;
@@ -87,8 +95,10 @@ async fn run(
         .load_first(&thread, program)
         .await
         .map_err(|error| (error, format!("{}", config.program.escape_ascii())))?;
-    kernel.scheduler.spawn(events(kernel, link.clone(), tty, process.id));
-    link.ready();
+    if let Some(link) = link {
+        kernel.scheduler.spawn(events(kernel, link.clone(), tty, process.id));
+        link.ready();
+    }
     log::info!("running {} as process {}", config.program.escape_ascii(), process.id);
     kernel.system.launch_first(&thread, registers);
     drop(thread);
@@ -172,16 +182,26 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
     system.first_process(shared, root, cwd, state).await
 }
 
-/// Descriptors 0, 1 and 2: the terminal, or streams over the link.
+/// Descriptors 0, 1 and 2: the terminal, or streams over the link; without a link the serial line.
 async fn standard_files(
     kernel: &'static Kernel,
     terminals: &Arc<Terminals>,
-    link: &Arc<Link>,
+    link: Option<&Arc<Link>>,
     config: &Config,
     thread: &Arc<Thread>,
 ) -> Result<Option<Arc<Tty>>> {
     let process: &Arc<Process> = &thread.process;
     let caller = process.caller(thread);
+    let Some(link) = link else {
+        for fd in 0..3 {
+            let file: Arc<dyn File> = match fd {
+                0 => StreamFile::reader(&caller, Arc::new(console::Nothing::default())),
+                _ => StreamFile::writer(&caller, Arc::new(console::Serial::default())),
+            };
+            process.files().add(file, 0, false, u64::MAX).await?;
+        }
+        return Ok(None);
+    };
     let mut tty = None;
     if config.tty.contains(&true) {
         let screen = Screen::new(link.clone());

@@ -12,6 +12,7 @@
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
+//! | console.rs | what runs when there is no host command: an initramfs and a serial line |
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ fn main() {}
 
 #[cfg(target_os = "none")]
 extern crate alloc;
+#[cfg(target_os = "none")]
+mod console;
 #[cfg(target_os = "none")]
 mod control;
 #[cfg(target_os = "none")]

@@ -1,22 +1,25 @@
 //! The root file system and /dev, on the kernel that has the devices: the host's files (read-only, over 9P)
-//! under a layer in memory that takes the writes.
+//! under a layer in memory that takes the writes; or an initramfs, which is that layer alone, and where nothing is mounted
+//! before its first program does it, as on Linux.
 
 use crate::{
     services::{FileTimers, Kernel},
     terminal::Jobs,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{format, string::String, sync::Arc, vec::Vec};
 use dev::{link::Link, ninep};
 use fs::{
-    devfs::{devtmpfs, Devices},
+    devfs::{devtmpfs, DevMounter, Devices},
+    initramfs,
+    namespace::Mounter,
     ninep::{Options, Share},
-    tmpfs::Tmpfs,
+    tmpfs::{TmpMounter, Tmpfs},
     tty::Terminals,
     union::Union,
     Caller, FileSystem, LocalPaths,
 };
 use link::{Config, Root};
-use machine::{errno::Result, Errno, Pid};
+use machine::{errno::Result, BoxFuture, Errno, Pid};
 use platform::virtio;
 
 /// The devices of the machine, opened by the kernel they are assigned to.
@@ -59,28 +62,59 @@ pub async fn mount(
     kernel: &'static Kernel,
     devices: &DeviceSet,
     config: &Config,
-) -> Result<(Arc<LocalPaths>, Arc<Terminals>)> {
+) -> core::result::Result<(Arc<LocalPaths>, Arc<Terminals>), (Errno, String)> {
+    let failed = |error| (error, String::from("mounting the root"));
     let services = &kernel.services;
-    let Root::NineP { tag } = &config.root else { return Err(Errno::ENODEV) };
-    let lower = Share::attach(devices.share(tag)?, services, Options::default()).await?;
-    let union = Union::new(services, lower, Tmpfs::new(services, 0o755))?;
+    let tree: Arc<dyn FileSystem> = match &config.root {
+        Root::NineP { tag } => {
+            let share = devices.share(tag).map_err(failed)?;
+            let lower = Share::attach(share, services, Options::default()).await.map_err(failed)?;
+            Union::new(services, lower, Tmpfs::new(services, 0o755)).map_err(failed)?
+        }
+        Root::Initramfs => Tmpfs::new(services, 0o755),
+    };
     let timers = Arc::new(FileTimers(kernel.scheduler.timers().clone()));
     let terminals = Terminals::new(Arc::new(Jobs(kernel.system.clone())), timers);
     let nodes = Arc::new(Devices::default());
     fs::chardev::register(&nodes, &terminals, &kernel.system.cpu, services);
-    let paths = LocalPaths::new(services.clone(), union, nodes.clone());
+    let paths = LocalPaths::new(services.clone(), tree, nodes.clone());
+    let pseudo = linux::pseudo_file_systems(&kernel.system, services, &paths, &terminals);
+    paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
+    paths.register_kind("devtmpfs", Arc::new(DevMounter { services: services.clone(), devices: nodes.clone() }));
+    for (_, tree, name) in &pseudo {
+        paths.register_kind(name, Arc::new(TheOne(tree.clone())));
+    }
+    if config.root == Root::Initramfs {
+        let archive = platform::initramfs::take()
+            .ok_or((Errno::ENODEV, String::from("mounting the root: the machine was given no initramfs")))?;
+        let names = initramfs::unpack(&*paths, archive.bytes())
+            .await
+            .map_err(|failure| (Errno::EINVAL, format!("mounting the root: {failure}")))?;
+        log::info!("initramfs: {names} names, {} KiB", archive.bytes().len() >> 10);
+        return Ok((paths, terminals));
+    }
     let system = system_caller();
-    let dev = devtmpfs(services, &nodes).await?;
+    let dev = devtmpfs(services, &nodes).await.map_err(failed)?;
     attach(&paths, &system, b"/dev", dev, b"devtmpfs").await;
     attach(&paths, &system, b"/dev/shm", Tmpfs::new(services, 0o1777), b"tmpfs").await;
-    for (path, tree, name) in linux::pseudo_file_systems(&kernel.system, services, &paths, &terminals) {
+    for (path, tree, name) in pseudo {
         attach(&paths, &system, path.as_bytes(), tree, name.as_bytes()).await;
     }
     for share in &config.shares {
-        let tree = Share::attach(devices.share(&share.tag)?, services, Options::default()).await?;
-        paths.attach(&system, &share.path, tree, &share.path, 0).await?;
+        let server = devices.share(&share.tag).map_err(failed)?;
+        let tree = Share::attach(server, services, Options::default()).await.map_err(failed)?;
+        paths.attach(&system, &share.path, tree, &share.path, 0).await.map_err(failed)?;
     }
     Ok((paths, terminals))
+}
+
+/// `mount -t proc` and its kin: the same tree wherever it is mounted.
+struct TheOne(Arc<dyn FileSystem>);
+
+impl Mounter for TheOne {
+    fn mount<'a>(&'a self, _source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
+        fs::file::ready(Ok(self.0.clone()))
+    }
 }
 
 /// A tree whose directory the host does not have is left out: the log says so.

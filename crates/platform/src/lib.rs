@@ -30,6 +30,8 @@ mod cpu;
 #[cfg(target_os = "none")]
 pub mod heap;
 #[cfg(target_os = "none")]
+pub mod initramfs;
+#[cfg(target_os = "none")]
 mod instance;
 #[cfg(target_os = "none")]
 pub mod irq;
@@ -66,6 +68,8 @@ pub use irq::{accept_interrupts, idle, take_events, Events};
 pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 #[cfg(target_os = "none")]
 pub use paging::{memory, shared_memory};
+#[cfg(target_os = "none")]
+pub use serial::write as console_write;
 
 /// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`. The exported
 /// symbol is this crate's business, so it goes with `#![forbid(unsafe_code)]`.

@@ -32,6 +32,23 @@ fn put(byte: u8) {
     out(COM1, byte);
 }
 
+/// Writes a program's bytes, as a terminal would show them.
+pub fn write(bytes: &[u8]) {
+    let kernel = crate::kernel();
+    let lock = &board::header().console.0;
+    let give_up = clock::now() + PATIENCE_NS;
+    let held = board::acquire(lock, kernel, || clock::now() < give_up);
+    for &byte in bytes {
+        if byte == b'\n' {
+            put(b'\r');
+        }
+        put(byte);
+    }
+    if held {
+        board::release(lock, kernel);
+    }
+}
+
 struct Wire;
 
 impl Write for Wire {

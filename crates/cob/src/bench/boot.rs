@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use link::{Config, Root};
 
-use super::{cpio, median};
+use super::median;
 use crate::cli::{BenchOptions, MachineOptions};
+use crate::cpio::Archive;
 use crate::prepare::{caller, kernel_image};
 use crate::session::{self, Event, Streams};
 use crate::test::project;
@@ -36,7 +37,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             .arg(project.join("crates/cob/src/bench/init.c")),
     )?;
     let initrd = files.path().join("initramfs.cpio");
-    fs::write(&initrd, cpio::with_init(&fs::read(&init)?))?;
+    fs::write(&initrd, Archive::with_init(&fs::read(&init)?).finish())?;
     let linux = debian_kernel(&project.join(".cob/linux"))?;
 
     let (mut cob_times, mut linux_times) = (Vec::new(), Vec::new());

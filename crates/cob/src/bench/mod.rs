@@ -1,7 +1,6 @@
 //! `cob bench`: measurements. They print what was measured and on what; nothing here passes or fails.
 
 mod boot;
-mod cpio;
 mod idle;
 
 use std::fs;

@@ -9,6 +9,8 @@ use anyhow::{anyhow, bail, Context, Result};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 
+use crate::cpio::Archive;
+
 /// What a result is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judge {
@@ -116,6 +118,8 @@ struct Recipe {
     flags: Vec<String>,
     kernels: Vec<u16>,
     itself: bool,
+    /// The program is the /init of an initramfs.
+    initramfs: bool,
     args: Vec<String>,
     timeout: u64,
 }
@@ -126,6 +130,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         flags: Vec::new(),
         kernels: KERNELS.to_vec(),
         itself: false,
+        initramfs: false,
         args: Vec::new(),
         timeout: TIMEOUT,
     };
@@ -138,6 +143,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "flags" => recipe.flags = list(),
             "kernels" => recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?,
             "compare" => recipe.itself = value == "self",
+            "root" if value == "initramfs" => recipe.initramfs = true,
             "args" => recipe.args = list(),
             "timeout" => recipe.timeout = value.parse()?,
             _ => bail!("unknown key {key}"),
@@ -155,12 +161,19 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
         let binary = out.join(format!("{stem}.{link}"));
         compile(source, link, &recipe.flags, &binary).with_context(|| stem.clone())?;
         let mut command = vec![binary.to_string_lossy().into_owned()];
+        let mut options = Vec::new();
+        if recipe.initramfs {
+            let archive = binary.with_extension("cpio");
+            fs::write(&archive, initramfs(&fs::read(&binary)?))?;
+            options = vec!["--initramfs".to_string(), archive.to_string_lossy().into_owned()];
+            command = vec!["/init".to_string()];
+        }
         command.extend(recipe.args.clone());
         cases.push(Case {
             name: format!("{stem}.{link}"),
             command,
             stdin: Stdin::Null,
-            options: Vec::new(),
+            options,
             kernels: kernels_for(link, &recipe),
             judge: if recipe.itself { Judge::Itself } else { Judge::Host },
             interrupt: None,
@@ -168,6 +181,12 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
         });
     }
     Ok(cases)
+}
+
+/// What such a program finds beside itself.
+fn initramfs(init: &[u8]) -> Vec<u8> {
+    let archive = Archive::with_init(init).directory("etc");
+    archive.file("etc/text", 0o640, b"hello\n").link("etc/link", "text").finish()
 }
 
 /// The usual way of linking meets every number of kernels, the others only the largest: a test of a system call

@@ -17,7 +17,7 @@ pub use siblings::start_siblings;
 use crate::layout::*;
 use crate::plan::{MemoryRange, Partition, Plan};
 use crate::tables::{self, ImageShape, TableMemory};
-use crate::{apic, board, clock, cpu, heap, kmap, logger, pages, paging, percpu, serial};
+use crate::{apic, board, clock, cpu, heap, initramfs, kmap, logger, pages, paging, percpu, serial};
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
@@ -117,6 +117,10 @@ extern "C" fn primary_start(start_info: u64) -> ! {
     let shape = image_shape();
     let first = plan.kernels[0].memory[0];
     let mut memory = Early { next: first.start + shape.end, end: first.end.min(1 << 32) };
+    if let Some(archive) = handover.initramfs {
+        // SAFETY: nothing of the partition behind the image is in use yet, and all is mapped one to one.
+        unsafe { initramfs::adopt(archive, &mut memory.next, memory.end) };
+    }
     let root = tables::build_kernel(&mut memory, PRIMARY_IMAGE_PHYS, shape, &plan.kernels[0].memory);
     let Ok(root) = root else { panic!("no room for the first page table") };
     cpu::features::enable();

@@ -2,6 +2,7 @@
 
 use crate::plan::MemoryRange;
 use alloc::{string::String, vec::Vec};
+use core::ops::Range;
 
 const MAGIC: u32 = 0x336e_c578;
 const RAM: u32 = 1;
@@ -28,10 +29,20 @@ struct MapEntry {
     reserved: u32,
 }
 
+#[repr(C)]
+struct Module {
+    start: u64,
+    bytes: u64,
+    command_line_at: u64,
+    reserved: u64,
+}
+
 pub struct Handover {
     pub command_line: String,
     pub rsdp: u64,
     pub memory: Vec<MemoryRange>,
+    /// Where the loader has put the initramfs: the first module.
+    pub initramfs: Option<Range<u64>>,
 }
 
 /// Reads it all before anything can overwrite it.
@@ -51,6 +62,10 @@ pub unsafe fn read(start_info: u64) -> Handover {
             0 => String::new(),
             at => core::ffi::CStr::from_ptr(at as *const core::ffi::c_char).to_string_lossy().into_owned(),
         };
-        Handover { command_line, rsdp: info.rsdp_at, memory }
+        let initramfs = (info.modules > 0).then(|| {
+            let module = &*(info.modules_at as *const Module);
+            module.start..module.start + module.bytes
+        });
+        Handover { command_line, rsdp: info.rsdp_at, memory, initramfs }
     }
 }
