@@ -5,6 +5,7 @@ use crate::{
     shake::Slow,
 };
 use alloc::{boxed::Box, sync::Arc};
+use core::sync::atomic::Ordering::Relaxed;
 use fabric::{Endpoint, LanePort, Port};
 use fs::{remote::Remote, Services};
 use linux::{
@@ -13,7 +14,7 @@ use linux::{
 };
 use machine::{BoxFuture, Cpu, KernelId, Memory, Spawner};
 use platform::{board, lanes::Lanes};
-use process::{Placement, Shake, Shaken, Spread, System};
+use process::{placement, Placement, Shake, Shaken, System};
 use sched::{KernelTasks, Scheduler, Timers};
 
 /// A kernel, wired.
@@ -55,7 +56,8 @@ impl Kernel {
             port: seen,
             scheduler: scheduler.clone(),
             spawner: spawner.clone(),
-            placement: placement(&shake),
+            placement: placement(boot.plan, &shake),
+            board_load: |kernel| board::entry(kernel).pulse.0.load.load(Relaxed) as usize,
             shake,
             abi: Arc::new(Linux::default()),
         });
@@ -82,14 +84,16 @@ impl Kernel {
     }
 }
 
-/// Where new threads go.
-fn placement(shake: &Option<Arc<Shake>>) -> Arc<dyn Placement> {
-    let policy = Spread::new(|kernel| {
-        board::entry(kernel).pulse.0.load.load(core::sync::atomic::Ordering::Relaxed) as usize
+/// The placement policy that the command line names; `spread` without one, and chance under `cob.shake`.
+fn placement(plan: &platform::plan::Plan, shake: &Option<Arc<Shake>>) -> Arc<dyn Placement> {
+    let name = platform::plan::option(&plan.command_line, "cob.placement").unwrap_or("spread");
+    let policy = placement::policy(name).unwrap_or_else(|| {
+        log::error!("cob.placement={name}: there are spread and pack; spread it is");
+        Arc::new(placement::Spread)
     });
     match shake {
         Some(shake) => Arc::new(Shaken { shake: shake.clone(), policy }),
-        None => Arc::new(policy),
+        None => policy,
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Ground {
     pub scheduler: Arc<Scheduler>,
     pub spawner: Arc<dyn Spawner>,
     pub placement: Arc<dyn Placement>,
+    /// Threads that run or wait on another kernel, as it last said.
+    pub board_load: fn(KernelId) -> usize,
     /// Bad luck, if it is wanted.
     pub shake: Option<Arc<process::Shake>>,
     pub abi: Arc<dyn Abi>,
@@ -48,7 +50,8 @@ pub struct Node {
 
 impl Node {
     pub fn new(ground: Ground) -> Node {
-        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, shake, abi } = ground;
+        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, board_load, shake, abi } =
+            ground;
         let endpoint = Endpoint::new(kernel, kernels, port, spawner.clone());
         let clock = Arc::new(FileClock(Lock::new(None)));
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
@@ -78,6 +81,7 @@ impl Node {
             paths,
             directory: Arc::new(Exchange(remote.clone())),
             placement,
+            board_load,
             shake,
             abi,
         });

@@ -96,6 +96,7 @@ impl Process {
                 let space = system.vm.attach(space)?;
                 let files = Files::attach(system, files).await?;
                 self.set_space(space);
+                self.leave_parents_space();
                 self.set_files(files);
             }
             _ => {}

@@ -198,6 +198,7 @@ impl Thread {
         process.threads.lock().remove(&self.tid);
         system.threads.lock().remove(&self.tid);
         *self.presence.lock() = Presence::Ended;
+        self.forget_destination();
         let (usage, visited) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);

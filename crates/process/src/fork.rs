@@ -49,16 +49,9 @@ impl Thread {
         system.born_here.lock().insert(tid, process.id);
         system.threads.lock().insert(tid, thread.clone());
         process.threads.lock().insert(tid, thread.clone());
-        // A new thread goes to the least loaded kernel; a new process stays beside its parent, whose memory
-        // it shares (docs/limits.md).
+        // A new process stays beside its parent, whose memory it shares, until it executes a program.
         if request.thread {
-            let affinity = thread.state.lock().affinity.clone();
-            let target = system.place(&affinity);
-            if let Some(target) = target.filter(|&kernel| kernel != system.kernel) {
-                system.note_under_way(target, true);
-                *thread.first_kernel.lock() = Some(target);
-                thread.misplaced.store(true, SeqCst);
-            }
+            thread.place_at_birth();
         }
         Ok(thread)
     }

@@ -7,7 +7,6 @@
 use crate::{migrate::Absence, Context, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
-use core::sync::atomic::Ordering::*;
 use elf::{
     abi as elf_abi,
     endian::LittleEndian,
@@ -108,10 +107,10 @@ impl Thread {
         };
         files.close_on_exec().await?;
         let old = process.set_space(space.clone());
-        process.in_parents_space.store(false, SeqCst);
+        process.leave_parents_space();
         process.system.release_space(&old).await;
-        process.space_released.wake_all();
         if !process.is_home() || !process.replicas().is_empty() {
+            // The home gives the parent of a vfork its memory back, too.
             process.change(Change::Image { space: space.id(), files: files.id() }).await?;
         }
         process.leave_circle(Facet::Handlers).await?;

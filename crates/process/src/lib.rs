@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod balance;
 mod barrier;
 mod change;
 mod death;
@@ -25,7 +26,7 @@ mod home;
 pub mod image;
 mod inspect;
 mod migrate;
-mod placement;
+pub mod placement;
 mod pressure;
 mod process;
 mod route;
@@ -43,7 +44,7 @@ pub use files::Files;
 pub use fork::CloneRequest;
 pub use image::Program;
 pub use migrate::Absence;
-pub use placement::{Placement, Spread};
+pub use placement::Placement;
 pub use process::{Flags, Process};
 pub use route::{may_signal, Target};
 pub use shake::{Shake, Shaken};

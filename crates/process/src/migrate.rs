@@ -21,7 +21,7 @@
 //! kernel), the thread goes on at K1 as if nothing had been asked, and what was passed on comes back as an
 //! error to its sender, who asks the home again.
 
-use crate::{placement::Candidate, process::Flags, thread::Presence, Context, Process, System, Thread};
+use crate::{process::Flags, thread::Presence, Context, Process, System, Thread};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, Errno, KernelId, Pid};
@@ -42,13 +42,16 @@ impl Thread {
         if !self.misplaced.swap(false, SeqCst) {
             return Absence::Back;
         }
-        let first = self.first_kernel.lock().take();
-        if let Some(first) = first {
-            let absence = self.move_first(context, first).await;
-            return absence;
-        }
         let system = self.process.system.clone();
         let affinity = self.state.lock().affinity.clone();
+        let destination = self.destination.lock().take();
+        if let Some(to) = destination {
+            // An affinity that was set since wins.
+            if system.reaches(to, &affinity) {
+                return self.move_placed(context, to).await;
+            }
+            system.note_under_way(to, false);
+        }
         if system.admits(&affinity) {
             // Another CPU of this kernel: the scheduler's affair.
             if let Some(task) = &*self.task.lock() {
@@ -63,8 +66,8 @@ impl Thread {
         }
     }
 
-    /// The first move of a new thread, which was counted when it was placed.
-    async fn move_first(self: &Arc<Self>, context: &mut Context, to: KernelId) -> Absence {
+    /// A move that was counted when the thread was placed.
+    async fn move_placed(self: &Arc<Self>, context: &mut Context, to: KernelId) -> Absence {
         let left = self.leave_for(context, to).await;
         self.process.system.note_under_way(to, false);
         match left {
@@ -179,35 +182,6 @@ impl Thread {
 }
 
 impl System {
-    /// The kernel for a thread with this affinity, by the placement policy; None if no kernel has such a CPU.
-    pub(crate) fn place(&self, affinity: &abi::CpuSet) -> Option<KernelId> {
-        let machine = self.machine.lock();
-        let candidates: Vec<_> = machine
-            .iter()
-            .filter(|(_, cpus)| cpus.iter().any(|&cpu| affinity.contains(cpu)))
-            .map(|(kernel, cpus)| Candidate { kernel: *kernel, cpus, load: self.expected_load(*kernel) })
-            .collect();
-        (!candidates.is_empty()).then(|| self.placement.choose(self.kernel, affinity, &candidates))
-    }
-
-    /// Load of a kernel as the board says, and what is on its way there from here.
-    fn expected_load(&self, kernel: KernelId) -> usize {
-        let under_way = self.under_way.lock().get(&kernel).copied().unwrap_or(0);
-        let load = match kernel == self.kernel {
-            // The board is told only now and then.
-            true => self.thread_load(),
-            false => self.placement.load(kernel),
-        };
-        load + under_way
-    }
-
-    /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
-    pub(crate) fn note_under_way(&self, kernel: KernelId, leaves: bool) {
-        let mut under_way = self.under_way.lock();
-        let count = under_way.entry(kernel).or_default();
-        *count = if leaves { *count + 1 } else { count.saturating_sub(1) };
-    }
-
     /// A thread arrives.
     pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
         let Migrate { process, thread, registers, fpu, state, replica } = message;

@@ -1,71 +1,168 @@
-//! Where new threads start: the policy, behind one small trait.
+//! Where threads and programs run: the policies, behind one small trait.
+//!
+//! A policy looks at loads and says where; it knows no thread. Asking it (at birth, at execve, when threads
+//! wait for a CPU) and moving is balance.rs. Both policies settle: what they answer is never worse for the
+//! thread than where it is, and every move of [`Placement::relieve`] makes the machine more even (or, packing,
+//! fuller at one end), so after finitely many moves nothing is left to say (`settles` below).
 
-use abi::CpuSet;
 use alloc::sync::Arc;
 use machine::{CpuId, KernelId};
 
-/// What the policy may look at.
+/// What the policy may look at: a kernel that the affinity of the thread in question allows.
+#[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     pub kernel: KernelId,
     pub cpus: &'a [CpuId],
-    /// Threads that run or wait for a CPU there, as its entry on the board says.
+    /// Threads that run or wait for a CPU there, as its entry on the board says, without the one in question.
     pub load: usize,
 }
 
+impl Candidate<'_> {
+    /// Load per CPU in thousandths, if one more thread came.
+    fn with_one_more(&self) -> usize {
+        (self.load + 1) * 1000 / self.cpus.len().max(1)
+    }
+
+    fn has_free_cpu(&self) -> bool {
+        self.load < self.cpus.len()
+    }
+
+    fn distance(&self, here: KernelId) -> u16 {
+        self.kernel.0.abs_diff(here.0)
+    }
+}
+
 pub trait Placement: Send + Sync {
-    /// The kernel for a new thread that may run on `affinity`, made on kernel `here`.
-    fn choose(&self, here: KernelId, affinity: &CpuSet, candidates: &[Candidate<'_>]) -> KernelId;
-    /// Load of a kernel, from the board.
-    fn load(&self, kernel: KernelId) -> usize;
+    /// The kernel for a thread or program that starts on `here`. Candidates are never empty.
+    fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId;
+
+    /// Where a thread that waits on `here` for a CPU, while others run, had better go; None: nowhere. The
+    /// first candidate is `here`.
+    fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId>;
 }
 
 /// Least loaded per CPU, near the parent when equal: an unmodified OpenMP program spreads by itself.
-pub struct Spread {
-    load: Arc<dyn Fn(KernelId) -> usize + Send + Sync>,
+pub struct Spread;
+
+/// One kernel after the other, the parent's first: what belongs together stays together, messages and borrowed
+/// memory are few, and kernels that nobody needs stay idle.
+pub struct Pack;
+
+/// The policy that `cob.placement=` names; None: there is no such.
+pub fn policy(name: &str) -> Option<Arc<dyn Placement>> {
+    match name {
+        "spread" => Some(Arc::new(Spread)),
+        "pack" => Some(Arc::new(Pack)),
+        _ => None,
+    }
 }
 
-impl Spread {
-    /// `load` reads a kernel's entry on the load board.
-    pub fn new(load: impl Fn(KernelId) -> usize + Send + Sync + 'static) -> Self {
-        Spread { load: Arc::new(load) }
-    }
+fn least_loaded(here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+    let best = candidates.iter().min_by_key(|candidate| (candidate.with_one_more(), candidate.distance(here)));
+    best.map(|candidate| candidate.kernel)
 }
 
 impl Placement for Spread {
-    fn choose(&self, here: KernelId, affinity: &CpuSet, candidates: &[Candidate<'_>]) -> KernelId {
-        let usable = |candidate: &&Candidate| candidate.cpus.iter().any(|&cpu| affinity.contains(cpu));
-        candidates
-            .iter()
-            .filter(usable)
-            .min_by_key(|candidate| {
-                // Load per CPU in thousandths; the distance in ids breaks ties, so neighbours fill first.
-                let per_cpu = candidate.load * 1000 / candidate.cpus.len().max(1);
-                (per_cpu, candidate.kernel.0.abs_diff(here.0))
-            })
-            .map_or(here, |candidate| candidate.kernel)
+    fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId {
+        least_loaded(here, candidates).unwrap_or(here)
     }
 
-    fn load(&self, kernel: KernelId) -> usize {
-        (self.load)(kernel)
+    fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        let stay = candidates.iter().find(|candidate| candidate.kernel == here)?.with_one_more();
+        let best = candidates.iter().min_by_key(|candidate| (candidate.with_one_more(), candidate.distance(here)))?;
+        // There it must be better than it is here, not only different.
+        (best.with_one_more() < stay).then_some(best.kernel)
+    }
+}
+
+impl Placement for Pack {
+    fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId {
+        let free = candidates.iter().filter(|candidate| candidate.has_free_cpu());
+        let nearest = free.min_by_key(|candidate| candidate.distance(here)).map(|candidate| candidate.kernel);
+        nearest.or_else(|| least_loaded(here, candidates)).unwrap_or(here)
+    }
+
+    fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        let stay = candidates.iter().find(|candidate| candidate.kernel == here)?;
+        if stay.has_free_cpu() {
+            return None;
+        }
+        let free = candidates.iter().filter(|candidate| candidate.has_free_cpu());
+        let nearest = free.min_by_key(|candidate| candidate.distance(here)).map(|candidate| candidate.kernel);
+        nearest.or_else(|| Spread.relieve(here, candidates))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
+
+    const CPUS: [CpuId; 4] = [CpuId(0), CpuId(1), CpuId(2), CpuId(3)];
+
+    fn candidates(loads: &[usize], cpus: usize) -> Vec<Candidate<'static>> {
+        let each = loads.iter().enumerate();
+        each.map(|(index, &load)| Candidate { kernel: KernelId(index as u16), cpus: &CPUS[..cpus], load }).collect()
+    }
 
     #[test]
-    fn threads_go_to_the_least_loaded_kernel_they_may_use() {
-        let policy = Spread::new(|_| 0);
-        let cpus: [[CpuId; 1]; 3] = [[CpuId(0)], [CpuId(1)], [CpuId(2)]];
-        let with = |loads: [usize; 3]| {
-            [0, 1, 2].map(|index| Candidate { kernel: KernelId(index as u16), cpus: &cpus[index], load: loads[index] })
+    fn spreading_takes_the_least_loaded_kernel_and_the_nearest_of_equals() {
+        assert_eq!(Spread.choose(KernelId(1), &candidates(&[0, 0, 0], 1)), KernelId(1));
+        assert_eq!(Spread.choose(KernelId(0), &candidates(&[1, 1, 0], 1)), KernelId(2));
+        assert_eq!(Spread.choose(KernelId(0), &candidates(&[1, 0, 0], 1)), KernelId(1));
+        // Affinity has left only this one.
+        assert_eq!(Spread.choose(KernelId(0), &candidates(&[9], 1)), KernelId(0));
+    }
+
+    #[test]
+    fn packing_fills_a_kernel_before_it_takes_the_next() {
+        assert_eq!(Pack.choose(KernelId(0), &candidates(&[3, 0, 0], 4)), KernelId(0));
+        assert_eq!(Pack.choose(KernelId(0), &candidates(&[4, 1, 0], 4)), KernelId(1));
+        assert_eq!(Pack.choose(KernelId(1), &candidates(&[4, 4, 4], 4)), KernelId(1));
+        assert_eq!(Pack.choose(KernelId(0), &candidates(&[6, 5, 4], 4)), KernelId(2));
+    }
+
+    #[test]
+    fn a_thread_that_waits_goes_only_where_it_is_better_off() {
+        // The load of `here` is without the thread itself: it would leave one, and make one.
+        assert_eq!(Spread.relieve(KernelId(0), &candidates(&[1, 1], 1)), None);
+        assert_eq!(Spread.relieve(KernelId(0), &candidates(&[1, 0], 1)), Some(KernelId(1)));
+        assert_eq!(Pack.relieve(KernelId(0), &candidates(&[2, 0], 4)), None);
+        assert_eq!(Pack.relieve(KernelId(0), &candidates(&[4, 3, 0], 4)), Some(KernelId(1)));
+    }
+
+    /// From any start, with any kernel asking at any time, moves come to an end, and then the load is even.
+    #[test]
+    fn settles() {
+        let mut seed = 1u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % below
         };
-        let all: CpuSet = (0..3).map(CpuId).collect();
-        assert_eq!(policy.choose(KernelId(1), &all, &with([0, 0, 0])), KernelId(1));
-        assert_eq!(policy.choose(KernelId(0), &all, &with([1, 1, 0])), KernelId(2));
-        assert_eq!(policy.choose(KernelId(0), &all, &with([1, 0, 0])), KernelId(1));
-        let only: CpuSet = [CpuId(0)].into_iter().collect();
-        assert_eq!(policy.choose(KernelId(0), &only, &with([9, 0, 0])), KernelId(0));
+        for round in 0..2000 {
+            let kernels = 2 + random(7);
+            let cpus = 1 + random(4);
+            let mut loads: Vec<usize> = (0..kernels).map(|_| random(12)).collect();
+            let policy: &dyn Placement = if round % 2 == 0 { &Spread } else { &Pack };
+            let total: usize = loads.iter().sum();
+            let mut moves = 0;
+            let mut quiet = 0;
+            while quiet < 50 * kernels {
+                let here = random(kernels);
+                quiet += 1;
+                if loads[here] <= cpus {
+                    continue; // Nobody waits there.
+                }
+                loads[here] -= 1;
+                let to = policy.relieve(KernelId(here as u16), &candidates(&loads, cpus));
+                loads[to.map_or(here, |to| to.index())] += 1;
+                if to.is_some_and(|to| to.index() != here) {
+                    (moves, quiet) = (moves + 1, 0);
+                    assert!(moves <= total, "{loads:?} on {cpus} CPUs each never settles");
+                }
+            }
+            let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+            assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
+        }
     }
 }

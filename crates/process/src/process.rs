@@ -20,6 +20,8 @@ bitflags::bitflags! {
         const ENDING = 1;
         /// Stopped by a signal: threads wait at the user boundary.
         const STOPPED = 2;
+        /// Was sent to another kernel to execute its program there; once is enough.
+        const PLACED = 4;
     }
 }
 
@@ -101,6 +103,12 @@ impl Process {
 
     pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
         core::mem::replace(&mut self.space.lock(), space)
+    }
+
+    /// The process has a memory of its own now: a parent that waits for that (vfork) goes on.
+    pub(crate) fn leave_parents_space(&self) {
+        self.in_parents_space.store(false, SeqCst);
+        self.space_released.wake_all();
     }
 
     pub fn files(&self) -> Arc<Files> {

@@ -11,7 +11,7 @@
 //! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
 //! - the thread goes to the end of the queue, so that others get in between.
 //!
-//! New threads start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
+//! New threads and programs start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
 //! by the kernel (`kernel/src/shake.rs`), whole, so that nothing is reordered inside one.
 //!
 //! Each kernel draws from its own sequence, made from the seed and its id. The seed does not determine what the machine
@@ -23,7 +23,6 @@ use crate::{
     placement::{Candidate, Placement},
     Context, Thread,
 };
-use abi::CpuSet;
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::KernelId;
@@ -101,24 +100,22 @@ impl Thread {
     }
 }
 
-/// A placement that has no idea: any kernel that the thread may use.
-pub struct Shaken<P> {
+/// A placement that has no idea: any kernel that the thread may use. Who waits is relieved as usual.
+pub struct Shaken {
     pub shake: Arc<Shake>,
-    pub policy: P,
+    pub policy: Arc<dyn Placement>,
 }
 
-impl<P: Placement> Placement for Shaken<P> {
-    fn choose(&self, here: KernelId, affinity: &CpuSet, candidates: &[Candidate<'_>]) -> KernelId {
-        let usable = |candidate: &&Candidate| candidate.cpus.iter().any(|&cpu| affinity.contains(cpu));
-        let usable: Vec<KernelId> = candidates.iter().filter(usable).map(|candidate| candidate.kernel).collect();
-        match usable.is_empty() {
-            true => self.policy.choose(here, affinity, candidates),
-            false => usable[self.shake.below(usable.len() as u64) as usize],
+impl Placement for Shaken {
+    fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId {
+        match candidates {
+            [] => here,
+            all => all[self.shake.below(all.len() as u64) as usize].kernel,
         }
     }
 
-    fn load(&self, kernel: KernelId) -> usize {
-        self.policy.load(kernel)
+    fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        self.policy.relieve(here, candidates)
     }
 }
 

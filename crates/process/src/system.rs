@@ -53,6 +53,8 @@ pub struct System {
     pub placement: Arc<dyn Placement>,
     /// Bad luck on demand, see shake.rs.
     pub shake: Option<Arc<Shake>>,
+    /// Threads that run or wait on another kernel, from its entry on the board.
+    pub board_load: fn(KernelId) -> usize,
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
@@ -99,6 +101,8 @@ pub struct Parts {
     pub placement: Arc<dyn Placement>,
     /// Bad luck, if it is wanted.
     pub shake: Option<Arc<Shake>>,
+    /// Threads that run or wait on another kernel, from its entry on the board.
+    pub board_load: fn(KernelId) -> usize,
     pub abi: Arc<dyn Abi>,
 }
 
@@ -122,6 +126,7 @@ impl System {
             directory: parts.directory,
             placement: parts.placement,
             shake: parts.shake,
+            board_load: parts.board_load,
             abi: parts.abi,
             counters,
             processes: Lock::default(),

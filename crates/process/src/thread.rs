@@ -58,8 +58,8 @@ pub struct Thread {
     pub(crate) doomed: AtomicBool,
     /// The thread is wanted on another CPU (of this kernel or another).
     pub(crate) misplaced: AtomicBool,
-    /// Where a new thread is to start, if not here.
-    pub(crate) first_kernel: Lock<Option<KernelId>>,
+    /// The kernel it goes to at its next user boundary (balance.rs), counted as under way there.
+    pub(crate) destination: Lock<Option<KernelId>>,
     waker: Lock<Option<Waker>>,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
@@ -88,7 +88,7 @@ impl Thread {
             presence_changed: WaitQueue::new(),
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
-            first_kernel: Lock::new(None),
+            destination: Lock::new(None),
             waker: Lock::new(None),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),

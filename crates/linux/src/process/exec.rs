@@ -57,6 +57,12 @@ async fn run(
     let environment = strings(call, environment, &mut room).await?;
     // Since Linux 5.18 an empty argv becomes one empty string.
     let arguments = if arguments.is_empty() { [Vec::new()].into() } else { arguments };
+    if call.thread.place_program() {
+        // The thread goes back to the instruction that made this call, and moves on the way: the other kernel
+        // does the call from its beginning. (`syscall` is two bytes long; rax still holds the number.)
+        call.context.registers.rip -= 2;
+        return Ok(call.context.registers.rax);
+    }
     let program = Program { file, path: name, arguments, environment };
     if call.thread.clone().execute(call.context, program).await? == Absence::Over {
         call.over = true;
