@@ -21,15 +21,21 @@
 
 extern crate alloc;
 
+mod pi;
 mod queue;
+
+pub use pi::{Owners, OWNER_DIED, TID_MASK, WAITERS};
 
 use alloc::sync::Arc;
 use core::{future::Future, pin::pin, task::Poll};
 use fabric::{CallError, Endpoint};
-use machine::{errno::Result, BoxFuture, Errno, KernelId};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::{
-    futex::{FutexRequeue, FutexWait, FutexWake, FutexWordOp, WordOp},
+    futex::{
+        FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWordOp, OwnerDied, WordOp,
+    },
     vm::FutexKey,
+    Request,
 };
 use queue::Queues;
 
@@ -48,6 +54,8 @@ pub struct Futexes {
     endpoint: Arc<Endpoint>,
     words: Arc<dyn Words>,
     queues: Queues,
+    locks: pi::Locks,
+    owners: Lock<Option<Arc<dyn Owners>>>,
 }
 
 /// Matches any bitset.
@@ -55,16 +63,28 @@ pub const ANY: u32 = u32::MAX;
 
 impl Futexes {
     pub fn new(endpoint: Arc<Endpoint>, words: Arc<dyn Words>) -> Arc<Futexes> {
-        let futexes = Arc::new(Futexes { me: endpoint.me(), endpoint, words, queues: Queues::default() });
+        let futexes = Arc::new(Futexes {
+            me: endpoint.me(),
+            endpoint,
+            words,
+            queues: Queues::default(),
+            locks: Default::default(),
+            owners: Lock::default(),
+        });
         futexes.register();
         futexes
+    }
+
+    /// Says who knows the threads. Without, no lock with an owner can be waited for (ESRCH).
+    pub fn set_owners(&self, owners: Arc<dyn Owners>) {
+        *self.owners.lock() = Some(owners);
     }
 
     fn register(self: &Arc<Self>) {
         let state = self.clone();
         self.endpoint.on::<FutexWait, _, _>(move |_, ask| {
             let state = state.clone();
-            async move { state.wait_here(ask.key, ask.expected, ask.bitset).await }
+            async move { state.wait_here(ask.key, ask.expected, ask.bitset, ask.lock).await }
         });
         let state = self.clone();
         self.endpoint.on_sync::<FutexWake, _>(move |_, ask| state.queues.wake(&ask.key, ask.count, ask.bitset));
@@ -74,6 +94,26 @@ impl Futexes {
             async move { state.requeue_here(ask.from, ask.to, ask.wake, ask.requeue, ask.expected).await }
         });
         let state = self.clone();
+        self.endpoint.on_to_completion::<FutexWakeForLock, _, _>(move |_, ask| {
+            let state = state.clone();
+            async move { state.wake_for_lock_here(ask.from, ask.lock, ask.count, ask.expected).await }
+        });
+        let state = self.clone();
+        self.endpoint.on::<FutexLock, _, _>(move |_, ask| {
+            let state = state.clone();
+            async move { state.lock_here(ask.key, ask.thread, ask.only_try).await }
+        });
+        let state = self.clone();
+        self.endpoint.on_to_completion::<FutexUnlock, _, _>(move |_, ask| {
+            let state = state.clone();
+            async move { state.locks.unlock(&*state.words, ask.key, ask.thread).await }
+        });
+        let state = self.clone();
+        self.endpoint.on_to_completion::<OwnerDied, _, _>(move |_, ask| {
+            let state = state.clone();
+            async move { state.owner_died(ask.thread).await }
+        });
+        let state = self.clone();
         self.endpoint.on_to_completion::<FutexWordOp, _, _>(move |_, ask| {
             let state = state.clone();
             async move { state.word_op_here(ask.key, ask.op).await }
@@ -81,59 +121,57 @@ impl Futexes {
     }
 
     /// Sleeps on a word until woken. `interrupt` ends the wait with its error, unless the wake came first: a
-    /// wake that was counted is never lost.
+    /// wake that was counted is never lost. With `lock` it is woken by [`Futexes::wake_for_lock`] only.
     pub async fn wait(
         &self,
         key: FutexKey,
         expected: u32,
         bitset: u32,
+        lock: Option<FutexKey>,
         interrupt: impl Future<Output = Errno>,
     ) -> Result<()> {
-        let mut interrupt = pin!(interrupt);
         if key.kernel == self.me {
-            let mut wait = pin!(self.wait_here(key, expected, bitset));
-            return core::future::poll_fn(|context| {
-                if let Poll::Ready(result) = wait.as_mut().poll(context) {
-                    return Poll::Ready(result);
-                }
-                // Dropping the wait takes it out of the queue; a wake between the two polls has set its flag,
-                // which the next line of the caller's poll would see: so look once more.
-                match interrupt.as_mut().poll(context) {
-                    Poll::Ready(error) => match wait.as_mut().poll(context) {
-                        Poll::Ready(result) => Poll::Ready(result),
-                        Poll::Pending => Poll::Ready(Err(error)),
-                    },
-                    Poll::Pending => Poll::Pending,
-                }
-            })
-            .await;
+            return unless_interrupted(self.wait_here(key, expected, bitset, lock), interrupt).await;
         }
-        let mut call = self.endpoint.start(key.kernel, FutexWait { key, expected, bitset });
-        let mut interrupted = None;
-        let answer = core::future::poll_fn(|context| {
-            if let Poll::Ready(answer) = core::pin::Pin::new(&mut call).poll(context) {
-                return Poll::Ready(answer);
-            }
-            if interrupted.is_none() {
-                if let Poll::Ready(error) = interrupt.as_mut().poll(context) {
-                    interrupted = Some(error);
-                    call.cancel();
-                    return core::pin::Pin::new(&mut call).poll(context);
-                }
-            }
-            Poll::Pending
-        })
-        .await;
-        match answer {
-            Ok(result) => result,
-            Err(CallError::Cancelled) => Err(interrupted.unwrap_or(Errno::EINTR)),
-            Err(error) => Err(error.into()),
-        }
+        let ask = FutexWait { key, expected, bitset, lock };
+        unless_cancelled(self.endpoint.start(key.kernel, ask), interrupt).await
     }
 
-    async fn wait_here(&self, key: FutexKey, expected: u32, bitset: u32) -> Result<()> {
+    /// Takes a lock with an owner for `thread`. After an interruption the word tells whether it got it all the same.
+    pub async fn lock(
+        &self,
+        key: FutexKey,
+        thread: Pid,
+        only_try: bool,
+        interrupt: impl Future<Output = Errno>,
+    ) -> Result<()> {
+        if key.kernel == self.me {
+            return unless_interrupted(self.lock_here(key, thread, only_try), interrupt).await;
+        }
+        let ask = FutexLock { key, thread, only_try };
+        unless_cancelled(self.endpoint.start(key.kernel, ask), interrupt).await
+    }
+
+    async fn lock_here(&self, key: FutexKey, thread: Pid, only_try: bool) -> Result<()> {
+        let owners = self.owners.lock().clone().ok_or(Errno::ESRCH)?;
+        self.locks.lock(&*self.words, &*owners, key, thread, only_try).await
+    }
+
+    pub async fn unlock(&self, key: FutexKey, thread: Pid) -> Result<()> {
+        if key.kernel == self.me {
+            return self.locks.unlock(&*self.words, key, thread).await;
+        }
+        self.endpoint.call(key.kernel, FutexUnlock { key, thread }).await.map_err(Errno::from)?
+    }
+
+    /// A thread that this kernel watches has ended.
+    pub async fn owner_died(&self, thread: Pid) {
+        self.locks.owner_died(&*self.words, thread).await;
+    }
+
+    async fn wait_here(&self, key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey>) -> Result<()> {
         loop {
-            let joined = self.queues.join(key, bitset, || match self.words.load(&key) {
+            let joined = self.queues.join(key, bitset, lock, || match self.words.load(&key) {
                 Some(value) if value == expected => Ok(()),
                 Some(_) => Err(Some(Errno::EAGAIN)),
                 None => Err(None),
@@ -152,9 +190,34 @@ impl Futexes {
     /// Wakes up to `count` waiters; how many it were.
     pub async fn wake(&self, key: FutexKey, count: u32, bitset: u32) -> Result<u32> {
         if key.kernel == self.me {
-            return Ok(self.queues.wake(&key, count, bitset));
+            return self.queues.wake(&key, count, bitset);
         }
-        Ok(self.endpoint.call(key.kernel, FutexWake { key, count, bitset }).await?)
+        self.endpoint.call(key.kernel, FutexWake { key, count, bitset }).await.map_err(Errno::from)?
+    }
+
+    /// FUTEX_CMP_REQUEUE_PI: those woken take `lock` by themselves, in whatever order they come; each holds it when its
+    /// wait ends, which is all that Linux promises too.
+    pub async fn wake_for_lock(&self, from: FutexKey, lock: FutexKey, count: u32, expected: u32) -> Result<u32> {
+        if from.kernel == self.me {
+            return self.wake_for_lock_here(from, lock, count, expected).await;
+        }
+        let ask = FutexWakeForLock { from, lock, count, expected };
+        self.endpoint.call(from.kernel, ask).await.map_err(Errno::from)?
+    }
+
+    async fn wake_for_lock_here(&self, from: FutexKey, lock: FutexKey, count: u32, expected: u32) -> Result<u32> {
+        loop {
+            let check = || match self.words.load(&from) {
+                Some(value) if value == expected => Ok(()),
+                Some(_) => Err(Some(Errno::EAGAIN)),
+                None => Err(None),
+            };
+            match self.queues.wake_for_lock(&from, &lock, count, check) {
+                Ok(woken) => return Ok(woken),
+                Err(Some(error)) => return Err(error),
+                Err(None) => self.words.make_resident(&from, false).await?,
+            }
+        }
     }
 
     /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: (woken, moved). Between words of different owners the waiters to
@@ -256,6 +319,57 @@ impl Futexes {
 
     /// Threads that wait here (tests, `cobctl`).
     pub fn waiting(&self) -> usize {
-        self.queues.len()
+        self.queues.len() + self.locks.len()
+    }
+}
+
+/// A wait on this kernel.
+async fn unless_interrupted<T>(
+    wait: impl Future<Output = Result<T>>,
+    interrupt: impl Future<Output = Errno>,
+) -> Result<T> {
+    let (mut wait, mut interrupt) = (pin!(wait), pin!(interrupt));
+    core::future::poll_fn(|context| {
+        if let Poll::Ready(result) = wait.as_mut().poll(context) {
+            return Poll::Ready(result);
+        }
+        // Dropping the wait takes it out of the queue; a wake between the two polls has set its flag, which the next
+        // line of the caller's poll would see: so look once more.
+        match interrupt.as_mut().poll(context) {
+            Poll::Ready(error) => match wait.as_mut().poll(context) {
+                Poll::Ready(result) => Poll::Ready(result),
+                Poll::Pending => Poll::Ready(Err(error)),
+            },
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A wait on another kernel.
+async fn unless_cancelled<M: Request<Reply = Result<()>>>(
+    mut call: fabric::Call<'_, M>,
+    interrupt: impl Future<Output = Errno>,
+) -> Result<()> {
+    let mut interrupt = pin!(interrupt);
+    let mut interrupted = None;
+    let answer = core::future::poll_fn(|context| {
+        if let Poll::Ready(answer) = core::pin::Pin::new(&mut call).poll(context) {
+            return Poll::Ready(answer);
+        }
+        if interrupted.is_none() {
+            if let Poll::Ready(error) = interrupt.as_mut().poll(context) {
+                interrupted = Some(error);
+                call.cancel();
+                return core::pin::Pin::new(&mut call).poll(context);
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+    match answer {
+        Ok(result) => result,
+        Err(CallError::Cancelled) => Err(interrupted.unwrap_or(Errno::EINTR)),
+        Err(error) => Err(error.into()),
     }
 }

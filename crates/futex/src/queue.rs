@@ -21,6 +21,8 @@ pub(crate) struct Queues {
 
 struct Waiter {
     bitset: u32,
+    /// FUTEX_WAIT_REQUEUE_PI: the lock it will take. Only FUTEX_CMP_REQUEUE_PI to that lock may wake it.
+    lock: Option<FutexKey>,
     state: Lock<State>,
 }
 
@@ -50,24 +52,52 @@ impl Queues {
     }
 
     /// Joins the queue of `key` if `check`, run under its lock, agrees.
-    pub fn join<E>(&self, key: FutexKey, bitset: u32, check: impl FnOnce() -> Result<(), E>) -> Result<Waiting<'_>, E> {
+    pub fn join<E>(
+        &self,
+        key: FutexKey,
+        bitset: u32,
+        lock: Option<FutexKey>,
+        check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Waiting<'_>, E> {
         let mut bucket = self.buckets[Self::index(&key)].lock();
         check()?;
         let waiter =
-            Arc::new(Waiter { bitset, state: Lock::new(State { key, woken: false, left: false, waker: None }) });
+            Arc::new(Waiter { bitset, lock, state: Lock::new(State { key, woken: false, left: false, waker: None }) });
         bucket.entry(key).or_default().push_back(waiter.clone());
         Ok(Waiting { queues: self, waiter, done: false })
     }
 
-    pub fn wake(&self, key: &FutexKey, count: u32, bitset: u32) -> u32 {
+    /// EINVAL if one of those meant can only be requeued.
+    pub fn wake(&self, key: &FutexKey, count: u32, bitset: u32) -> Result<u32, Errno> {
         let mut wakers = Vec::new();
         {
             let mut bucket = self.buckets[Self::index(key)].lock();
+            check_locks(&bucket, key, count, bitset, None)?;
             take(&mut bucket, key, count, bitset, true, |waiter| wakers.push(waiter));
         }
         let woken = wakers.len() as u32;
         wakers.iter().for_each(wake_up);
-        woken
+        Ok(woken)
+    }
+
+    /// FUTEX_CMP_REQUEUE_PI: wakes up to `count` waiters, which then ask for `lock`; how many. EINVAL if one waits for
+    /// something else.
+    pub fn wake_for_lock(
+        &self,
+        from: &FutexKey,
+        lock: &FutexKey,
+        count: u32,
+        check: impl FnOnce() -> Result<(), Option<Errno>>,
+    ) -> Result<u32, Option<Errno>> {
+        let mut woken = Vec::new();
+        {
+            let mut bucket = self.buckets[Self::index(from)].lock();
+            check()?;
+            check_locks(&bucket, from, count, u32::MAX, Some(lock))?;
+            take(&mut bucket, from, count, u32::MAX, true, |waiter| woken.push(waiter));
+        }
+        woken.iter().for_each(wake_up);
+        Ok(woken.len() as u32)
     }
 
     /// Wakes and moves waiters if `check` agrees; with no target, those to be moved are woken too.
@@ -83,6 +113,7 @@ impl Queues {
         {
             let mut source = self.buckets[Self::index(from)].lock();
             check()?;
+            check_locks(&source, from, wake.saturating_add(requeue), u32::MAX, None)?;
             take(&mut source, from, wake, u32::MAX, true, |waiter| woken.push(waiter));
             // Out of the source, and soon in the target: in between, a wake of the target misses them as if it
             // had come first. One that gives up meanwhile says so in `left` and is not queued again.
@@ -108,6 +139,22 @@ impl Queues {
 
     pub fn len(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.lock().values().map(VecDeque::len).sum::<usize>()).sum()
+    }
+}
+
+/// Do the first `count` matching waiters all want `lock` (none of them any, if None)? EINVAL.
+fn check_locks(
+    bucket: &Bucket,
+    key: &FutexKey,
+    count: u32,
+    bitset: u32,
+    lock: Option<&FutexKey>,
+) -> Result<(), Errno> {
+    let queue = bucket.get(key).into_iter().flatten();
+    let mut meant = queue.filter(|waiter| waiter.bitset & bitset != 0).take(count as usize);
+    match meant.all(|waiter| waiter.lock.as_ref() == lock) {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
     }
 }
 
@@ -181,7 +228,11 @@ impl Drop for Waiting<'_> {
             (state.woken, state.key)
         };
         if woken {
-            self.queues.wake(&key, 1, self.waiter.bitset);
+            // Those behind wait for the same kind of wake.
+            let _ = match self.waiter.lock {
+                None => self.queues.wake(&key, 1, self.waiter.bitset),
+                Some(_) => Ok(0),
+            };
             return;
         }
         let mut bucket = self.queues.buckets[Queues::index(&key)].lock();
@@ -205,7 +256,7 @@ mod tests {
     }
 
     fn join(queues: &Queues, at: u64) -> Waiting<'_> {
-        queues.join(key(at), u32::MAX, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!())
+        queues.join(key(at), u32::MAX, None, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!())
     }
 
     fn is_woken(waiting: &mut Waiting<'_>) -> bool {
@@ -216,10 +267,10 @@ mod tests {
     fn the_oldest_is_woken_first_and_leaving_empties_the_queue() {
         let queues = Queues::default();
         let (mut first, mut second, third) = (join(&queues, 4), join(&queues, 4), join(&queues, 4));
-        assert_eq!(queues.wake(&key(4), 1, u32::MAX), 1);
+        assert_eq!(queues.wake(&key(4), 1, u32::MAX), Ok(1));
         assert!(is_woken(&mut first) && !is_woken(&mut second));
         drop(third);
-        assert_eq!(queues.wake(&key(4), 9, u32::MAX), 1);
+        assert_eq!(queues.wake(&key(4), 9, u32::MAX), Ok(1));
         assert!(is_woken(&mut second));
         assert_eq!(queues.len(), 0);
     }
@@ -228,7 +279,7 @@ mod tests {
     fn a_wake_that_met_an_interrupted_waiter_goes_to_the_next() {
         let queues = Queues::default();
         let (first, mut second) = (join(&queues, 4), join(&queues, 4));
-        assert_eq!(queues.wake(&key(4), 1, u32::MAX), 1);
+        assert_eq!(queues.wake(&key(4), 1, u32::MAX), Ok(1));
         drop(first);
         assert!(is_woken(&mut second));
     }
@@ -239,17 +290,17 @@ mod tests {
         let (mut first, mut second) = (join(&queues, 4), join(&queues, 4));
         assert_eq!(queues.requeue(&key(4), Some(key(8)), 1, 9, || Ok(())), Ok((1, 1)));
         assert!(is_woken(&mut first));
-        assert_eq!(queues.wake(&key(4), 9, u32::MAX), 0);
-        assert_eq!(queues.wake(&key(8), 9, u32::MAX), 1);
+        assert_eq!(queues.wake(&key(4), 9, u32::MAX), Ok(0));
+        assert_eq!(queues.wake(&key(8), 9, u32::MAX), Ok(1));
         assert!(is_woken(&mut second));
     }
 
     #[test]
     fn a_bitset_picks_its_waiters() {
         let queues = Queues::default();
-        let mut odd = queues.join(key(4), 1, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!());
-        assert_eq!(queues.wake(&key(4), 9, 2), 0);
-        assert_eq!(queues.wake(&key(4), 9, 3), 1);
+        let mut odd = queues.join(key(4), 1, None, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!());
+        assert_eq!(queues.wake(&key(4), 9, 2), Ok(0));
+        assert_eq!(queues.wake(&key(4), 9, 3), Ok(1));
         assert!(is_woken(&mut odd));
     }
 }

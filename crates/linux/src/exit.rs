@@ -1,16 +1,13 @@
 //! What a thread owes user space when it ends: robust futexes and the word at clear_child_tid.
 
 use alloc::sync::Arc;
-use futex::ANY;
-use machine::{errno::Result, UserAddr};
+use futex::{ANY, OWNER_DIED, TID_MASK, WAITERS};
+use machine::{errno::Result, Errno, UserAddr};
 use messages::process::ExitStatus;
 use process::Thread;
 
 /// Most locks a robust list may name (ROBUST_LIST_LIMIT).
 const ROBUST_LIMIT: usize = 2048;
-const FUTEX_WAITERS: u32 = 0x8000_0000;
-const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
-const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
 /// exit(2): the thread ends with `code`, the process goes on if others live.
 pub(crate) async fn thread(thread: &Arc<Thread>, code: u8) {
@@ -71,28 +68,40 @@ async fn release_robust(thread: &Arc<Thread>, head: u64) -> Result<()> {
         }
         let next = word(at).await?;
         if at != pending & !1 {
-            handle_death(thread, at.wrapping_add(offset)).await?;
+            handle_death(thread, at.wrapping_add(offset), entry & 1 != 0, false).await?;
         }
         entry = next;
     }
     if pending & !1 != 0 {
-        handle_death(thread, (pending & !1).wrapping_add(offset)).await?;
+        handle_death(thread, (pending & !1).wrapping_add(offset), pending & 1 != 0, true).await?;
     }
     Ok(())
 }
 
-async fn handle_death(thread: &Arc<Thread>, at: u64) -> Result<()> {
+/// `inherits`: a lock with an owner, which is handed on when the thread's process hears of its end (crate `futex`).
+async fn handle_death(thread: &Arc<Thread>, at: u64, inherits: bool, pending: bool) -> Result<()> {
     let space = thread.process.space();
+    let wake = || async {
+        let key = space.futex_key(UserAddr(at), true).await?;
+        thread.process.system.futexes.wake(key, 1, ANY).await
+    };
+    if at % 4 != 0 {
+        return Err(Errno::EINVAL);
+    }
     let at = UserAddr(at);
     let mut value = space.load_u32(at).await?;
-    while value & FUTEX_TID_MASK == thread.tid.0 {
-        let new = value & FUTEX_WAITERS | FUTEX_OWNER_DIED;
+    // It had freed the lock, and was ended before it woke a waiter.
+    if pending && !inherits && value == 0 {
+        wake().await?;
+        return Ok(());
+    }
+    while value & TID_MASK == thread.tid.0 {
+        let new = value & WAITERS | OWNER_DIED;
         match space.compare_exchange_u32(at, value, new).await? {
             Err(found) => value = found,
             Ok(_) => {
-                if value & FUTEX_WAITERS != 0 {
-                    let key = space.futex_key(at, true).await?;
-                    thread.process.system.futexes.wake(key, 1, ANY).await?;
+                if value & WAITERS != 0 && !inherits {
+                    wake().await?;
                 }
                 break;
             }

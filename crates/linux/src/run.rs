@@ -83,7 +83,7 @@ impl Linux {
                     }
                     match result {
                         Ok(value) => context.registers.rax = value,
-                        Err(kind @ (Errno::RESTART | Errno::RESTART_NO_HANDLER)) => {
+                        Err(kind @ (Errno::RESTART | Errno::RESTART_NO_HANDLER | Errno::RESTART_ALWAYS)) => {
                             context.registers.rax = Errno::EINTR.to_return();
                             restart = Some(Restart { number, kind });
                         }

@@ -50,7 +50,8 @@ pub(crate) async fn deliver(thread: &Arc<Thread>, context: &mut Context, restart
             }
             _ => {
                 if let Some(restart) = restart.take() {
-                    if restart.kind == Errno::RESTART && action.flags & Action::RESTART != 0 {
+                    let wanted = restart.kind == Errno::RESTART && action.flags & Action::RESTART != 0;
+                    if wanted || restart.kind == Errno::RESTART_ALWAYS {
                         rewind(&mut context.registers, restart.number);
                     }
                 }

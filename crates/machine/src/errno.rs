@@ -50,6 +50,9 @@ impl Errno {
     /// poll, select, epoll_wait, pause, sigsuspend and their like).
     pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
+    /// Inside the kernel only: interrupted, and always restarted, after the handler (Linux's ERESTARTNOINTR).
+    pub const RESTART_ALWAYS: Errno = Errno(513);
+
     /// What goes into rax.
     pub fn to_return(self) -> u64 {
         (-(i64::from(self.0))) as u64

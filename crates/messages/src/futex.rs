@@ -1,7 +1,7 @@
 //! Futexes: waiting and waking at the kernel that queues a word's waiters.
 
 use crate::vm::FutexKey;
-use machine::errno;
+use machine::{errno, Pid};
 use serde::{Deserialize, Serialize};
 
 /// FUTEX_OP_* of man 2 futex: what to do with the second word, and which of its old values wake.
@@ -19,16 +19,29 @@ messages! {
     "futex" 0x400;
 
     /// A thread sleeps on a word of the receiver, if the word still holds `expected`; answered when it is
-    /// woken (the key may have changed by requeueing), or at once with EAGAIN. Cancelled on a signal or timeout.
-    futex_wait: FutexWait { key: FutexKey, expected: u32, bitset: u32 } -> errno::Result<()>, Low;
+    /// woken (to take `lock`, if one is given; the key may have changed by requeueing), or at once with EAGAIN. Cancelled on a signal or timeout.
+    futex_wait: FutexWait { key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey> } -> errno::Result<()>, Low;
 
     /// Wakes up to `count` waiters whose bitset meets `bitset`; answers how many.
-    futex_wake: FutexWake { key: FutexKey, count: u32, bitset: u32 } -> u32, Low;
+    futex_wake: FutexWake { key: FutexKey, count: u32, bitset: u32 } -> errno::Result<u32>, Low;
 
     /// Wakes up to `wake` waiters of `from` and moves up to `requeue` of the others to `to` (same receiver), if
     /// the word at `from` still holds `expected`. Answers (woken, moved).
     futex_requeue: FutexRequeue { from: FutexKey, to: FutexKey, wake: u32, requeue: u32, expected: Option<u32> }
         -> errno::Result<(u32, u32)>, Low;
+
+    /// Wakes up to `count` waiters of `from` to take `lock`, if the word at `from` still holds `expected`; answers how
+    /// many (FUTEX_CMP_REQUEUE_PI).
+    futex_wake_for_lock: FutexWakeForLock { from: FutexKey, lock: FutexKey, count: u32, expected: u32 } -> errno::Result<u32>, Low;
+
+    /// Takes a lock with an owner (FUTEX_LOCK_PI); answered when the thread has it. Cancelled on a signal or timeout.
+    futex_lock: FutexLock { key: FutexKey, thread: Pid, only_try: bool } -> errno::Result<()>, Low;
+
+    /// Frees such a lock, or hands it to the next waiter.
+    futex_unlock: FutexUnlock { key: FutexKey, thread: Pid } -> errno::Result<()>, Low;
+
+    /// A thread that the receiver watches has ended: what it held goes to the next waiters.
+    owner_died: OwnerDied { thread: Pid } -> (), High;
 
     /// Changes the word atomically; answers whether its old value meets the comparison (FUTEX_WAKE_OP).
     futex_word_op: FutexWordOp { key: FutexKey, op: WordOp } -> errno::Result<bool>, Low;

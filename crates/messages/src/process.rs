@@ -428,6 +428,10 @@ messages! {
     /// One user of the table less on the sender (or, with `more`, one more).
     fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
 
+    /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
+    /// hear of its end. ESRCH if it has ended.
+    watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<()>, Low;
+
     /// One process less uses the space, which is at home on the receiver (or, with `more`, one more); the last
     /// one's end is the space's.
     space_users: SpaceUsers { space: SpaceId, more: bool } -> (), Low;

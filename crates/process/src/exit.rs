@@ -113,14 +113,15 @@ impl Process {
         status: ExitStatus,
     ) {
         let Some(home) = self.home() else { return };
-        let last = {
+        let (last, watchers) = {
             let mut state = home.state.lock();
             if state.members.remove(&thread).is_none() {
                 return;
             }
             state.usage.add(&usage);
-            state.members.is_empty()
+            (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
         };
+        self.tell_watchers(thread, watchers);
         for kernel in visited.iter() {
             if kernel == self.system.kernel {
                 self.system.end_shadow(thread);

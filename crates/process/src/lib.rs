@@ -38,6 +38,7 @@ mod thread;
 mod timer;
 mod users;
 mod wait;
+mod watch;
 
 pub use exit::Ended;
 pub use files::Files;

@@ -154,6 +154,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.forget(ask.fd);
     });
+    answer!(WatchThread, |system, from, ask| system.watch_here(ask.process, ask.thread, from));
     answer!(SpaceUsers, |system, _from, ask| match ask.more {
         true => system.retain_space_here(ask.space),
         false => system.release_space_here(ask.space).await,

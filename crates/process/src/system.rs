@@ -142,6 +142,7 @@ impl System {
             names: Lock::new((b"cob".to_vec(), b"(none)".to_vec())),
             nodes: Lock::default(),
         });
+        system.futexes.set_owners(system.clone());
         crate::service::register(&system);
         system
     }
