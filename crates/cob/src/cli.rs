@@ -137,19 +137,46 @@ pub struct BenchOptions {
     /// [default: all]
     #[arg(value_enum)]
     pub what: Option<Bench>,
-    /// Runs of each; the median counts.
+    /// Runs of each, in turns; medians count.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub runs: u16,
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
+    /// micro: what Cob is held against beside itself.
+    #[arg(long, value_enum)]
+    pub against: Option<Rival>,
+    /// micro: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub kernels: Vec<u16>,
+    /// micro: CPUs of every machine.
+    #[arg(long, value_name = "M", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub cpus: u16,
+    /// micro: only rows whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Write the measured values to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// micro: write the table to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Bench {
-    /// From the start of QEMU to the first user program, against Debian's cloud kernel.
+    /// From the start of QEMU to the first user program; against Debian's cloud kernel unless apt has none.
     Boot,
     /// Memory and host CPU of an idle machine of 4 kernels.
     Idle,
+    /// What single operations cost.
+    Micro,
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rival {
+    /// Debian's linux-image-cloud-amd64, fetched through apt.
+    Linux,
 }
 
 /// Why there is no command: help was asked for, or something is wrong.
@@ -207,15 +234,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl MachineOptions {
-    /// The machine of `cob run` without options.
-    pub fn defaults() -> Self {
-        let args = ["cob", "shell"].map(OsString::from);
-        match parse(args.into_iter()) {
-            Ok(Command::Shell(options)) => options,
-            _ => unreachable!("`cob shell` parses"),
-        }
-    }
-
     /// Kernels and CPUs, each in the light of the other.
     pub fn shape(&self) -> Result<(u16, u16), String> {
         let cpus =

@@ -83,10 +83,12 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         kernel,
         append: format!("cob.kernels={kernels}{words}"),
         initrd,
+        cpu: "max",
         cpus,
         nodes: options.nodes,
         memory: options.memory,
         accel: options.accel,
+        link: true,
         shares,
         log: PathBuf::new(),
     };

@@ -25,10 +25,14 @@ pub struct Machine {
     pub kernel: PathBuf,
     pub append: String,
     pub initrd: Option<PathBuf>,
+    /// QEMU's -cpu.
+    pub cpu: &'static str,
     pub cpus: u16,
     pub nodes: u16,
     pub memory: u64,
     pub accel: Accel,
+    /// Whether there is a device for the link; without it there is the serial line only.
+    pub link: bool,
     /// Mount tag, directory, writable.
     pub shares: Vec<(String, PathBuf, bool)>,
     pub log: PathBuf,
@@ -75,6 +79,11 @@ impl Vm {
         Ok((Vm { child, errors, _files: files }, UnixStream::from(ours)))
     }
 
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     pub fn end(&mut self) -> Option<ExitStatus> {
         let _ = self.child.kill();
         self.child.wait().ok()
@@ -109,7 +118,7 @@ fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     let accel = if use_kvm(machine.accel)? { "kvm" } else { "tcg,thread=multi" };
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    add(&["-machine", "q35", "-cpu", "max", "-accel", accel]);
+    add(&["-machine", "q35", "-cpu", machine.cpu, "-accel", accel]);
     add(&["-smp", &machine.cpus.to_string(), "-m", &format!("{}K", machine.memory >> 10)]);
     add(&["-kernel", text(&machine.kernel)?, "-append", &machine.append]);
     if let Some(initrd) = &machine.initrd {
@@ -117,8 +126,10 @@ fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
     }
     add(&["-chardev", &format!("file,id=log,path={}", option_text(&machine.log)?), "-serial", "chardev:log"]);
     add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
-    add(&["-chardev", &format!("socket,id=link,fd={}", link.as_raw_fd())]);
-    add(&["-device", "virtio-serial-pci,max_ports=1,disable-legacy=on", "-device", "virtconsole,chardev=link"]);
+    if machine.link {
+        add(&["-chardev", &format!("socket,id=link,fd={}", link.as_raw_fd())]);
+        add(&["-device", "virtio-serial-pci,max_ports=1,disable-legacy=on", "-device", "virtconsole,chardev=link"]);
+    }
     for (index, (tag, directory, writable)) in machine.shares.iter().enumerate() {
         let readonly = if *writable { "off" } else { "on" };
         let path = option_text(directory)?;

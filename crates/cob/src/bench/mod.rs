@@ -1,23 +1,37 @@
 //! `cob bench`: measurements. They print what was measured and on what; nothing here passes or fails.
+//!
+//! `boot`, `idle`, `micro`: one measurement each. `machines`: the systems that are compared, in the same QEMU.
+//! The programs that run inside are in `tests/bench`.
 
 mod boot;
 mod idle;
+mod machines;
+mod micro;
+mod progress;
+mod sample;
+mod table;
 
 use std::fs;
 
 use anyhow::Result;
 
 use crate::cli::{Bench, BenchOptions};
+use crate::test::project;
 use crate::vm;
 
 pub fn main(options: BenchOptions) -> Result<u8> {
-    let wanted = |what| options.what.is_none_or(|only| only == what);
-    println!("{}", this_machine(&options)?);
+    let wanted = |what| matches!(options.what, None | Some(Bench::All)) || options.what == Some(what);
+    let project = project()?;
+    let machine = this_machine(&options)?;
+    println!("{machine}");
     if wanted(Bench::Boot) {
-        boot::run(&options)?;
+        boot::run(&options, &project)?;
     }
     if wanted(Bench::Idle) {
         idle::run(&options)?;
+    }
+    if wanted(Bench::Micro) {
+        micro::run(&options, &project, &machine)?;
     }
     Ok(0)
 }
@@ -28,19 +42,4 @@ fn this_machine(options: &BenchOptions) -> Result<String> {
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let accel = if vm::use_kvm(options.accel)? { "KVM" } else { "TCG" };
     Ok(format!("on {cpus} x {}, QEMU with {accel}", model.trim_start_matches([' ', '\t', ':'])))
-}
-
-/// The middle one; of an even number the lower.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn medians() {
-        assert_eq!(super::median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(super::median(vec![4.0, 1.0, 2.0, 3.0]), 2.0);
-    }
 }

@@ -1,0 +1,152 @@
+//! The machines that are compared: the same QEMU command line but for the kernel and its words, the same initramfs,
+//! and one serial line that carries what the program prints. No host link, no disk, no network: what differs
+//! is the kernel.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use tempfile::TempDir;
+
+use crate::cli::Accel;
+use crate::cpio::Archive;
+use crate::prepare::kernel_image;
+use crate::vm::{self, Machine, Vm};
+
+/// Settings that suit Linux under TCG best: there `rep movsb` is emulated byte by byte, and Linux takes it where the CPU says that
+/// it is fast. Cob gets the same CPU.
+pub const CPU: &str = "max,-erms,-fsrm";
+const LINUX_WORDS: &str = "console=ttyS0 quiet mitigations=off rdinit=/init panic=-1";
+const MEMORY: u64 = 1 << 30;
+
+/// A kernel and how it is started.
+#[derive(Clone, Debug)]
+pub struct System {
+    pub name: String,
+    kernel: PathBuf,
+    words: String,
+}
+
+impl System {
+    pub fn cob(kernels: u16) -> Result<System> {
+        let name = if kernels == 1 { "Cob, 1 kernel".to_string() } else { format!("Cob, {kernels} kernels") };
+        let kernel = kernel_image()?;
+        if !kernel.is_file() {
+            bail!("no kernel at {}: ./cob builds it", kernel.display());
+        }
+        Ok(System { name, kernel, words: format!("cob.kernels={kernels}") })
+    }
+
+    /// Debian's cloud kernel, fetched through apt but not installed.
+    pub fn linux(project: &Path) -> Result<System> {
+        let kernel = debian_kernel(&project.join(".cob/linux"))?;
+        let version = kernel.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "");
+        Ok(System { name: format!("Linux {version}"), kernel, words: LINUX_WORDS.to_string() })
+    }
+}
+
+/// How a machine is measured.
+pub struct Setup {
+    pub initramfs: PathBuf,
+    pub cpus: u16,
+    pub accel: Accel,
+    pub patience: Duration,
+    _files: TempDir,
+}
+
+impl Setup {
+    /// Builds a static C program as /init of an initramfs.
+    pub fn with_init(sources: &[PathBuf], flags: &[&str], cpus: u16, accel: Accel) -> Result<Setup> {
+        let files = vm::private_directory()?;
+        let (init, initramfs) = (files.path().join("init"), files.path().join("initramfs.cpio"));
+        outcome(Command::new("gcc").args(["-O2", "-static"]).args(flags).arg("-o").arg(&init).args(sources))?;
+        fs::write(&initramfs, Archive::with_init(&fs::read(&init)?).finish())?;
+        Ok(Setup { initramfs, cpus, accel, patience: Duration::from_secs(180), _files: files })
+    }
+
+    /// Starts a machine and looks at its serial line until `done` says what it was waiting for. Gives that and the time since
+    /// the start.
+    pub fn watch<T>(
+        &self,
+        system: &System,
+        arguments: &str,
+        mut done: impl FnMut(&str) -> Option<T>,
+    ) -> Result<(T, Duration)> {
+        let files = vm::private_directory()?;
+        let log = files.path().join("serial.log");
+        File::create(&log)?;
+        let append =
+            if arguments.is_empty() { system.words.clone() } else { format!("{} -- {arguments}", system.words) };
+        let machine = Machine {
+            kernel: system.kernel.clone(),
+            append,
+            initrd: Some(self.initramfs.clone()),
+            cpu: CPU,
+            cpus: self.cpus,
+            nodes: 1,
+            memory: MEMORY,
+            accel: self.accel,
+            link: false,
+            shares: Vec::new(),
+            log: log.clone(),
+        };
+        let start = Instant::now();
+        let (mut vm, _link) = Vm::start(&machine, files)?;
+        loop {
+            let ended = vm.ended()?;
+            let text = fs::read(&log)?;
+            let time = start.elapsed();
+            let text = String::from_utf8_lossy(&text);
+            if let Some(result) = done(&text) {
+                return Ok((result, time));
+            }
+            if let Some(status) = ended {
+                bail!("{}: the machine ended ({status}): {}\n{}", system.name, vm.complaints(), last_lines(&text));
+            }
+            if time > self.patience {
+                bail!("{}: not done after {:?}:\n{}", system.name, self.patience, last_lines(&text));
+            }
+            // Short against what is measured; the machine's CPUs need the host's.
+            thread::sleep(Duration::from_millis(if time.as_secs() < 5 { 1 } else { 20 }));
+        }
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    crate::test::tail(text, 20)
+}
+
+fn debian_kernel(place: &Path) -> Result<PathBuf> {
+    if let Some(kernel) = vmlinuz(place) {
+        return Ok(kernel);
+    }
+    fs::create_dir_all(place)?;
+    eprintln!("fetching Debian's linux-image-cloud-amd64 into {}", place.display());
+    let depends = outcome(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
+    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+    let package = package.context("apt does not know linux-image-cloud-amd64 (apt-get update?)")?;
+    outcome(Command::new("apt-get").args(["download", package]).current_dir(place))?;
+    let listing = fs::read_dir(place)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let archive = listing.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let archive = archive.context("apt-get download left no package")?;
+    outcome(Command::new("dpkg-deb").arg("-x").arg(archive).arg(place))?;
+    vmlinuz(place).context("the package holds no kernel")
+}
+
+fn vmlinuz(place: &Path) -> Option<PathBuf> {
+    let listing = fs::read_dir(place.join("boot")).ok()?;
+    let mut names = listing.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    names.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
+}
+
+fn outcome(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().with_context(|| name.clone())?;
+    if !output.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

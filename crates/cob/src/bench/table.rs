@@ -1,0 +1,201 @@
+//! Results as text, Markdown and JSON.
+
+use std::fmt::Write;
+
+use super::micro::{Cell, Results};
+
+/// How many times as long as on Linux; None without Linux, or for Linux itself.
+fn ratio(results: &Results, cells: &[Cell], at: usize) -> Option<f64> {
+    let linux = results.linux.filter(|linux| *linux != at)?;
+    let ratio = cells[at].ns.median() / cells[linux].ns.median();
+    ratio.is_finite().then_some(ratio)
+}
+
+fn geometric_mean(results: &Results, at: usize) -> Option<f64> {
+    let ratios: Vec<f64> = results.rows.iter().filter_map(|(_, cells)| ratio(results, cells, at)).collect();
+    (!ratios.is_empty()).then(|| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp())
+}
+
+fn duration(ns: f64) -> String {
+    match ns {
+        ns if ns.is_nan() => "-".to_string(),
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e5 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e6 => format!("{:.0} us", ns / 1e3),
+        ns => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
+fn head(results: &Results) -> Vec<String> {
+    let mut head = vec!["operation".to_string()];
+    for (at, system) in results.systems.iter().enumerate() {
+        head.push(system.clone());
+        if results.linux.is_some_and(|linux| linux != at) {
+            head.push("to Linux".to_string());
+        }
+        if results.rows.iter().any(|(_, cells)| cells[at].messages.median() > 0.0) {
+            head.push("messages".to_string());
+        }
+    }
+    head
+}
+
+fn body(results: &Results) -> Vec<Vec<String>> {
+    let talks: Vec<bool> = (0..results.systems.len())
+        .map(|at| results.rows.iter().any(|(_, cells)| cells[at].messages.median() > 0.0))
+        .collect();
+    let mut lines = Vec::new();
+    for (name, cells) in &results.rows {
+        let mut line = vec![name.clone()];
+        for (at, cell) in cells.iter().enumerate() {
+            let spread = if cell.ns.is_empty() { String::new() } else { format!(" ±{:.0}%", cell.ns.spread() * 50.0) };
+            line.push(duration(cell.ns.median()) + &spread);
+            if results.linux.is_some_and(|linux| linux != at) {
+                line.push(ratio(results, cells, at).map_or("-".to_string(), |ratio| format!("{ratio:.2}")));
+            }
+            if talks[at] {
+                line.push(format!("{:.1}", cell.messages.median().max(0.0)));
+            }
+        }
+        lines.push(line);
+    }
+    if results.linux.is_some() {
+        let mut line = vec!["geometric mean".to_string()];
+        for (at, talks) in talks.iter().enumerate() {
+            line.push(String::new());
+            if results.linux != Some(at) {
+                line.push(geometric_mean(results, at).map_or("-".to_string(), |mean| format!("{mean:.2}")));
+            }
+            if *talks {
+                line.push(String::new());
+            }
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+fn caption(results: &Results) -> String {
+    format!(
+        "micro {}: medians of {} machines each, in turns; ± is half of what lies between the outermost",
+        results.machine, results.rounds
+    )
+}
+
+pub fn text(results: &Results) -> String {
+    let lines: Vec<Vec<String>> = std::iter::once(head(results)).chain(body(results)).collect();
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let mut text = caption(results) + "\n";
+    for line in lines {
+        for (column, word) in line.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - word.chars().count());
+            text.push_str(&if column == 0 { format!("  {word}{pad}") } else { format!("  {pad}{word}") });
+        }
+        text.push('\n');
+    }
+    text
+}
+
+pub fn markdown(results: &Results) -> String {
+    let head = head(results);
+    let mut text =
+        format!("{}\n\n| {} |\n|---{}|\n", caption(results), head.join(" | "), "|---:".repeat(head.len() - 1));
+    for line in body(results) {
+        let _ = writeln!(text, "| {} |", line.join(" | "));
+    }
+    text
+}
+
+pub fn json(results: &Results) -> String {
+    let number = |value: f64| if value.is_finite() { format!("{value}") } else { "null".to_string() };
+    let mut text = format!(
+        "{{\n  \"machine\": {},\n  \"rounds\": {},\n  \"unit\": \"nanoseconds\",\n  \"rows\": [\n",
+        quoted(&results.machine),
+        results.rounds
+    );
+    for (index, (name, cells)) in results.rows.iter().enumerate() {
+        let cells = results.systems.iter().zip(cells).map(|(system, cell)| {
+            format!(
+                "{{\"system\": {}, \"median\": {}, \"least\": {}, \"most\": {}, \"messages\": {}}}",
+                quoted(system),
+                number(cell.ns.median()),
+                number(cell.ns.least()),
+                number(cell.ns.most()),
+                number(cell.messages.median())
+            )
+        });
+        let comma = if index + 1 == results.rows.len() { "" } else { "," };
+        let cells = cells.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "    {{\"name\": {}, \"systems\": [{cells}]}}{comma}", quoted(name));
+    }
+    text + "  ]\n}\n"
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            letter if letter < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", letter as u32);
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample::Sample;
+
+    fn cell(ns: f64, messages: Option<f64>) -> Cell {
+        let mut cell = Cell { ns: Sample::default(), messages: Sample::default() };
+        cell.ns.add(ns);
+        messages.into_iter().for_each(|count| cell.messages.add(count));
+        cell
+    }
+
+    fn results() -> Results {
+        Results {
+            machine: "on a \"fast\" one".to_string(),
+            rounds: 1,
+            systems: vec!["Cob, 2 kernels".to_string(), "Linux 6".to_string()],
+            linux: Some(1),
+            rows: vec![
+                ("a".to_string(), vec![cell(100.0, Some(2.0)), cell(200.0, None)]),
+                ("b".to_string(), vec![cell(4000.0, Some(0.0)), cell(500.0, None)]),
+                ("only here".to_string(), vec![cell(4e6, Some(0.0)), Cell::default()]),
+            ],
+        }
+    }
+
+    #[test]
+    fn ratios_and_their_mean() {
+        let results = results();
+        assert_eq!(ratio(&results, &results.rows[0].1, 0), Some(0.5));
+        assert_eq!(ratio(&results, &results.rows[0].1, 1), None);
+        assert_eq!(ratio(&results, &results.rows[2].1, 0), None);
+        assert!((geometric_mean(&results, 0).unwrap() - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn tables_have_a_column_for_all() {
+        let text = text(&results());
+        assert!(text.contains("0.50") && text.contains("8.00") && text.contains("4.00 us") && text.contains("4.00 ms"));
+        let table = markdown(&results());
+        let bars: Vec<usize> = table.lines().skip(2).map(|line| line.matches('|').count()).collect();
+        assert!(bars.iter().all(|count| *count == bars[0]), "{table}");
+    }
+
+    #[test]
+    fn json_is_quoted_and_knows_no_nan() {
+        let text = json(&results());
+        assert!(text.contains(r#""on a \"fast\" one""#) && text.contains("null") && !text.contains("NaN"));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+}

@@ -1,0 +1,143 @@
+// `cob bench micro`: what single operations cost. The same static binary is /init of the same initramfs on Cob and on Linux.
+//
+// Prints a line for each row, `ROW nanoseconds operations messages name`, and `BENCH-END`. Messages are those that the
+// kernels of a Cob machine sent each other for one operation (from /proc/cob/messages); - elsewhere.
+#include "micro.h"
+#include <sys/mount.h>
+
+// A row is measured over about this time, after a warm-up.
+#define LONG_ENOUGH 60000000
+#define WARM_UP 15000000
+#define MOST_OPERATIONS 1000000
+
+static void *helper_main(void *argument) {
+    struct helper *helper = argument;
+    stay_on(helper->cpu);
+    sem_post(&helper->done);
+    for (;;) {
+        while (sem_wait(&helper->start))
+            ;
+        if (!helper->task)
+            return NULL;
+        helper->task(helper->argument);
+        sem_post(&helper->done);
+    }
+}
+
+void helper_start(struct helper *helper, int cpu) {
+    helper->cpu = cpu;
+    sem_init(&helper->start, 0, 0);
+    sem_init(&helper->done, 0, 0);
+    MUST(!pthread_create(&helper->thread, NULL, helper_main, helper));
+    while (sem_wait(&helper->done))
+        ;
+}
+
+void helper_do(struct helper *helper, void (*task)(void *), void *argument) {
+    helper->task = task;
+    helper->argument = argument;
+    sem_post(&helper->start);
+    while (sem_wait(&helper->done))
+        ;
+}
+
+void helper_end(struct helper *helper) {
+    helper->task = NULL;
+    sem_post(&helper->start);
+    MUST(!pthread_join(helper->thread, NULL));
+}
+
+// Messages sent by all kernels so far, or -1.
+static long messages(void) {
+    char text[65536];
+    int fd = open("/proc/cob/messages", O_RDONLY);
+    if (fd < 0)
+        return -1;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = 0;
+    long sum = 0, kernel, sent;
+    for (char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        // The table of kernels ends with the first line that is none of it.
+        if (sscanf(line, "\n%ld %ld", &kernel, &sent) != 2)
+            break;
+        sum += sent;
+    }
+    return sum;
+}
+
+// Runs a row and adds what its preparations took.
+static uint64_t run(const struct row *row, long n, uint64_t *whole) {
+    uint64_t start = now(), time = row->run(n);
+    *whole = now() - start;
+    return time;
+}
+
+static void measure(const struct row *row) {
+    long n = 1;
+    uint64_t whole, time = run(row, n, &whole);
+    while (whole < WARM_UP && n < MOST_OPERATIONS) {
+        // Twice as many until the time says something, then as many as it says.
+        n = whole < WARM_UP / 8 ? n * 4 : n * 2;
+        time = run(row, n, &whole);
+    }
+    double scale = (double)LONG_ENOUGH / time, most = 3.0 * LONG_ENOUGH / whole;
+    double wanted = n * (scale < most ? scale : most);
+    n = wanted < 1 ? 1 : wanted > MOST_OPERATIONS ? MOST_OPERATIONS : wanted;
+    // What looking costs is taken off.
+    long first = messages(), before = messages();
+    time = row->run(n);
+    long after = messages();
+    printf("ROW %.1f %ld ", (double)time / n, n);
+    if (before < 0)
+        printf("- %s\n", row->name);
+    else
+        printf("%.2f %s\n", (double)((after - before) - (before - first)) / n, row->name);
+    fflush(stdout);
+}
+
+static void run_rows(const struct row *row, const char *only) {
+    int cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    for (; row->name; row++) {
+        if (row->cpus > cpus || (only && !strstr(row->name, only)))
+            continue;
+        fflush(stdout);
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (!child) {
+            measure(row);
+            exit(0);
+        }
+        int status;
+        MUST(waitpid(child, &status, 0) == child);
+        if (status)
+            printf("FAILED %s: status %#x\n", row->name, status);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "exit"))
+        _exit(0);
+    // Started by hand in a system that runs already, it must not mount over what is there.
+    int first = getpid() <= 2 && access("/proc/self", F_OK);
+    if (first) {
+        MUST(!mount("proc", "/proc", "proc", 0, NULL));
+        MUST(!mount("dev", "/dev", "devtmpfs", 0, NULL));
+        MUST(!mount("tmp", "/tmp", "tmpfs", 0, NULL));
+    }
+    stay_on(0);
+    // A word of the command line; _ stands for a space.
+    char *only = argc > 1 ? argv[1] : NULL;
+    for (char *at = only; at && *at; at++)
+        if (*at == '_')
+            *at = ' ';
+    run_rows(across_rows, only);
+    run_rows(memory_rows, only);
+    run_rows(call_rows, only);
+    run_rows(process_rows, only);
+    printf("BENCH-END\n");
+    fflush(stdout);
+    // Linux panics when its init ends.
+    while (first)
+        pause();
+}
