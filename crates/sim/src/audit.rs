@@ -1,14 +1,30 @@
 //! The invariants of the design, over all replicas of all spaces, while the machine is at rest.
+//!
+//! For a page of a process, over all kernels (Katz 2014, 5.7.1): one frame, one protection no wider than the region's,
+//! one backing, one status. And what Cob's protocol adds: one owner; the owner knows exactly who has the page; no slice
+//! has two owners, whichever replica one asks; nothing is left in a TLB that its table does not say.
 
 use crate::cluster::Cluster;
-use machine::{Access, KernelId, Mapping, Page, PageRange, Soft, SpaceId, Step};
-use std::collections::{BTreeMap, HashMap};
+use abi::ObjectId;
+use machine::{Access, Frame, KernelId, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
+use std::collections::HashMap;
+use vm::Space;
 
-/// What one page looks like from everywhere.
-#[derive(Default, Debug)]
-struct View {
-    owned: Option<(KernelId, Mapping, Option<Access>)>,
-    borrowed: Vec<(KernelId, Mapping)>,
+/// One page in the table of one replica.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    space: SpaceId,
+    page: Page,
+    borrowed: bool,
+    kernel: KernelId,
+    mapping: Mapping,
+}
+
+/// What the owner of a page knows of it.
+struct Owned {
+    allowed: Access,
+    /// Of a shared mapping.
+    place: Option<(ObjectId, u64)>,
 }
 
 /// Panics where an invariant does not hold.
@@ -16,43 +32,94 @@ pub fn check(cluster: &Cluster) {
     if let Some(stale) = cluster.world.stale() {
         panic!("not flushed: {stale}");
     }
-    let mut views: BTreeMap<(SpaceId, Page), View> = BTreeMap::new();
-    let mut exports = HashMap::new();
+    let mut audit = Audit::default();
     for kernel in &cluster.kernels {
         for space in kernel.vm.spaces() {
-            for (page, set) in space.exports() {
-                assert!(space.owns_page(page), "{page:?} exported by {:?}, not its owner", kernel.id);
-                exports.insert((space.id(), page), set);
+            audit.collect(kernel.id, &space);
+        }
+    }
+    let mut entries = std::mem::take(&mut audit.entries);
+    entries.sort_unstable_by_key(|entry| (entry.space, entry.page, entry.borrowed, entry.kernel));
+    let mut rest = &entries[..];
+    while let Some(first) = rest.first() {
+        let same = rest.iter().take_while(|entry| entry.space == first.space && entry.page == first.page).count();
+        let (views, others) = rest.split_at(same);
+        if let Err(wrong) = audit.check_page(cluster, views) {
+            panic!("{wrong}: {views:#?}, exported to {:?}", audit.exports.get(&(first.space, first.page)));
+        }
+        rest = others;
+    }
+    audit.check_shared();
+}
+
+#[derive(Default)]
+struct Audit {
+    entries: Vec<Entry>,
+    exports: HashMap<(SpaceId, Page), KernelSet>,
+    /// Owners of slices, as any replica knows them.
+    slices: HashMap<(SpaceId, u32), KernelId>,
+    /// Frames of pages of objects in shared mappings.
+    shared: Vec<((ObjectId, u64), Frame)>,
+}
+
+impl Audit {
+    fn collect(&mut self, kernel: KernelId, space: &Space) {
+        let id = space.id();
+        for (page, set) in space.exports() {
+            assert!(space.owns_page(page), "{page:?} exported by {kernel:?}, not its owner");
+            self.exports.insert((id, page), set);
+        }
+        for run in space.slice_runs() {
+            for slice in run.start..run.end {
+                let owner = *self.slices.entry((id, slice)).or_insert(run.owner);
+                assert_eq!(owner, run.owner, "two owners of slice {slice} of {id:?}, one according to {kernel:?}");
             }
-            space.table().walk(PageRange::user(), &mut |page, mapping| {
-                let view = views.entry((space.id(), page)).or_default();
-                if mapping.soft.contains(Soft::BORROWED) {
-                    assert!(!space.owns_page(page), "{:?} borrows its own {page:?}", kernel.id);
-                    view.borrowed.push((kernel.id, mapping));
-                } else {
-                    assert!(space.owns_page(page), "{:?} has {page:?} of another", kernel.id);
-                    assert!(view.owned.is_none(), "{page:?} has two owners: {view:?}, {:?}", kernel.id);
-                    view.owned = Some((kernel.id, mapping, space.allowed(page)));
-                }
-                Step::Keep
-            });
+        }
+        space.table().walk(PageRange::user(), &mut |page, mapping| {
+            let borrowed = mapping.soft.contains(Soft::BORROWED);
+            assert!(borrowed != space.owns_page(page), "{kernel:?} has {page:?} of {id:?} as {mapping:?}");
+            self.entries.push(Entry { space: id, page, borrowed, kernel, mapping });
+            Step::Keep
+        });
+    }
+
+    /// What all replicas have of one page: the owner's first.
+    fn check_page(&mut self, cluster: &Cluster, views: &[Entry]) -> Result<(), &'static str> {
+        let require = |holds: bool, wrong| if holds { Ok(()) } else { Err(wrong) };
+        let owner = &views[0];
+        require(!owner.borrowed, "borrowed of nobody")?;
+        require(views[1..].iter().all(|view| view.borrowed), "two owners")?;
+        let Owned { allowed, place } = owned(cluster, owner).ok_or("page without region")?;
+        let Mapping { frame, access, soft } = owner.mapping;
+        require(allowed.contains(access), "wider than its region")?;
+        let copied = soft.contains(Soft::COW);
+        require(!(copied && access.contains(Access::WRITE)), "copy-on-write but writable")?;
+        require(place.is_none() || !copied, "shared but copy-on-write")?;
+        let none = KernelSet::default();
+        let sharers = self.exports.get(&(owner.space, owner.page)).unwrap_or(&none);
+        require(soft.contains(Soft::EXPORTED) != sharers.is_empty(), "export bit")?;
+        for Entry { mapping, kernel, .. } in &views[1..] {
+            require(mapping.frame == frame, "two frames")?;
+            require(allowed.contains(mapping.access), "borrowed wider than the region")?;
+            require(sharers.contains(*kernel), "its owner does not know who has it")?;
+            require(!(copied && mapping.access.contains(Access::WRITE)), "written elsewhere, copy-on-write here")?;
+        }
+        self.shared.extend(place.map(|place| (place, frame)));
+        Ok(())
+    }
+
+    /// Shared mappings of one page of an object are of one frame, in all spaces.
+    fn check_shared(&mut self) {
+        self.shared.sort_unstable();
+        for pair in self.shared.windows(2) {
+            let [(place, frame), (same, other)] = pair else { continue };
+            assert!(place != same || frame == other, "page {} of {:?} is {frame:?} and {other:?}", place.1, place.0);
         }
     }
-    for ((space, page), view) in views {
-        let at = format!("{space:?} {page:?}: {view:?}");
-        let Some((_, owned, allowed)) = view.owned else { panic!("borrowed of nobody: {at}") };
-        let Some(allowed) = allowed else { panic!("page without region: {at}") };
-        assert!(allowed.contains(owned.access), "wider than its region: {at}");
-        let copied = owned.soft.contains(Soft::COW);
-        assert!(!(copied && owned.access.contains(Access::WRITE)), "copy-on-write but writable: {at}");
-        let sharers = exports.get(&(space, page)).cloned().unwrap_or_default();
-        assert_eq!(owned.soft.contains(Soft::EXPORTED), !sharers.is_empty(), "export bit: {at}");
-        for (kernel, mapping) in view.borrowed {
-            assert_eq!(mapping.frame, owned.frame, "two frames: {at}");
-            assert!(allowed.contains(mapping.access), "borrowed wider than the region: {at}");
-            assert!(sharers.contains(kernel), "{kernel:?} has it, its owner does not know: {at}");
-            let writes = mapping.access.contains(Access::WRITE);
-            assert!(!(copied && writes), "written elsewhere, copy-on-write here: {at}");
-        }
-    }
+}
+
+fn owned(cluster: &Cluster, entry: &Entry) -> Option<Owned> {
+    let space = cluster.kernels[entry.kernel.index()].vm.find(entry.space)?;
+    let (allowed, place) = space.allowed(entry.page)?;
+    Some(Owned { allowed, place })
 }

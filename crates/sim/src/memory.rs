@@ -178,13 +178,10 @@ impl Program {
             let handle = self.perform(act);
             self.cluster.settle();
             let outcome = handle.take().expect("a read alone does not wait for anybody");
-            let before = self.states[0].clone();
+            self.operations += 1;
+            let expected = self.states[0].word(space, page.0, word);
             self.states.retain_mut(|state| state.accepts(space, operation, outcome));
-            assert!(
-                !self.states.is_empty(),
-                "{act} -> {outcome}, the model has {:x?}",
-                before.word(space, page.0, word)
-            );
+            assert!(!self.states.is_empty(), "{act} -> {outcome}, the model has {expected:x?}");
         }
     }
 

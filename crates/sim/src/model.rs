@@ -7,7 +7,7 @@
 use crate::object::{initial, WORD_STEP};
 use abi::ObjectId;
 use machine::{Access, Errno, Page, SpaceId, PAGE_SIZE};
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// Words of a page that programs use, [`WORD_STEP`] bytes apart.
 pub const WORDS: usize = PAGE_SIZE / WORD_STEP;
@@ -40,10 +40,11 @@ pub struct ModelSpace {
     heap: (u64, u64),
 }
 
+/// Cheap to clone, for there is one for each order of operations that run at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    spaces: BTreeMap<SpaceId, ModelSpace>,
-    shared: BTreeMap<Place, Words>,
+    spaces: BTreeMap<SpaceId, Arc<ModelSpace>>,
+    shared: Arc<BTreeMap<Place, Words>>,
     /// Pages of each shared anonymous object: mremap grows the mapping, not the object.
     anonymous: Vec<u64>,
     /// Pages of an object.
@@ -185,7 +186,8 @@ impl Model {
     }
 
     pub fn add_space(&mut self, id: SpaceId, heap: u64) {
-        self.spaces.insert(id, ModelSpace { heap: (heap, heap), ..ModelSpace::default() });
+        let space = ModelSpace { heap: (heap, heap), ..ModelSpace::default() };
+        self.spaces.insert(id, Arc::new(space));
     }
 
     pub fn remove_space(&mut self, id: SpaceId) {
@@ -233,12 +235,14 @@ impl Model {
     fn write_word(&mut self, id: SpaceId, page: u64, word: usize, value: u64) -> Option<()> {
         self.word(id, page, word)?;
         let old: Words = std::array::from_fn(|word| self.word(id, page, word).unwrap_or(0));
-        let page = self.spaces.get_mut(&id)?.pages.get_mut(&page)?;
-        if !page.prot.contains(Access::WRITE) {
+        let space = self.spaces.get_mut(&id)?;
+        let may_write = space.pages.get(&page)?.prot.contains(Access::WRITE);
+        if !may_write {
             return None;
         }
+        let page = Arc::make_mut(space).pages.get_mut(&page)?;
         let words = match page.source {
-            Source::Shared(place) => self.shared.entry(place).or_insert(old),
+            Source::Shared(place) => Arc::make_mut(&mut self.shared).entry(place).or_insert(old),
             _ => page.words.get_or_insert(old),
         };
         words[word] = value;
@@ -288,7 +292,7 @@ impl Model {
 
     fn accepts_map(&mut self, id: SpaceId, operation: Operation, outcome: Outcome) -> bool {
         let Operation::Map { at, pages, prot, shared, object } = operation else { return false };
-        let Some(space) = self.spaces.get_mut(&id) else { return false };
+        let Some(space) = self.spaces.get_mut(&id).map(Arc::make_mut) else { return false };
         let start = match (at, outcome) {
             (Where::NoReplace(page), Error(Errno::EEXIST)) => return !space.free(page, pages),
             (Where::NoReplace(page), At(start)) if start == page && space.free(page, pages) => start,
@@ -316,7 +320,7 @@ impl Model {
     }
 
     fn accepts_change(&mut self, id: SpaceId, operation: Operation, outcome: Outcome) -> bool {
-        let Some(space) = self.spaces.get_mut(&id) else { return false };
+        let Some(space) = self.spaces.get_mut(&id).map(Arc::make_mut) else { return false };
         match operation {
             Operation::Unmap { page, pages } => {
                 space.clear(page, pages);
@@ -359,7 +363,7 @@ impl Model {
 
     fn accepts_remap(&mut self, id: SpaceId, operation: Operation, outcome: Outcome) -> bool {
         let Operation::Remap { page, old, new, may_move, to } = operation else { return false };
-        let Some(space) = self.spaces.get_mut(&id) else { return false };
+        let Some(space) = self.spaces.get_mut(&id).map(Arc::make_mut) else { return false };
         if !space.pages.contains_key(&page) {
             return outcome == Error(Errno::EFAULT);
         }

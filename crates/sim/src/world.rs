@@ -9,6 +9,7 @@ use machine::{
     Frame, KernelId, Memory, NoMemory, PageTable, PAGE_SIZE,
 };
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     sync::{
         atomic::{AtomicBool, Ordering},
@@ -28,6 +29,29 @@ enum Holder {
 }
 
 type Bytes = Box<[u8; PAGE_SIZE]>;
+
+thread_local! {
+    /// Memory of machines that are no more, for the next ones: the host's allocator would give it back to its system.
+    static POOL: RefCell<Vec<Bytes>> = const { RefCell::new(Vec::new()) };
+}
+
+fn zeroed() -> Bytes {
+    match POOL.with_borrow_mut(Vec::pop) {
+        Some(mut bytes) => {
+            bytes.fill(0);
+            bytes
+        }
+        None => Box::new([0; PAGE_SIZE]),
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let partitions = self.frames.get_mut().partitions.drain(..);
+        let bytes = partitions.flat_map(|partition| partition.frames).filter_map(|state| state.bytes);
+        POOL.with_borrow_mut(|pool| pool.extend(bytes));
+    }
+}
 
 struct FrameState {
     holder: Holder,
@@ -171,7 +195,7 @@ impl Frames {
         if next == per_kernel {
             return None;
         }
-        partition.frames.push(FrameState { holder, translations: 0, bytes: Some(Box::new([0; PAGE_SIZE])) });
+        partition.frames.push(FrameState { holder, translations: 0, bytes: Some(zeroed()) });
         Some(Frame(kernel.index() as u64 * per_kernel + next))
     }
 

@@ -5,6 +5,7 @@ use crate::{
     space::Space,
     Statistics,
 };
+use abi::ObjectId;
 use alloc::{sync::Arc, vec::Vec};
 use core::mem::size_of;
 use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
@@ -141,8 +142,12 @@ impl Space {
         self.owns(&self.state.lock(), PageRange::one(page))
     }
 
-    /// For audits: what the region at an owned page allows.
-    pub fn allowed(&self, page: Page) -> Option<Access> {
-        self.state.lock().regions.find(page).map(Region::access)
+    /// For audits: what the region at an owned page allows, and for a shared mapping the page of the object that it
+    /// shows.
+    pub fn allowed(&self, page: Page) -> Option<(Access, Option<(ObjectId, u64)>)> {
+        let state = self.state.lock();
+        let region = state.regions.find(page)?;
+        let place = region.object_page(page).filter(|_| region.is_shared());
+        Some((region.access(), place.map(|(backing, index)| (backing.object.id(), index))))
     }
 }
