@@ -22,6 +22,8 @@ pub enum Command {
     Shell(MachineOptions),
     /// All tests, or some: check, unit, sim, guest.
     Test(TestOptions),
+    /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
+    Sim(SimOptions),
     /// Measurements.
     Bench(BenchOptions),
 }
@@ -133,6 +135,14 @@ pub enum TestStage {
 }
 
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct SimOptions {
+    /// What crates/sim/src/main.rs takes, such as --seeds N.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub arguments: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
 pub struct BenchOptions {
     /// [default: all]
     #[arg(value_enum)]
@@ -199,7 +209,7 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, test or bench (--help explains)".to_string(),
+            None => "a command is missing: run, shell, test, sim or bench (--help explains)".to_string(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!   guest. `run`: one run from start to end.
 //! - `vm`: QEMU. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
-//! - `test`: `cob test`. `bench`: `cob bench`.
+//! - `test`: `cob test` and `cob sim`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::program(options),
         Command::Shell(options) => run::shell(options),
         Command::Test(options) => test::main(options),
+        Command::Sim(options) => test::simulate(options),
         Command::Bench(options) => bench::main(options),
     };
     match result {

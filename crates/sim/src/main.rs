@@ -46,6 +46,7 @@ fn options() -> Result<Options, String> {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
         match name.as_str() {
+            "--help" => return Err(USAGE.to_string()),
             "--trace" => options.log = Log::Operations,
             "--messages" => options.log = Log::Messages,
             "--no-shrink" => options.shrink = false,

@@ -1,4 +1,4 @@
-//! A few hundred random programs. More: `cargo run --release -p sim -- --seeds 100000`.
+//! A few hundred random programs. More: `cob sim --seeds 1000000`.
 
 use sim::{
     memory::Program,

@@ -139,7 +139,7 @@ impl Space {
 
     /// For audits: whether this replica owns `page`.
     pub fn owns_page(&self, page: Page) -> bool {
-        self.owns(&self.state.lock(), PageRange::one(page))
+        self.owner(&self.state.lock(), page) == self.me()
     }
 
     /// For audits: what the region at an owned page allows, and for a shared mapping the page of the object that it

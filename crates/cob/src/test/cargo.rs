@@ -59,12 +59,27 @@ pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
     run("unit", project, &words, names, tally);
 }
 
+/// Random programs that `cob test` runs; `cob sim --seeds 1000000` runs more.
+const SEEDS: &str = "10000";
+
+/// The simulator; its arguments are still to come.
+pub fn simulator(project: &Path) -> Command {
+    let mut command = cargo(project);
+    command.args(["run", "--quiet", "--release", "-p", "sim", "--"]);
+    command
+}
+
 pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
     let words = present(project, "-p", &["sim"]);
     if words.is_empty() {
         return tally.skip("sim", "crates/sim is not in the tree");
     }
-    run("sim", project, &words, names, tally);
+    // In release, as the seeds are: most of the stage is the simulator running.
+    run("sim", project, &[words, vec!["--release".to_string()]].concat(), names, tally);
+    if names.is_empty() || names.iter().any(|name| "seeds".contains(name.as_str())) {
+        let outcome = outcome(simulator(project).args(["--seeds", SEEDS]));
+        tally.add(&format!("sim: {SEEDS} seeds"), outcome.map(|text| print!("{text}")));
+    }
 }
 
 fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &mut Tally) {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
-use crate::cli::{TestOptions, TestStage};
+use crate::cli::{SimOptions, TestOptions, TestStage};
 
 /// What came out so far.
 #[derive(Debug, Default)]
@@ -90,6 +90,13 @@ pub fn main(options: TestOptions) -> Result<u8> {
         bail!("no test has such a name");
     }
     Ok(u8::from(!tally.failed.is_empty()))
+}
+
+/// `cob sim`: the simulator's own command, built for speed.
+pub fn simulate(options: SimOptions) -> Result<u8> {
+    let mut command = cargo::simulator(&project()?);
+    let status = command.args(options.arguments).status().context("cargo")?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// The root of the repository: `./cob` says it; without it, from the place of this program in `target/`.
