@@ -99,6 +99,7 @@ async fn introduce(kernel: &'static Kernel, newcomers: Vec<KernelId>) {
     let others = kernel.endpoint.others();
     let everybody = others.iter().chain([kernel.system.kernel]).collect::<Vec<_>>();
     kernel.endpoint.multicast(&others, Meet { newcomers: everybody }).await;
+    kernel.system.tell_facts(&others).await;
 }
 
 /// Waits until this kernel knows `newcomers`, except those that do not come any more.

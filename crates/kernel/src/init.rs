@@ -45,8 +45,7 @@ pub fn start(kernel: &'static Kernel) {
             Ok(config) => config,
             Err(error) => return log::error!("the host's wishes are not understood: {error:?}"),
         };
-        kernel.system.set_realtime(config.unix_ns);
-        kernel.system.set_host_name(config.hostname.clone(), false);
+        kernel.system.begin(config.unix_ns, config.hostname.clone());
         match run(kernel, &devices, Some(&link), &config).await {
             Ok(status) => {
                 if config.stats {
@@ -64,7 +63,7 @@ pub fn start(kernel: &'static Kernel) {
 /// An initramfs and a serial line are enough.
 async fn without_host(kernel: &'static Kernel, devices: &root::DeviceSet) {
     let config = console::config(kernel);
-    kernel.system.set_host_name(config.hostname.clone(), false);
+    kernel.system.begin(0, config.hostname.clone());
     match run(kernel, devices, None, &config).await {
         Ok(status) => log::info!("the first program has ended: {status:?}"),
         Err((error, what)) => log::error!("no link to a host, and nothing to run: {what}: {error:?}"),

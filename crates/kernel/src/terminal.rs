@@ -30,7 +30,7 @@ impl JobControl for Jobs {
 
     fn background<'a>(&'a self, caller: &'a Caller, signal: Signal) -> BoxFuture<'a, Background> {
         Box::pin(async move {
-            if self.0.ignores(caller.process, caller.thread, signal) {
+            if self.0.ignores(caller.process, caller.thread, signal).await {
                 return Background::Ignored;
             }
             if self.0.is_orphaned(caller.group, caller.session).await {

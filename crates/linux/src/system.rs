@@ -32,7 +32,7 @@ async fn set_name(call: &Call<'_>, domain: bool) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name = call.bytes(call.pointer(0), len as usize, 64).await?;
-    call.system().set_host_name(name, domain);
+    call.system().set_name(domain, name).await?;
     Ok(0)
 }
 

@@ -181,6 +181,25 @@ pub struct ThreadState {
     pub visited: KernelSet,
 }
 
+/// What is the same on the whole machine but decided by somebody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Grows with each change.
+    pub version: u64,
+    /// ns between the epoch and the start of the machine.
+    pub realtime_offset: u64,
+    pub host: Vec<u8>,
+    pub domain: Vec<u8>,
+}
+
+/// execve ends all threads but this one; also those that are still under way, unless they were born later than `at` (ns
+/// of the clock all share).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    pub thread: Pid,
+    pub at: u64,
+}
+
 /// What a kernel needs to hold a replica of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replica {
@@ -190,6 +209,7 @@ pub struct Replica {
     pub cwd: FileRef,
     pub root: FileRef,
     pub ending: Option<ExitStatus>,
+    pub survivor: Option<Survivor>,
     pub stopped: bool,
     pub pending: SignalSet,
 }
@@ -308,9 +328,9 @@ messages! {
     join: Join { process: Pid } -> errno::Result<Replica>, Low;
 
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
-    /// thread may run there. `replica` is included if the sender is the home.
+    /// thread may run there.
     migrate: Migrate {
-        process: Pid, thread: Pid, registers: Registers, fpu: FpuState, state: ThreadState, replica: Option<Replica>,
+        process: Pid, home: KernelId, thread: Pid, registers: Registers, fpu: FpuState, state: ThreadState,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home, so that signals find it.
@@ -340,7 +360,7 @@ messages! {
     unthread: Unthread { process: Pid, survivor: Pid } -> errno::Result<()>, Low;
 
     /// The home tells a replica that its threads of the process (all but `survivor`) must end.
-    end_threads: EndThreads { process: Pid, status: ExitStatus, survivor: Option<Pid> } -> (), High;
+    end_threads: EndThreads { process: Pid, status: ExitStatus, survivor: Option<Survivor> } -> (), High;
 
     /// The home tells a replica that the process is no more.
     drop_replica: DropReplica { process: Pid } -> (), Low;
@@ -390,6 +410,26 @@ messages! {
 
     /// The session of a process group with a member at home on the receiver. Asked of every kernel.
     find_group: FindGroup { group: Pid } -> Option<Pid>, Low;
+
+    /// Is the signal blocked by one of these threads of a process? Yes also for one that is not there: whoever asks
+    /// wants to know whether it may be dropped.
+    ask_blocked: AskBlocked { process: Pid, threads: Vec<Pid>, signal: Signal } -> bool, High;
+
+    /// Would a thread not notice the signal, ignored by its process or blocked by it? Asked where it may be, and
+    /// passed on to where it went.
+    ask_ignores: AskIgnores { process: Pid, thread: Pid, signal: Signal } -> bool, Low;
+
+    /// The parents of the processes of a group that are at home on the receiver.
+    parents: GroupParents { group: Pid } -> Vec<Pid>, Low;
+
+    /// Group and session of a process; asked of its home.
+    group_of: GroupOf { process: Pid } -> Option<(Pid, Pid)>, Low;
+
+    /// The primary names the machine.
+    set_name: SetName { domain: bool, name: Vec<u8> } -> (), Low;
+
+    /// The primary, or who boots a kernel, says what time it is and what the machine's names are.
+    facts: TellFacts { facts: Facts } -> (), High;
 
     /// All processes at home on the receiver.
     list: ListProcesses {} -> Vec<Pid>, Low;

@@ -65,6 +65,7 @@ impl Process {
                 shared.executable = path;
                 shared.layout = layout;
                 shared.executed = true;
+                *self.survivor.lock() = None;
             }
             Change::Subreaper(on) => shared.child_subreaper = on,
             Change::Dumpable(on) => shared.dumpable = on,

@@ -11,8 +11,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelSet, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent, ThreadGone,
-    Unthread, Usage,
+    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent, Survivor, ThreadGone, Unthread, Usage,
 };
 
 /// A thread's future is over; nothing may touch user space any more.
@@ -41,7 +40,7 @@ impl Process {
     }
 
     /// At home: tells the replicas.
-    async fn tell_end(&self, status: ExitStatus, survivor: Option<Pid>) {
+    async fn tell_end(&self, status: ExitStatus, survivor: Option<Survivor>) {
         let replicas = self.replicas();
         if !replicas.is_empty() {
             let end = EndThreads { process: self.id, status, survivor };
@@ -50,10 +49,11 @@ impl Process {
     }
 
     /// Makes the local threads (all but `survivor`) end; false if that was decided before.
-    pub(crate) fn end_local(&self, status: ExitStatus, survivor: Option<Pid>) -> bool {
-        if survivor.is_some() {
+    pub(crate) fn end_local(&self, status: ExitStatus, survivor: Option<Survivor>) -> bool {
+        if let Some(survivor) = survivor {
+            *self.survivor.lock() = Some(survivor);
             for thread in self.local_threads() {
-                if Some(thread.tid) != survivor {
+                if thread.tid != survivor.thread {
                     thread.doomed.store(true, SeqCst);
                     thread.wake();
                 }
@@ -85,6 +85,7 @@ impl Process {
         let home = self.home().ok_or(machine::Errno::ESRCH)?;
         let status = ExitStatus::Code(0);
         if home.state.lock().members.len() > 1 {
+            let survivor = Survivor { thread: survivor, at: self.system.now() };
             self.end_local(status, Some(survivor));
             self.tell_end(status, Some(survivor)).await;
         }
@@ -218,14 +219,19 @@ impl Thread {
 }
 
 impl System {
-    /// The thread ended elsewhere: its shadow here goes.
+    /// The thread ended elsewhere: its shadow here goes. Not if it lives: after an execve another thread goes on under the
+    /// main thread's id, and may be here before the end of the old one's shadow is told.
     pub(crate) fn end_shadow(&self, thread: Pid) {
-        let shadow = self.threads.lock().remove(&thread);
-        if let Some(shadow) = shadow {
-            *shadow.presence.lock() = Presence::Ended;
+        if let Some(shadow) = self.thread(thread) {
+            let mut presence = shadow.presence.lock();
+            if !matches!(*presence, Presence::Away(_)) {
+                return;
+            }
+            *presence = Presence::Ended;
+            drop(presence);
+            self.threads.lock().remove(&thread);
             shadow.presence_changed.wake_all();
         }
-        self.arriving.lock().remove(&thread);
         self.born_here.lock().remove(&thread);
     }
 

@@ -1,9 +1,9 @@
 //! Process groups and sessions (man 2 setpgid, setsid). Decided at the process's home.
 
-use crate::{Process, System};
-use alloc::sync::Arc;
+use crate::{route::Trail, Process, System};
+use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{AdoptChild, Change, FindGroup, SetGroup};
+use messages::process::{AdoptChild, AskIgnores, Change, FindGroup, GroupOf, GroupParents, SetGroup, Shared};
 
 impl System {
     /// setpgid(process, group) by process `caller` of session `session`.
@@ -79,30 +79,52 @@ impl System {
         members.find_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.session)))
     }
 
-    /// POSIX: a group is orphaned if no member's parent is in another group of the same session. A parent at
-    /// home on another kernel counts as one that is.
+    /// POSIX: a group is orphaned if no member's parent is in another group of the same session.
     pub async fn is_orphaned(&self, group: Pid, session: Pid) -> bool {
-        let members: alloc::vec::Vec<Pid> = {
-            let processes = self.processes.lock();
-            let members = processes.values().filter(|process| process.is_home());
-            members
-                .filter_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.parent)))
-                .collect()
-        };
-        !members.into_iter().any(|parent| match self.process(parent) {
-            Some(parent) => parent.with_shared(|shared| shared.group != group && shared.session == session),
-            None => self.origin(parent).is_some_and(|home| home != self.kernel),
-        })
+        let mut parents = self.parents_here(group);
+        for (_, there) in self.endpoint.multicast(&self.endpoint.others(), GroupParents { group }).await {
+            // The processes of a kernel that died are gone.
+            parents.extend(there.unwrap_or_default());
+        }
+        for parent in parents {
+            let place = match self.origin(parent) {
+                Some(home) if home == self.kernel => self.group_here(parent),
+                Some(home) => self.endpoint.call(home, GroupOf { process: parent }).await.ok().flatten(),
+                None => None,
+            };
+            if place.is_some_and(|(other, known)| other != group && known == session) {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Would this thread not notice the signal: ignored by its process or blocked by it? False for threads
-    /// that are not here.
-    pub fn ignores(&self, process: Pid, thread: Pid, signal: abi::signal::Signal) -> bool {
-        let blocked = self.thread(thread).is_some_and(|thread| thread.blocked().contains(signal));
-        let ignored = self.process(process).is_some_and(|process| {
-            process.with_shared(|shared| shared.actions.get(signal).handler == abi::signal::Action::IGNORE)
-        });
-        blocked || ignored
+    pub(crate) fn parents_here(&self, group: Pid) -> Vec<Pid> {
+        let processes = self.processes.lock();
+        let members = processes.values().filter(|process| process.is_home() && !process.has_ended());
+        members
+            .filter_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.parent)))
+            .collect()
+    }
+
+    /// Group and session of a process at home here.
+    pub(crate) fn group_here(&self, process: Pid) -> Option<(Pid, Pid)> {
+        let process = self.process(process).filter(|process| process.is_home())?;
+        Some(process.with_shared(|shared| (shared.group, shared.session)))
+    }
+
+    /// Would this thread not notice the signal: ignored by its process or blocked by it? False for one that is gone.
+    pub async fn ignores(&self, process: Pid, thread: Pid, signal: abi::signal::Signal) -> bool {
+        match self.trail(process, thread).await {
+            Trail::Here(thread) => {
+                let ignored = |shared: &Shared| shared.actions.get(signal).handler == abi::signal::Action::IGNORE;
+                thread.blocked().contains(signal) || thread.process.with_shared(ignored)
+            }
+            Trail::At(kernel) => {
+                self.endpoint.call(kernel, AskIgnores { process, thread, signal }).await.unwrap_or(false)
+            }
+            Trail::Cold => false,
+        }
     }
 }
 

@@ -76,6 +76,7 @@ impl Process {
             space: self.space().id(),
             files: self.files().id(),
             ending: *self.ending.lock(),
+            survivor: *self.survivor.lock(),
             stopped: self.has(crate::Flags::STOPPED),
             pending: self.pending(),
         })
@@ -138,37 +139,75 @@ impl Process {
 
 impl System {
     /// The replica of a process on this kernel, made if it is not here yet.
-    pub(crate) async fn join(
-        self: &Arc<Self>,
-        process: Pid,
-        given: Option<Replica>,
-        home: KernelId,
-    ) -> Result<Arc<Process>> {
-        if let Some(known) = self.process(process) {
-            return Ok(known);
+    pub(crate) async fn join(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
+        loop {
+            let first = {
+                let mut joining = self.joining.lock();
+                if joining.contains_key(&process) {
+                    false
+                } else if let Some(known) = self.process(process) {
+                    return Ok(known);
+                } else {
+                    // Before the home counts us: see migrate.rs.
+                    joining.insert(process, None);
+                    true
+                }
+            };
+            if first {
+                break;
+            }
+            self.while_joining(process).await;
         }
-        let replica = match given {
-            Some(replica) => replica,
-            None => self.endpoint.call(home, Join { process }).await.map_err(Errno::from)??,
-        };
+        let made = self.make_replica(process, home).await;
+        {
+            let mut joining = self.joining.lock();
+            if let (Some(Some(pending)), Ok(made)) = (joining.remove(&process), &made) {
+                made.set_pending(pending);
+            }
+        }
+        self.joined.wake_all();
+        made
+    }
+
+    async fn make_replica(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
+        let replica = self.endpoint.call(home, Join { process }).await.map_err(Errno::from)??;
         let directories = crate::process::Directories {
             root: self.directory.open(replica.root).await?,
             cwd: self.directory.open(replica.cwd).await?,
         };
         let space = self.vm.attach(replica.space)?;
         let files = Files::attach(self, replica.files).await?;
-        // Another thread of the process may have arrived while we asked.
-        if let Some(known) = self.process(process) {
-            return Ok(known);
-        }
         let made = Process::new(self, process, home, replica.shared, directories, space, files);
         made.set_pending(replica.pending);
+        *made.survivor.lock() = replica.survivor;
         if let Some(status) = replica.ending {
             *made.ending.lock() = Some(status);
             made.set_flags(crate::Flags::ENDING, true);
         }
         made.set_flags(crate::Flags::STOPPED, replica.stopped);
         Ok(made)
+    }
+
+    async fn while_joining(&self, process: Pid) {
+        self.joined.wait_until(|| (!self.joining.lock().contains_key(&process)).then_some(())).await;
+    }
+
+    /// The process that its home speaks of: if this kernel is about to hold a replica, that.
+    pub(crate) async fn replica(&self, process: Pid) -> Option<Arc<Process>> {
+        self.while_joining(process).await;
+        self.process(process)
+    }
+
+    /// The home says which signals wait.
+    pub(crate) fn pending_told(&self, process: Pid, set: SignalSet) {
+        if let Some(last) = self.joining.lock().get_mut(&process) {
+            *last = Some(set);
+            return;
+        }
+        if let Some(process) = self.process(process) {
+            process.set_pending(set);
+            process.rouse(set);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use elf::{
 use fs::{File, PathAnswer};
 use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
-    process::{Change, Facet, Layout},
+    process::{Change, EndShadow, Facet, Layout},
     timer::TimerOp,
 };
 use vm::{MapRequest, Place, Source, Space};
@@ -85,10 +85,17 @@ impl Thread {
             return Ok(Absence::Back);
         }
         // man 2 execve: the process's id stays, whichever thread called.
-        let state = self.state.lock().clone();
+        let mut state = self.state.lock().clone();
+        let visited = core::mem::take(&mut state.visited);
         let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
         process.threads.lock().remove(&self.tid);
-        system.end_shadow(self.tid);
+        system.threads.lock().remove(&self.tid);
+        for kernel in visited.iter().filter(|&kernel| kernel != system.kernel) {
+            // A dead kernel has no shadow left.
+            let _ = system.endpoint.send(kernel, EndShadow { process: process.id, thread: self.tid });
+        }
+        // The main thread that execve ended may have been here once, and its shadow not know of the end yet.
+        system.end_shadow(process.id);
         system.threads.lock().insert(process.id, heir.clone());
         process.threads.lock().insert(process.id, heir.clone());
         heir.start(Context { registers: context.registers });

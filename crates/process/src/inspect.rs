@@ -1,6 +1,6 @@
 //! A look at processes from outside: /proc, ps, and the sched_* and priority calls for other threads.
 
-use crate::{process::Flags, Process, System, Thread};
+use crate::{process::Flags, route::Trail, thread::Presence, Process, System, Thread};
 use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
@@ -120,40 +120,44 @@ impl System {
 
     /// Reads or sets how a thread is scheduled, wherever it is.
     pub async fn tune(self: &Arc<Self>, thread: Pid, tune: Tune, sender: Credentials) -> Result<Tuning> {
-        if let Some(local) = self.thread(thread).filter(|thread| !thread.is_away()) {
-            return local.tune(tune, &sender);
+        let here = self.thread(thread).filter(|thread| !thread.is_away());
+        if let Some(tuning) = here.and_then(|local| local.tune(&tune, &sender)) {
+            return tuning;
         }
         let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
-        let home = self.origin(process).ok_or(Errno::ESRCH)?;
-        let message = TuneThread { process, thread, tune, sender };
-        if home == self.kernel {
-            return self.route_tune(message).await;
-        }
-        self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?
+        self.route_tune(TuneThread { process, thread, tune, sender }).await
     }
 
     pub(crate) async fn route_tune(self: &Arc<Self>, message: TuneThread) -> Result<Tuning> {
-        let known = self.thread(message.thread);
-        if let Some(local) = known.as_ref().filter(|thread| !thread.is_away()) {
-            return local.tune(message.tune, &message.sender);
-        }
-        let away = known.and_then(|thread| match *thread.presence.lock() {
-            crate::thread::Presence::Away(to) => Some(to),
-            _ => None,
-        });
-        let at = match away {
-            Some(to) => to,
-            None => {
-                let process = self.process(message.process).ok_or(Errno::ESRCH)?;
-                process.member_at(message.thread).filter(|&at| at != self.kernel).ok_or(Errno::ESRCH)?
+        loop {
+            match self.trail(message.process, message.thread).await {
+                // None: it has left since.
+                Trail::Here(thread) => {
+                    if let Some(tuning) = thread.tune(&message.tune, &message.sender) {
+                        return tuning;
+                    }
+                }
+                Trail::At(kernel) => return self.endpoint.call(kernel, message).await.map_err(|_| Errno::ESRCH)?,
+                Trail::Cold => return Err(Errno::ESRCH),
             }
-        };
-        self.endpoint.call(at, message).await.map_err(|_| Errno::ESRCH)?
+        }
     }
 }
 
 impl Thread {
-    fn tune(self: &Arc<Self>, tune: Tune, sender: &Credentials) -> Result<Tuning> {
+    /// None if the thread is not here.
+    fn tune(self: &Arc<Self>, tune: &Tune, sender: &Credentials) -> Option<Result<Tuning>> {
+        let presence = self.presence.lock();
+        if !matches!(*presence, Presence::Here) {
+            return None;
+        }
+        let result = self.tune_here(tune.clone(), sender);
+        drop(presence);
+        self.wake();
+        Some(result)
+    }
+
+    fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
         let mut state = self.state.lock();
         let owns = sender.is_privileged() || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
         if !matches!(tune, Tune::Read) && !owns {
@@ -176,10 +180,7 @@ impl Thread {
             Tune::Name(name) => state.name = name,
             Tune::Policy(policy, priority) => state.policy = (policy, priority),
         }
-        let tuning = (state.affinity.clone(), state.nice, state.policy);
-        drop(state);
-        self.wake();
-        Ok(tuning)
+        Ok((state.affinity.clone(), state.nice, state.policy))
     }
 
     pub(crate) fn view(&self) -> ThreadView {

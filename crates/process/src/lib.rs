@@ -19,6 +19,7 @@ mod barrier;
 mod change;
 mod death;
 mod exit;
+mod facts;
 pub mod files;
 mod fork;
 mod group;

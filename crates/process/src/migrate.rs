@@ -17,15 +17,29 @@
 //!
 //! The dangerous interleaving: a signal for the thread, routed by the home to K1 while it is under way. K1
 //! says Away and passes it on to K2, behind the Migrate on the same lane; K2 may still be joining, so it keeps
-//! the signal in `arriving`, and the thread takes it when it appears. If the move fails (no memory, dead
-//! kernel), the thread goes on at K1 as if nothing had been asked, and what was passed on comes back as an
-//! error to its sender, who asks the home again.
+//! the signal in `arriving`, and the thread takes it when it appears. So that no signal falls between, `presence` is
+//! held from the copy to the message, and by whoever queues a signal. If the move fails (no memory, dead kernel), the
+//! thread goes on at K1 as if nothing had been asked.
+//!
+//! The other one is about the first visit. From the moment at which the home counts K2 as a replica it tells it of
+//! every change, but K2 can't take anything over before it has made the replica, which takes calls of its own:
+//!
+//! ```text
+//!   K2                                 H
+//!   -- Join ---------------------------> replicas += K2
+//!   <-------------------- Replica ------
+//!   opens directories and files        a signal, the end of the process, sigaction
+//!   <-------------------- EndThreads --  no such process: forgotten, and the thread would live for ever
+//!   makes the replica
+//! ```
+//!
+//! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there.
 
 use crate::{process::Flags, thread::Presence, Context, Process, System, Thread};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Errno, KernelId, Pid};
-use messages::process::{Migrate, ThreadState};
+use machine::{errno::Result, Errno, KernelId};
+use messages::process::{Migrate, Survivor, ThreadState};
 
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,32 +102,44 @@ impl Thread {
     async fn leave_for(self: &Arc<Self>, context: &mut Context, to: KernelId) -> bool {
         let process = &self.process;
         let system = &process.system;
-        let replica = match process.is_home() {
-            true => process.replica_for(to).await.ok(),
-            false => None,
-        };
         let fpu = self.with_fpu(|fpu| fpu.clone());
-        let state = {
-            let mut state = self.state.lock();
-            state.visited.insert(system.kernel);
-            state.clone()
+        // Signals that come from now on follow the message, on the same lane: see `push_signal`.
+        let (sent, call) = {
+            let mut presence = self.presence.lock();
+            let state = self.pack();
+            let sent = state.pending.clone();
+            let (home, registers) = (process.home, context.registers);
+            let message = Migrate { process: process.id, home, thread: self.tid, registers, fpu, state };
+            let call = system.endpoint.start(to, message);
+            *presence = Presence::Away(to);
+            (sent, call)
         };
-        *self.presence.lock() = Presence::Away(to);
         process.threads.lock().remove(&self.tid);
-        // What came in before Away was set and after the copy was made goes along by itself: see `forward`.
-        let sent_pending = state.pending.clone();
-        let message =
-            Migrate { process: process.id, thread: self.tid, registers: context.registers, fpu, state, replica };
-        let moved = system.endpoint.call(to, message).await.map_err(Errno::from).and_then(|answer| answer);
+        let moved = call.await.map_err(Errno::from).and_then(|answer| answer);
         if let Err(error) = moved {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);
             *self.presence.lock() = Presence::Here;
             process.threads.lock().insert(self.tid, self.clone());
+            self.push_all(sent);
             return false;
         }
         system.counters.migrations_out.fetch_add(1, Relaxed);
-        self.forward_late_signals(sent_pending, to);
         true
+    }
+
+    /// What travels, taken out: a signal must not be here and there.
+    fn pack(&self) -> ThreadState {
+        let mut state = self.state.lock();
+        state.visited.insert(self.process.system.kernel);
+        let packed = state.clone();
+        state.pending = Default::default();
+        packed
+    }
+
+    fn push_all(self: &Arc<Self>, mut signals: abi::signal::Pending) {
+        while let Some(info) = signals.take(abi::signal::SignalSet(u64::MAX)) {
+            self.push_signal(info);
+        }
     }
 
     /// The shadow's sleep.
@@ -124,50 +150,37 @@ impl Thread {
                 Presence::Away(_) => None,
                 Presence::Ended | Presence::Here => Some(None),
                 Presence::Returning(_) => match core::mem::replace(&mut *presence, Presence::Here) {
-                    Presence::Returning(baggage) => Some(Some(baggage)),
+                    Presence::Returning(baggage) => {
+                        let (registers, fpu, state) = *baggage;
+                        // Under the same lock: a signal goes into the baggage or into what is installed.
+                        self.install(state);
+                        Some(Some((registers, fpu)))
+                    }
                     _ => None,
                 },
             }
         });
-        let Some(baggage) = woken.await else { return Absence::Over };
-        let (registers, fpu, state) = *baggage;
+        let Some((registers, fpu)) = woken.await else { return Absence::Over };
         context.registers = registers;
         *self.fpu.lock() = fpu;
-        self.install(state);
         self.appear();
         Absence::Back
-    }
-
-    /// Signals that were queued here between the copy and the departure.
-    fn forward_late_signals(&self, sent: abi::signal::Pending, to: KernelId) {
-        let late: Vec<_> = {
-            let mut state = self.state.lock();
-            if state.pending == sent {
-                return;
-            }
-            let mut known = sent;
-            let all = abi::signal::SignalSet(u64::MAX);
-            while known
-                .take(all)
-                .is_some_and(|info| state.pending.take(abi::signal::SignalSet::only(info.signal)).is_some())
-            {
-            }
-            core::iter::from_fn(|| state.pending.take(all)).collect()
-        };
-        for info in late {
-            self.process.system.forward_signal(self.process.id, self.tid, info, to);
-        }
     }
 
     /// The thread is here and runs: a member of the local group, with its mail.
     fn appear(self: &Arc<Self>) {
         let process = &self.process;
         process.threads.lock().insert(self.tid, self.clone());
-        if let Some(mut mail) = process.system.arriving.lock().remove(&self.tid) {
-            while let Some(info) = mail.take(abi::signal::SignalSet(u64::MAX)) {
-                self.push_signal(info);
-            }
+        let mail = process.system.arriving.lock().remove(&self.tid);
+        if let Some(mail) = mail {
+            self.push_all(mail);
         }
+        // It may have been under way while execve ended all others.
+        let ended = |survivor: Survivor| survivor.thread != self.tid && self.state.lock().started < survivor.at;
+        if process.survivor.lock().is_some_and(ended) {
+            self.doomed.store(true, SeqCst);
+        }
+        process.system.arrived.wake_all();
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
         let affinity = self.state.lock().affinity.clone();
@@ -183,27 +196,19 @@ impl Thread {
 
 impl System {
     /// A thread arrives.
-    pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
-        let Migrate { process, thread, registers, fpu, state, replica } = message;
+    pub(crate) async fn arrive(self: &Arc<Self>, message: Migrate) -> Result<()> {
+        let thread = message.thread;
         self.arriving.lock().entry(thread).or_default();
-        let result = self.admit(from, process, thread, registers, fpu, state, replica).await;
+        let result = self.admit(message).await;
         if result.is_err() {
             self.arriving.lock().remove(&thread);
+            self.arrived.wake_all();
         }
         result
     }
 
-    #[allow(clippy::too_many_arguments)] // The parts of one message.
-    async fn admit(
-        self: &Arc<Self>,
-        from: KernelId,
-        process: Pid,
-        tid: Pid,
-        registers: machine::Registers,
-        fpu: machine::FpuState,
-        state: ThreadState,
-        replica: Option<messages::process::Replica>,
-    ) -> Result<()> {
+    async fn admit(self: &Arc<Self>, message: Migrate) -> Result<()> {
+        let Migrate { process, home, thread: tid, registers, fpu, state } = message;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
             shadow.process.tell_moved(tid, self.kernel);
@@ -212,12 +217,7 @@ impl System {
             self.counters.migrations_in.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let home = match (&replica, self.process(process)) {
-            (_, Some(known)) => known.home,
-            (Some(_), None) => from,
-            (None, None) => self.origin(process).ok_or(Errno::ESRCH)?,
-        };
-        let process: Arc<Process> = self.join(process, replica, home).await?;
+        let process: Arc<Process> = self.join(process, home).await?;
         if process.has(Flags::ENDING) {
             // It comes here to end; that is as good a place as any.
             log::debug!("thread {tid} of ending process {} arrives", process.id);

@@ -10,7 +10,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, Pid,
 };
-use messages::process::{ExitStatus, Shared, TakeSignal};
+use messages::process::{ExitStatus, Shared, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -49,6 +49,8 @@ pub struct Process {
     pub(crate) changed: WaitQueue,
     /// How the process ends, once that is decided.
     pub(crate) ending: Lock<Option<ExitStatus>>,
+    /// From when execve has ended all other threads until the new program is there.
+    pub(crate) survivor: Lock<Option<Survivor>>,
     /// Woken when a vfork child gives its parent's memory back, by execve or by its end.
     pub(crate) space_released: WaitQueue,
     /// A child that still runs in its parent's memory (vfork waits for the end of that).
@@ -81,6 +83,7 @@ impl Process {
             pending: AtomicU64::new(0),
             changed: WaitQueue::new(),
             ending: Lock::new(None),
+            survivor: Lock::new(None),
             space_released: WaitQueue::new(),
             in_parents_space: AtomicBool::new(false),
             home_part,

@@ -1,12 +1,12 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
-use crate::{exit::INIT, process::Flags, thread::Presence, Process, System};
+use crate::{exit::INIT, process::Flags, thread::Presence, Process, System, Thread};
 use abi::signal::{Action, DefaultAction, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
-use alloc::sync::Arc;
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage,
+    AskBlocked, ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage,
 };
 
 /// Whom kill(2) means.
@@ -220,13 +220,50 @@ impl System {
             Verdict::Queue => {
                 // A signal the thread blocks may wait for sigwait even if its action is to ignore it.
                 let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
-                if !ignored || thread.blocked().contains(info.signal) {
+                // Of one that has just left it is not known here.
+                if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
                     thread.push_signal(info);
                     process.changed.wake_all();
                 }
             }
         }
         Ok(())
+    }
+
+    /// See [`AskBlocked`].
+    pub(crate) fn block_here(&self, threads: &[Pid], signal: Signal) -> bool {
+        threads.iter().any(|tid| match self.thread(*tid).filter(|thread| !thread.is_away()) {
+            Some(thread) => thread.blocked().contains(signal),
+            None => true,
+        })
+    }
+
+    /// Where to look for a thread of a process next. Waits for one that is just arriving.
+    pub(crate) async fn trail(&self, process: Pid, tid: Pid) -> Trail {
+        let look = || {
+            if let Some(thread) = self.thread(tid) {
+                let presence = thread.presence.lock();
+                return match *presence {
+                    Presence::Here => {
+                        drop(presence);
+                        Some(Trail::Here(thread))
+                    }
+                    Presence::Away(to) => Some(Trail::At(to)),
+                    Presence::Returning(_) => None,
+                    Presence::Ended => Some(Trail::Cold),
+                };
+            }
+            if self.arriving.lock().contains_key(&tid) {
+                return None;
+            }
+            let origin = self.origin(process).filter(|home| *home != self.kernel);
+            let known = match self.process(process).filter(|process| process.is_home()) {
+                Some(home) => home.member_at(tid).filter(|at| *at != self.kernel),
+                None => origin,
+            };
+            Some(known.map_or(Trail::Cold, Trail::At))
+        };
+        self.arrived.wait_until(look).await
     }
 
     /// The process a thread belongs to, wherever it was made.
@@ -241,6 +278,13 @@ impl System {
         self.kernels().contains(&origin).then_some(())?;
         self.endpoint.call(origin, FindThread { thread }).await.ok().flatten()
     }
+}
+
+/// What a kernel knows of where a thread is.
+pub(crate) enum Trail {
+    Here(Arc<Thread>),
+    At(KernelId),
+    Cold,
 }
 
 /// What to do with a signal before it is queued.
@@ -284,14 +328,35 @@ impl Process {
             Verdict::Queue => {}
         }
         let ignored = self.with_shared(|shared| shared.actions.ignores(info.signal));
-        let blocked_somewhere = self.local_threads().iter().any(|thread| thread.blocked().contains(info.signal));
-        if ignored && !blocked_somewhere {
+        if ignored && !self.is_blocked_somewhere(info.signal).await {
             return;
         }
         self.with_pending(|pending| pending.push(info));
         let set = self.pending();
         self.tell_pending(set);
         self.rouse(set);
+    }
+
+    /// At home: does a thread block the signal, on whatever kernel? Yes also if that can't be known, because a thread is
+    /// under way: a signal that is ignored and not blocked does nothing when it is taken, but one that is dropped
+    /// would be missed by who waits for it in sigwait.
+    async fn is_blocked_somewhere(&self, signal: Signal) -> bool {
+        let Some(home) = self.home() else { return true };
+        let mut elsewhere: BTreeMap<KernelId, Vec<Pid>> = BTreeMap::new();
+        for (thread, at) in &home.state.lock().members {
+            elsewhere.entry(*at).or_default().push(*thread);
+        }
+        let system = &self.system;
+        if elsewhere.remove(&system.kernel).is_some_and(|here| system.block_here(&here, signal)) {
+            return true;
+        }
+        for (kernel, threads) in elsewhere {
+            let ask = AskBlocked { process: self.id, threads, signal };
+            if system.endpoint.call(kernel, ask).await.unwrap_or(false) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Stops the process with `signal`, or continues it. Callable on any kernel that has the process.

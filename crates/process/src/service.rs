@@ -30,7 +30,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.replica_for(from).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(Migrate, |system, from, ask| system.arrive(from, ask).await);
+    answer!(Migrate, |system, _from, ask| system.arrive(ask).await);
     answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.member_moved(ask.thread, ask.to);
     });
@@ -38,7 +38,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.change_asked(ask.change).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(ApplyChange, |system, _from, ask| if let Some(process) = process!(system, ask) {
+    answer!(ApplyChange, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         if let Err(error) = process.apply(ask.change).await {
             log::error!("process {}: a replica could not follow a change: {error:?}", process.id);
         }
@@ -58,11 +58,11 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.unthread(ask.survivor).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(EndThreads, |system, _from, ask| if let Some(process) = process!(system, ask) {
+    answer!(EndThreads, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         process.end_local(ask.status, ask.survivor);
     });
     answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
-    answer!(SetStopped, |system, _from, ask| if let Some(process) = process!(system, ask) {
+    answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         match process.is_home() {
             true => process.set_stopped(ask.signal).await,
             false => process.set_flags(crate::Flags::STOPPED, ask.signal.is_some()),
@@ -75,10 +75,13 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SignalGroup, |system, _from, ask| {
         system.signal_group_here(ask.group, ask.info, ask.sender, ask.except).await
     });
-    answer!(PendingSignals, |system, _from, ask| if let Some(process) = process!(system, ask) {
-        process.set_pending(ask.set);
-        process.rouse(ask.set);
-    });
+    answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.set));
+    answer!(AskBlocked, |system, _from, ask| system.block_here(&ask.threads, ask.signal));
+    answer!(AskIgnores, |system, _from, ask| system.ignores(ask.process, ask.thread, ask.signal).await);
+    answer!(GroupParents, |system, _from, ask| system.parents_here(ask.group));
+    answer!(GroupOf, |system, _from, ask| system.group_here(ask.process));
+    answer!(SetName, |system, _from, ask| system.decide_name(ask.domain, ask.name).await);
+    answer!(TellFacts, |system, _from, ask| system.learn(ask.facts));
     answer!(TakeSignal, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.take_signal(ask.wanted).await,
         None => None,

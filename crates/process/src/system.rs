@@ -1,7 +1,7 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
 use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
-use abi::{CpuSet, FileRef};
+use abi::{signal::SignalSet, CpuSet, FileRef};
 use alloc::{sync::Arc, vec::Vec};
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, KernelId, Memory, Pid, SpaceId,
 };
-use messages::process::TableId;
+use messages::process::{Facts, TableId};
 use sched::Scheduler;
 use vm::Vm;
 
@@ -67,6 +67,12 @@ pub struct System {
     pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
     /// Signals for threads whose arrival is not finished.
     pub(crate) arriving: Lock<HashMap<Pid, abi::signal::Pending>>,
+    /// Woken when a thread has arrived, or can't.
+    pub(crate) arrived: WaitQueue,
+    /// Processes that this kernel is about to hold a replica of, and the last word about their pending signals.
+    pub(crate) joining: Lock<HashMap<Pid, Option<SignalSet>>>,
+    /// Woken when one of them is done.
+    pub(crate) joined: WaitQueue,
     /// Which process each thread id of our range belongs to.
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
@@ -78,9 +84,9 @@ pub struct System {
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// ns between the epoch and the start of the machine.
-    realtime_offset: AtomicU64,
-    /// Host name and domain name.
-    names: Lock<(Vec<u8>, Vec<u8>)>,
+    pub(crate) realtime_offset: AtomicU64,
+    /// See facts.rs.
+    pub(crate) facts: Lock<Facts>,
     /// NUMA node of each CPU that is not on node 0.
     nodes: Lock<HashMap<u32, u32>>,
     ids: Ids,
@@ -132,6 +138,9 @@ impl System {
             processes: Lock::default(),
             threads: Lock::default(),
             arriving: Lock::default(),
+            arrived: WaitQueue::new(),
+            joining: Lock::default(),
+            joined: WaitQueue::new(),
             born_here: Lock::default(),
             tables: Lock::default(),
             next_table: AtomicU64::new(1),
@@ -139,7 +148,7 @@ impl System {
             circles: Lock::default(),
             extensions: Lock::default(),
             realtime_offset: AtomicU64::new(0),
-            names: Lock::new((b"cob".to_vec(), b"(none)".to_vec())),
+            facts: Lock::default(),
             nodes: Lock::default(),
         });
         system.futexes.set_owners(system.clone());
@@ -236,29 +245,6 @@ impl System {
 
     pub fn now(&self) -> u64 {
         self.cpu.now()
-    }
-
-    /// CLOCK_REALTIME in ns.
-    pub fn realtime(&self) -> u64 {
-        self.now() + self.realtime_offset.load(Relaxed)
-    }
-
-    /// Says what time it is (ns since the epoch).
-    pub fn set_realtime(&self, now: u64) {
-        self.realtime_offset.store(now.saturating_sub(self.now()), Relaxed);
-    }
-
-    pub fn host_name(&self) -> (Vec<u8>, Vec<u8>) {
-        self.names.lock().clone()
-    }
-
-    pub fn set_host_name(&self, name: Vec<u8>, domain: bool) {
-        let mut names = self.names.lock();
-        if domain {
-            names.1 = name;
-        } else {
-            names.0 = name;
-        }
     }
 
     pub fn node_of(&self, cpu: u32) -> u32 {

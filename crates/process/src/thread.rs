@@ -218,10 +218,15 @@ impl Thread {
 
     /// Queues a signal for this thread and gets its attention.
     pub(crate) fn push_signal(&self, info: SignalInfo) {
-        {
-            let mut state = self.state.lock();
-            state.pending.push(info);
-            self.pending.store(state.pending.set().0, SeqCst);
+        match &mut *self.presence.lock() {
+            Presence::Here => {
+                let mut state = self.state.lock();
+                state.pending.push(info);
+                self.pending.store(state.pending.set().0, SeqCst);
+            }
+            Presence::Returning(baggage) => baggage.2.pending.push(info),
+            Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, *to),
+            Presence::Ended => {}
         }
         // For those who wait for it by signalfd.
         self.process.changed.wake_all();

@@ -101,7 +101,7 @@ impl Content for MachineName {
                 return Err(Errno::EPERM);
             }
             let end = data.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(data.len());
-            self.proc.system.set_host_name(data[..end.min(64)].to_vec(), self.domain);
+            self.proc.system.set_name(self.domain, data[..end.min(64)].to_vec()).await?;
             Ok(data.len())
         })
     }
