@@ -51,6 +51,10 @@ pub trait File: Any + Send + Sync + 'static {
     }
     /// Access mode and status flags (F_GETFL).
     fn flags(&self) -> OpenFlags;
+    /// [`File::flags`] as they are now: a stand-in asks, for another kernel may have changed them.
+    fn current_flags(&self) -> BoxFuture<'_, Result<OpenFlags>> {
+        ready(Ok(self.flags()))
+    }
     /// Changes APPEND, NONBLOCK, ASYNC, DIRECT, NOATIME (F_SETFL).
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>>;
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>>;

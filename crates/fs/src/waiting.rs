@@ -17,3 +17,48 @@ pub(crate) fn attempt<'a, T: Send + 'a>(
         done => Some(done),
     }))
 }
+
+/// The answer to a stand-in that tries: the operation would wait, so it is to wait where it is. Programs never
+/// see it; a file that is not to wait at all answers EAGAIN. (Linux has such numbers above 511 too.)
+pub(crate) const MUST_WAIT: Errno = Errno(540);
+
+/// What an operation of a socket does when it can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Waits,
+    /// For a stand-in: [`MUST_WAIT`].
+    Tries,
+    /// O_NONBLOCK, MSG_DONTWAIT: EAGAIN.
+    Refuses,
+}
+
+impl Patience {
+    pub fn unless(self, refuses: bool) -> Self {
+        if refuses {
+            Patience::Refuses
+        } else {
+            self
+        }
+    }
+
+    /// What EAGAIN of something that does not wait itself becomes.
+    pub fn answer(self) -> Errno {
+        if self == Patience::Tries {
+            MUST_WAIT
+        } else {
+            Errno::EAGAIN
+        }
+    }
+}
+
+/// [`attempt`] with patience.
+pub(crate) async fn attempt_with<T: Send>(
+    queue: &WaitQueue,
+    patience: Patience,
+    mut attempt: impl FnMut() -> Result<T> + Send,
+) -> Result<T> {
+    if patience == Patience::Waits {
+        return self::attempt(queue, false, attempt).await;
+    }
+    attempt().map_err(|error| if error == Errno::EAGAIN { patience.answer() } else { error })
+}

@@ -39,6 +39,7 @@ fn detach(kernel: &Kernel, dead: KernelId) -> bool {
     kernel.lanes.disconnect(dead);
     kernel.system.remove_kernel(dead);
     kernel.remote.kernel_died(dead);
+    kernel.system.extension::<fs::socket::UnixNames>().kernel_died(dead);
     true
 }
 

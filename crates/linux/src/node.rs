@@ -6,6 +6,7 @@
 use alloc::{boxed::Box, sync::Arc};
 use fabric::{Endpoint, Port};
 use fs::remote::{Remote, RemotePaths};
+use fs::socket::UnixNames;
 use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
@@ -86,6 +87,7 @@ impl Node {
             abi,
         });
         crate::set_services(&system, &services);
+        system.extension::<UnixNames>().join(&remote, root);
         *clock.0.lock() = Some(system.clone());
         Node { system, endpoint, services, paths: late, remote }
     }

@@ -119,6 +119,8 @@ pub enum Waiting {
     Here,
     /// At the owner, with the caller named: terminals, whose reads depend on time and job control.
     AtOwner,
+    /// As `Here`, and a writer is named: sockets, whose messages say who sent them.
+    Socket { stream: bool },
 }
 
 /// A reference to a file, handed over: the receiver owns one count at the owner, and knows what a
@@ -178,8 +180,8 @@ messages! {
     /// lseek on the shared position, which is kept at the owner.
     file_seek: FileSeek { id: u64, offset: i64, whence: Whence } -> Result<u64>, Low;
 
-    /// F_SETFL; answered with the flags as they are then.
-    file_flags: FileSetFlags { id: u64, flags: OpenFlags } -> Result<OpenFlags>, Low;
+    /// F_SETFL, or F_GETFL without flags; answered with the flags as they are then.
+    file_flags: FileSetFlags { id: u64, flags: Option<OpenFlags> } -> Result<OpenFlags>, Low;
 
     /// fstat.
     file_attributes: FileAttributes { id: u64 } -> Result<Attributes>, Low;
@@ -202,8 +204,35 @@ messages! {
     /// The path of a file, for /proc and getcwd.
     file_path: FilePath { id: u64 } -> Vec<u8>, Low;
 
-    /// What only some kinds of files can do.
-    file_control: FileControl { id: u64, caller: Caller, control: Control<Opened>, wait: bool } -> Result<ControlAnswer<Opened>>, Low;
+    /// What only some kinds of files can do. The bytes of a socket's message go in `frames` if they are many:
+    /// `sent` of them are there already, or there is room for an answer's, which says how many it put there.
+    file_control: FileControl { id: u64, caller: Caller, control: Control<Opened>, wait: bool, frames: Vec<Frame>, sent: u32 } -> Result<(ControlAnswer<Opened>, u32)>, Low;
+
+    /// bind: a socket of the sender wants a name. Asked of the kernel that keeps the names. EADDRINUSE.
+    unix_claim: UnixClaim { place: UnixPlace, serial: u64 } -> Result<()>, Low;
+
+    /// A bound socket is gone.
+    unix_unbind: UnixUnbind { place: UnixPlace, serial: u64 } -> (), Low;
+
+    /// Is a socket still bound, asked of its own kernel.
+    unix_bound: UnixBound { serial: u64 } -> bool, Low;
+
+    /// Which socket has a name: its kernel and number there. ECONNREFUSED.
+    unix_find: UnixFind { place: UnixPlace } -> Result<(KernelId, u64)>, Low;
+
+    /// connect from another kernel: the listener's kernel makes both ends; the answer is the client's, and who
+    /// listens.
+    unix_attach: UnixAttach { serial: u64, kind: u32, name: Vec<u8>, wants_credentials: bool, caller: Caller } -> Result<(Opened, Option<UnixCredentials>)>, Low;
+
+    /// connect of a datagram socket: the other one's name. EPROTOTYPE if it is of another kind.
+    unix_meet: UnixMeet { serial: u64, kind: u32 } -> Result<Vec<u8>>, Low;
+
+    /// A datagram for a socket of another kernel; `sent` bytes of it are in frames. EAGAIN: no room.
+    unix_deliver: UnixDeliver { serial: u64, kind: u32, message: SocketMessage<Opened>, frames: Vec<Frame>, sent: u32 } -> Result<u64>, Low;
+
+    /// Answered when a socket has room again: a listener for a connection, another for a datagram. ECONNREFUSED
+    /// when it is gone.
+    unix_room: UnixRoom { serial: u64 } -> Result<()>, Low;
 
     /// A descriptor of a stand-in was closed (POSIX locks).
     file_closed: FileClosed { id: u64, caller: Caller } -> (), Low;

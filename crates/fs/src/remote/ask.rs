@@ -1,24 +1,45 @@
 //! Calls whose answer must not get lost when the one who asked has gone.
 
 use super::Remote;
-use alloc::sync::Arc;
+use alloc::{boxed::Box, sync::Arc};
 use fabric::CallError;
 use machine::{sync::Lock, KernelId};
 use messages::Request;
 
+type Stray<T> = Box<dyn FnOnce(T) + Send>;
+
 enum Slot<T> {
-    Waiting,
-    Done(T),
-    Abandoned,
+    Waiting(Stray<T>),
+    Done(T, Stray<T>),
+    /// Nobody waits: the result, if it still comes, is a stray.
+    Abandoned(Stray<T>),
+    Taken,
 }
 
 /// Set while the asking future lives.
 struct Asking<T>(Arc<Lock<Slot<T>>>);
 
+fn replace<T>(slot: &Lock<Slot<T>>, change: impl FnOnce(Slot<T>) -> Slot<T>) {
+    let mut slot = slot.lock();
+    let now = core::mem::replace(&mut *slot, Slot::Taken);
+    *slot = change(now);
+}
+
 impl<T> Drop for Asking<T> {
     fn drop(&mut self) {
-        let left = core::mem::replace(&mut *self.0.lock(), Slot::Abandoned);
-        drop(left);
+        let mut left = None;
+        replace(&self.0, |slot| match slot {
+            Slot::Waiting(stray) => Slot::Abandoned(stray),
+            // It came, and the one who asked went before it looked.
+            Slot::Done(result, stray) => {
+                left = Some((result, stray));
+                Slot::Taken
+            }
+            other => other,
+        });
+        if let Some((result, stray)) = left {
+            stray(result);
+        }
     }
 }
 
@@ -37,29 +58,32 @@ impl Remote {
         M::Reply: Clone,
         T: Send + 'static,
     {
-        let asking = Asking(Arc::new(Lock::new(Slot::Waiting)));
+        let asking = Asking(Arc::new(Lock::new(Slot::Waiting(Box::new(stray)))));
         let slot = asking.0.clone();
         let call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
             let result = accept(reply.clone());
-            let stray_result = {
-                let mut slot = slot.lock();
-                match *slot {
-                    Slot::Abandoned => Some(result),
-                    _ => {
-                        *slot = Slot::Done(result);
-                        None
-                    }
+            let mut left = None;
+            replace(&slot, |now| match now {
+                Slot::Waiting(stray) => Slot::Done(result, stray),
+                Slot::Abandoned(stray) => {
+                    left = Some((result, stray));
+                    Slot::Taken
                 }
-            };
-            if let Some(result) = stray_result {
+                other => other,
+            });
+            if let Some((result, stray)) = left {
                 stray(result);
             }
         });
         call.await?;
-        let slot = core::mem::replace(&mut *asking.0.lock(), Slot::Abandoned);
-        match slot {
-            Slot::Done(result) => Ok(result),
-            _ => Err(CallError::Refused),
-        }
+        let mut found = None;
+        replace(&asking.0, |slot| {
+            if let Slot::Done(result, stray) = slot {
+                found = Some((result, stray));
+            }
+            Slot::Taken
+        });
+        // The stray's closure ends outside the lock.
+        found.map(|(result, _)| result).ok_or(CallError::Refused)
     }
 }

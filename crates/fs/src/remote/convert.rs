@@ -2,7 +2,7 @@
 
 use super::Remote;
 use crate::{
-    control::{Control, ControlAnswer},
+    control::{Control, ControlAnswer, SocketMessage},
     File,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -137,6 +137,16 @@ impl Remote {
         let (files, control) = unpack_control(control);
         let names = self.hand_all(to, files).await?;
         pack_control(control, names)
+    }
+
+    /// A datagram of its own, without a control around it.
+    pub(super) async fn send_message(&self, to: KernelId, message: SocketMessage) -> Result<fs::SocketMessage<Opened>> {
+        let names = self.hand_all(to, message.files.clone()).await?;
+        Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter()).ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn receive_message(&self, message: fs::SocketMessage<Opened>) -> Result<SocketMessage> {
+        self.receive_files(message)
     }
 
     pub(super) fn receive_control(&self, control: fs::Control<Opened>) -> Result<Control> {

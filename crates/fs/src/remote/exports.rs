@@ -1,7 +1,7 @@
 //! The files of this kernel that others know, and how often.
 
 use super::watch::Watch;
-use crate::{tty::TtyFile, Events, File, FileRef};
+use crate::{socket::Socket, tty::TtyFile, File, FileRef};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, Errno, KernelId};
 use messages::fs::{Opened, Waiting};
@@ -89,15 +89,19 @@ impl Exports {
     }
 
     /// `holder` is to hear of changes.
-    pub fn watch(&self, id: u64, holder: KernelId, watch: impl FnOnce(&Arc<dyn File>) -> Arc<Watch>) -> Result<Events> {
+    pub fn watch(
+        &self,
+        id: u64,
+        holder: KernelId,
+        watch: impl FnOnce(&Arc<dyn File>) -> Arc<Watch>,
+    ) -> Result<Arc<dyn File>> {
         let mut table = self.0.lock();
         let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
         let file = export.file.clone();
         if export.pollable() {
             export.watches.entry(holder).or_insert_with(|| watch(&file));
         }
-        drop(table);
-        Ok(file.poll())
+        Ok(file)
     }
 
     pub fn len(&self) -> usize {
@@ -142,6 +146,10 @@ impl Table {
 pub fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
     let waiting = match pollable {
+        _ if file.as_any().is::<Socket>() => {
+            let stream = file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_stream);
+            Waiting::Socket { stream }
+        }
         _ if file.as_any().is::<TtyFile>() => Waiting::AtOwner,
         true => Waiting::Here,
         false => Waiting::Never,

@@ -1,9 +1,12 @@
 //! [`RemoteFile`]: the stand-in for a file of another kernel.
 
+mod control;
+
 use super::{loan::Loan, Remote};
 use crate::{
     anonymous::StatusFlags,
-    control::{Control, ControlAnswer, SocketControl},
+    control::{Control, ControlAnswer, SocketMessage},
+    waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
@@ -11,17 +14,21 @@ use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::{
     any::Any,
     future::Future,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
 };
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno,
+    BoxFuture,
 };
-use messages::{fs::*, Request};
-
-/// The flag of send and recv that forbids waiting.
-const MSG_DONTWAIT: u32 = 0x40;
+use messages::{
+    fs::{
+        Data, FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead, FileReadDir,
+        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite, Opened, Taken,
+        Waiting, INLINE_BYTES,
+    },
+    Request,
+};
 
 pub struct RemoteFile {
     pub(super) remote: Arc<Remote>,
@@ -45,6 +52,48 @@ struct News {
     changes: WaitQueue,
     /// Bytes that arrived for a read that had been dropped.
     strays: Lock<VecDeque<u8>>,
+    /// Messages of a socket, likewise.
+    stray_messages: Lock<VecDeque<SocketMessage>>,
+    /// Reads that were dropped and whose answer is still on its way. What it brings comes before anything a
+    /// later read could get, so that one waits.
+    abandoned: AtomicI64,
+}
+
+/// Held by the future of a read.
+struct Reader(Arc<News>);
+
+/// Held by whatever takes the answer of a read; goes when the answer has been dealt with, or won't come.
+struct Answered(Arc<News>);
+
+impl News {
+    fn reading(self: &Arc<Self>) -> (Reader, Answered) {
+        (Reader(self.clone()), Answered(self.clone()))
+    }
+
+    /// Of the two, the future goes first only if it was dropped: then there is one more until the answer.
+    fn abandon(&self, by: i64) {
+        if self.abandoned.fetch_add(by, Ordering::AcqRel) + by == 0 {
+            self.changes.wake_all();
+        }
+    }
+
+    fn stray(&self, store: impl FnOnce(&Self)) {
+        store(self);
+        let ready = *self.ready.lock();
+        self.tell(ready);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.abandon(1);
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.abandon(-1);
+    }
 }
 
 impl News {
@@ -98,18 +147,19 @@ impl RemoteFile {
         Ok(self.remote.endpoint.call(self.name.owner, message).await?)
     }
 
-    /// Does `attempt` until it gives something other than EAGAIN, if this file may wait at all.
+    /// Does `attempt` until it gives something other than [`MUST_WAIT`], or only once.
     async fn insist<T, F: Future<Output = Result<T>>>(
         &self,
-        may_wait: bool,
+        patience: Patience,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T> {
         loop {
             let heard = self.news.heard.load(Ordering::Acquire);
             let result = attempt().await;
-            let again = matches!(result, Err(Errno::EAGAIN)) && self.waiting == Waiting::Here;
-            if !again || !may_wait || self.flags.nonblocking() {
-                return result;
+            match patience {
+                _ if !matches!(result, Err(MUST_WAIT)) => return result,
+                Patience::Waits => {}
+                other => return Err(other.answer()),
             }
             if !self.news.watched.load(Ordering::Acquire) {
                 // Whatever changed before this is seen by the next attempt.
@@ -137,16 +187,14 @@ impl RemoteFile {
             at,
             bytes,
             frames: loan.frames().to_vec(),
-            wait: self.waiting != Waiting::Here,
+            wait: !self.tries(),
             caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
         };
-        let news = self.news.clone();
+        let (_reader, answered) = self.news.reading();
         let keep = self.waiting != Waiting::Never && at.is_none();
         let stray = move |data: Result<Vec<u8>>| {
             if let (Ok(data), true) = (data, keep) {
-                news.strays.lock().extend(data);
-                let ready = *news.ready.lock();
-                news.tell(ready);
+                answered.0.stray(|news| news.strays.lock().extend(data));
             }
         };
         let accept = move |reply: Result<Taken>| match reply? {
@@ -173,8 +221,8 @@ impl RemoteFile {
             id: self.name.id,
             at,
             data,
-            wait: self.waiting != Waiting::Here,
-            caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
+            wait: !self.tries(),
+            caller: caller.filter(|_| !matches!(self.waiting, Waiting::Never | Waiting::Here)).cloned(),
         };
         // The frames stay lent until the owner has answered, even if nobody waits for that any more.
         let accept = move |reply: Result<u64>| {
@@ -185,15 +233,39 @@ impl RemoteFile {
         Ok((count as usize).min(buf.len()))
     }
 
-    async fn read_all(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
-        if at.is_none() && self.waiting != Waiting::Never {
-            let count = self.news.take_strays(buf);
-            if count > 0 {
-                return Ok(count);
-            }
+    /// Does the owner only try, and the caller wait here?
+    fn tries(&self) -> bool {
+        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. })
+    }
+
+    /// Until no dropped read can bring anything any more.
+    async fn collect_strays(&self) {
+        let settled = || (self.news.abandoned.load(Ordering::Acquire) <= 0).then_some(());
+        if settled().is_none() {
+            self.news.changes.wait_until(settled).await;
         }
+    }
+
+    async fn read_all(
+        &self,
+        buf: &mut [u8],
+        at: Option<u64>,
+        caller: Option<&Caller>,
+        patience: Patience,
+    ) -> Result<usize> {
         if self.waiting != Waiting::Never {
-            return self.read_stream(buf, at, caller).await;
+            if at.is_none() {
+                self.collect_strays().await;
+                if let Some(message) = self.stray_message(buf.len(), false) {
+                    buf[..message.bytes.len()].copy_from_slice(&message.bytes);
+                    return Ok(message.bytes.len());
+                }
+                let count = self.news.take_strays(buf);
+                if count > 0 {
+                    return Ok(count);
+                }
+            }
+            return self.read_stream(buf, at, caller, patience).await;
         }
         let mut done = 0;
         loop {
@@ -213,20 +285,32 @@ impl RemoteFile {
         }
     }
 
-    async fn read_stream(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+    async fn read_stream(
+        &self,
+        buf: &mut [u8],
+        at: Option<u64>,
+        caller: Option<&Caller>,
+        patience: Patience,
+    ) -> Result<usize> {
         // A closure that lends `buf` to one future after another can't be written; a cell can.
         let cell = machine::sync::AsyncLock::new(buf);
         let (cell, lend) = (&cell, move || at);
-        self.insist(true, move || async move {
+        self.insist(patience, move || async move {
             let mut buf = cell.lock().await;
             self.read_once(&mut buf, lend(), caller).await
         })
         .await
     }
 
-    async fn write_all(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+    async fn write_all(
+        &self,
+        buf: &[u8],
+        at: Option<u64>,
+        caller: Option<&Caller>,
+        patience: Patience,
+    ) -> Result<usize> {
         if self.waiting != Waiting::Never {
-            return self.insist(true, || self.write_once(buf, at, caller)).await;
+            return self.insist(patience, || self.write_once(buf, at, caller)).await;
         }
         let mut done = 0;
         loop {
@@ -252,27 +336,27 @@ impl Drop for RemoteFile {
 
 impl File for RemoteFile {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, None))
+        Box::pin(self.read_all(buf, None, None, Patience::Waits))
     }
 
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, Some(caller)))
+        Box::pin(self.read_all(buf, None, Some(caller), Patience::Waits))
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, None))
+        Box::pin(self.write_all(buf, None, None, Patience::Waits))
     }
 
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, Some(caller)))
+        Box::pin(self.write_all(buf, None, Some(caller), Patience::Waits))
     }
 
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, Some(offset), None))
+        Box::pin(self.read_all(buf, Some(offset), None, Patience::Waits))
     }
 
     fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, Some(offset), None))
+        Box::pin(self.write_all(buf, Some(offset), None, Patience::Waits))
     }
 
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
@@ -283,9 +367,17 @@ impl File for RemoteFile {
         self.flags.get()
     }
 
+    fn current_flags(&self) -> BoxFuture<'_, Result<OpenFlags>> {
+        Box::pin(async move {
+            let flags = self.ask(FileSetFlags { id: self.name.id, flags: None }).await??;
+            self.flags.set(flags);
+            Ok(flags)
+        })
+    }
+
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let flags = self.ask(FileSetFlags { id: self.name.id, flags }).await??;
+            let flags = self.ask(FileSetFlags { id: self.name.id, flags: Some(flags) }).await??;
             self.flags.set(flags);
             Ok(())
         })
@@ -323,38 +415,7 @@ impl File for RemoteFile {
     }
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
-        let may_wait = match &control {
-            Control::Socket(SocketControl::Send { flags, .. } | SocketControl::Receive { flags, .. }) => {
-                flags & MSG_DONTWAIT == 0
-            }
-            _ => true,
-        };
-        // Only these wait for somebody else; the others may have to ask a third kernel meanwhile.
-        let waits = matches!(
-            control,
-            Control::Socket(
-                SocketControl::Accept { .. }
-                    | SocketControl::Connect { .. }
-                    | SocketControl::Send { .. }
-                    | SocketControl::Receive { .. }
-            )
-        );
-        Box::pin(async move {
-            let control = &control;
-            let attempt = move || async move {
-                let message = FileControl {
-                    id: self.name.id,
-                    caller: caller.clone(),
-                    control: self.remote.send_control(self.name.owner, control.clone()).await?,
-                    wait: self.waiting != Waiting::Here || !waits,
-                };
-                // Files in the answer are taken in as it arrives, so that their counts are never lost.
-                let remote = self.remote.clone();
-                let accept = move |reply: Result<_>| reply.and_then(|answer| remote.receive_answer(answer));
-                self.remote.ask(self.name.owner, message, accept, drop).await?
-            };
-            self.insist(may_wait, attempt).await
-        })
+        Box::pin(self.control_with(caller, control, Patience::Waits))
     }
 
     fn poll(&self) -> Events {
@@ -362,7 +423,7 @@ impl File for RemoteFile {
             return Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
         }
         let ready = *self.news.ready.lock();
-        match self.news.strays.lock().is_empty() {
+        match self.news.strays.lock().is_empty() && self.news.stray_messages.lock().is_empty() {
             true => ready,
             false => ready | Events::IN | Events::RDNORM,
         }

@@ -13,13 +13,24 @@ pub struct Loan {
 
 impl Loan {
     const FRAMES: usize = 16;
+    /// A datagram goes whole: so many hold the longest.
+    const MESSAGE_FRAMES: usize = 53;
     /// Bytes of one transfer.
     pub const LARGEST: usize = Self::FRAMES * PAGE_SIZE;
 
     /// Frames for up to so many bytes. None for a few, which travel in the message, and none when
     /// memory is short: then the transfer is a short one.
     pub fn for_bytes(memory: &Arc<dyn Memory>, bytes: usize) -> Self {
-        let wanted = if bytes <= INLINE_BYTES { 0 } else { bytes.div_ceil(PAGE_SIZE).min(Self::FRAMES) };
+        Self::up_to(memory, bytes, Self::FRAMES)
+    }
+
+    /// The same for a message of a socket.
+    pub fn for_message(memory: &Arc<dyn Memory>, bytes: usize) -> Self {
+        Self::up_to(memory, bytes, Self::MESSAGE_FRAMES)
+    }
+
+    fn up_to(memory: &Arc<dyn Memory>, bytes: usize, most: usize) -> Self {
+        let wanted = if bytes <= INLINE_BYTES { 0 } else { bytes.div_ceil(PAGE_SIZE).min(most) };
         let mut loan = Loan { memory: memory.clone(), frames: Vec::with_capacity(wanted) };
         while loan.frames.len() < wanted {
             match memory.alloc() {
@@ -83,7 +94,7 @@ pub fn copy_out(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Vec<u8> 
 
 /// At the owner: the frames of a request must hold what it says, and be memory at all.
 pub fn check(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Result<()> {
-    let fits = frames.len() <= Loan::FRAMES && bytes <= frames.len() * PAGE_SIZE;
+    let fits = frames.len() <= Loan::MESSAGE_FRAMES && bytes <= frames.len() * PAGE_SIZE;
     match fits && frames.iter().all(|&frame| memory.home_of(frame).is_some()) {
         true => Ok(()),
         false => Err(Errno::EINVAL),

@@ -38,6 +38,7 @@ mod object;
 mod paths;
 mod serve;
 mod shared;
+pub(crate) mod unix;
 mod watch;
 
 pub use file::RemoteFile;
@@ -180,6 +181,11 @@ impl Remote {
     /// Files of this kernel that others hold.
     pub fn exported(&self) -> usize {
         self.exports.len()
+    }
+
+    /// A task of this kernel.
+    pub(crate) fn run(&self, task: BoxFuture<'static, ()>) {
+        self.spawner.spawn(task);
     }
 
     fn spawn(&self, task: impl core::future::Future<Output = ()> + Send + 'static) {

@@ -1,7 +1,13 @@
 //! The owner's side: messages from stand-ins are done to the file.
 
 use super::{exports, loan, watch::Watch, Remote};
-use crate::{paths::Base, FileRef, PathAnswer};
+use crate::{
+    control,
+    paths::Base,
+    socket::Socket,
+    waiting::{Patience, MUST_WAIT},
+    FileRef, PathAnswer,
+};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::{
     future::{poll_fn, Future},
@@ -22,8 +28,10 @@ pub fn register(remote: &Arc<Remote>) {
     });
     on::<FileSetFlags, _>(remote, |remote, _, FileSetFlags { id, flags }| async move {
         let file = remote.exports.get(id)?;
-        file.set_flags(flags).await?;
-        Ok(file.flags())
+        if let Some(flags) = flags {
+            file.set_flags(flags).await?;
+        }
+        file.current_flags().await
     });
     on::<FileAttributes, _>(remote, |remote, _, FileAttributes { id }| async move {
         remote.exports.get(id)?.attributes().await
@@ -74,9 +82,15 @@ pub fn register(remote: &Arc<Remote>) {
         }
     });
     let of = remote.clone();
-    endpoint.on_sync::<FileWatch, _>(move |from, FileWatch { id }| {
-        let name = FileRef { owner: of.me(), id };
-        of.exports.watch(id, from, |file| Watch::start(&of, file, name, from))
+    endpoint.on::<FileWatch, _, _>(move |from, FileWatch { id }| {
+        let of = of.clone();
+        async move {
+            let name = FileRef { owner: of.me(), id };
+            let file = of.exports.watch(id, from, |file| Watch::start(&of, file, name, from))?;
+            // A socket whose other half is on a third kernel asks there.
+            file.watch().await?;
+            Ok(file.poll())
+        }
     });
     let of = remote.clone();
     endpoint.on_sync::<FileReady, _>(move |_, FileReady { file, events }| {
@@ -110,10 +124,10 @@ where
     remote.endpoint.on::<M, _, _>(move |from, message| handler(of.clone(), from, message));
 }
 
-/// What a future gives at once; EAGAIN if it would wait. Dropping it abandons what it began.
+/// What a future gives at once; [`MUST_WAIT`] if it would wait. Dropping it abandons what it began.
 async fn at_once<T>(mut future: Pin<&mut (impl Future<Output = Result<T>> + ?Sized)>, wait: bool) -> Result<T> {
     poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Pending if !wait => Poll::Ready(Err(Errno::EAGAIN)),
+        Poll::Pending if !wait => Poll::Ready(Err(MUST_WAIT)),
         other => other,
     })
     .await
@@ -129,7 +143,11 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         false => loan::check(&*remote.memory, &frames, bytes)?,
     }
     let mut buf = vec![0; bytes];
-    let count = {
+    let socket = file.as_any().downcast_ref::<Socket>().filter(|_| !wait && at.is_none());
+    let count = if let Some(socket) = socket {
+        // It may have to ask a third kernel, which is not the waiting that is meant.
+        socket.read_with(&mut buf, Patience::Tries).await?
+    } else {
         let mut reading = match (at, &caller) {
             (Some(at), _) => file.read_at(&mut buf, at),
             (None, Some(caller)) => file.read_for(caller, &mut buf),
@@ -155,6 +173,9 @@ async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
             loan::copy_out(&*remote.memory, &frames, bytes as usize)
         }
     };
+    if let (Some(socket), Some(caller), None) = (file.as_any().downcast_ref::<Socket>(), &caller, at) {
+        return Ok(socket.write_with(caller, &data, Patience::Tries).await? as u64);
+    }
     let mut writing = match (at, &caller) {
         (Some(at), _) => file.write_at(&data, at),
         (None, Some(caller)) => file.write_for(caller, &data),
@@ -163,14 +184,30 @@ async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     Ok(at_once(writing.as_mut(), wait).await? as u64)
 }
 
-async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Result<ControlAnswer<Opened>> {
-    let FileControl { id, caller, control, wait } = message;
+async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Result<(ControlAnswer<Opened>, u32)> {
+    let FileControl { id, caller, control, wait, frames, sent } = message;
     // First of all, for the references in it hold counts.
-    let control = remote.receive_control(control)?;
+    let mut control = remote.receive_control(control)?;
     let file = remote.exports.get(id)?;
-    let mut doing = file.control(&caller, control);
-    let answer = at_once(doing.as_mut(), wait).await?;
-    remote.send_answer(from, answer).await
+    loan::check(&*remote.memory, &frames, sent as usize)?;
+    if let (control::Control::Socket(control::SocketControl::Send { message, .. }), true) = (&mut control, sent > 0) {
+        message.bytes = loan::copy_out(&*remote.memory, &frames, sent as usize);
+    }
+    let mut answer = match file.as_any().downcast_ref::<Socket>() {
+        Some(socket) if !wait => socket.control_with(&caller, control, Patience::Tries).await?,
+        _ => {
+            let mut doing = file.control(&caller, control);
+            at_once(doing.as_mut(), wait).await?
+        }
+    };
+    let mut in_frames = 0;
+    if let control::ControlAnswer::Message(message) = &mut answer {
+        if message.bytes.len() > INLINE_BYTES && message.bytes.len() <= frames.len() * PAGE_SIZE {
+            loan::copy_in(&*remote.memory, &frames, &message.bytes);
+            in_frames = core::mem::take(&mut message.bytes).len() as u32;
+        }
+    }
+    Ok((remote.send_answer(from, answer).await?, in_frames))
 }
 
 async fn object(remote: &Remote, id: u64) -> Result<ObjectState> {

@@ -1,7 +1,8 @@
 //! A socket as an open file.
 
 use super::{
-    credentials_of, inbox,
+    far, inbox,
+    names::Found,
     transfer::{MSG_DONTWAIT, MSG_TRUNC},
     Role, Socket, SocketKind,
 };
@@ -9,7 +10,7 @@ use crate::{
     anonymous::answer_int,
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
     file::ready,
-    waiting::attempt,
+    waiting::{attempt_with, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -23,55 +24,107 @@ impl Socket {
         place: Option<UnixPlace>,
         message: &SocketMessage,
         sender: UnixCredentials,
-        nonblocking: bool,
+        patience: Patience,
     ) -> Result<usize> {
-        let target = self.target(place.as_ref())?;
-        // A connected socket is woken by its peer; a datagram to anybody waits for that one's reads.
-        let queue = if place.is_some() { &target.changes } else { &self.changes };
-        attempt(queue, nonblocking, || self.try_send(&target, message, sender)).await
+        // A waiting sender does not keep the other side open: its end is what may end the wait.
+        let (room, target) = match self.target(place.as_ref()).await? {
+            Found::Here(target) => (target.room.clone(), Arc::downgrade(&target)),
+            Found::There(there) => return self.send_far(there, message, sender, patience).await,
+        };
+        let (queue, gone) = match self.kind.connects() {
+            true => (&self.changes, Errno::EPIPE),
+            false => (&*room, Errno::ECONNREFUSED),
+        };
+        attempt_with(queue, patience, || self.try_send(&*target.upgrade().ok_or(gone)?, message, sender)).await
     }
 
-    async fn connect(&self, place: Option<UnixPlace>, caller: &Caller) -> Result<()> {
+    async fn connect(&self, place: Option<UnixPlace>, caller: &Caller, patience: Patience) -> Result<()> {
         let Some(place) = place else {
             return match self.kind.connects() {
                 true => Err(Errno::EINVAL),
                 false => {
-                    self.state.lock().role = Role::Alone;
+                    self.associate(Role::Alone, None);
                     Ok(())
                 }
             };
         };
-        let other = self.names.find(&place)?;
+        let found = self.names.find(&self.keyed(place)).await?;
         if self.kind.connects() {
-            return attempt(&other.changes, self.flags.nonblocking(), || self.try_connect(&other, caller)).await;
+            let (room, other) = match found {
+                Found::Here(other) => (other.room.clone(), Arc::downgrade(&other)),
+                Found::There(there) => return self.connect_far(there, caller, patience).await,
+            };
+            let patience = patience.unless(self.flags.nonblocking());
+            let connect = || self.try_connect(&other.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
+            return attempt_with(&room, patience, connect).await;
         }
-        if other.kind != self.kind {
-            return Err(Errno::EPROTOTYPE);
-        }
-        let mut state = self.state.lock();
-        state.role = Role::Connected(Arc::downgrade(&other));
-        state.peer_credentials = Some(credentials_of(caller));
+        let (role, room) = match found {
+            Found::Here(other) if other.kind != self.kind => return Err(Errno::EPROTOTYPE),
+            Found::Here(other) => (Role::Connected(Arc::downgrade(&other)), Some(other.room.clone())),
+            Found::There(there) => {
+                let name = self.names.remote()?.unix_meet(there, self.kind as u32).await?;
+                (Role::Far(there, name), None)
+            }
+        };
+        self.associate(role, room);
         Ok(())
     }
 
-    async fn socket_control(&self, caller: &Caller, control: SocketControl) -> Result<ControlAnswer> {
+    /// A datagram socket gets another default destination: who waits to write hears of room there.
+    fn associate(&self, role: Role, room: Option<Arc<WaitQueue>>) {
+        let room = room.map(|room| {
+            let key = room.subscribe(far::pass_on(&self.this));
+            (room, key)
+        });
+        let before = {
+            let mut state = self.state.lock();
+            state.role = role;
+            core::mem::replace(&mut state.room_there, room)
+        };
+        if let Some((room, key)) = before {
+            room.unsubscribe(key);
+        }
+        self.changes.wake_all();
+    }
+
+    pub(crate) async fn control_with(
+        &self,
+        caller: &Caller,
+        control: Control,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
+        let Control::Socket(control) = control else { return Err(Errno::EINVAL) };
+        match self.body() {
+            Some(body) => self.pass_on(&body, caller, control, patience).await,
+            None => self.socket_control(caller, control, patience).await,
+        }
+    }
+
+    async fn socket_control(
+        &self,
+        caller: &Caller,
+        control: SocketControl,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
         use messages::fs::SocketControl::*;
-        let waits = |flags: u32| !self.flags.nonblocking() && flags & MSG_DONTWAIT == 0;
+        let flagged = patience.unless(self.flags.nonblocking());
         Ok(match control {
-            Bind { place, name } => self.bind(place, name).map(|()| ControlAnswer::Done)?,
+            Bind { place, name } => self.bind(place, name).await.map(|()| ControlAnswer::Done)?,
             Listen { backlog } => self.listen(backlog, caller).map(|()| ControlAnswer::Done)?,
             Accept { flags } => {
-                ControlAnswer::File(attempt(&self.changes, self.flags.nonblocking(), || self.try_accept(flags)).await?)
+                ControlAnswer::File(attempt_with(&self.changes, flagged, || self.try_accept(flags)).await?)
             }
-            Connect { place } => self.connect(place, caller).await.map(|()| ControlAnswer::Done)?,
+            Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, message, flags } => {
                 let sender = Self::sender(caller, message.credentials, flags)?;
-                ControlAnswer::Number(self.send(place, &message, sender, !waits(flags)).await? as i64)
+                let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
+                ControlAnswer::Number(self.send(place, &message, sender, patience).await? as i64)
             }
             Receive { bytes, flags } => {
                 let limit = bytes.min(inbox::LIMIT as u64) as usize;
-                let mut message = attempt(&self.changes, !waits(flags), || self.try_receive(limit, flags)).await?;
+                let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
+                let mut message = attempt_with(&self.changes, patience, || self.try_receive(limit, flags)).await?;
                 if flags & MSG_TRUNC == 0 {
                     message.full_length = message.full_length.max(message.bytes.len() as u64);
                 }
@@ -79,6 +132,9 @@ impl Socket {
             }
             Name => ControlAnswer::Bytes(self.state.lock().name.clone()),
             PeerName => {
+                if let Role::Far(_, name) = &self.state.lock().role {
+                    return Ok(ControlAnswer::Bytes(name.clone()));
+                }
                 let peer = self.peer()?.ok_or(Errno::ENOTCONN)?;
                 let name = peer.state.lock().name.clone();
                 ControlAnswer::Bytes(name)
@@ -88,7 +144,7 @@ impl Socket {
         })
     }
 
-    fn write_message(&self, sender: UnixCredentials, buf: &[u8]) -> BoxFuture<'_, Result<usize>> {
+    pub(super) async fn write_message(&self, sender: UnixCredentials, buf: &[u8], patience: Patience) -> Result<usize> {
         let message = SocketMessage {
             bytes: buf[..buf.len().min(inbox::LIMIT)].to_vec(),
             files: Vec::new(),
@@ -96,26 +152,29 @@ impl Socket {
             name: Vec::new(),
             full_length: 0,
         };
-        Box::pin(async move { self.send(None, &message, sender, self.flags.nonblocking()).await })
+        self.send(None, &message, sender, patience).await
     }
 }
 
 impl File for Socket {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        attempt(&self.changes, self.flags.nonblocking(), move || {
-            // Files that come along are closed: read(2) cannot give them.
-            let message = self.try_receive(buf.len(), 0)?;
-            buf[..message.bytes.len()].copy_from_slice(&message.bytes);
-            Ok(message.bytes.len())
-        })
+        Box::pin(self.read_with(buf, Patience::Waits))
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.write_message(UnixCredentials::default(), buf)
+        Box::pin(async move {
+            match self.body() {
+                Some(body) => body.write(buf).await,
+                None => {
+                    let patience = Patience::Waits.unless(self.flags.nonblocking());
+                    self.write_message(UnixCredentials::default(), buf, patience).await
+                }
+            }
+        })
     }
 
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.write_message(credentials_of(caller), buf)
+        Box::pin(self.write_with(caller, buf, Patience::Waits))
     }
 
     fn flags(&self) -> OpenFlags {
@@ -135,7 +194,10 @@ impl File for Socket {
         ready(self.inode.set(caller, set))
     }
 
-    fn ioctl<'a>(&'a self, _caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        if let Some(body) = self.body() {
+            return Box::pin(async move { body.ioctl(caller, request, data).await });
+        }
         let state = self.state.lock();
         match request {
             FIONREAD if matches!(state.role, Role::Listening { .. }) => return ready(Err(Errno::EINVAL)),
@@ -152,14 +214,14 @@ impl File for Socket {
     }
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
-        match control {
-            Control::Socket(control) => Box::pin(self.socket_control(caller, control)),
-            _ => ready(Err(Errno::EINVAL)),
-        }
+        Box::pin(self.control_with(caller, control, Patience::Waits))
     }
 
     /// unix_poll.
     fn poll(&self) -> Events {
+        if let Some(body) = self.body() {
+            return body.poll();
+        }
         let (mut events, peer, write_shut) = {
             let state = self.state.lock();
             let mut events = Events::empty();
@@ -180,7 +242,8 @@ impl File for Socket {
             let peer = match &state.role {
                 Role::Connected(peer) => peer.upgrade(),
                 Role::Listening { .. } => return events,
-                Role::Alone => None,
+                Role::Far(..) if state.full => return events,
+                _ => None,
             };
             (events, peer, state.write_shut)
         };
@@ -197,6 +260,13 @@ impl File for Socket {
 
     fn changes(&self) -> Option<&WaitQueue> {
         Some(&self.changes)
+    }
+
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        match self.body() {
+            Some(body) => Box::pin(async move { body.watch().await }),
+            None => ready(Ok(())),
+        }
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

@@ -5,8 +5,13 @@
 //! its peer.
 //!
 //! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
-//! looks it up) or by abstract name. The table is of one kernel.
+//! looks it up) or by abstract name, on every kernel.
+//!
+//! Across kernels (far.rs) a connection lives where its listener is: there both ends are made, and the
+//! socket that connected becomes a *shell* that passes everything to its end. Datagrams go straight into the
+//! far socket's inbox.
 
+mod far;
 mod file;
 mod inbox;
 mod names;
@@ -18,6 +23,7 @@ pub use names::UnixNames;
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{UnixCredentials, UnixPlace},
+    remote::unix::FarSocket,
     Caller, File, Kind, OpenFlags,
 };
 use alloc::{
@@ -65,6 +71,10 @@ enum Role {
         waiting: VecDeque<Arc<Socket>>,
     },
     Connected(Weak<Socket>),
+    /// This is a shell: the end of the connection is on the listener's kernel.
+    Elsewhere(Arc<dyn File>),
+    /// A datagram socket whose default destination is on another kernel; its name.
+    Far(FarSocket, Vec<u8>),
 }
 
 #[derive(Default)]
@@ -78,7 +88,11 @@ struct State {
     error: Option<Errno>,
     /// `sun_path` as bound, and the key in the table of names.
     name: Vec<u8>,
-    place: Option<UnixPlace>,
+    place: Option<(UnixPlace, u64)>,
+    /// A datagram to another kernel found no room; a task waits for it.
+    full: bool,
+    /// Our place among those who wait for room at the default destination of datagrams.
+    room_there: Option<(Arc<WaitQueue>, usize)>,
     /// SO_PASSCRED: messages come with credentials.
     wants_credentials: bool,
     /// SO_PEERCRED.
@@ -89,6 +103,9 @@ pub struct Socket {
     kind: SocketKind,
     state: Lock<State>,
     changes: WaitQueue,
+    /// For those on other kernels who wait for room here and must not keep this socket: woken when a listener
+    /// accepts, when a datagram is read, and at the end.
+    room: Arc<WaitQueue>,
     flags: StatusFlags,
     inode: Identity,
     names: Arc<UnixNames>,
@@ -106,6 +123,7 @@ impl Socket {
             kind,
             state: Lock::default(),
             changes: WaitQueue::new(),
+            room: Arc::default(),
             flags: StatusFlags::new(flags | OpenFlags::RDWR),
             inode: Identity::new(Kind::Socket, 0o777, caller),
             names: names.clone(),
@@ -132,21 +150,44 @@ impl Socket {
         }
     }
 
-    fn bind(&self, place: Option<UnixPlace>, name: Vec<u8>) -> Result<()> {
+    /// Abstract names of different kinds of sockets are different names.
+    fn keyed(&self, place: UnixPlace) -> UnixPlace {
+        match place {
+            UnixPlace::Abstract(name) => UnixPlace::Abstract(names::of_kind(self.kind, &name)),
+            place => place,
+        }
+    }
+
+    async fn bind(&self, place: Option<UnixPlace>, name: Vec<u8>) -> Result<()> {
         if self.state.lock().place.is_some() {
             return Err(Errno::EINVAL);
         }
-        let (place, name) = match place {
+        let (place, name, serial) = match place.map(|place| self.keyed(place)) {
             Some(place) => {
-                self.names.bind(place.clone(), &self.this)?;
-                (place, name)
+                let serial = self.names.bind(place.clone(), &self.this).await?;
+                (place, name, serial)
             }
-            None => self.names.autobind(&self.this)?,
+            None => self.names.autobind(&self.this, self.kind).await?,
         };
-        let mut state = self.state.lock();
-        state.place = Some(place);
-        state.name = name;
-        Ok(())
+        let given_up = {
+            let mut state = self.state.lock();
+            match state.place {
+                // Another thread was faster.
+                Some(_) => Some(place),
+                None => {
+                    state.place = Some((place, serial));
+                    state.name = name;
+                    None
+                }
+            }
+        };
+        match given_up {
+            None => Ok(()),
+            Some(place) => {
+                self.names.unbind(&place, serial);
+                Err(Errno::EINVAL)
+            }
+        }
     }
 
     fn listen(&self, backlog: i32, caller: &Caller) -> Result<()> {
@@ -160,7 +201,7 @@ impl Socket {
         }
         let wanted = backlog.clamp(0, 4096) as usize;
         match &mut state.role {
-            Role::Connected(_) => return Err(Errno::EINVAL),
+            Role::Connected(_) | Role::Elsewhere(_) | Role::Far(..) => return Err(Errno::EINVAL),
             Role::Listening { backlog, .. } => *backlog = wanted,
             role => *role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
         }
@@ -177,7 +218,17 @@ impl Socket {
         accepted.flags.set(flags);
         // Whoever waits in connect has room in the backlog now.
         self.changes.wake_all();
+        self.room.wake_all();
         Ok(accepted)
+    }
+
+    /// May this socket connect at all?
+    fn check_unconnected(&self) -> Result<()> {
+        match self.state.lock().role {
+            Role::Connected(_) | Role::Elsewhere(_) | Role::Far(..) => Err(Errno::EISCONN),
+            Role::Listening { .. } => Err(Errno::EINVAL),
+            Role::Alone => Ok(()),
+        }
     }
 
     /// EAGAIN: the backlog is full.
@@ -185,11 +236,7 @@ impl Socket {
         if listener.kind != self.kind {
             return Err(Errno::EPROTOTYPE);
         }
-        match self.state.lock().role {
-            Role::Connected(_) => return Err(Errno::EISCONN),
-            Role::Listening { .. } => return Err(Errno::EINVAL),
-            Role::Alone => {}
-        }
+        self.check_unconnected()?;
         let server = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
         let name = {
             let mut state = listener.state.lock();
@@ -222,7 +269,8 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         let (read, write) = (how != 1, how != 0);
-        let peer = self.peer()?;
+        let far = matches!(self.state.lock().role, Role::Far(..));
+        let peer = if far { None } else { self.peer()? };
         {
             let mut state = self.state.lock();
             state.read_shut |= read;
@@ -243,12 +291,16 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let state = core::mem::take(self.state.get_mut());
-        if let Some(place) = &state.place {
-            self.names.unbind(place, &self.this);
+        if let Some((place, serial)) = &state.place {
+            self.names.unbind(place, *serial);
+        }
+        self.room.wake_all();
+        if let Some((room, key)) = &state.room_there {
+            room.unsubscribe(*key);
         }
         let gone: Vec<Weak<Socket>> = match &state.role {
             Role::Connected(peer) => alloc::vec![peer.clone()],
-            Role::Listening { .. } | Role::Alone => Vec::new(),
+            _ => Vec::new(),
         };
         for peer in gone.iter().filter_map(Weak::upgrade).filter(|peer| peer.kind.connects()) {
             {

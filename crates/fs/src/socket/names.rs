@@ -1,53 +1,238 @@
-//! Which socket is bound where.
+//! Which socket is bound where, on this kernel and on the others.
+//!
+//! The kernel of a socket knows it by place and by number; one kernel of the machine keeps which kernel has
+//! which place (`remote/unix.rs` says how they speak). Without [`UnixNames::join`] there are no others.
 
-use super::Socket;
-use crate::control::UnixPlace;
+use super::{Socket, SocketKind};
+use crate::{
+    control::UnixPlace,
+    remote::{unix, unix::FarSocket, Remote},
+};
 use alloc::{
     collections::BTreeMap,
     format,
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, Errno};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Errno, KernelId,
+};
 
 /// Names that autobind may choose (man 7 unix): a NUL and five hexadecimal digits.
 const AUTOMATIC: u32 = 1 << 20;
 
+/// An abstract name as the tables know it.
+pub(super) fn of_kind(kind: SocketKind, name: &[u8]) -> Vec<u8> {
+    let mut key = alloc::vec![kind as u8];
+    key.extend_from_slice(name);
+    key
+}
+
+#[derive(Default)]
+struct Bound {
+    places: BTreeMap<UnixPlace, u64>,
+    sockets: BTreeMap<u64, Weak<Socket>>,
+    last: u64,
+}
+
+#[derive(Clone)]
+struct Machine {
+    remote: Arc<Remote>,
+    /// Who keeps the names.
+    keeper: KernelId,
+}
+
 #[derive(Default)]
 pub struct UnixNames {
-    bound: Lock<BTreeMap<UnixPlace, Weak<Socket>>>,
+    bound: Lock<Bound>,
+    machine: Lock<Option<Machine>>,
+    /// At the keeper: whose a place is.
+    claims: Lock<BTreeMap<UnixPlace, FarSocket>>,
+}
+
+/// Where a name leads.
+pub(super) enum Found {
+    Here(Arc<Socket>),
+    There(FarSocket),
+}
+
+impl Bound {
+    fn find(&self, place: &UnixPlace) -> Option<(u64, Arc<Socket>)> {
+        let serial = *self.places.get(place)?;
+        Some((serial, self.sockets.get(&serial)?.upgrade()?))
+    }
+
+    /// Without a reference, whose end would want the lock we hold.
+    fn lives(&self, place: &UnixPlace) -> bool {
+        let socket = self.places.get(place).and_then(|serial| self.sockets.get(serial));
+        socket.is_some_and(|socket| socket.strong_count() > 0)
+    }
+
+    fn remove(&mut self, place: &UnixPlace, serial: u64) {
+        self.sockets.remove(&serial);
+        if self.places.get(place) == Some(&serial) {
+            self.places.remove(place);
+        }
+    }
+}
+
+/// A name taken here, given up again unless the whole machine agrees.
+struct Taking<'a> {
+    names: &'a UnixNames,
+    place: Option<UnixPlace>,
+    serial: u64,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            self.names.bound.lock().remove(place, self.serial);
+        }
+    }
 }
 
 impl UnixNames {
-    pub(super) fn bind(&self, place: UnixPlace, socket: &Weak<Socket>) -> Result<()> {
-        let mut bound = self.bound.lock();
-        if bound.get(&place).is_some_and(|there| there.strong_count() > 0) {
-            return Err(Errno::EADDRINUSE);
-        }
-        bound.insert(place, socket.clone());
-        Ok(())
+    /// One of several kernels: `keeper` has the names of all.
+    pub fn join(self: &Arc<Self>, remote: &Arc<Remote>, keeper: KernelId) {
+        *self.machine.lock() = Some(Machine { remote: remote.clone(), keeper });
+        unix::register(remote, self);
     }
 
-    pub(super) fn autobind(&self, socket: &Weak<Socket>) -> Result<(UnixPlace, Vec<u8>)> {
+    fn machine(&self) -> Option<Machine> {
+        self.machine.lock().clone()
+    }
+
+    /// How to reach a socket of another kernel.
+    pub(super) fn remote(&self) -> Result<Arc<Remote>> {
+        Ok(self.machine().ok_or(Errno::ECONNREFUSED)?.remote)
+    }
+
+    /// The socket's number.
+    pub(super) async fn bind(&self, place: UnixPlace, socket: &Weak<Socket>) -> Result<u64> {
+        let serial = {
+            let mut bound = self.bound.lock();
+            if bound.lives(&place) {
+                return Err(Errno::EADDRINUSE);
+            }
+            bound.last += 1;
+            let serial = bound.last;
+            bound.places.insert(place.clone(), serial);
+            bound.sockets.insert(serial, socket.clone());
+            serial
+        };
+        let mut taking = Taking { names: self, place: Some(place.clone()), serial };
+        if let Some(Machine { remote, keeper }) = self.machine() {
+            match remote.is_me(keeper) {
+                true => self.claim(place, FarSocket { kernel: keeper, serial }).await?,
+                false => remote.unix_claim(keeper, place, serial).await?,
+            }
+        }
+        taking.place = None;
+        Ok(serial)
+    }
+
+    pub(super) async fn autobind(
+        &self,
+        socket: &Weak<Socket>,
+        kind: SocketKind,
+    ) -> Result<(UnixPlace, Vec<u8>, u64)> {
         for number in 0..AUTOMATIC {
             let name = format!("\0{number:05x}").into_bytes();
-            let place = UnixPlace::Abstract(name.clone());
-            if self.bind(place.clone(), socket).is_ok() {
-                return Ok((place, name));
+            let place = UnixPlace::Abstract(of_kind(kind, &name));
+            match self.bind(place.clone(), socket).await {
+                Ok(serial) => return Ok((place, name, serial)),
+                Err(Errno::EADDRINUSE) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(Errno::ENOSPC)
     }
 
-    pub(super) fn unbind(&self, place: &UnixPlace, socket: &Weak<Socket>) {
-        let mut bound = self.bound.lock();
-        if bound.get(place).is_some_and(|there| there.ptr_eq(socket)) {
-            bound.remove(place);
+    pub(super) fn unbind(&self, place: &UnixPlace, serial: u64) {
+        self.bound.lock().remove(place, serial);
+        if let Some(Machine { remote, keeper }) = self.machine() {
+            match remote.is_me(keeper) {
+                true => self.unclaim(place, FarSocket { kernel: keeper, serial }),
+                false => remote.unix_unbind(keeper, place.clone(), serial),
+            }
         }
     }
 
     /// ECONNREFUSED: there is a node, but nobody behind it.
-    pub(super) fn find(&self, place: &UnixPlace) -> Result<Arc<Socket>> {
-        self.bound.lock().get(place).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
+    pub(super) async fn find(&self, place: &UnixPlace) -> Result<Found> {
+        if let Some((_, socket)) = self.bound.lock().find(place) {
+            return Ok(Found::Here(socket));
+        }
+        let Some(Machine { remote, keeper }) = self.machine() else { return Err(Errno::ECONNREFUSED) };
+        let there = match remote.is_me(keeper) {
+            true => self.look_up(place)?,
+            false => remote.unix_find(keeper, place.clone()).await?,
+        };
+        match remote.is_me(there.kernel) {
+            // It was bound meanwhile, or has gone.
+            true => self.by_serial(there.serial).map(Found::Here),
+            false => Ok(Found::There(there)),
+        }
+    }
+
+    /// Its next life numbers its sockets anew: nothing of the last one may be found.
+    pub fn kernel_died(&self, kernel: KernelId) {
+        self.claims.lock().retain(|_, holder| holder.kernel != kernel);
+    }
+
+    // At the keeper.
+
+    /// EADDRINUSE if somebody else has the place and is still there.
+    pub(crate) async fn claim(&self, place: UnixPlace, claimer: FarSocket) -> Result<()> {
+        let remote = self.remote()?;
+        loop {
+            let holder = {
+                let mut claims = self.claims.lock();
+                match claims.get(&place) {
+                    Some(&holder) if holder != claimer => holder,
+                    _ => {
+                        claims.insert(place, claimer);
+                        return Ok(());
+                    }
+                }
+            };
+            let lives = match remote.is_me(holder.kernel) {
+                true => self.by_serial(holder.serial).is_ok(),
+                false => remote.unix_is_bound(holder).await,
+            };
+            if lives {
+                return Err(Errno::EADDRINUSE);
+            }
+            self.unclaim(&place, holder);
+        }
+    }
+
+    pub(crate) fn unclaim(&self, place: &UnixPlace, holder: FarSocket) {
+        let mut claims = self.claims.lock();
+        if claims.get(place) == Some(&holder) {
+            claims.remove(place);
+        }
+    }
+
+    pub(crate) fn look_up(&self, place: &UnixPlace) -> Result<FarSocket> {
+        self.claims.lock().get(place).copied().ok_or(Errno::ECONNREFUSED)
+    }
+
+    // At the kernel of the socket.
+
+    pub(crate) fn by_serial(&self, serial: u64) -> Result<Arc<Socket>> {
+        self.bound.lock().sockets.get(&serial).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
+    }
+
+    /// Waits without keeping the socket.
+    pub(crate) async fn room(&self, serial: u64) -> Result<()> {
+        let room: Arc<WaitQueue> = self.by_serial(serial)?.room.clone();
+        room.wait_until(|| match self.by_serial(serial) {
+            Ok(socket) => socket.has_room().then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        })
+        .await
     }
 }

@@ -189,3 +189,37 @@ fn datagrams_find_their_way_by_name_and_tell_it() {
     drop(b);
     assert_eq!(write(&a, b"x"), Err(Errno::ECONNREFUSED));
 }
+
+#[test]
+fn who_waits_for_room_does_not_keep_the_other_side_open() {
+    let names = names();
+    let new = |kind| Socket::new(&names, &caller(7), kind, OpenFlags::empty());
+    let (a, b) = Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::empty());
+    while a.poll().contains(Events::OUT) {
+        write(&a, &[0; 8192]).unwrap();
+    }
+    let mut writing = a.write(b"x");
+    assert!(once(writing.as_mut()).is_none());
+    drop(b);
+    assert_eq!(once(writing.as_mut()), Some(Err(Errno::EPIPE)));
+    let (who, server) = (caller(7), new(SocketKind::Stream));
+    done(&server, SocketControl::Bind { place: place(b"s"), name: b"\0s".to_vec() }).unwrap();
+    done(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    let (first, second) = (new(SocketKind::Stream), new(SocketKind::Stream));
+    let connect = || Control::Socket(SocketControl::Connect { place: place(b"s") });
+    done(&first, SocketControl::Connect { place: place(b"s") }).unwrap();
+    let mut waiting = second.control(&who, connect());
+    assert!(once(waiting.as_mut()).is_none());
+    drop(server);
+    assert!(matches!(once(waiting.as_mut()), Some(Err(Errno::ECONNREFUSED))));
+    let (from, to) = (new(SocketKind::Datagram), new(SocketKind::Datagram));
+    done(&to, SocketControl::Bind { place: place(b"d"), name: b"\0d".to_vec() }).unwrap();
+    done(&from, SocketControl::Connect { place: place(b"d") }).unwrap();
+    while from.poll().contains(Events::OUT) {
+        write(&from, b"x").unwrap();
+    }
+    let mut writing = from.write(b"x");
+    assert!(once(writing.as_mut()).is_none());
+    drop(to);
+    assert_eq!(once(writing.as_mut()), Some(Err(Errno::ECONNREFUSED)));
+}

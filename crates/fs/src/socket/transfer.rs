@@ -1,11 +1,11 @@
 //! Sending and receiving.
 
-use super::{credentials_of, inbox, Role, Socket, SocketKind};
+use super::{credentials_of, inbox, names::Found, Role, Socket, SocketKind};
 use crate::{
     control::{SocketMessage, UnixCredentials, UnixPlace},
     Caller,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
 pub const MSG_PEEK: u32 = 0x2;
@@ -15,21 +15,24 @@ const MSG_OOB: u32 = 0x1;
 
 impl Socket {
     /// Whom a message goes to.
-    pub(super) fn target(&self, place: Option<&UnixPlace>) -> Result<Arc<Socket>> {
-        match place {
+    pub(super) async fn target(&self, place: Option<&UnixPlace>) -> Result<Found> {
+        let near = match place {
             Some(_) if self.kind.connects() => {
-                Err(if self.peer().is_ok() { Errno::EISCONN } else { Errno::EOPNOTSUPP })
+                return Err(if self.peer().is_ok() { Errno::EISCONN } else { Errno::EOPNOTSUPP })
             }
-            Some(place) => {
-                let target = self.names.find(place)?;
-                match target.kind == self.kind {
-                    true => Ok(target),
-                    false => Err(Errno::EPROTOTYPE),
+            Some(place) => match self.names.find(&self.keyed(place.clone())).await? {
+                Found::Here(target) if target.kind != self.kind => return Err(Errno::EPROTOTYPE),
+                found => return Ok(found),
+            },
+            None if self.kind == SocketKind::Datagram => {
+                if let Role::Far(there, _) = &self.state.lock().role {
+                    return Ok(Found::There(*there));
                 }
+                self.peer()?.ok_or(Errno::ECONNREFUSED)?
             }
-            None if self.kind == SocketKind::Datagram => self.peer()?.ok_or(Errno::ECONNREFUSED),
-            None => self.peer()?.ok_or(Errno::EPIPE),
-        }
+            None => self.peer()?.ok_or(Errno::EPIPE)?,
+        };
+        Ok(Found::Here(near))
     }
 
     /// Bytes taken. EAGAIN: no room.
@@ -118,6 +121,7 @@ impl Socket {
             }
             if !self.kind.connects() {
                 self.changes.wake_all();
+                self.room.wake_all();
             }
         }
         Ok(message)

@@ -83,7 +83,7 @@ pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
         }
         raw::FIONBIO => {
             let on: i32 = call.get(at).await?;
-            let mut flags = file.flags();
+            let mut flags = file.current_flags().await?;
             flags.set(OpenFlags::NONBLOCK, on != 0);
             file.set_flags(flags).await?;
             return Ok(0);

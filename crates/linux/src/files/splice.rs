@@ -95,7 +95,7 @@ pub(crate) async fn sendfile(call: &mut Call<'_>) -> Result<u64> {
     if !source.flags().readable() || !out.flags().writable() {
         return Err(Errno::EBADF);
     }
-    if out.flags().contains(OpenFlags::APPEND) {
+    if out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EINVAL);
     }
     let pointer = call.pointer(2);
@@ -121,7 +121,7 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
             _ => return Err(Errno::EINVAL),
         }
     }
-    if !source.flags().readable() || !out.flags().writable() || out.flags().contains(OpenFlags::APPEND) {
+    if !source.flags().readable() || !out.flags().writable() || out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF);
     }
     let len = call.arg(4).min(vector::MAX_RW_COUNT as u64);
@@ -144,7 +144,7 @@ async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
 
 /// What the pipe holds, left there; waits for something. Empty: it never will hold anything.
 async fn peek(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Vec<u8>> {
-    let wait = nonblocking || pipe.flags().contains(OpenFlags::NONBLOCK);
+    let wait = nonblocking || pipe.current_flags().await?.contains(OpenFlags::NONBLOCK);
     loop {
         match pipe.control(&call.caller(), Control::Peek(len.min(PIPE_STEP) as u64)).await? {
             ControlAnswer::Bytes(bytes) if !bytes.is_empty() => return Ok(bytes),
@@ -167,7 +167,7 @@ async fn peek(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bo
 /// Waits until a pipe takes PIPE_BUF bytes, or breaks.
 async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
     let files = [(pipe.clone(), Events::OUT)];
-    let found = match nonblocking || pipe.flags().contains(OpenFlags::NONBLOCK) {
+    let found = match nonblocking || pipe.current_flags().await?.contains(OpenFlags::NONBLOCK) {
         true => fs::poll::now(&files).await?,
         false => until_ready(call, fs::poll::wait(&files, None)).await?,
     };
@@ -214,7 +214,7 @@ async fn from_a_pipe(
     len: usize,
     nonblocking: bool,
 ) -> Result<usize> {
-    if out.flags().contains(OpenFlags::APPEND) {
+    if out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EINVAL);
     }
     let mut bytes = peek(call, pipe, len, nonblocking).await?;

@@ -1,0 +1,173 @@
+//! Sockets that meet across kernels: what [`crate::socket::UnixNames`] asks of other kernels, and answers.
+//!
+//! One kernel (that of the root file system) keeps which kernel has a name; the socket itself is known by a
+//! number on its own kernel. A name keeps nothing alive, so nothing here holds a reference to a socket: what
+//! waits for one (its backlog, its inbox) waits at that kernel for room, and hears there that it has gone.
+//!
+//! A name that was given up may still be in the table while the message about it is on its way:
+//!
+//! ```text
+//! K1                                  names                              K2
+//! close: out of its own table
+//! -- UnixUnbind ------------ .
+//! writes into a pipe ----------------------------------------------------> reads
+//!                             .       <----------------------- UnixClaim --
+//!                               .---> too late
+//! ```
+//!
+//! So a claim that finds the name taken asks the holder (UnixBound), whose own table is always right; and an
+//! unbinding names the number of the socket, lest it takes the successor out.
+
+use super::{loan, loan::Loan, Remote};
+use crate::{
+    control::{SocketMessage, UnixCredentials, UnixPlace},
+    socket::UnixNames,
+    Caller, File,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Errno, KernelId};
+use messages::fs::*;
+
+/// A socket by its number on another kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FarSocket {
+    pub kernel: KernelId,
+    pub serial: u64,
+}
+
+pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
+    let endpoint = &remote.endpoint;
+    let of = names.clone();
+    endpoint.on::<UnixClaim, _, _>(move |from, UnixClaim { place, serial }| {
+        let of = of.clone();
+        async move { of.claim(place, FarSocket { kernel: from, serial }).await }
+    });
+    let of = names.clone();
+    endpoint.on_sync::<UnixUnbind, _>(move |from, UnixUnbind { place, serial }| {
+        of.unclaim(&place, FarSocket { kernel: from, serial });
+    });
+    let of = names.clone();
+    endpoint.on_sync::<UnixBound, _>(move |_, UnixBound { serial }| of.by_serial(serial).is_ok());
+    let of = names.clone();
+    endpoint.on_sync::<UnixFind, _>(move |_, UnixFind { place }| {
+        let there = of.look_up(&place)?;
+        Ok((there.kernel, there.serial))
+    });
+    let of = names.clone();
+    endpoint.on_sync::<UnixMeet, _>(move |_, UnixMeet { serial, kind }| of.by_serial(serial)?.meet(kind));
+    let (of, this) = (names.clone(), remote.clone());
+    endpoint.on_sync::<UnixAttach, _>(move |from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
+        let (client, listener) = of.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
+        let client: Arc<dyn File> = client;
+        Ok((this.exports.add(this.me(), &client, Some(from)), listener))
+    });
+    let of = names.clone();
+    endpoint.on::<UnixRoom, _, _>(move |_, UnixRoom { serial }| {
+        let of = of.clone();
+        async move { of.room(serial).await }
+    });
+    let (of, this) = (names.clone(), remote.clone());
+    endpoint.on::<UnixDeliver, _, _>(move |_, message| {
+        let (of, this) = (of.clone(), this.clone());
+        async move { deliver(&this, &of, message).await }
+    });
+}
+
+async fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u64> {
+    let UnixDeliver { serial, kind, message, frames, sent } = message;
+    // First of all, for the references in it hold counts.
+    let mut message = remote.receive_message(message)?;
+    loan::check(&*remote.memory, &frames, sent as usize)?;
+    if sent > 0 {
+        message.bytes = loan::copy_out(&*remote.memory, &frames, sent as usize);
+    }
+    Ok(names.by_serial(serial)?.deliver(kind, message)? as u64)
+}
+
+impl Remote {
+    pub(crate) fn is_me(&self, kernel: KernelId) -> bool {
+        kernel == self.me()
+    }
+
+    pub(crate) async fn unix_claim(&self, names: KernelId, place: UnixPlace, serial: u64) -> Result<()> {
+        let (remote, given_up) = (self.shared(), UnixUnbind { place: place.clone(), serial });
+        let stray = move |claimed: Result<()>| {
+            if claimed.is_ok() {
+                // The one who wanted it has gone.
+                let _ = remote.endpoint.send(names, given_up);
+            }
+        };
+        self.ask(names, UnixClaim { place, serial }, |reply| reply, stray).await?
+    }
+
+    pub(crate) fn unix_unbind(&self, names: KernelId, place: UnixPlace, serial: u64) {
+        // If it has died, so have its names.
+        let _ = self.endpoint.send(names, UnixUnbind { place, serial });
+    }
+
+    pub(crate) async fn unix_is_bound(&self, there: FarSocket) -> bool {
+        self.endpoint.call(there.kernel, UnixBound { serial: there.serial }).await.unwrap_or(false)
+    }
+
+    pub(crate) async fn unix_find(&self, names: KernelId, place: UnixPlace) -> Result<FarSocket> {
+        let (kernel, serial) = self.endpoint.call(names, UnixFind { place }).await??;
+        Ok(FarSocket { kernel, serial })
+    }
+
+    pub(crate) async fn unix_meet(&self, there: FarSocket, kind: u32) -> Result<Vec<u8>> {
+        self.endpoint.call(there.kernel, UnixMeet { serial: there.serial, kind }).await.map_err(gone)?
+    }
+
+    /// The client's end of a new connection.
+    pub(crate) async fn unix_attach(
+        &self,
+        there: FarSocket,
+        kind: u32,
+        name: Vec<u8>,
+        wants_credentials: bool,
+        caller: &Caller,
+    ) -> Result<(Arc<dyn File>, Option<UnixCredentials>)> {
+        let message = UnixAttach { serial: there.serial, kind, name, wants_credentials, caller: caller.clone() };
+        let remote = self.shared();
+        let accept = move |reply: Result<_>| -> Result<_> {
+            let (client, listener) = reply?;
+            Ok((remote.accept(client)?, listener))
+        };
+        self.ask(there.kernel, message, accept, drop).await.map_err(gone)?
+    }
+
+    /// EAGAIN: no room.
+    pub(crate) async fn unix_deliver(&self, there: FarSocket, kind: u32, message: &SocketMessage) -> Result<usize> {
+        let mut message = message.clone();
+        let loan = Loan::for_message(&self.memory, message.bytes.len());
+        if message.bytes.len() > loan.capacity() {
+            return Err(Errno::ENOBUFS);
+        }
+        let mut sent = 0;
+        if !loan.frames().is_empty() {
+            loan.fill(&message.bytes);
+            sent = core::mem::take(&mut message.bytes).len() as u32;
+        }
+        let message = self.send_message(there.kernel, message).await?;
+        let message = UnixDeliver { serial: there.serial, kind, message, frames: loan.frames().to_vec(), sent };
+        let accept = move |reply: Result<u64>| {
+            drop(loan);
+            reply
+        };
+        let count = self.ask(there.kernel, message, accept, drop).await.map_err(gone)??;
+        Ok(count as usize)
+    }
+
+    /// Returns when `there` may have room again.
+    pub(crate) async fn unix_room(&self, there: FarSocket) -> Result<()> {
+        self.endpoint.call(there.kernel, UnixRoom { serial: there.serial }).await.map_err(gone)?
+    }
+}
+
+/// A socket of a kernel that died refuses.
+fn gone(error: fabric::CallError) -> Errno {
+    match Errno::from(error) {
+        Errno::EIO => Errno::ECONNREFUSED,
+        error => error,
+    }
+}

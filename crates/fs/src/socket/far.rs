@@ -1,0 +1,261 @@
+//! A socket's dealings with other kernels.
+//!
+//! **Connections.** The listener's kernel makes both ends ([`Socket::attach`]); what `socket(2)` had made becomes
+//! a shell around the client's end: status flags, the bound name and the descriptor's identity are its own,
+//! everything else is done by the end. What changes there is heard here, because a shell subscribes to the
+//! end's stand-in as soon as it has one, so that an epoll that watched the socket before goes on watching.
+//!
+//! **Datagrams** are put into the far inbox by a message that never waits. EAGAIN comes back when there is no
+//! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
+//! task does so for those who poll.
+
+use super::{credentials_of, inbox, Role, Socket, SocketKind};
+use crate::{
+    control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
+    remote::{unix::FarSocket, RemoteFile},
+    waiting::Patience,
+    Caller, File, OpenFlags,
+};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    task::Wake,
+    vec::Vec,
+};
+use core::task::Waker;
+use machine::{errno::Result, Errno};
+
+/// Kept in the queue of the end's stand-in: what changes there has changed here.
+struct PassOn(Weak<Socket>);
+
+impl Wake for PassOn {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shell) = self.0.upgrade() {
+            shell.changes.wake_all();
+        }
+    }
+}
+
+/// A waker that tells the socket's own watchers.
+pub(super) fn pass_on(socket: &Weak<Socket>) -> Waker {
+    Waker::from(Arc::new(PassOn(socket.clone())))
+}
+
+pub(super) fn stand_in(file: &Arc<dyn File>) -> Result<&RemoteFile> {
+    file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EIO)
+}
+
+impl Socket {
+    pub fn is_stream(&self) -> bool {
+        self.kind == SocketKind::Stream
+    }
+
+    /// A shell's end of the connection.
+    pub(super) fn body(&self) -> Option<Arc<dyn File>> {
+        match &self.state.lock().role {
+            Role::Elsewhere(body) => Some(body.clone()),
+            _ => None,
+        }
+    }
+
+    fn patience(&self, patience: Patience) -> Patience {
+        patience.unless(self.flags.nonblocking())
+    }
+
+    /// connect(2) of a stream or packet socket to a listener of another kernel.
+    pub(super) async fn connect_far(&self, there: FarSocket, caller: &Caller, patience: Patience) -> Result<()> {
+        let remote = self.names.remote()?;
+        let (body, listener) = loop {
+            self.check_unconnected()?;
+            let (name, wants) = {
+                let state = self.state.lock();
+                (state.name.clone(), state.wants_credentials)
+            };
+            match remote.unix_attach(there, self.kind as u32, name, wants, caller).await {
+                Ok(made) => break made,
+                Err(Errno::EAGAIN) => match self.patience(patience) {
+                    Patience::Waits => remote.unix_room(there).await?,
+                    refuses => {
+                        self.hear_of_room(there);
+                        return Err(refuses.answer());
+                    }
+                },
+                Err(error) => return Err(error),
+            }
+        };
+        if let Some(queue) = body.changes() {
+            queue.subscribe(pass_on(&self.this));
+        }
+        body.watch().await?;
+        {
+            let mut state = self.state.lock();
+            if !matches!(state.role, Role::Alone) {
+                return Err(Errno::EISCONN);
+            }
+            state.peer_credentials = listener;
+            state.role = Role::Elsewhere(body);
+        }
+        self.changes.wake_all();
+        Ok(())
+    }
+
+    /// At the listener: both ends of a connection from another kernel, and who listens. The answer is the
+    /// client's end.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        kind: u32,
+        name: Vec<u8>,
+        wants_credentials: bool,
+        caller: &Caller,
+    ) -> Result<(Arc<Socket>, Option<UnixCredentials>)> {
+        if self.kind as u32 != kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        let client = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
+        {
+            let mut state = client.state.lock();
+            state.name = name;
+            state.wants_credentials = wants_credentials;
+        }
+        client.try_connect(self, caller)?;
+        let listener = client.state.lock().peer_credentials;
+        Ok((client, listener))
+    }
+
+    /// At the other side of a datagram socket's connect.
+    pub(crate) fn meet(&self, kind: u32) -> Result<Vec<u8>> {
+        match self.kind as u32 == kind {
+            true => Ok(self.state.lock().name.clone()),
+            false => Err(Errno::EPROTOTYPE),
+        }
+    }
+
+    /// Room for whoever waits on another kernel: in the backlog, or for a datagram.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        match &state.role {
+            Role::Listening { backlog, waiting } => waiting.len() <= *backlog,
+            // A socket that listens no more refuses, which is news too.
+            _ => self.kind.connects() || state.inbox.takes(1),
+        }
+    }
+
+    /// A datagram from another kernel.
+    pub(crate) fn deliver(&self, kind: u32, message: SocketMessage) -> Result<usize> {
+        if self.kind as u32 != kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        let count = message.bytes.len();
+        {
+            let mut state = self.state.lock();
+            if state.read_shut {
+                return Err(Errno::EPIPE);
+            }
+            if !state.inbox.takes(count) {
+                return Err(Errno::EAGAIN);
+            }
+            let sender = message.credentials.unwrap_or_default();
+            state.inbox.push(message.bytes, message.files, sender, message.name);
+        }
+        self.changes.wake_all();
+        Ok(count)
+    }
+
+    pub(super) async fn send_far(
+        &self,
+        there: FarSocket,
+        message: &SocketMessage,
+        sender: UnixCredentials,
+        patience: Patience,
+    ) -> Result<usize> {
+        if message.bytes.len() > inbox::LIMIT - 32 {
+            return Err(Errno::EMSGSIZE);
+        }
+        let name = {
+            let state = self.state.lock();
+            if state.write_shut {
+                return Err(Errno::EPIPE);
+            }
+            state.name.clone()
+        };
+        let message = SocketMessage { name, credentials: Some(sender), ..message.clone() };
+        let remote = self.names.remote()?;
+        loop {
+            match remote.unix_deliver(there, self.kind as u32, &message).await {
+                Err(Errno::EAGAIN) => match patience {
+                    Patience::Waits => remote.unix_room(there).await?,
+                    refuses => {
+                        self.hear_of_room(there);
+                        return Err(refuses.answer());
+                    }
+                },
+                done => return done,
+            }
+        }
+    }
+
+    /// Until `there` has room this socket is not writable; then its watchers hear of it.
+    fn hear_of_room(&self, there: FarSocket) {
+        if core::mem::replace(&mut self.state.lock().full, true) {
+            return;
+        }
+        let Ok(remote) = self.names.remote() else { return };
+        let (this, asks) = (self.this.clone(), remote.clone());
+        remote.run(Box::pin(async move {
+            // Gone is news as well: the next try says so.
+            let _ = asks.unix_room(there).await;
+            if let Some(socket) = this.upgrade() {
+                socket.state.lock().full = false;
+                socket.changes.wake_all();
+            }
+        }));
+    }
+
+    /// What a shell has its end do.
+    pub(super) async fn pass_on(
+        &self,
+        body: &Arc<dyn File>,
+        caller: &Caller,
+        control: SocketControl,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
+        match control {
+            SocketControl::Connect { .. } => Err(Errno::EISCONN),
+            SocketControl::Accept { .. } | SocketControl::Listen { .. } => Err(Errno::EINVAL),
+            // The name it was bound to is its own.
+            SocketControl::Bind { place, name } => self.bind(place, name).await.map(|()| ControlAnswer::Done),
+            SocketControl::Name => Ok(ControlAnswer::Bytes(self.state.lock().name.clone())),
+            SocketControl::Send { place: Some(_), .. } => Err(Errno::EISCONN),
+            control => {
+                let patience = self.patience(patience);
+                stand_in(body)?.control_with(caller, Control::Socket(control), patience).await
+            }
+        }
+    }
+
+    pub(crate) async fn read_with(&self, buf: &mut [u8], patience: Patience) -> Result<usize> {
+        let patience = self.patience(patience);
+        if let Some(body) = self.body() {
+            return stand_in(&body)?.read_with(buf, patience).await;
+        }
+        crate::waiting::attempt_with(&self.changes, patience, || {
+            // Files that come along are closed: read(2) cannot give them.
+            let message = self.try_receive(buf.len(), 0)?;
+            buf[..message.bytes.len()].copy_from_slice(&message.bytes);
+            Ok(message.bytes.len())
+        })
+        .await
+    }
+
+    pub(crate) async fn write_with(&self, caller: &Caller, buf: &[u8], patience: Patience) -> Result<usize> {
+        let patience = self.patience(patience);
+        if let Some(body) = self.body() {
+            return stand_in(&body)?.write_with(caller, buf, patience).await;
+        }
+        self.write_message(credentials_of(caller), buf, patience).await
+    }
+}
