@@ -38,6 +38,27 @@ fn bytes(pages: u64) -> u64 {
     pages * PAGE_SIZE as u64
 }
 
+/// The word of a page that is read when all memory is compared.
+pub fn compared(page: u64) -> usize {
+    page as usize % WORDS
+}
+
+const SLICE: u64 = 64 << 30 >> machine::PAGE_BITS;
+
+/// mremap of what several kernels own is not as on Linux (docs/limits.md): such a range is moved away from the border.
+fn inside_a_slice(page: u64, pages: u64) -> u64 {
+    match page / SLICE == (page + pages) / SLICE {
+        true => page,
+        false => page - pages - 1,
+    }
+}
+
+/// The last pages of a slice, of the one that `page` is in or one near by: its owner may be another kernel, or nobody.
+fn near_a_border(rng: &Rng, page: u64) -> u64 {
+    let slice = (page / SLICE + rng.below(4) as u64).clamp(3, 0x700) - 2;
+    (slice + 1) * SLICE - rng.below(4) as u64
+}
+
 /// What there is to choose from.
 pub struct Choices<'a> {
     pub model: &'a Model,
@@ -45,6 +66,8 @@ pub struct Choices<'a> {
     /// Processes there are.
     pub spaces: usize,
     pub scarce: bool,
+    /// A page that all operations of this step are about, or nearly.
+    pub focus: Option<u64>,
     pub private: &'a [ObjectId],
     pub shared: &'a [ObjectId],
 }
@@ -55,10 +78,17 @@ impl Choices<'_> {
         let model = self.model;
         let pages = model.pages(space);
         let full = model.total_pages() > 400;
-        let some = |rng: &Rng| match pages.is_empty() || rng.one_in(12) {
-            true => ARENA + rng.below(ARENA_PAGES) as u64,
-            false => *rng.pick(&pages),
+        // An operation over the slices of two owners is no single step: only when nothing else sees it.
+        let far = alone && rng.one_in(10);
+        let some = |rng: &Rng| match (pages.is_empty(), self.focus) {
+            (false, _) if far => near_a_border(rng, *rng.pick(&pages)),
+            (_, Some(page)) if !rng.one_in(4) => page,
+            (true, _) => ARENA + rng.below(ARENA_PAGES) as u64,
+            _ if rng.one_in(12) => ARENA + rng.below(ARENA_PAGES) as u64,
+            _ => *rng.pick(&pages),
         };
+        // Mostly the one that is compared later.
+        let word = |rng: &Rng, page: u64| if rng.one_in(4) { rng.below(WORDS) } else { compared(page) };
         let length = 1 + rng.below(6) as u64;
         let prot = *rng.pick(&[
             Access::READ | Access::WRITE,
@@ -68,11 +98,11 @@ impl Choices<'_> {
             Access::READ | Access::EXEC,
             Access::empty(),
         ]);
-        let word = rng.below(WORDS);
         let kernel = rng.below(self.kernels);
         let operation = match rng.below(100) {
             0..=11 if !full => {
                 let at = match rng.below(6) {
+                    0..=2 if far => Where::Fixed(some(rng)),
                     0 | 1 => Where::Fixed(ARENA + rng.below(ARENA_PAGES) as u64),
                     2 => Where::NoReplace(ARENA + rng.below(ARENA_PAGES) as u64),
                     3 => Where::Hint(ARENA + rng.below(ARENA_PAGES) as u64),
@@ -93,7 +123,7 @@ impl Choices<'_> {
             31..=36 if !full => {
                 let old = 1 + rng.below(4) as u64;
                 let new = 1 + rng.below(6) as u64;
-                let page = some(rng);
+                let page = inside_a_slice(some(rng), old.max(new));
                 let target = ARENA + rng.below(ARENA_PAGES) as u64;
                 let apart = target + new <= page || page + old <= target;
                 // To another owner it is not one step, see remap.rs.
@@ -106,14 +136,21 @@ impl Choices<'_> {
                 Operation::Brk { to }
             }
             40..=43 if self.spaces < 5 && !full => Operation::Fork,
-            44..=62 => Operation::Read { page: some(rng), word },
+            44..=62 => {
+                let page = some(rng);
+                Operation::Read { page, word: word(rng, page) }
+            }
             63..=70 => {
                 let page = some(rng);
+                let word = word(rng, page);
                 let found = model.word(space, page, word).unwrap_or(0) as u32;
                 let old = if rng.one_in(4) { found ^ 1 } else { found };
                 Operation::Exchange { page, word, old, new: rng.next() as u32 }
             }
-            _ => Operation::Write { page: some(rng), word, value: rng.next() >> 8 },
+            _ => {
+                let page = some(rng);
+                Operation::Write { page, word: word(rng, page), value: rng.next() >> 8 }
+            }
         };
         Act { kernel, space, operation }
     }

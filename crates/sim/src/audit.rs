@@ -7,7 +7,7 @@
 use crate::cluster::Cluster;
 use abi::ObjectId;
 use machine::{Access, Frame, KernelId, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 use vm::Space;
 
 /// One page in the table of one replica.
@@ -18,6 +18,16 @@ struct Entry {
     borrowed: bool,
     kernel: KernelId,
     mapping: Mapping,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { space: SpaceId { home, serial }, page, kernel, mapping, .. } = self;
+        let Mapping { frame, access, soft } = mapping;
+        let access = access.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join("+");
+        let soft = soft.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join("+");
+        write!(out, "k{} process {}.{serial}  {:x} is frame {:x} {access} {soft}", kernel.0, home.0, page.0, frame.0)
+    }
 }
 
 /// What the owner of a page knows of it.
@@ -45,7 +55,8 @@ pub fn check(cluster: &Cluster) {
         let same = rest.iter().take_while(|entry| entry.space == first.space && entry.page == first.page).count();
         let (views, others) = rest.split_at(same);
         if let Err(wrong) = audit.check_page(cluster, views) {
-            panic!("{wrong}: {views:#?}, exported to {:?}", audit.exports.get(&(first.space, first.page)));
+            let lines: String = views.iter().map(|view| format!("\n      {view}")).collect();
+            panic!("{wrong}:{lines}\n      exported to {:?}", audit.exports.get(&(first.space, first.page)));
         }
         rest = others;
     }

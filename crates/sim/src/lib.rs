@@ -29,18 +29,23 @@
 //! | memory.rs | programs of them, compared with the model |
 //! | audit.rs | the invariants of the design, checked over all replicas |
 //!
+//! | popcorn/ | the protocol of Popcorn Linux, a second scenario |
+//! | baseline.rs | messages per operation of both, on the same traces |
+//!
 //! Another scenario builds its services on `Machine` as cluster.rs does, implements [`scenario::Scenario`], and is
 //! entered in [`KINDS`].
 #![forbid(unsafe_code)]
 
 pub mod acts;
 pub mod audit;
+pub mod baseline;
 pub mod cluster;
 pub mod executor;
 pub mod machine;
 pub mod memory;
 pub mod model;
 pub mod object;
+pub mod popcorn;
 pub mod port;
 pub mod rng;
 pub mod scenario;
@@ -51,4 +56,4 @@ pub mod table;
 pub mod world;
 
 /// All kinds of programs, for the command and for `cob test`.
-pub const KINDS: &[scenario::Kind] = &[scenario::Kind::of::<memory::Program>()];
+pub const KINDS: &[scenario::Kind] = &[scenario::Kind::of::<memory::Program>(), scenario::Kind::of::<popcorn::Program>()];

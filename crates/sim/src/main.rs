@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "sim [KIND...] [--seed S] [--seeds N] [--kernels K] [--steps T]     run N seeds from S on
 sim KIND --seed S --kernels K --keep STEPS [--luck L] [--calm]         one run, as a failure prints it
+sim --baseline    messages per operation, beside those of Popcorn Linux
     --trace      print every operation; --messages: every message too
     --no-shrink  say only which seed failed";
 
@@ -129,6 +130,10 @@ fn many(kind: Kind, options: &Options) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).eq(["--baseline"]) {
+        print!("{}", sim::baseline::table());
+        return ExitCode::SUCCESS;
+    }
     let options = match options() {
         Ok(options) => options,
         Err(error) => {

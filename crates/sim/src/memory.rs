@@ -70,7 +70,8 @@ impl Scenario for Program {
             let number = if index == 0 { step.number.to_string() } else { String::new() };
             log.line(|| format!("{number:>4}  {act} -> {outcome}"));
         }
-        self.explain(&acts, &outcomes, chained);
+        self.states = explain(&self.states, &acts, &outcomes, chained);
+        self.spaces = self.states[0].spaces();
         audit::check(&self.cluster);
         if step.number % COMPARE_EVERY == COMPARE_EVERY - 1 {
             self.compare_all(rng);
@@ -102,40 +103,23 @@ impl Program {
             kernels: self.cluster.kernels.len(),
             spaces: self.spaces.len(),
             scarce: self.cluster.world.scarce,
+            focus: (count > 1 && rng.one_in(2)).then(|| self.states[0].some_page(rng, space)).flatten(),
             private: &self.private,
             shared: &self.shared,
         };
         let mut acts = Vec::with_capacity(count);
         for act in 0..count {
             let other = rng.one_in(8).then(|| *rng.pick(&self.spaces));
-            let drawn = choices.act(rng, other.unwrap_or(space), count == 1);
+            let mut drawn = choices.act(rng, other.unwrap_or(space), count == 1);
+            if chained && act == 2 && rng.one_in(6) && self.spaces.len() < 5 {
+                drawn.operation = Operation::Fork;
+            }
             if step.acts.contains(act) {
                 acts.push(drawn);
             }
         }
         let both = step.acts.contains(0) && step.acts.contains(1);
         (acts, chained && both)
-    }
-
-    /// Keeps the states that some order of the operations leads to; panics if there is none.
-    fn explain(&mut self, acts: &[Act], outcomes: &[Outcome], chained: bool) {
-        let mut next: Vec<Model> = Vec::new();
-        for state in &self.states {
-            for order in orders(acts.len(), chained) {
-                let mut model = state.clone();
-                let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
-                if fits && !next.contains(&model) {
-                    next.push(model);
-                }
-            }
-        }
-        if next.is_empty() {
-            let lines = acts.iter().zip(outcomes).map(|(act, outcome)| format!("\n      {act} -> {outcome}"));
-            panic!("no order of these operations explains their results:{}", lines.collect::<String>());
-        }
-        next.truncate(MAX_STATES);
-        self.states = next;
-        self.spaces = self.states[0].spaces();
     }
 
     fn outcomes(&self, acts: &[Act], chained: bool) -> Vec<Outcome> {
@@ -228,9 +212,30 @@ impl Program {
     }
 }
 
+/// The states that some order of the operations leads to; panics if there is none.
+pub fn explain(states: &[Model], acts: &[Act], outcomes: &[Outcome], chained: bool) -> Vec<Model> {
+    let mut next: Vec<Model> = Vec::new();
+    for state in states {
+        for order in orders(acts.len(), chained) {
+            let mut model = state.clone();
+            let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
+            if fits && !next.contains(&model) {
+                next.push(model);
+            }
+        }
+    }
+    if next.is_empty() {
+        let lines = acts.iter().zip(outcomes).map(|(act, outcome)| format!("\n      {act} -> {outcome}"));
+        panic!("no order of these operations explains their results:{}", lines.collect::<String>());
+    }
+    next.truncate(MAX_STATES);
+    next
+}
+
 /// All orders of `count` things, for counts up to three; `chained`: those with 0 before 1.
 fn orders(count: usize, chained: bool) -> Vec<Vec<usize>> {
     let all: &[&[usize]] = match count {
+        0 => &[&[]],
         1 => &[&[0]],
         2 => &[&[0, 1], &[1, 0]],
         _ => &[&[0, 1, 2], &[0, 2, 1], &[1, 0, 2], &[1, 2, 0], &[2, 0, 1], &[2, 1, 0]],

@@ -4,7 +4,11 @@
 //! [`Model::accepts`] says whether an operation may end in a given result here, and if so makes its effect. Where Linux
 //! leaves a choice (the address of a mapping) any allowed result will do.
 
-use crate::object::{initial, WORD_STEP};
+use crate::{
+    acts::compared,
+    object::{initial, WORD_STEP},
+    rng::Rng,
+};
 use abi::ObjectId;
 use machine::{Access, Errno, Page, SpaceId, PAGE_SIZE};
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -197,6 +201,11 @@ impl Model {
     /// Mapped pages of a space, in order.
     pub fn pages(&self, id: SpaceId) -> Vec<u64> {
         self.spaces.get(&id).map(|space| space.pages.keys().copied().collect()).unwrap_or_default()
+    }
+
+    pub fn some_page(&self, rng: &Rng, id: SpaceId) -> Option<u64> {
+        let pages = self.pages(id);
+        (!pages.is_empty()).then(|| *rng.pick(&pages))
     }
 
     pub fn total_pages(&self) -> usize {
@@ -404,7 +413,7 @@ impl Model {
         let mut all = Vec::new();
         for (id, space) in &self.spaces {
             for page in space.pages.keys() {
-                let word = (*page as usize) % WORDS;
+                let word = compared(*page);
                 all.push((*id, Page(*page), word, self.word(*id, *page, word)));
             }
         }
