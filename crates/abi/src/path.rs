@@ -82,6 +82,15 @@ pub enum PathOp {
     },
     /// sync(2): every file system.
     Sync,
+    /// inotify_init1(2): made where the files are.
+    Notify {
+        flags: OpenFlags,
+    },
+    /// inotify_add_watch(2); the descriptor is the second base.
+    Watch {
+        path: Vec<u8>,
+        mask: u32,
+    },
 }
 
 /// statfs(2), with Linux's field meanings.

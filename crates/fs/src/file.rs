@@ -30,6 +30,10 @@ pub trait Object: Send + Sync + 'static {
     }
 }
 
+/// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
+/// name it.
+pub const APPEND_AT: u64 = u64::MAX;
+
 /// An open file description. Operations that may wait return futures; dropping one abandons it without
 /// losing data (an interrupted read has read nothing). O_NONBLOCK is obeyed by the implementation from
 /// its own flags. The defaults are what Linux answers for a file that lacks the operation.

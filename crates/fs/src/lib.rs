@@ -25,6 +25,7 @@ pub mod epoll;
 pub mod event;
 pub mod initramfs;
 pub mod inode;
+pub mod inotify;
 pub mod locks;
 pub mod namespace;
 pub mod ninep;

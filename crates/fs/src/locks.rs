@@ -1,10 +1,13 @@
 //! Locks of one file: flock(2), and record locks of processes and of open file descriptions (fcntl(2)).
 //!
-//! flock and fcntl locks do not see each other, as on Linux. Cycles of waiting processes are not looked
-//! for (no EDEADLK); a signal ends the wait.
+//! flock and fcntl locks do not see each other, as on Linux. A process that would wait for one that waits for
+//! it, over any number of files and of processes between, hears EDEADLK. Who waits for whom is one list for
+//! this kernel, looked at and added to under one lock: of two that close a circle at once, the second sees
+//! it. Descriptions' locks are not looked at, as on Linux.
 
 use abi::{LockConflict, LockMode, LockRange};
-use alloc::vec::Vec;
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
@@ -32,6 +35,42 @@ struct Held {
 }
 
 pub const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
+
+/// Processes that wait, by serial number of the wait, and for whom.
+static WAITING: Lock<BTreeMap<u64, (Pid, Pid)>> = Lock::new(BTreeMap::new());
+static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// One wait in the list, as long as it lasts.
+struct Wait(u64);
+
+impl Wait {
+    fn new() -> Self {
+        Wait(WAITS.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Now it waits for `holder`. EDEADLK if that one, directly or not, waits for it.
+    fn is_for(&self, waiter: Pid, holder: Pid) -> Result<()> {
+        let mut waiting = WAITING.lock();
+        let (mut seen, mut next) = (Vec::new(), alloc::vec![holder]);
+        while let Some(process) = next.pop() {
+            if process == waiter {
+                return Err(Errno::EDEADLK);
+            }
+            if !seen.contains(&process) {
+                seen.push(process);
+                next.extend(waiting.values().filter(|(from, _)| *from == process).map(|(_, to)| *to));
+            }
+        }
+        waiting.insert(self.0, (waiter, holder));
+        Ok(())
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        WAITING.lock().remove(&self.0);
+    }
+}
 
 #[derive(Default)]
 pub struct LockTable {
@@ -88,8 +127,18 @@ impl LockTable {
         if !wait {
             return Err(Errno::EAGAIN);
         }
-        self.changed.wait_until(|| self.try_set(owner, range, exclusive).then_some(())).await;
-        Ok(())
+        let wait = Wait::new();
+        let locked = || {
+            if self.try_set(owner, range, exclusive) {
+                return Some(Ok(()));
+            }
+            let holder = conflict(&self.held.lock(), owner, range, exclusive).map(|held| held.owner);
+            match (owner, holder) {
+                (Owner::Process(waiter), Some(Owner::Process(holder))) => wait.is_for(waiter, holder).err().map(Err),
+                _ => None,
+            }
+        };
+        self.changed.wait_until(locked).await
     }
 
     fn try_set(&self, owner: Owner, range: LockRange, exclusive: bool) -> bool {
@@ -147,7 +196,8 @@ fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::block_on;
+    use std::boxed::Box;
+    use crate::testing::{block_on, once};
 
     fn range(start: u64, end: u64) -> LockRange {
         LockRange { start, end }
@@ -164,6 +214,28 @@ mod tests {
         assert_eq!(table.test(b, WHOLE, LockMode::Shared).unwrap().range, range(0, 40));
         table.release(a);
         assert_eq!(table.test(b, WHOLE, LockMode::Exclusive), None);
+    }
+
+    #[test]
+    fn a_circle_over_three_files_is_not_closed() {
+        let files: [LockTable; 3] = Default::default();
+        let process = |number| Owner::Process(Pid(70_000 + number as u32));
+        for (number, file) in files.iter().enumerate() {
+            block_on(file.set(process(number), WHOLE, LockMode::Exclusive, false)).unwrap();
+        }
+        let mut first = Box::pin(files[1].set(process(0), WHOLE, LockMode::Shared, true));
+        assert!(once(first.as_mut()).is_none());
+        {
+            let mut second = Box::pin(files[2].set(process(1), WHOLE, LockMode::Shared, true));
+            assert!(once(second.as_mut()).is_none());
+            let third = files[0].set(process(2), WHOLE, LockMode::Shared, true);
+            assert_eq!(block_on(third), Err(Errno::EDEADLK));
+        }
+        // The second has given up: no circle any more.
+        let mut third = Box::pin(files[0].set(process(2), WHOLE, LockMode::Shared, true));
+        assert!(once(third.as_mut()).is_none());
+        files[1].release(process(1));
+        assert_eq!(once(first.as_mut()), Some(Ok(())));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub enum PathAnswer {
     Attributes(Attributes),
     FileSystem(FileSystemInfo),
     Bytes(Vec<u8>),
+    Number(i64),
 }
 
 /// Where an operation starts.
@@ -23,7 +24,7 @@ pub struct Base {
     pub root: Arc<dyn File>,
     /// Directory for relative paths: the cwd or a dirfd.
     pub at: Arc<dyn File>,
-    /// The same for the second path of Link and Rename.
+    /// The same for the second path of Link and Rename; for Watch, the descriptor that collects the events.
     pub to: Option<Arc<dyn File>>,
 }
 

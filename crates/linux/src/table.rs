@@ -5,7 +5,7 @@
 use crate::{
     call::Call,
     files::{
-        access, attributes, descriptor, directory, epoll, event, fcntl, ioctl, mount, name, open, pipe, poll, read,
+        access, attributes, descriptor, directory, epoll, event, fcntl, inotify, ioctl, mount, name, open, pipe, poll, read,
         select, signalfd, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
@@ -217,6 +217,9 @@ system_calls! {
     234 tgkill => signals::tgkill;
     235 utimes => attributes::utimes;
     247 waitid => end::waitid;
+    253 inotify_init => inotify::inotify_init;
+    254 inotify_add_watch => inotify::inotify_add_watch;
+    255 inotify_rm_watch => inotify::inotify_rm_watch;
     257 openat => open::openat;
     258 mkdirat => name::mkdirat;
     259 mknodat => name::mknodat;
@@ -253,6 +256,7 @@ system_calls! {
     291 epoll_create1 => epoll::epoll_create1;
     292 dup3 => descriptor::dup3;
     293 pipe2 => pipe::pipe2;
+    294 inotify_init1 => inotify::inotify_init1;
     295 preadv => read::preadv;
     296 pwritev => write::pwritev;
     297 rt_tgsigqueueinfo => signals::rt_tgsigqueueinfo;

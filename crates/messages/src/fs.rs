@@ -33,6 +33,8 @@ pub enum Control<F> {
     /// Up to so many events that are ready now.
     EpollTake(u32),
     Socket(SocketControl<F>),
+    /// inotify_rm_watch.
+    Unwatch(i32),
 }
 
 /// epoll_ctl. The number of the descriptor is part of an entry's name, as on Linux.
@@ -166,6 +168,7 @@ pub enum PathReply {
     Attributes(Attributes),
     FileSystem(FileSystemInfo),
     Bytes(Vec<u8>),
+    Number(i64),
 }
 
 messages! {

@@ -13,7 +13,7 @@ use super::{
     walk::{attributes, Last, Walk},
     LocalPaths,
 };
-use crate::{inode::NewNode, Base, Caller, Kind};
+use crate::{inode::NewNode, inotify, Base, Caller, Inode, Kind};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, sync::AsyncGuard, Errno};
@@ -111,6 +111,8 @@ impl LocalPaths {
         permission::may(&caller.credentials, &above, WRITE | EXEC)?;
         directory.inode.link(&name, source.inode()).await?;
         directory.learn(&name, Some(source.inode().clone()), self.now());
+        inotify::itself(source.inode(), inotify::ATTRIB);
+        inotify::in_directory(&directory.inode, &name, source.inode(), inotify::CREATE, 0);
         Ok(())
     }
 
@@ -146,13 +148,30 @@ impl LocalPaths {
             (false, true) => return Err(Errno::EISDIR),
             _ => {}
         }
-        let _victim = match is_directory {
+        let victim = match is_directory {
             true => Some(dentry.changing.lock().await),
             false => None,
         };
+        let last = ends_file(&dentry).await;
         above.inode.unlink(&name, &dentry.inode).await?;
-        above.forget(&name, self.now());
+        if !is_directory {
+            inotify::itself(&dentry.inode, inotify::ATTRIB);
+        }
+        self.removed(above, &name, &dentry, last);
+        drop(victim);
+        // The end of the file itself is told before the end of its name.
+        let inode = dentry.inode.clone();
+        drop(dentry);
+        inotify::in_directory(&above.inode, &name, &inode, inotify::DELETE, 0);
         Ok(())
+    }
+
+    /// `name`, which was `dentry`, is no more.
+    fn removed(&self, above: &Dentry, name: &[u8], dentry: &Arc<Dentry>, last: bool) {
+        if last {
+            dentry.is_last();
+        }
+        above.forget(name, self.now());
     }
 
     fn no_rmdir(&self, path: &[u8], last: &Last) -> Errno {
@@ -243,23 +262,46 @@ impl LocalPaths {
         if let (true, Some(other)) = (exchange, &replaced) {
             above.inode.exchange(&names.old, &dentry.inode, &below.inode, &names.new, &other.inode).await?;
             above.adopt(&names.old, other.clone(), now);
-            below.adopt(&names.new, dentry, now);
+            below.adopt(&names.new, dentry.clone(), now);
+            tell_of_move((above, &names.old), (below, &names.new), &dentry.inode);
+            inotify::itself(&dentry.inode, inotify::MOVE_SELF);
+            tell_of_move((below, &names.new), (above, &names.old), &other.inode);
+            inotify::itself(&other.inode, inotify::MOVE_SELF);
             return Ok(());
         }
         let _victim = match &replaced {
             Some(victim) if replaces_directory == Some(true) => Some(victim.changing.lock().await),
             _ => None,
         };
+        let last = match &replaced {
+            Some(replaced) => ends_file(replaced).await,
+            None => false,
+        };
         let old = replaced.as_ref().map(|replaced| &replaced.inode);
         above.inode.rename(&names.old, &dentry.inode, &below.inode, &names.new, old).await?;
-        if replaced.is_some() {
-            below.forget(&names.new, now);
+        tell_of_move((above, &names.old), (below, &names.new), &dentry.inode);
+        if let Some(replaced) = &replaced {
+            inotify::itself(&replaced.inode, inotify::ATTRIB);
+            self.removed(below, &names.new, replaced, last);
         }
+        inotify::itself(&dentry.inode, inotify::MOVE_SELF);
         below.adopt(&names.new, dentry, now);
         // Not `forget`: the dentry lives on under its new name.
         above.learn(&names.old, None, now);
         Ok(())
     }
+}
+
+/// Is this the file's last name? Asked before it is removed.
+async fn ends_file(dentry: &Dentry) -> bool {
+    let links = attributes(&dentry.inode).await.map_or(1, |attributes| attributes.nlink);
+    dentry.inode.kind() == Kind::Directory || links <= 1
+}
+
+fn tell_of_move(from: (&Dentry, &[u8]), to: (&Dentry, &[u8]), inode: &Arc<dyn Inode>) {
+    let cookie = inotify::cookie();
+    inotify::in_directory(&from.0.inode, from.1, inode, inotify::MOVED_FROM, cookie);
+    inotify::in_directory(&to.0.inode, to.1, inode, inotify::MOVED_TO, cookie);
 }
 
 struct Names {

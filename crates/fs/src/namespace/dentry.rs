@@ -20,6 +20,8 @@ pub struct Dentry {
     /// Mounts on this dentry: a quick "none".
     pub(super) mounts: AtomicU32,
     removed: AtomicBool,
+    /// The name that was removed was the file's last.
+    last: AtomicBool,
 }
 
 struct Place {
@@ -61,6 +63,7 @@ impl Dentry {
             changing: AsyncLock::new(()),
             mounts: AtomicU32::new(0),
             removed: AtomicBool::new(false),
+            last: AtomicBool::new(false),
         })
     }
 
@@ -70,6 +73,11 @@ impl Dentry {
 
     pub fn parent(&self) -> Option<Arc<Dentry>> {
         self.place.lock().parent.clone()
+    }
+
+    /// Its name is being removed, and the file has no other: with this dentry it ends.
+    pub(super) fn is_last(&self) {
+        self.last.store(true, Ordering::Relaxed);
     }
 
     /// Its name was unlinked.
@@ -148,6 +156,14 @@ impl Dentry {
             keep
         });
         dropped
+    }
+}
+
+impl Drop for Dentry {
+    fn drop(&mut self) {
+        if *self.removed.get_mut() && *self.last.get_mut() {
+            crate::inotify::deleted(&self.inode);
+        }
     }
 }
 

@@ -70,6 +70,7 @@ impl DirFile {
             entries.push(entry);
         }
         reading.position = position;
+        crate::inotify::about(&at.dentry, crate::inotify::ACCESS);
         Ok(entries)
     }
 }

@@ -4,6 +4,7 @@
 use super::{dentry::Location, permission, walk::attributes};
 use crate::{
     inode::{Extent, WriteAt},
+    inotify,
     locks::{Owner, WHOLE},
     Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services,
     SetAttributes, Whence,
@@ -60,8 +61,18 @@ impl Opened {
         }
         self.at.mount.check_writable()?;
         let now = attributes(self.at.inode()).await?;
+        let event = inotify::of_change(&set);
         let set = permission::check_set(caller, &now, set, true)?;
-        self.at.inode().set(set).await
+        self.at.inode().set(set).await?;
+        inotify::about(&self.at.dentry, event);
+        Ok(())
+    }
+
+    /// So many bytes were read or written.
+    pub fn moved(&self, event: u32, bytes: usize) {
+        if bytes > 0 {
+            inotify::about(&self.at.dentry, event);
+        }
     }
 
     pub async fn lock(&self, caller: &Caller, op: LockOp) -> Result<Option<LockConflict>> {
@@ -103,8 +114,16 @@ impl Opened {
     }
 }
 
+/// The last descriptor of a description is closed.
+fn tell_of_close(at: &Location, flags: OpenFlags) {
+    if !flags.contains(OpenFlags::PATH) {
+        inotify::about(&at.dentry, if flags.writable() { inotify::CLOSE_WRITE } else { inotify::CLOSE_NOWRITE });
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
+        tell_of_close(&self.at, self.flags());
         if let Some(table) = self.at.inode().locks() {
             table.release(Owner::Flock(self.serial));
             table.release(Owner::Description(self.serial));
@@ -131,8 +150,10 @@ impl RegularFile {
             return Err(Errno::EBADF);
         }
         let inode = self.opened.at.inode();
-        let at = if flags.contains(OpenFlags::APPEND) { WriteAt::End } else { WriteAt::Offset(offset) };
+        let appends = flags.contains(OpenFlags::APPEND) || offset == crate::file::APPEND_AT;
+        let at = if appends { WriteAt::End } else { WriteAt::Offset(offset) };
         let written = inode.write_at(data, at).await?;
+        self.opened.moved(inotify::MODIFY, written.1);
         if flags.intersects(OpenFlags::DSYNC) {
             inode.sync(!flags.contains(OpenFlags::SYNC)).await?;
         }
@@ -146,7 +167,9 @@ impl RegularFile {
         if offset > crate::cache::MAX_SIZE {
             return Err(Errno::EINVAL);
         }
-        self.opened.at.inode().read_at(buf, offset).await
+        let read = self.opened.at.inode().read_at(buf, offset).await?;
+        self.opened.moved(inotify::ACCESS, read);
+        Ok(read)
     }
 }
 
@@ -231,7 +254,9 @@ impl File for RegularFile {
             if offset.checked_add(len).is_none_or(|end| end > crate::cache::MAX_SIZE) {
                 return Err(Errno::EFBIG);
             }
-            self.opened.at.inode().allocate(mode, offset, len).await
+            self.opened.at.inode().allocate(mode, offset, len).await?;
+            inotify::about(&self.opened.at.dentry, inotify::MODIFY);
+            Ok(())
         })
     }
 
@@ -336,12 +361,34 @@ impl NodeFile {
     }
 }
 
+impl Drop for NodeFile {
+    fn drop(&mut self) {
+        tell_of_close(&self.at, self.inner.flags());
+    }
+}
+
+impl NodeFile {
+    /// A read or write that is told of if it moved anything.
+    fn told<'a>(&'a self, event: u32, moving: BoxFuture<'a, Result<usize>>) -> BoxFuture<'a, Result<usize>> {
+        if inotify::nobody_watches() {
+            return moving;
+        }
+        Box::pin(async move {
+            let moved = moving.await?;
+            if moved > 0 {
+                inotify::about(&self.at.dentry, event);
+            }
+            Ok(moved)
+        })
+    }
+}
+
 impl File for NodeFile {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.inner.read(buf)
+        self.told(inotify::ACCESS, self.inner.read(buf))
     }
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.inner.write(buf)
+        self.told(inotify::MODIFY, self.inner.write(buf))
     }
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
         self.inner.read_at(buf, offset)
@@ -350,10 +397,10 @@ impl File for NodeFile {
         self.inner.write_at(buf, offset)
     }
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.inner.read_for(caller, buf)
+        self.told(inotify::ACCESS, self.inner.read_for(caller, buf))
     }
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.inner.write_for(caller, buf)
+        self.told(inotify::MODIFY, self.inner.write_for(caller, buf))
     }
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         self.inner.control(caller, control)

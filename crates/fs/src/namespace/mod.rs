@@ -24,6 +24,7 @@ pub use walk::resolve;
 
 use crate::{
     devfs::{Devices, FifoOpener},
+    inotify::Inotify,
     Base, Caller, File, FileSystem, OpenFlags, PathAnswer, PathOp, Paths, Services,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -141,6 +142,8 @@ impl Paths for LocalPaths {
                 }
                 PathOp::Unmount { path, flags } => self.unmount(caller, base, &path, flags).await.map(done),
                 PathOp::Sync => self.sync().await.map(done),
+                PathOp::Notify { flags } => Ok(PathAnswer::File(Inotify::new(caller, flags)?)),
+                PathOp::Watch { path, mask } => self.watch(caller, base, &path, mask).await.map(PathAnswer::Number),
             }
         })
     }

@@ -10,7 +10,7 @@ use super::{
     walk::{attributes, Last, Target, Walk},
     LocalPaths,
 };
-use crate::{devfs::Opening, inode::NewNode, Base, Caller, File, Kind, OpenFlags, SetAttributes};
+use crate::{devfs::Opening, inode::NewNode, inotify, Base, Caller, File, Kind, OpenFlags, SetAttributes};
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
 
@@ -125,11 +125,31 @@ impl LocalPaths {
         let inode = directory.inode.create(name, new).await?;
         self.count_name();
         // A directory that believes nothing (a generated tree) makes nothing either, so this is cached.
-        directory.learn(name, Some(inode), self.now()).ok_or(Errno::EIO)
+        let dentry = directory.learn(name, Some(inode), self.now()).ok_or(Errno::EIO)?;
+        inotify::in_directory(&directory.inode, name, &dentry.inode, inotify::CREATE, 0);
+        Ok(dentry)
     }
 
     /// Opens what the walk has found. `made`: by this very call, which may thus do what the mode forbids.
     pub(super) async fn open_at(
+        &self,
+        caller: &Caller,
+        at: Location,
+        flags: OpenFlags,
+        made: bool,
+    ) -> Result<Arc<dyn File>> {
+        let dentry = at.dentry.clone();
+        let file = self.open_found(caller, at, flags, made).await?;
+        if !flags.contains(OpenFlags::PATH) {
+            inotify::about(&dentry, inotify::OPEN);
+            if flags.contains(OpenFlags::TRUNC) && !made && dentry.inode.kind() == Kind::Regular {
+                inotify::about(&dentry, inotify::MODIFY);
+            }
+        }
+        Ok(file)
+    }
+
+    async fn open_found(
         &self,
         caller: &Caller,
         at: Location,

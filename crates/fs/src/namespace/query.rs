@@ -5,7 +5,7 @@ use super::{
     walk::{attributes, location_of, Target, Walk},
     LocalPaths,
 };
-use crate::{Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes};
+use crate::{inotify, inotify::Inotify, Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes};
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
@@ -124,7 +124,27 @@ impl LocalPaths {
         if set.mode.is_some() && now.kind() == Kind::Symlink {
             return Err(Errno::EOPNOTSUPP);
         }
+        let event = inotify::of_change(&set);
         let set = permission::check_set(caller, &now, set, false)?;
-        location.inode().set(set).await
+        location.inode().set(set).await?;
+        inotify::about(&location.dentry, event);
+        Ok(())
+    }
+
+    /// inotify_add_watch(2): the watch's number.
+    pub(super) async fn watch(&self, caller: &Caller, base: &Base, path: &[u8], mask: u32) -> Result<i64> {
+        let collector = base.to.as_ref().ok_or(Errno::EINVAL)?;
+        let collector = collector.as_any().downcast_ref::<Inotify>().ok_or(Errno::EINVAL)?;
+        let follow = mask & inotify::DONT_FOLLOW == 0;
+        let location = match self.target(caller, base, path, follow, false).await? {
+            Target::At(location) => location,
+            Target::File(file) => location_of(&file)?,
+        };
+        let now = attributes(location.inode()).await?;
+        permission::may(&caller.credentials, &now, permission::READ)?;
+        if mask & inotify::ONLY_DIRECTORY != 0 && now.kind() != Kind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        Ok(i64::from(collector.add(location.inode(), mask)?))
     }
 }

@@ -51,6 +51,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             PtyPeer(flags) => PtyPeer(flags),
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
+            Unwatch(watch) => Unwatch(watch),
             EpollTake(max) => EpollTake(max),
             Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),
             Epoll(E::Modify { fd, interest, .. }) => Epoll(E::Modify { fd, file: names.next()?, interest }),

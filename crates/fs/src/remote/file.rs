@@ -6,11 +6,17 @@ use super::{loan::Loan, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer, SocketMessage},
+    file::APPEND_AT,
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::{
     any::Any,
     future::Future,
@@ -24,7 +30,7 @@ use machine::{
 use messages::{
     fs::{
         Data, FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead, FileReadDir,
-        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite, Opened, Taken,
+        FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite, Opened, Taken,
         Waiting, INLINE_BYTES,
     },
     Request,
@@ -40,6 +46,7 @@ pub struct RemoteFile {
     /// References of the owner's that this stand-in gives back in the end.
     count: AtomicU64,
     news: Arc<News>,
+    this: Weak<RemoteFile>,
 }
 
 /// What the owner has told us. Shared with calls that outlive the one who asked.
@@ -114,7 +121,7 @@ impl News {
 }
 
 impl RemoteFile {
-    pub(super) fn new(remote: Arc<Remote>, opened: Opened) -> Self {
+    pub(super) fn new(remote: Arc<Remote>, opened: Opened, this: Weak<RemoteFile>) -> Self {
         RemoteFile {
             remote,
             name: opened.file,
@@ -123,7 +130,19 @@ impl RemoteFile {
             pollable: opened.pollable,
             count: AtomicU64::new(1),
             news: Arc::default(),
+            this,
         }
+    }
+
+    pub(super) fn shared(&self) -> Option<Arc<RemoteFile>> {
+        self.this.upgrade()
+    }
+
+    /// Gives all references back, and waits until the owner has them.
+    pub(super) async fn release(self) {
+        let count = self.count.swap(0, Ordering::AcqRel);
+        // A dead owner needs no release.
+        let _ = self.ask(FileRelease { id: self.name.id, count }).await;
     }
 
     pub(super) fn opened(&self) -> Opened {
@@ -314,7 +333,7 @@ impl RemoteFile {
         }
         let mut done = 0;
         loop {
-            let offset = at.map(|at| at + done as u64);
+            let offset = at.map(|at| if at == APPEND_AT { at } else { at + done as u64 });
             match self.write_once(&buf[done..], offset, caller).await {
                 Ok(0) => return Ok(done),
                 Ok(count) => done += count,
@@ -330,7 +349,12 @@ impl RemoteFile {
 
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        self.remote.forget(self.name, self.count.load(Ordering::Acquire));
+        self.remote.forget(self.name);
+        let count = self.count.load(Ordering::Acquire);
+        if count > 0 {
+            // A dead owner needs no release.
+            let _ = self.remote.endpoint.send(self.name.owner, FileRelease { id: self.name.id, count });
+        }
     }
 }
 

@@ -54,7 +54,7 @@ use alloc::{
 use exports::Exports;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Spawner};
-use messages::fs::{FileClaim, FileRelease, FileRetain, Opened};
+use messages::fs::{FileClaim, FileRetain, Opened};
 use object::RemoteObject;
 
 /// Mapped files whose pages are kept though nobody maps them at the moment.
@@ -149,13 +149,13 @@ impl Remote {
             there.count_one_more();
             return Ok(there);
         }
-        let file = Arc::new(RemoteFile::new(self.shared(), opened.clone()));
+        let file = Arc::new_cyclic(|this| RemoteFile::new(self.shared(), opened.clone(), this.clone()));
         stand_ins.insert(opened.file, Arc::downgrade(&file));
         Ok(file)
     }
 
     /// The last user of a stand-in is gone.
-    fn forget(&self, file: FileRef, count: u64) {
+    fn forget(&self, file: FileRef) {
         {
             let mut stand_ins = self.stand_ins.lock();
             // Another one may have taken the place already.
@@ -163,8 +163,6 @@ impl Remote {
                 stand_ins.remove(&file);
             }
         }
-        // A dead owner needs no release.
-        let _ = self.endpoint.send(file.owner, FileRelease { id: file.id, count });
     }
 
     /// `kernel` died: what it held is released, and who waits for its files is woken to find out.
@@ -191,6 +189,16 @@ impl Remote {
     fn spawn(&self, task: impl core::future::Future<Output = ()> + Send + 'static) {
         let task: BoxFuture<'static, ()> = Box::pin(task);
         self.spawner.spawn(task);
+    }
+}
+
+/// Closes: if this was the last use of a stand-in, returns when the owner has heard of it, so that whoever the
+/// program tells afterwards finds the file closed (the end of a pipe, a name that is free again).
+pub async fn close(file: Arc<dyn File>) {
+    let Some(stand_in) = file.as_any().downcast_ref::<RemoteFile>().and_then(RemoteFile::shared) else { return };
+    drop(file);
+    if let Some(last) = Arc::into_inner(stand_in) {
+        last.release().await;
     }
 }
 

@@ -33,6 +33,7 @@ impl RemotePaths {
                 PathReply::Attributes(attributes) => PathAnswer::Attributes(attributes),
                 PathReply::FileSystem(info) => PathAnswer::FileSystem(info),
                 PathReply::Bytes(bytes) => PathAnswer::Bytes(bytes),
+                PathReply::Number(number) => PathAnswer::Number(number),
             })
         };
         self.remote.ask(self.owner, message, accept, drop).await?

@@ -251,5 +251,6 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath) -> Result<P
         PathAnswer::Attributes(attributes) => PathReply::Attributes(attributes),
         PathAnswer::FileSystem(info) => PathReply::FileSystem(info),
         PathAnswer::Bytes(bytes) => PathReply::Bytes(bytes),
+        PathAnswer::Number(number) => PathReply::Number(number),
     })
 }

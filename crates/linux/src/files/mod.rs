@@ -11,6 +11,7 @@ pub(crate) mod directory;
 pub(crate) mod epoll;
 pub(crate) mod event;
 pub(crate) mod fcntl;
+pub(crate) mod inotify;
 pub(crate) mod ioctl;
 pub(crate) mod mount;
 pub(crate) mod name;

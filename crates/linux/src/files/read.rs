@@ -6,11 +6,12 @@ use super::{
 };
 use crate::call::Call;
 use alloc::sync::Arc;
-use fs::{File, Whence};
+use fs::{Events, File, Whence};
 use machine::{errno::Result, Errno};
 
-/// Hints that change nothing here: RWF_HIPRI.
-const RWF_HIPRI: u64 = 1;
+/// A hint that changes nothing here.
+const RWF_HIPRI: u32 = 1;
+pub(super) const RWF_NOWAIT: u32 = 8;
 
 pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
@@ -44,10 +45,22 @@ pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
     };
     let file = call.file(0).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
-    if call.arg(5) as u32 as u64 & !RWF_HIPRI != 0 {
+    let flags = call.arg(5) as u32;
+    if flags & !(RWF_HIPRI | RWF_NOWAIT) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    if flags & RWF_NOWAIT != 0 {
+        ready_now(&file, Events::IN).await?;
+    }
     into(call, &file, &segments, offset).await
+}
+
+/// RWF_NOWAIT: EAGAIN for what a program would wait on. A regular file counts as being there.
+pub(super) async fn ready_now(file: &Arc<dyn File>, wanted: Events) -> Result<()> {
+    if file.changes().is_some() && fs::poll::now(&[(file.clone(), wanted)]).await?[0].is_empty() {
+        return Err(Errno::EAGAIN);
+    }
+    Ok(())
 }
 
 /// An offset argument. EINVAL if negative.

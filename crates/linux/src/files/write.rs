@@ -1,19 +1,20 @@
 //! write, pwrite64, writev, pwritev, pwritev2 (man 2 write, writev).
 
 use super::{
-    read::position,
+    read::{position, ready_now, RWF_NOWAIT},
     transfer::Buffer,
     vector::{self, gather, single, total, Segment},
 };
 use crate::call::Call;
 use abi::signal::Signal;
 use alloc::sync::Arc;
-use fs::{File, Kind, OpenFlags, Whence};
+use fs::{file::APPEND_AT, Events, File, Kind, OpenFlags, Whence};
 use machine::{errno::Result, Errno};
 
 const RWF_HIPRI: u32 = 1;
 const RWF_DSYNC: u32 = 2;
 const RWF_SYNC: u32 = 4;
+const RWF_APPEND: u32 = 0x10;
 const RLIMIT_FSIZE: usize = 1;
 
 pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
@@ -48,10 +49,21 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
     let flags = call.arg(5) as u32;
-    if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC) != 0 {
+    if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let written = from(call, &file, &segments, offset).await?;
+    if flags & RWF_NOWAIT != 0 {
+        ready_now(&file, Events::OUT).await?;
+    }
+    let appends = flags & RWF_APPEND != 0 && file.changes().is_none();
+    let written = match appends {
+        true => from(call, &file, &segments, Some(APPEND_AT)).await?,
+        false => from(call, &file, &segments, offset).await?,
+    };
+    if appends && offset.is_none() && written > 0 {
+        // The file's own position follows what was written.
+        file.seek(0, Whence::End).await?;
+    }
     if flags & (RWF_DSYNC | RWF_SYNC) != 0 {
         file.sync(flags & RWF_SYNC == 0).await?;
     }
@@ -87,6 +99,7 @@ pub(crate) async fn from(
         let data = &step[..copied];
         let written = match offset {
             None => call.wait_for(file, file.write_for(&caller, data)).await,
+            Some(APPEND_AT) => call.wait_for(file, file.write_at(data, APPEND_AT)).await,
             Some(offset) => call.wait_for(file, file.write_at(data, offset + done as u64)).await,
         };
         match written {
@@ -129,6 +142,7 @@ pub(crate) async fn within_limit(
     }
     let start = match offset {
         _ if file.flags().contains(OpenFlags::APPEND) => attributes.size,
+        Some(APPEND_AT) => attributes.size,
         Some(offset) => offset,
         None => file.seek(0, Whence::Current).await?,
     };

@@ -7,6 +7,7 @@ use super::{
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
+    inotify,
     synthetic::{hash_ino, Content, Node},
     Caller,
 };
@@ -27,6 +28,12 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
                 .constant("file-max", "9223372036854775807\n")
                 .constant("nr_open", "1048576\n")
                 .constant("pipe-max-size", "1048576\n")
+                .directory("inotify", |names| {
+                    names
+                        .constant("max_queued_events", format!("{}\n", inotify::MAX_QUEUED))
+                        .constant("max_user_instances", format!("{}\n", inotify::MAX_INSTANCES))
+                        .constant("max_user_watches", format!("{}\n", inotify::MAX_WATCHES))
+                })
         })
 }
 
