@@ -98,7 +98,7 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Err(match control {
             Control::Socket(_) => Errno::ENOTSOCK,
             Control::PtyPeer(_) => Errno::ENOTTY,
-            Control::PipeSize | Control::SetPipeSize(_) => Errno::EBADF,
+            Control::PipeSize | Control::SetPipeSize(_) | Control::Process => Errno::EBADF,
             _ => Errno::EINVAL,
         }))
     }

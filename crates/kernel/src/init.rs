@@ -164,6 +164,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
         nice: 0,
         policy: (0, 0),
         parent_death_signal: 0,
+        personality: 0,
         last_trap: (0, 0, 0),
         sleep_end: None,
         usage: Usage::default(),

@@ -14,6 +14,7 @@ mod call;
 mod exit;
 mod files;
 mod futex;
+mod ipc;
 mod memory;
 pub mod node;
 mod process;

@@ -41,6 +41,14 @@ const MAP_KNOWN: u64 = MAP_TYPE
     | MAP_STACK
     | MAP_FIXED_NOREPLACE;
 
+const READ_IMPLIES_EXEC: u32 = 0x40_0000;
+
+/// What a program asks for, with what its personality adds.
+fn wanted_access(call: &Call<'_>, prot: u64) -> Access {
+    let implied = prot & 1 != 0 && call.thread.state.lock().personality & READ_IMPLIES_EXEC != 0;
+    access_of(if implied { prot | 4 } else { prot })
+}
+
 fn access_of(prot: u64) -> Access {
     let mut access = Access::empty();
     access.set(Access::READ, prot & 1 != 0);
@@ -106,7 +114,7 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
     let request = MapRequest {
         place,
         length,
-        prot: access_of(prot),
+        prot: wanted_access(call, prot),
         shared,
         source,
         grows_down: flags & MAP_GROWSDOWN != 0,
@@ -128,7 +136,7 @@ pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
     if prot & !(7 | 8 | PROT_GROWSDOWN | PROT_GROWSUP) != 0 || prot & PROT_GROWSDOWN != 0 && prot & PROT_GROWSUP != 0 {
         return Err(Errno::EINVAL);
     }
-    call.space().protect(call.pointer(0), call.arg(1), access_of(prot)).await?;
+    call.space().protect(call.pointer(0), call.arg(1), wanted_access(call, prot)).await?;
     Ok(0)
 }
 

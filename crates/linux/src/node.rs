@@ -88,6 +88,7 @@ impl Node {
         });
         crate::set_services(&system, &services);
         system.extension::<UnixNames>().join(&remote, root);
+        crate::ipc::start(&system, &services);
         *clock.0.lock() = Some(system.clone());
         Node { system, endpoint, services, paths: late, remote }
     }

@@ -13,8 +13,10 @@ const FIELD: usize = 65;
 
 pub(crate) async fn uname(call: &mut Call<'_>) -> Result<u64> {
     let names = call.system().host_name();
+    // PER_LINUX32.
+    let machine: &[u8] = if call.thread.state.lock().personality & 0xff == 8 { b"i686" } else { b"x86_64" };
     let mut text = [0u8; FIELD * 6];
-    let fields: [&[u8]; 6] = [b"Linux", &names.0, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &names.1];
+    let fields: [&[u8]; 6] = [b"Linux", &names.0, RELEASE.as_bytes(), VERSION.as_bytes(), machine, &names.1];
     for (index, field) in fields.into_iter().enumerate() {
         let len = field.len().min(FIELD - 1);
         text[index * FIELD..index * FIELD + len].copy_from_slice(&field[..len]);

@@ -9,7 +9,7 @@ use crate::{
         select, signalfd, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
-    memory,
+    ipc, memory,
     process::{clone, credentials, end, exec, group, limits, pidfd, prctl, schedule, signals},
     rseq::rseq,
     system,
@@ -63,6 +63,9 @@ system_calls! {
     26 msync => memory::msync;
     27 mincore => memory::mincore;
     28 madvise => memory::madvise;
+    29 shmget => ipc::memory::shmget;
+    30 shmat => ipc::memory::shmat;
+    31 shmctl => ipc::memory::shmctl;
     32 dup => descriptor::dup;
     33 dup2 => descriptor::dup2;
     34 pause => signals::pause;
@@ -95,6 +98,14 @@ system_calls! {
     61 wait4 => end::wait4;
     62 kill => signals::kill;
     63 uname => system::uname;
+    64 semget => ipc::semaphores::semget;
+    65 semop => ipc::semaphores::semop;
+    66 semctl => ipc::semaphores::semctl;
+    67 shmdt => ipc::memory::shmdt;
+    68 msgget => ipc::messages::msgget;
+    69 msgsnd => ipc::messages::msgsnd;
+    70 msgrcv => ipc::messages::msgrcv;
+    71 msgctl => ipc::messages::msgctl;
     72 fcntl => fcntl::fcntl;
     73 flock => fcntl::flock;
     74 fsync => storage::fsync;
@@ -201,6 +212,7 @@ system_calls! {
     213 epoll_create => epoll::epoll_create;
     217 getdents64 => directory::getdents64;
     218 set_tid_address => clone::set_tid_address;
+    220 semtimedop => ipc::semaphores::semtimedop;
     221 fadvise64 => storage::fadvise64;
     222 timer_create => posix::timer_create;
     223 timer_settime => posix::timer_settime;
@@ -285,6 +297,7 @@ system_calls! {
     435 clone3 => clone::clone3;
     436 close_range => descriptor::close_range;
     437 openat2 => open::openat2;
+    438 pidfd_getfd => pidfd::pidfd_getfd;
     439 faccessat2 => access::faccessat2;
     441 epoll_pwait2 => epoll::epoll_pwait2;
     452 fchmodat2 => attributes::fchmodat2;

@@ -22,6 +22,8 @@ pub enum Control<F> {
     Peek(u64),
     /// TIOCGPTPEER.
     PtyPeer(OpenFlags),
+    /// The process a pidfd stands for (a number).
+    Process,
     /// timerfd_settime: `value` is a time of the timer's clock, or from now; 0 disarms.
     TimerSet {
         absolute: bool,

@@ -22,6 +22,7 @@ mod define;
 pub mod control;
 pub mod fs;
 pub mod futex;
+pub mod ipc;
 pub mod process;
 pub mod timer;
 pub mod vm;
@@ -88,7 +89,7 @@ pub struct Subject {
 }
 
 const SUBJECTS: &[Subject] =
-    &[control::SUBJECT, process::SUBJECT, vm::SUBJECT, futex::SUBJECT, fs::SUBJECT, timer::SUBJECT];
+    &[control::SUBJECT, process::SUBJECT, vm::SUBJECT, futex::SUBJECT, fs::SUBJECT, timer::SUBJECT, ipc::SUBJECT];
 
 const COUNT: usize = {
     let (mut count, mut subject) = (0, 0);

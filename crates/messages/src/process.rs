@@ -170,6 +170,8 @@ pub struct ThreadState {
     /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
     pub policy: (u32, u32),
     pub parent_death_signal: u8,
+    /// man 2 personality.
+    pub personality: u32,
     /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
     pub last_trap: (u64, u64, u64),
     /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
@@ -443,6 +445,17 @@ messages! {
     /// The home asks a replica for its threads of a process.
     threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
 
+    /// What a process has used over all kernels, and the children it waited for; or (with `thread`) what one of its
+    /// threads has. Asked of its home; EINVAL without such a thread.
+    usage: AskUsage { process: Pid, thread: Option<Pid> } -> errno::Result<(Usage, Usage)>, Low;
+
+    /// Who adopts the children of a process that ends: is this one, at home on the receiver, alive and a subreaper, and
+    /// whose child is it? None if it is not there any more.
+    ask_heir: AskHeir { process: Pid } -> Option<(bool, Pid)>, Low;
+
+    /// A resource limit of another process, at home on the receiver; the old one.
+    limit: ProcessLimit { process: Pid, resource: u32, new: Option<(u64, u64)>, sender: Credentials } -> errno::Result<(u64, u64)>, Low;
+
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
     tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
 
@@ -471,6 +484,13 @@ messages! {
     /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
     /// hear of its end. ESRCH if it has ended.
     watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<()>, Low;
+
+    /// A process has got System V semaphores to undo or memory attached at `kernel`, which its home, the receiver, is to
+    /// tell of its end.
+    note_ipc: NoteIpc { process: Pid, kernel: KernelId } -> errno::Result<()>, Low;
+
+    /// What a process is to leave its child: the kernels noted so.
+    ask_ipc: AskIpc { process: Pid } -> KernelSet, Low;
 
     /// One process less uses the space, which is at home on the receiver (or, with `more`, one more); the last
     /// one's end is the space's.

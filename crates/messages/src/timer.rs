@@ -24,6 +24,8 @@ pub enum TimerClock {
     /// User time of all threads.
     ProcessUser,
     Thread(Pid),
+    /// The CPU time of another process.
+    Other(Pid),
 }
 
 /// What happens when it expires (man 3type sigevent).

@@ -11,7 +11,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelSet, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent, Survivor, ThreadGone, Unthread, Usage,
+    AskHeir, ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent,
+    Survivor, ThreadGone, Unthread, Usage,
 };
 
 /// A thread's future is over; nothing may touch user space any more.
@@ -151,6 +152,7 @@ impl Process {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
         system.release_space(&self.space()).await;
+        self.end_ipc().await;
         for facet in [Facet::Directories, Facet::Handlers] {
             // A circle whose keeper is dead is over.
             let _ = self.leave_circle(facet).await;
@@ -177,14 +179,14 @@ impl Process {
         }
     }
 
-    /// The children get a new parent: the nearest subreaper at home here, else init.
+    /// The children get a new parent: the nearest subreaper, else init.
     async fn orphan_children(self: &Arc<Self>) {
         let Some(home) = self.home() else { return };
         let children: Vec<Pid> = core::mem::take(&mut home.state.lock().children).into_keys().collect();
         if children.is_empty() {
             return;
         }
-        let heir = self.system.subreaper_of(self);
+        let heir = self.system.subreaper_of(self).await;
         for child in children {
             self.system.reparent(child, heir).await;
         }
@@ -280,7 +282,7 @@ impl System {
             (state.zombie, state.usage, state.credentials.uid)
         };
         let group = process.with_shared(|shared| shared.group);
-        self.adopt_here(parent, child, group, uid, Signal::CHLD.number());
+        self.adopt(parent, child, group, uid, Signal::CHLD.number()).await;
         for thread in process.local_threads() {
             let signal = thread.state.lock().parent_death_signal;
             if let Some(signal) = Signal::new(u64::from(signal)) {
@@ -295,19 +297,29 @@ impl System {
         }
     }
 
-    /// The process that adopts the children of `process`: a subreaper among its ancestors at home here.
-    fn subreaper_of(&self, process: &Process) -> Pid {
-        let mut parent = process.with_shared(|shared| shared.parent);
-        while let Some(ancestor) = self.process(parent) {
-            let (reaps, next) = ancestor.with_shared(|shared| (shared.child_subreaper, shared.parent));
-            if reaps && !ancestor.has(Flags::ENDING) {
-                return parent;
+    /// The process that adopts the children of `process`: the nearest living subreaper among its ancestors, wherever
+    /// they are at home.
+    async fn subreaper_of(&self, process: &Process) -> Pid {
+        let mut ancestor = process.with_shared(|shared| shared.parent);
+        // An ancestor that ends while we look hands its own children to one further up, where we come next.
+        while ancestor != INIT {
+            let answer = match self.origin(ancestor) {
+                Some(home) if home == self.kernel => self.heir_here(ancestor),
+                Some(home) => self.endpoint.call(home, AskHeir { process: ancestor }).await.ok().flatten(),
+                None => None,
+            };
+            match answer {
+                Some((true, _)) => return ancestor,
+                Some((false, next)) if next != ancestor => ancestor = next,
+                _ => break,
             }
-            if next == parent {
-                break;
-            }
-            parent = next;
         }
         INIT
+    }
+
+    pub(crate) fn heir_here(&self, process: Pid) -> Option<(bool, Pid)> {
+        let process = self.process(process)?;
+        let (reaps, parent) = process.with_shared(|shared| (shared.child_subreaper, shared.parent));
+        Some((reaps && !process.has(Flags::ENDING), parent))
     }
 }

@@ -138,8 +138,10 @@ impl Thread {
             child.abandon_birth().await;
             return Err(error);
         }
+        let ipc = system.ipc_of(parent).await;
         if let Some(home) = child.home() {
             let mut state = home.state.lock();
+            state.ipc = ipc;
             let mine = self.state.lock();
             state.credentials = mine.credentials.clone();
             state.name = mine.name.clone();
@@ -174,7 +176,7 @@ impl Process {
 
 impl crate::System {
     /// Notes a child with its parent's home.
-    async fn adopt(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
+    pub(crate) async fn adopt(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
         if self.origin(parent) != Some(self.kernel) {
             if let Some(home) = self.origin(parent) {
                 // A parent whose kernel died has no waiters.

@@ -26,6 +26,8 @@ pub(crate) struct HomeState {
     /// Kernels that hold a replica.
     pub replicas: KernelSet,
     pub children: BTreeMap<Pid, Child>,
+    /// Kernels where it has System V semaphores to undo or attached memory.
+    pub ipc: KernelSet,
     /// Kernels that want to hear of a member's end, because threads there wait for a lock that it may hold.
     pub watchers: BTreeMap<Pid, KernelSet>,
     pub pending: Pending,

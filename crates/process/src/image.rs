@@ -25,6 +25,8 @@ use vm::{MapRequest, Place, Source, Space};
 const SCRIPT_DEPTH: usize = 5;
 /// Longest `#!` line (BINPRM_BUF_SIZE).
 const HEAD: usize = 256;
+/// A personality in which the same program has the same addresses every time.
+const ADDR_NO_RANDOMIZE: u32 = 0x4_0000;
 /// Where position-independent executables go (ELF_ET_DYN_BASE of x86-64), before randomization.
 const DYNAMIC_BASE: u64 = 0x5555_5555_4000;
 /// MAX_ARG_STRLEN, and what arguments and environment may take in all (a quarter of 8 MiB of stack).
@@ -408,8 +410,11 @@ async fn build(
     environment: &[Vec<u8>],
 ) -> Result<(u64, u64, Layout)> {
     let cpu = &process.system.cpu;
-    let mut random = [0; 32];
-    cpu.random(&mut random);
+    let mut random = [0; 40];
+    if thread.state.lock().personality & ADDR_NO_RANDOMIZE == 0 {
+        cpu.random(&mut random[..24]);
+    }
+    cpu.random(&mut random[24..]);
     let slide = |index: usize, bits: u32| -> u64 {
         let bytes: [u8; 8] = random[index..index + 8].try_into().unwrap_or_default();
         (u64::from_le_bytes(bytes) & ((1 << bits) - 1)) * PAGE_SIZE as u64
@@ -439,7 +444,7 @@ async fn build(
     let platform = writer.string(b"x86_64").await?;
     writer.at = (writer.at - 16) & !15;
     let random_at = writer.at;
-    space.write(UserAddr(random_at), &random[16..32]).await?;
+    space.write(UserAddr(random_at), &random[24..40]).await?;
 
     let credentials = thread.state.lock().credentials.clone();
     let (hwcap, hwcap2) = (cpu.capabilities().0, cpu.capabilities().1);

@@ -157,6 +157,13 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.forget(ask.fd);
     });
+    answer!(NoteIpc, |system, _from, ask| system.note_ipc_here(ask.process, ask.kernel));
+    answer!(AskIpc, |system, _from, ask| system.ipc_here(ask.process));
+    answer!(AskUsage, |system, _from, ask| system.usage_here(ask.process, ask.thread).await);
+    answer!(AskHeir, |system, _from, ask| system.heir_here(ask.process));
+    answer!(ProcessLimit, |system, _from, ask| {
+        system.limit_here(ask.process, ask.resource, ask.new, &ask.sender).await
+    });
     answer!(WatchThread, |system, from, ask| system.watch_here(ask.process, ask.thread, from));
     answer!(SpaceUsers, |system, _from, ask| match ask.more {
         true => system.retain_space_here(ask.space),

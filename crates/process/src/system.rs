@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, KernelId, Memory, Pid, SpaceId,
+    BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, SpaceId,
 };
 use messages::process::{Facts, TableId};
 use sched::Scheduler;
@@ -21,6 +21,11 @@ use vm::Vm;
 /// The system call layer above: runs a thread until it ends.
 pub trait Abi: Send + Sync {
     fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()>;
+}
+
+/// Told of the end of a process that has something on these kernels, before its parent is (crate `ipc`).
+pub trait AtEnd: Send + Sync {
+    fn ended(&self, process: Pid, kernels: KernelSet) -> BoxFuture<'_, ()>;
 }
 
 /// How open files travel between kernels; crate `fs` keeps the books.
@@ -58,6 +63,7 @@ pub struct System {
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
+    pub(crate) at_end: Lock<Option<Arc<dyn AtEnd>>>,
     machine_changed: WaitQueue,
     /// Threads on their way to a kernel whose load on the board does not show them yet.
     pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
@@ -121,6 +127,7 @@ impl System {
             kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),
+            at_end: Lock::default(),
             under_way: Lock::default(),
             cpu: parts.cpu,
             memory: parts.memory,

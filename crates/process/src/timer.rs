@@ -18,7 +18,7 @@ use machine::{
     Errno, Pid,
 };
 use messages::{
-    process::{ListThreads, Usage},
+    process::Usage,
     timer::{Notify, TimerCall, TimerClock, TimerId, TimerOp, TimerState},
 };
 
@@ -61,6 +61,8 @@ struct Now {
     monotonic: u64,
     process: Usage,
     threads: Vec<(Pid, u64)>,
+    /// Processes whose clocks a timer of this one counts.
+    others: Vec<(Pid, u64)>,
 }
 
 impl Now {
@@ -69,6 +71,7 @@ impl Now {
             TimerClock::Realtime | TimerClock::Monotonic => self.monotonic,
             TimerClock::Process => self.process.user_ns + self.process.system_ns,
             TimerClock::ProcessUser => self.process.user_ns,
+            TimerClock::Other(pid) => self.others.iter().find(|(known, _)| *known == pid).map_or(0, |(_, ns)| *ns),
             // A thread that is gone uses nothing any more.
             TimerClock::Thread(tid) => self.threads.iter().find(|(known, _)| *known == tid).map_or(0, |(_, ns)| *ns),
         }
@@ -126,6 +129,8 @@ impl Table {
             let Some(next) = timer.next else { continue };
             let left = next.saturating_sub(clock);
             let wait = match counts_cpu_time(timer.clock) {
+                // How many threads another process has is not known here.
+                true if matches!(timer.clock, TimerClock::Other(_)) => CPU_TICK,
                 true => (left / threads.max(1) as u64).max(CPU_TICK),
                 false => left,
             };
@@ -292,21 +297,30 @@ impl Process {
         }
     }
 
+    fn other_processes(&self) -> Vec<Pid> {
+        let Some(home) = self.home() else { return Vec::new() };
+        let table = home.timers.table.lock();
+        let others = table.timers.values().filter_map(|timer| match timer.clock {
+            TimerClock::Other(pid) => Some(pid),
+            _ => None,
+        });
+        others.collect()
+    }
+
     /// The clocks, as far as `wanted` needs them.
     async fn clocks(self: &Arc<Self>, wanted: TimerClock) -> Now {
         let monotonic = self.system.now();
         if !counts_cpu_time(wanted) {
             return Now { monotonic, ..Now::default() };
         }
-        let mut now = Now { monotonic, process: self.usage().0, threads: Vec::new() };
         let count = |usage: &Usage| usage.user_ns + usage.system_ns;
-        now.threads.extend(self.local_threads().iter().map(|thread| (thread.tid, count(&thread.usage()))));
-        for kernel in self.replicas().iter() {
-            let ask = ListThreads { process: self.id };
-            // A dead kernel's threads count no further.
-            for view in self.system.endpoint.call(kernel, ask).await.unwrap_or_default() {
-                now.process.add(&view.usage);
-                now.threads.push((view.thread, count(&view.usage)));
+        let (process, threads) = self.gather_usage().await;
+        let mut now = Now { monotonic, process, ..Now::default() };
+        now.threads.extend(threads.iter().map(|(tid, usage)| (*tid, count(usage))));
+        for other in self.other_processes() {
+            // One that has ended counts no further.
+            if let Ok((usage, _)) = self.system.usage_of(other, None).await {
+                now.others.push((other, count(&usage)));
             }
         }
         now
@@ -408,7 +422,7 @@ mod tests {
         let mut table = Table::default();
         table.timers.insert(TimerId::Profiling, timer(TimerClock::Process, 50_000_000, 0));
         let process = Usage { user_ns: 6_000_000, system_ns: 4_000_000, ..Usage::default() };
-        let now = Now { monotonic: 1000, process, threads: Vec::new() };
+        let now = Now { monotonic: 1000, process, ..Now::default() };
         let (expired, wake) = table.step(&now, 4);
         assert_eq!((expired.len(), wake), (0, Some(1000 + 10_000_000)));
         // The user time alone is further from it.

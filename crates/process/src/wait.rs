@@ -168,19 +168,4 @@ impl Process {
             None => {}
         }
     }
-
-    /// Usage of this process's ended threads and of its waited-for children; local threads are added.
-    pub fn usage(&self) -> (messages::process::Usage, messages::process::Usage) {
-        let (mut own, children) = self
-            .home()
-            .map(|home| {
-                let state = home.state.lock();
-                (state.usage, state.children_usage)
-            })
-            .unwrap_or_default();
-        for thread in self.local_threads() {
-            own.add(&thread.usage());
-        }
-        (own, children)
-    }
 }

@@ -1,10 +1,10 @@
-//! Who holds a lock of FUTEX_LOCK_PI may end: the kernel where others wait for it hears of that (crate `futex`).
+//! Ends that others must hear of. Who holds a lock of FUTEX_LOCK_PI may end: the kernel where others wait for it hears of that (crate `futex`).
 
-use crate::{Process, System};
+use crate::{AtEnd, Process, System};
 use alloc::sync::Arc;
 use futex::Owners;
 use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Pid};
-use messages::{futex::OwnerDied, process::WatchThread};
+use messages::{futex::OwnerDied, process::{AskIpc, NoteIpc, WatchThread}};
 
 impl Owners for System {
     fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>> {
@@ -31,7 +31,52 @@ impl System {
     }
 }
 
+impl System {
+    /// Who is told of the end of processes noted by [`System::note_ipc`].
+    pub fn set_at_end(&self, at_end: Arc<dyn AtEnd>) {
+        *self.at_end.lock() = Some(at_end);
+    }
+
+    /// `kernel` is to hear of the end of `process`, and of its children's.
+    pub async fn note_ipc(&self, process: Pid, kernel: KernelId) -> Result<()> {
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        if home == self.kernel {
+            return self.note_ipc_here(process, kernel);
+        }
+        self.endpoint.call(home, NoteIpc { process, kernel }).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    /// The kernels noted for a process; its child has the same memory attached.
+    pub(crate) async fn ipc_of(&self, process: &Process) -> KernelSet {
+        match process.is_home() {
+            true => self.ipc_here(process.id),
+            false => self.endpoint.call(process.home, AskIpc { process: process.id }).await.unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn ipc_here(&self, process: Pid) -> KernelSet {
+        let process = self.process(process);
+        let home = process.as_ref().and_then(|process| process.home());
+        home.map(|home| home.state.lock().ipc.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn note_ipc_here(&self, process: Pid, kernel: KernelId) -> Result<()> {
+        let process = self.process(process).ok_or(Errno::ESRCH)?;
+        process.home().ok_or(Errno::ESRCH)?.state.lock().ipc.insert(kernel);
+        Ok(())
+    }
+}
+
 impl Process {
+    /// At home: the process has no thread and no memory any more.
+    pub(crate) async fn end_ipc(&self) {
+        let kernels = self.home().map(|home| home.state.lock().ipc.clone()).unwrap_or_default();
+        let at_end = self.system.at_end.lock().clone();
+        if let Some(at_end) = at_end.filter(|_| !kernels.is_empty()) {
+            at_end.ended(self.id, kernels).await;
+        }
+    }
+
     /// At home: a member has gone.
     pub(crate) fn tell_watchers(&self, thread: Pid, watchers: KernelSet) {
         for kernel in watchers.iter() {

@@ -63,6 +63,12 @@ impl Space {
         state.regions.iter().map(|region| self.report(region)).collect()
     }
 
+    pub(crate) fn mappings_of(&self, object: abi::ObjectId) -> u64 {
+        let state = self.state.lock();
+        let maps = |region: &&Region| region.backing.as_ref().is_some_and(|backing| backing.object.id() == object);
+        state.regions.iter().filter(maps).count() as u64
+    }
+
     fn report(&self, region: &Region) -> RegionReport {
         let (mut resident, mut exported) = (0, 0);
         self.table.walk(region.range, &mut |_, mapping| {

@@ -108,6 +108,11 @@ impl Vm {
         self.shared.shared_memory(id)
     }
 
+    /// How often the spaces of this machine map `object` in slices that this kernel owns.
+    pub fn mappings_of(&self, object: ObjectId) -> u64 {
+        self.spaces().iter().map(|space| space.mappings_of(object)).sum()
+    }
+
     /// All replicas of this kernel, for /proc and audits.
     pub fn spaces(&self) -> Vec<Arc<Space>> {
         self.shared.spaces.lock().values().cloned().collect()

@@ -2,15 +2,16 @@
 
 use crate::{
     anonymous::{Identity, StatusFlags},
+    control::{Control, ControlAnswer},
     file::ready,
-    Attributes, Events, File, OpenFlags,
+    Attributes, Caller, Events, File, OpenFlags,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::{
     any::Any,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Pid};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid};
 
 pub struct PidFd {
     process: Pid,
@@ -35,10 +36,6 @@ impl PidFd {
         self.process
     }
 
-    pub fn is_nonblocking(&self) -> bool {
-        self.flags.nonblocking()
-    }
-
     /// The process has ended.
     pub fn end(&self) {
         self.ended.store(true, SeqCst);
@@ -58,6 +55,13 @@ impl File for PidFd {
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         ready(Ok(self.inode.attributes()))
+    }
+
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        ready(match control {
+            Control::Process => Ok(ControlAnswer::Number(i64::from(self.process.0))),
+            _ => Err(Errno::EINVAL),
+        })
     }
 
     fn poll(&self) -> Events {
@@ -84,12 +88,11 @@ impl File for PidFd {
 mod tests {
     use super::*;
     use crate::testing::*;
-    use machine::Errno;
 
     #[test]
     fn it_is_readable_to_poll_once_the_process_has_ended_but_has_no_bytes() {
         let file = PidFd::new(Pid(7), OpenFlags::NONBLOCK);
-        assert_eq!((file.poll(), file.is_nonblocking()), (Events::empty(), true));
+        assert_eq!((file.poll(), file.flags().contains(OpenFlags::NONBLOCK)), (Events::empty(), true));
         let mut wait = core::pin::pin!(file.changes.wait_until(|| (!file.poll().is_empty()).then_some(())));
         assert!(once(wait.as_mut()).is_none());
         file.end();

@@ -49,6 +49,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             SetPipeSize(bytes) => SetPipeSize(bytes),
             Peek(bytes) => Peek(bytes),
             PtyPeer(flags) => PtyPeer(flags),
+            Process => Process,
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),

@@ -111,9 +111,9 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
         (2, id) if id > 0 => WaitFor::Group(Pid(id as u32)),
         (3, id) if id >= 0 => {
             let file = call.file_at(id).await?;
-            let pidfd = super::pidfd::of(call, &file)?;
-            nonblocking = pidfd.is_nonblocking();
-            WaitFor::Process(pidfd.process())
+            let process = super::pidfd::of(call, &file).await?;
+            nonblocking = file.flags().contains(fs::OpenFlags::NONBLOCK);
+            WaitFor::Process(process)
         }
         _ => return Err(Errno::EINVAL),
     };
@@ -153,8 +153,8 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn getrusage(call: &mut Call<'_>) -> Result<u64> {
     let usage = match call.int(0) {
-        0 => call.process().usage().0,
-        -1 => call.process().usage().1,
+        0 => call.process().total_usage().await?.0,
+        -1 => call.process().total_usage().await?.1,
         1 => call.thread.usage(),
         _ => return Err(Errno::EINVAL),
     };
@@ -164,7 +164,7 @@ pub(crate) async fn getrusage(call: &mut Call<'_>) -> Result<u64> {
 
 /// In ticks of 10 ms (USER_HZ 100).
 pub(crate) async fn times(call: &mut Call<'_>) -> Result<u64> {
-    let (own, children) = call.process().usage();
+    let (own, children) = call.process().total_usage().await?;
     let ticks = |ns: u64| ns / 10_000_000;
     let times = [own.user_ns, own.system_ns, children.user_ns, children.system_ns].map(ticks);
     call.put_if(call.pointer(0), &times).await?;

@@ -1,11 +1,16 @@
-//! pidfd_open, pidfd_send_signal (man 2 pidfd_open). A task waits for the end of the process, at its home, and
+//! pidfd_open, pidfd_send_signal, pidfd_getfd (man 2 pidfd_open). A task waits for the end of the process, at its home, and
 //! tells the descriptor; it lives as long as the process.
 
 use super::signals;
-use crate::{call::Call, table::unsupported};
+use crate::call::Call;
 use alloc::sync::Arc;
-use fs::{event::PidFd, File, OpenFlags};
+use fs::{
+    control::{Control, ControlAnswer},
+    event::PidFd,
+    File, OpenFlags,
+};
 use machine::{errno::Result, Errno, Pid};
+use messages::process::{Inspect, Inspection};
 use process::{System, Target};
 
 pub(crate) async fn pidfd_open(call: &mut Call<'_>) -> Result<u64> {
@@ -37,12 +42,35 @@ pub(crate) fn make(system: &Arc<System>, process: Pid, flags: OpenFlags) -> Arc<
     file
 }
 
-/// The process behind a descriptor's file. EBADF if it is something else.
-pub(crate) fn of<'a>(call: &Call<'_>, file: &'a Arc<dyn File>) -> Result<&'a PidFd> {
-    if file.remote().is_some() {
-        return Err(unsupported(call, "a pidfd made on another kernel", Errno::ENOSYS));
+/// The process behind a descriptor's file, wherever that was made. EBADF if it is something else.
+pub(crate) async fn of(call: &Call<'_>, file: &Arc<dyn File>) -> Result<Pid> {
+    match file.control(&call.caller(), Control::Process).await {
+        Ok(ControlAnswer::Number(pid)) => Ok(Pid(pid as u32)),
+        _ => Err(Errno::EBADF),
     }
-    file.as_any().downcast_ref().ok_or(Errno::EBADF)
+}
+
+/// pidfd_getfd(2): a copy of another process's descriptor.
+pub(crate) async fn pidfd_getfd(call: &mut Call<'_>) -> Result<u64> {
+    if call.arg(2) as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = call.file(0).await?;
+    let (pid, fd) = (of(call, &file).await?, call.arg(1) as u32);
+    let who = call.caller().credentials;
+    let found = match call.system().inspect(pid, Inspect::Descriptor { fd }, who).await {
+        Ok(Inspection::File(name)) => call.system().directory.open(name).await?,
+        Err(Errno::EACCES) => return Err(Errno::EPERM),
+        Err(Errno::ENOENT) | Ok(_) => {
+            // A zombie has no descriptors any more.
+            let who = call.caller().credentials;
+            let view = call.system().inspect(pid, Inspect::View, who).await;
+            let ended = matches!(view, Ok(Inspection::View(view)) if view.zombie);
+            return Err(if ended { Errno::ESRCH } else { Errno::EBADF });
+        }
+        Err(error) => return Err(error),
+    };
+    call.install(found, true).await
 }
 
 pub(crate) async fn pidfd_send_signal(call: &mut Call<'_>) -> Result<u64> {
@@ -50,7 +78,7 @@ pub(crate) async fn pidfd_send_signal(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let file = call.file(0).await?;
-    let pid = of(call, &file)?.process();
+    let pid = of(call, &file).await?;
     let info = match call.pointer(2) {
         at if at.is_null() => signals::number(call.arg(1))?.map(|signal| signals::info(call, signal, 0)),
         at => {

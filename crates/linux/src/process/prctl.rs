@@ -95,12 +95,15 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-/// Only the default personality, and ADDR_NO_RANDOMIZE asked about by debuggers, exist.
+/// Kept and handed on. Of its effects there are ADDR_NO_RANDOMIZE, READ_IMPLIES_EXEC and the machine name of 32 bits.
 pub(crate) async fn personality(call: &mut Call<'_>) -> Result<u64> {
-    match call.arg(0) as u32 {
-        0 | u32::MAX => Ok(0),
-        _ => Err(unsupported(call, "a personality", Errno::EINVAL)),
+    let wanted = call.arg(0) as u32;
+    let mut state = call.thread.state.lock();
+    let old = state.personality;
+    if wanted != u32::MAX {
+        state.personality = wanted;
     }
+    Ok(u64::from(old))
 }
 
 pub(crate) async fn getcpu(call: &mut Call<'_>) -> Result<u64> {

@@ -30,6 +30,7 @@ mod process;
 mod root;
 mod stat;
 mod sysctl;
+mod sysvipc;
 
 pub(crate) use machine::statuses;
 

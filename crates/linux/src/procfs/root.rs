@@ -3,7 +3,7 @@
 use super::{
     cob, control, cpuinfo, machine as of_machine,
     made::{Directory as Names, Made},
-    process, sysctl, Proc, Subject,
+    process, sysctl, sysvipc, Proc, Subject,
 };
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
@@ -33,6 +33,7 @@ impl Root {
             .with("self", Node::link(2, Own { thread: false }))
             .with("thread-self", Node::link(3, Own { thread: true }))
             .directory("sys", |names| sysctl::fill(&proc, names))
+            .directory("sysvipc", |names| sysvipc::fill(&proc, names))
             .directory("cob", |names| cob::fill(&proc, names))
             .done();
         Root { proc, names }

@@ -55,6 +55,13 @@ fn kernel(proc: &Arc<Proc>, names: Names) -> Names {
         .constant("cap_last_cap", "40\n")
         .constant("ngroups_max", "65536\n")
         .constant("randomize_va_space", "2\n")
+        .constant("shmmax", "18446744073692774399\n")
+        .constant("shmall", "18446744073692774399\n")
+        .constant("shmmni", "4096\n")
+        .constant("msgmax", "8192\n")
+        .constant("msgmnb", "16384\n")
+        .constant("msgmni", "32000\n")
+        .constant("sem", "32000\t1024000000\t500\t32000\n")
         .constant("core_pattern", "core\n")
         .constant("tainted", "0\n")
         .directory("random", |names| {

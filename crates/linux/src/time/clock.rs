@@ -34,39 +34,45 @@ impl Clock {
     }
 
     /// Nanoseconds on this clock.
-    pub fn now(self, call: &Call<'_>) -> Result<u64> {
+    pub async fn now(self, call: &Call<'_>) -> Result<u64> {
         Ok(match self {
             Clock::Monotonic => call.system().now(),
             Clock::Realtime => call.system().realtime(),
             Clock::ProcessCpu(pid) => {
-                let process = match pid {
-                    None => call.process().clone(),
-                    Some(pid) => call.system().process(pid).ok_or(Errno::EINVAL)?,
-                };
-                let usage = process.usage().0;
+                let pid = pid.unwrap_or(call.process().id);
+                let usage = call.system().usage_of(pid, None).await.map_err(|_| Errno::EINVAL)?.0;
                 usage.user_ns + usage.system_ns
             }
             Clock::ThreadCpu(tid) => {
-                let thread = match tid {
-                    None => call.thread.clone(),
-                    Some(tid) => call.system().thread(tid).ok_or(Errno::EINVAL)?,
+                let usage = match tid {
+                    None => call.thread.usage(),
+                    // Only threads of one's own process have clocks.
+                    Some(tid) => {
+                        call.system().usage_of(call.process().id, Some(tid)).await.map_err(|_| Errno::EINVAL)?.0
+                    }
                 };
-                let usage = thread.usage();
                 usage.user_ns + usage.system_ns
             }
         })
     }
+
+    /// EINVAL if it is the clock of a process or thread that is not there.
+    pub async fn check(self, call: &Call<'_>) -> Result<()> {
+        match self {
+            Clock::ProcessCpu(Some(_)) | Clock::ThreadCpu(Some(_)) => self.now(call).await.map(drop),
+            _ => Ok(()),
+        }
+    }
 }
 
 pub(crate) async fn clock_gettime(call: &mut Call<'_>) -> Result<u64> {
-    let now = Clock::of(call.int(0))?.now(call)?;
+    let now = Clock::of(call.int(0))?.now(call).await?;
     call.put(call.pointer(1), &Timespec::from_ns(now)).await?;
     Ok(0)
 }
 
 pub(crate) async fn clock_getres(call: &mut Call<'_>) -> Result<u64> {
-    let id = call.int(0);
-    Clock::of(id)?;
+    Clock::of(call.int(0))?.check(call).await?;
     // The coarse clocks are no coarser than the others.
     call.put_if(call.pointer(1), &Timespec { seconds: 0, nanoseconds: 1 }).await?;
     Ok(0)

@@ -44,10 +44,12 @@ pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
     let clock = match (call.int(0), Clock::of(call.int(0))?) {
         (0 | 8 | 11, _) => TimerClock::Realtime,
         (1 | 7 | 9, _) => TimerClock::Monotonic,
-        // Those of another process count only there.
         (_, Clock::ProcessCpu(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::Process,
         (_, Clock::ThreadCpu(tid)) => TimerClock::Thread(tid.unwrap_or(call.thread.tid)),
-        (_, Clock::ProcessCpu(_)) => return Err(Errno::EINVAL),
+        (_, clock @ Clock::ProcessCpu(pid)) => {
+            clock.check(call).await?;
+            TimerClock::Other(pid.unwrap_or(call.process().id))
+        }
         // The raw and the coarse clocks have no timers.
         _ => return Err(Errno::EOPNOTSUPP),
     };
