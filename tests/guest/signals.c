@@ -13,7 +13,13 @@ static void handler(int number) {
     depth--;
 }
 
-static void nothing(int number) { (void)number; }
+/// Shared with the child, which must not stop too early on a slow machine.
+static volatile struct { int handled, read; } *seen;
+
+static void nothing(int number) {
+    (void)number;
+    seen->handled++;
+}
 
 static void install(int number, void (*what)(int), int flags) {
     struct sigaction action = {.sa_handler = what, .sa_flags = flags};
@@ -29,20 +35,26 @@ static void read_interrupted(int flags) {
     fflush(stdout);
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        for (int i = 0; i < 5; i++) {
+        // Until one has interrupted the read, or if they don't, until some have tried.
+        int before = seen->handled;
+        while (flags & SA_RESTART ? seen->handled - before < 5 : !seen->read) {
             usleep(20000);
             kill(parent, SIGUSR1);
         }
         write(ends[1], "x", 1);
         _exit(0);
     }
+    seen->read = 0;
     SHOW(read(ends[0], &byte, 1));
+    seen->read = 1;
     while (waitpid(child, NULL, 0) != child)
         ;
     close(ends[0]), close(ends[1]);
 }
 
 int main(void) {
+    seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    MUST(seen != MAP_FAILED);
     install(SIGUSR1, handler, 0);
     raise(SIGUSR1);
     printf("count %d deepest %d\n", count, deepest);

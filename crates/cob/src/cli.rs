@@ -77,6 +77,9 @@ pub struct MachineOptions {
     /// Bad luck: threads move, borrowed pages go, messages come late at random.
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
+    /// Look for leaks and wrong page tables when the program has ended; status 125 if there are any.
+    #[arg(long)]
+    pub audit: bool,
     /// Words for the kernel command line, such as cob.partition=node.
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,

@@ -76,6 +76,9 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         (config.uid, config.gid, config.groups) = (0, 0, Vec::new());
     }
     let mut words = options.shake.map(|seed| format!(" cob.shake={seed}")).unwrap_or_default();
+    if options.audit {
+        words.push_str(" cob.audit=on");
+    }
     if let Some(more) = &options.append {
         words = format!("{words} {more}");
     }

@@ -22,6 +22,8 @@ const LOG_TAIL: usize = 30;
 /// How a kernel begins its report of a panic (`platform::panic`), and how long such a report may be.
 const PANIC_MARK: &str = "PANIC kernel";
 const PANIC_LINES: usize = 80;
+/// How what `--audit` has found begins (`kernel/src/audit.rs`).
+const AUDIT_MARK: &str = "audit:";
 
 /// So many requests to end within [`PATIENCE`] end the machine, should the program not listen.
 const INSISTING: usize = 3;
@@ -129,7 +131,8 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
             status::USAGE
         }
         Outcome::Machine(Ending::Panic(text)) => {
-            eprintln!("cob: kernel panic: {}", text.trim_end());
+            let what = if text.starts_with(AUDIT_MARK) { "" } else { "kernel panic: " };
+            eprintln!("cob: {what}{}", text.trim_end());
             show_log(log, options);
             status::PANIC
         }

@@ -515,6 +515,11 @@ impl PageCache {
         self.loaded.wake_all();
     }
 
+    /// Frames it holds.
+    pub(crate) fn pages(&self) -> usize {
+        self.state.lock().pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count()
+    }
+
     /// Drops up to `frames` clean pages that nobody maps; says how many.
     pub fn reclaim(&self, frames: usize) -> usize {
         if self.store.is_none() {

@@ -104,6 +104,12 @@ impl Services {
         self.objects.lock().get(&id.serial)?.upgrade()
     }
 
+    /// Frames that the caches hold.
+    pub fn pages(&self) -> usize {
+        let objects: Vec<_> = self.objects.lock().values().filter_map(Weak::upgrade).collect();
+        objects.iter().map(|cache| cache.pages()).sum()
+    }
+
     /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.
     pub fn reclaim(&self, frames: usize) -> usize {
         let caches: Vec<_> = self.caches.lock().clone();

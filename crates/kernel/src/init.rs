@@ -1,7 +1,7 @@
 //! Runs the program that the host asked for, and ends the machine with it. What a Linux machine has as
 //! process 1 is done by the kernel here: orphans are adopted and reaped by crate `process`.
 
-use crate::{console, control, root, services::Kernel};
+use crate::{audit, console, control, root, services::Kernel};
 use abi::{
     signal::{AltStack, Pending, Signal, SignalInfo, SignalSet},
     Credentials,
@@ -17,7 +17,8 @@ use fs::{
     Base, File, OpenFlags, PathAnswer, PathOp, Paths,
 };
 use link::{Config, ExitStatus, Output};
-use machine::{errno::Result, Errno, KernelSet, Pid};
+use machine::{errno::Result, Errno, KernelId, KernelSet, Pid};
+use messages::control::Stock;
 use messages::process::{ExitStatus as Ended, Layout, Shared, ThreadState, Usage};
 use process::{Process, Program, Target, Thread};
 
@@ -47,11 +48,18 @@ pub fn start(kernel: &'static Kernel) {
         };
         kernel.system.begin(config.unix_ns, config.hostname.clone());
         match run(kernel, &devices, Some(&link), &config).await {
-            Ok(status) => {
+            Ok((status, before)) => {
                 if config.stats {
                     link.stats(&control::report(kernel).await);
                 }
-                link.exit(status).await;
+                let leak = match before {
+                    Some(before) => audit::compare(kernel, &before).await,
+                    None => None,
+                };
+                match leak {
+                    Some(leak) => link.panicked(&leak).await,
+                    None => link.exit(status).await,
+                }
             }
             Err((error, what)) => link.cannot_run(error, &what).await,
         }
@@ -65,7 +73,7 @@ async fn without_host(kernel: &'static Kernel, devices: &root::DeviceSet) {
     let config = console::config(kernel);
     kernel.system.begin(0, config.hostname.clone());
     match run(kernel, devices, None, &config).await {
-        Ok(status) => log::info!("the first program has ended: {status:?}"),
+        Ok((status, _)) => log::info!("the first program has ended: {status:?}"),
         Err((error, what)) => log::error!("no link to a host, and nothing to run: {what}: {error:?}"),
     }
     platform::panic::exit_machine(0);
@@ -73,16 +81,23 @@ async fn without_host(kernel: &'static Kernel, devices: &root::DeviceSet) {
 
 type Failure = (Errno, String);
 
+/// What every kernel had before the first program.
+type Before = Vec<(KernelId, Stock)>;
+
 async fn run(
     kernel: &'static Kernel,
     devices: &root::DeviceSet,
     link: Option<&Arc<Link>>,
     config: &Config,
-) -> core::result::Result<ExitStatus, Failure> {
+) -> core::result::Result<(ExitStatus, Option<Before>), Failure> {
     let because = |what: &'static str| move |error: Errno| (error, String::from(what));
     let (paths, terminals) = root::mount(kernel, devices, config).await?;
     kernel.paths.set(paths.clone());
     control::gather(kernel).await;
+    let before = match kernel.audit {
+        true => Some(audit::stocks(kernel).await),
+        false => None,
+    };
     let thread = first_thread(kernel, &paths, config).await.map_err(because("the working directory"))?;
     let process = thread.process.clone();
     let tty = standard_files(kernel, &terminals, link, config, &thread).await.map_err(because("standard streams"))?;
@@ -106,10 +121,11 @@ async fn run(
     if let Err(error) = paths.sync().await {
         log::error!("writing back what is dirty: {error:?}");
     }
-    Ok(match ended {
+    let status = match ended {
         Ended::Code(code) => ExitStatus::Exited(code),
         Ended::Signal { signal, .. } => ExitStatus::Signaled(signal.number()),
-    })
+    };
+    Ok((status, before))
 }
 
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {

@@ -8,6 +8,7 @@
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
 //! | pressure.rs | what goes when memory runs out |
 //! | death.rs | what a panic ends, and how the others go on without a dead kernel |
+//! | audit.rs | is anything left over when the programs have ended? |
 //! | shake.rs | messages that come late, for tests |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | terminal.rs | terminals ask processes about sessions and groups |
@@ -24,6 +25,8 @@ fn main() {}
 extern crate alloc;
 #[cfg(target_os = "none")]
 mod console;
+#[cfg(target_os = "none")]
+mod audit;
 #[cfg(target_os = "none")]
 mod control;
 #[cfg(target_os = "none")]

@@ -29,6 +29,8 @@ pub struct Kernel {
     pub paths: Arc<LatePaths>,
     pub remote: Arc<Remote>,
     pub plan: &'static platform::plan::Plan,
+    /// Leaks and wrong pages are looked for (audit.rs).
+    pub audit: bool,
 }
 
 impl Kernel {
@@ -69,6 +71,10 @@ impl Kernel {
             system: Arc::downgrade(&system),
             plan,
         }));
+        let audit = platform::plan::option(boot.command_line(), "cob.audit") == Some("on");
+        if audit {
+            system.vm.start_audits();
+        }
         Box::leak(Box::new(Kernel {
             system,
             scheduler,
@@ -80,6 +86,7 @@ impl Kernel {
             paths,
             remote,
             plan,
+            audit,
         }))
     }
 }

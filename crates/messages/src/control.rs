@@ -1,6 +1,6 @@
 //! Life of the kernels themselves: joining, starting, dying, state.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use machine::{errno, CpuId, KernelId};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,12 @@ pub struct Partition {
     pub memory_bytes: u64,
 }
 
+/// How much a kernel has of everything that must be given back, by name (`cob run --audit`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stock {
+    pub counts: Vec<(String, u64)>,
+}
+
 messages! {
     "control" 0x100;
 
@@ -90,4 +96,7 @@ messages! {
 
     /// What partitions there are; any kernel knows.
     partitions: Partitions {} -> Vec<Partition>, Low;
+
+    /// Before the first program and after the last: is anything left over?
+    take_stock: TakeStock {} -> Stock, Low;
 }

@@ -2,7 +2,7 @@
 
 use abi::ObjectId;
 use alloc::vec::Vec;
-use machine::{errno, Access, Frame, KernelId, Page, PageRange, SpaceId, UserAddr};
+use machine::{errno, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
 use serde::{Deserialize, Serialize};
 
 /// Consecutive slices of one owner; numbers are addresses divided by the slice size.
@@ -191,6 +191,21 @@ pub struct Forked {
     pub heap: (UserAddr, UserAddr),
 }
 
+/// One entry of a replica's page table, and if it is the owner's, what the owner knows of the page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CensusEntry {
+    pub page: Page,
+    pub frame: Frame,
+    pub access: Access,
+    pub borrowed: bool,
+    pub exported: bool,
+    pub copied: bool,
+    /// The page is of a slice (or region) that this kernel owns, as it believes.
+    pub owned: bool,
+    pub allowed: Option<Access>,
+    pub sharers: KernelSet,
+}
+
 messages! {
     "vm" 0x300;
 
@@ -247,4 +262,7 @@ messages! {
 
     /// Where the waiters of a futex word queue, asked of the owner of its address.
     locate_futex: LocateFutex { space: SpaceId, at: UserAddr, shared: bool } -> Located, Low;
+
+    /// Home audits a space that is about to end: what does the replica's page table have from a page on?
+    census: Census { space: SpaceId, from: Page } -> Vec<CensusEntry>, Low;
 }

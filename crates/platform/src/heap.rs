@@ -26,9 +26,17 @@ static mut FIRST_PIECE: [u8; FIRST] = [0; FIRST];
 /// Physical address of what is kept back; 0: none (left).
 static RESERVE: AtomicU64 = AtomicU64::new(0);
 
+/// Frames the heap has taken, the reserve included. They never go back.
+static FRAMES: AtomicU64 = AtomicU64::new(0);
+
+pub fn frames() -> u64 {
+    FRAMES.load(Relaxed)
+}
+
 /// Sets the reserve aside. Once, when there are frames.
 pub fn init() {
     let reserve = pages::partition().alloc_run(RESERVE_ORDER);
+    FRAMES.fetch_add(reserve.map_or(0, |_| 1 << RESERVE_ORDER), Relaxed);
     RESERVE.store(reserve.map_or(0, |run| run.address()), Relaxed);
 }
 
@@ -44,7 +52,7 @@ unsafe impl Source for Grow {
         // Room for talc's own words and for aligning.
         let needed = layout.size().checked_add(layout.align() + 256).ok_or(())?;
         let least = needed.div_ceil(PAGE_SIZE).next_power_of_two().trailing_zeros() as usize;
-        let (phys, order) = frames(least).ok_or(())?;
+        let (phys, order) = run(least).ok_or(())?;
         let base = (DIRECT_BASE + phys) as *mut u8;
         // SAFETY: a run of frames in the direct map that nobody else has, never given back.
         unsafe { talc.claim(base, PAGE_SIZE << order) }.map(|_| ()).ok_or(())
@@ -52,10 +60,11 @@ unsafe impl Source for Grow {
 }
 
 /// A run of at least `1 << least` frames: its address and order.
-fn frames(least: usize) -> Option<(u64, usize)> {
+fn run(least: usize) -> Option<(u64, usize)> {
     let partition = pages::try_partition()?;
     for order in [least.max(USUAL_ORDER), least] {
         if let Some(run) = partition.alloc_run(order) {
+            FRAMES.fetch_add(1 << order, Relaxed);
             return Some((run.address(), order));
         }
     }

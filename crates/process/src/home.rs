@@ -70,6 +70,8 @@ impl Process {
             // Entered first: a change from now on reaches the replica, after this answer.
             state.replicas.insert(kernel);
         }
+        // Also a replica that never faults must hear of the end.
+        self.space().expect(kernel);
         let directories = self.directories();
         Ok(Replica {
             cwd: self.system.directory.name(&directories.cwd).await?,

@@ -190,6 +190,18 @@ impl System {
         self.scheduler.load()
     }
 
+    /// How many records of each kind there are: all must go with the processes they are of.
+    pub fn records(&self) -> [(&'static str, usize); 6] {
+        [
+            ("processes", self.processes.lock().len()),
+            ("threads and shadows", self.threads.lock().len()),
+            ("threads arriving", self.arriving.lock().len()),
+            ("replicas being made", self.joining.lock().len()),
+            ("thread ids in use", self.born_here.lock().len()),
+            ("descriptor tables", self.tables.lock().len()),
+        ]
+    }
+
     /// Kernels that run, this one included.
     pub fn kernels(&self) -> Vec<KernelId> {
         self.machine.lock().iter().map(|(kernel, _)| *kernel).collect()

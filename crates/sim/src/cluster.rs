@@ -36,6 +36,8 @@ impl Cluster {
             let objects = SimObjects::new(memory.clone(), remote, OBJECT_PAGES);
             let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects.clone())
                 .expect("a fresh kernel has a frame");
+            // What the real machine looks at when a space ends (vm/src/audit.rs).
+            vm.start_audits();
             objects.serve(&vm);
             let home = vm.clone();
             machine.on_idle(id, move || home.send_frames_home(1));

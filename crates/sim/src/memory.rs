@@ -183,6 +183,7 @@ impl Program {
         let home = &self.cluster.kernels[id.home.index()];
         let space = home.vm.find(id).expect("home knows its spaces");
         self.cluster.run(async move { space.destroy().await });
+        assert_eq!(home.vm.audit_faults(), 0, "the audit of {id:?} at its end");
         for kernel in &self.cluster.kernels {
             // A replica that never asked for anything is unknown to home, and holds nothing.
             if let Some(space) = kernel.vm.find(id) {

@@ -18,6 +18,7 @@
 //! | fork.rs, lifetime.rs | birth and end |
 //! | access.rs | the kernel's own access to user memory |
 //! | relief.rs | what happens when no frame is left |
+//! | audit.rs | comparing all replicas of a space that ends |
 //! | futex.rs, report.rs | what futex and /proc ask |
 //!
 //! Called by `process` (create, attach, fork, leave, destroy), `linux` (the memory calls, user memory) and
@@ -29,6 +30,7 @@ extern crate alloc;
 
 mod access;
 mod advise;
+mod audit;
 mod change;
 mod fault;
 mod fork;

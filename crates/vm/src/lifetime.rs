@@ -6,7 +6,7 @@
 
 use crate::space::Space;
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Frame, Page, PageRange, Soft, Step};
+use machine::{Frame, KernelId, Page, PageRange, Soft, Step};
 use messages::vm::{Destroy, Detach};
 
 impl Space {
@@ -33,9 +33,19 @@ impl Space {
         }
     }
 
+    /// At home: `kernel` is about to make a replica.
+    pub fn expect(&self, kernel: KernelId) {
+        if self.is_home() {
+            self.join(kernel);
+        }
+    }
+
     /// Ends the space everywhere. Called at home, when no thread is left on any kernel.
     pub async fn destroy(self: &Arc<Self>) {
         let others = self.others();
+        if self.vm.audits.load(core::sync::atomic::Ordering::Relaxed) {
+            self.audit(&others).await;
+        }
         if others.is_empty() {
             return self.drop_everything();
         }

@@ -13,7 +13,7 @@ use alloc::{
 };
 use core::{
     future::Future,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use fabric::Endpoint;
 use hashbrown::HashMap;
@@ -42,6 +42,9 @@ pub(crate) struct Shared {
     /// Faults of replicas that are gone.
     past_faults: Lock<crate::FaultCount>,
     serial: AtomicU64,
+    /// Spaces are audited when they end, and what was found wrong in pages.
+    pub audits: AtomicBool,
+    pub audit_faults: AtomicU64,
 }
 
 impl Drop for Shared {
@@ -76,6 +79,8 @@ impl Vm {
             spaces: Lock::default(),
             past_faults: Lock::default(),
             serial: AtomicU64::new(1),
+            audits: AtomicBool::new(false),
+            audit_faults: AtomicU64::new(0),
         });
         register(&shared);
         Ok(Arc::new(Vm { shared }))
@@ -132,6 +137,16 @@ impl Vm {
         if let Some(space) = self.shared.find(id) {
             space.drop_everything();
         }
+    }
+
+    /// From now on spaces that are at home here are audited when they end (audit.rs).
+    pub fn start_audits(&self) {
+        self.shared.audits.store(true, Ordering::Relaxed);
+    }
+
+    /// Pages that were found wrong by audits.
+    pub fn audit_faults(&self) -> u64 {
+        self.shared.audit_faults.load(Ordering::Relaxed)
     }
 
     /// Faults of all replicas that live here or lived here.
@@ -248,6 +263,9 @@ fn register(shared: &Arc<Shared>) {
     });
     answer!(on, Freeze, (), |space, _from, _request| async move { space.freeze().await });
     answer!(on, Inspect, Vec::new(), |space, _from, _request| async move { space.inspect() });
+    answer!(on_to_completion, Census, Vec::new(), |space, _from, request| async move {
+        space.census(request.from).await
+    });
     answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });

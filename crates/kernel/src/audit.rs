@@ -1,0 +1,79 @@
+//! What is left when all programs have ended (`cob.audit=on`): it must be what there was before the first.
+//!
+//! Every kernel counts its records: processes, threads and shadows, spaces, descriptor tables, files that others hold, calls
+//! without an answer, and frames in use. Frames are counted after everything that can be had again was given back
+//! (clean pages of files, copies of other kernels' files); what stays for a reason is counted exactly and taken off: the
+//! heap's frames, and pages of files that exist only in memory.
+//!
+//! Ends take a moment: a notice may be under way, frames go home in batches. So what differs is looked at again, for a
+//! while; what stays different is a leak, a line in the log, and `cob run` ends with status 125.
+
+use crate::services::Kernel;
+use abi::signal::{Signal, SignalInfo};
+use alloc::{format, string::String, vec::Vec};
+use machine::{KernelId, Pid};
+use messages::control::{Stock, TakeStock};
+use process::Target;
+
+/// Looks at what differs, and the time between them.
+const LOOKS: usize = 60;
+const BETWEEN_NS: u64 = 50_000_000;
+
+/// What this kernel has.
+pub fn stock(kernel: &Kernel) -> Stock {
+    kernel.services.reclaim(usize::MAX);
+    kernel.remote.reclaim();
+    kernel.system.vm.send_frames_home(1);
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut add = |what: &str, count: usize| counts.push((String::from(what), count as u64));
+    for (what, count) in kernel.system.records() {
+        add(what, count);
+    }
+    add("spaces", kernel.system.vm.spaces().len());
+    add("files known elsewhere", kernel.remote.exported());
+    add("futex waiters", kernel.system.futexes.waiting());
+    let (total, free) = kernel.system.memory.totals();
+    let lasting = platform::heap::frames() + kernel.services.pages() as u64;
+    add("frames", ((total - free).saturating_sub(lasting)) as usize);
+    add("audit faults", kernel.system.vm.audit_faults() as usize);
+    Stock { counts }
+}
+
+/// Of all kernels.
+pub async fn stocks(kernel: &'static Kernel) -> Vec<(KernelId, Stock)> {
+    let mut all = Vec::from([(kernel.system.kernel, stock(kernel))]);
+    for (id, answer) in kernel.endpoint.multicast(&kernel.endpoint.others(), TakeStock {}).await {
+        all.extend(answer.map(|stock| (id, stock)));
+    }
+    all
+}
+
+/// After the first program: ends what it has left running, and compares. None if all is as it was.
+pub async fn compare(kernel: &'static Kernel, before: &[(KernelId, Stock)]) -> Option<String> {
+    let kill = SignalInfo::kernel(Signal::KILL);
+    // An error: there was nobody.
+    let _ = kernel.system.signal(Target::All, Some(kill), None, Pid(0)).await;
+    let mut found = Vec::new();
+    for _ in 0..LOOKS {
+        found = differences(before, &stocks(kernel).await);
+        if found.is_empty() {
+            return None;
+        }
+        kernel.scheduler.sleep_until(kernel.system.now() + BETWEEN_NS).await;
+    }
+    found.iter().for_each(|line| log::error!("audit: {line}"));
+    Some(format!("audit: {}", found.join("; ")))
+}
+
+fn differences(before: &[(KernelId, Stock)], after: &[(KernelId, Stock)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (kernel, old) in before {
+        let Some((_, new)) = after.iter().find(|(id, _)| id == kernel) else { continue };
+        for ((what, was), (_, is)) in old.counts.iter().zip(&new.counts) {
+            if was != is {
+                found.push(format!("kernel {kernel}: {what}: {was} before, {is} after"));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,145 @@
+//! The invariants of an address space on the real machine, looked at when it ends (`cob.audit=on`, `cob run --audit`).
+//!
+//! Problem: a kernel that maps a page which its owner does not know of, or another frame than the owner's, harms nobody
+//! until the frame is reused; by then nothing shows who was wrong. Idea: when the last thread has gone and before
+//! anything is released, the home asks every replica what its page table says and compares. No thread runs in the space,
+//! so nothing changes except what is under way; every kernel waits for that first.
+//!
+//! Large spaces are compared in pieces. A kernel answers with its next entries, at most [`MOST`] of them; what is compared
+//! is the part that every answer covers.
+
+use crate::space::Space;
+use alloc::{collections::BTreeMap, format, string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
+use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step};
+use messages::vm::{Census, CensusEntry};
+
+/// Entries of an answer.
+const MOST: usize = 2048;
+/// Faults that are named for one space; more say nothing new.
+const NAMED: u64 = 4;
+
+/// What all replicas have of one page.
+type Views = Vec<(KernelId, CensusEntry)>;
+
+impl Space {
+    /// Called at home before the space ends.
+    pub(crate) async fn audit(self: &Arc<Self>, others: &KernelSet) {
+        let mut faults = 0u64;
+        let mut from = Some(PageRange::user().start);
+        while let Some(start) = from {
+            let mut answers = Vec::from([(self.me(), self.census(start).await)]);
+            for (kernel, answer) in self.vm.endpoint.multicast(others, Census { space: self.id, from: start }).await {
+                // A kernel that died is no witness.
+                answers.push((kernel, answer.unwrap_or_default()));
+            }
+            let covered = answers.iter().filter(|(_, list)| list.len() == MOST).filter_map(|(_, list)| list.last());
+            let last = covered.map(|entry| entry.page).min();
+            let mut pages: BTreeMap<Page, Views> = BTreeMap::new();
+            for (kernel, list) in answers {
+                for entry in list.into_iter().filter(|entry| last.is_none_or(|last| entry.page <= last)) {
+                    pages.entry(entry.page).or_default().push((kernel, entry));
+                }
+            }
+            for (page, views) in pages {
+                if let Err(wrong) = check(&views) {
+                    faults += 1;
+                    if faults <= NAMED {
+                        log::error!("audit: {:?} {page:?}: {wrong}: {views:?}", self.id);
+                    }
+                }
+            }
+            from = last.map(|page| page.add(1));
+        }
+        self.vm.audit_faults.fetch_add(faults, Relaxed);
+    }
+
+    /// What this replica has from page `from` on, once nothing is under way.
+    pub(crate) async fn census(&self, from: Page) -> Vec<CensusEntry> {
+        let at_rest = || {
+            let state = self.state.lock();
+            let rests = state.pending.is_empty() && state.busy.is_empty() && !state.operating && state.frozen.is_none();
+            rests.then_some(())
+        };
+        self.changed.wait_until(at_rest).await;
+        let state = self.state.lock();
+        let mut list = Vec::new();
+        self.table.walk(PageRange::new(from, PageRange::user().end), &mut |page, mapping| {
+            if list.len() < MOST {
+                list.push(CensusEntry {
+                    page,
+                    frame: mapping.frame,
+                    access: mapping.access,
+                    borrowed: mapping.soft.contains(Soft::BORROWED),
+                    exported: mapping.soft.contains(Soft::EXPORTED),
+                    copied: mapping.soft.contains(Soft::COW),
+                    owned: self.owns(&state, PageRange::one(page)),
+                    allowed: state.regions.find(page).map(|region| region.access()),
+                    sharers: state.exports.get(&page).cloned().unwrap_or_default(),
+                });
+            }
+            Step::Keep
+        });
+        list
+    }
+}
+
+/// The invariants of design section 2 for one page (the simulator's are in `sim/src/audit.rs`).
+fn check(views: &Views) -> Result<(), String> {
+    let require = |holds: bool, wrong: &str| if holds { Ok(()) } else { Err(String::from(wrong)) };
+    let mut owners = views.iter().filter(|(_, entry)| !entry.borrowed);
+    let Some((_, owner)) = owners.next() else { return Err(String::from("borrowed of nobody")) };
+    require(owners.next().is_none(), "two owners")?;
+    let Some(allowed) = owner.allowed else { return Err(String::from("page without region")) };
+    require(allowed.contains(owner.access), "wider than its region")?;
+    require(!(owner.copied && owner.access.contains(Access::WRITE)), "copy-on-write but writable")?;
+    require(owner.exported != owner.sharers.is_empty(), "export bit")?;
+    for (kernel, entry) in views {
+        require(entry.owned != entry.borrowed, &format!("kernel {kernel} is mistaken about whose it is"))?;
+        if entry.borrowed {
+            require(entry.frame == owner.frame, "two frames")?;
+            require(allowed.contains(entry.access), "borrowed wider than the region")?;
+            require(owner.sharers.contains(*kernel), "its owner does not know who has it")?;
+            require(!(owner.copied && entry.access.contains(Access::WRITE)), "written elsewhere, copy-on-write here")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::Frame;
+
+    fn entry(borrowed: bool, access: Access) -> CensusEntry {
+        CensusEntry {
+            page: Page(7),
+            frame: Frame(3),
+            access,
+            borrowed,
+            exported: !borrowed,
+            copied: false,
+            owned: !borrowed,
+            allowed: (!borrowed).then_some(Access::READ | Access::WRITE),
+            sharers: if borrowed { KernelSet::new() } else { [KernelId(1)].into_iter().collect() },
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let (owner, lender) = (entry(false, Access::READ | Access::WRITE), entry(true, Access::READ));
+        let views = |owner: &CensusEntry, borrower: u16, lent: &CensusEntry| {
+            Vec::from([(KernelId(0), owner.clone()), (KernelId(borrower), lent.clone())])
+        };
+        assert_eq!(check(&views(&owner, 1, &lender)), Ok(()));
+        let wrong = |views: Views| check(&views).unwrap_err();
+        assert!(wrong(views(&owner, 2, &lender)).contains("does not know"));
+        assert!(wrong(views(&owner, 1, &CensusEntry { frame: Frame(4), ..lender.clone() })).contains("two frames"));
+        assert!(wrong(views(&lender, 1, &lender)).contains("nobody"));
+        assert!(wrong(views(&owner, 1, &owner)).contains("two owners"));
+        let copied = CensusEntry { copied: true, access: Access::READ, ..owner.clone() };
+        let written = CensusEntry { access: Access::WRITE, ..lender.clone() };
+        assert!(wrong(views(&copied, 1, &written)).contains("copy-on-write here"));
+        assert!(wrong(views(&CensusEntry { allowed: None, ..owner }, 1, &lender)).contains("without region"));
+    }
+}
