@@ -3,7 +3,7 @@
 
 use crate::{audit, console, control, root, services::Kernel};
 use abi::{
-    signal::{AltStack, Pending, Signal, SignalInfo, SignalSet},
+    signal::{Signal, SignalInfo},
     Credentials,
 };
 use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
@@ -17,9 +17,9 @@ use fs::{
     Base, File, OpenFlags, PathAnswer, PathOp, Paths,
 };
 use link::{Config, ExitStatus, Output};
-use machine::{errno::Result, Errno, KernelId, KernelSet, Pid};
+use machine::{errno::Result, Errno, KernelId, Pid};
 use messages::control::Stock;
-use messages::process::{ExitStatus as Ended, Layout, Shared, ThreadState, Usage};
+use messages::process::{ExitStatus as Ended, Shared, ThreadState};
 use process::{Process, Program, Target, Thread};
 
 /// Default limits of Linux (fs/exec, include/asm-generic/resource.h), by number.
@@ -147,46 +147,11 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
             *slot = (limit.soft, limit.hard);
         }
     }
-    let shared = Shared {
-        parent: Pid(1),
-        group: Pid(0),
-        session: Pid(0),
-        exit_signal: Signal::CHLD.number(),
-        actions: Default::default(),
-        umask: config.umask,
-        limits,
-        executable: config.program.clone(),
-        layout: Layout::default(),
-        executed: true,
-        child_subreaper: false,
-        dumpable: true,
-        no_new_privileges: false,
-        barriers: 0,
-        circles: [None; 2],
-        started: system.now(),
-    };
-    let state = ThreadState {
-        name: Vec::new(),
-        credentials,
-        blocked: SignalSet::EMPTY,
-        saved_blocked: None,
-        pending: Pending::default(),
-        alt_stack: AltStack::NONE,
-        clear_child_tid: 0,
-        robust_list: (0, 0),
-        rseq: None,
-        // As on Linux: also those that may come later (`cobctl boot`).
-        affinity: kernel.plan.kernels.iter().flat_map(|partition| partition.cpus.iter().copied()).collect(),
-        nice: 0,
-        policy: (0, 0),
-        parent_death_signal: 0,
-        personality: 0,
-        last_trap: (0, 0, 0),
-        sleep_end: None,
-        usage: Usage::default(),
-        started: system.now(),
-        visited: KernelSet::new(),
-    };
+    let mut shared = Shared::first(limits, config.program.clone());
+    (shared.umask, shared.started) = (config.umask, system.now());
+    // As on Linux: also CPUs that may come later (`cobctl boot`).
+    let affinity = kernel.plan.kernels.iter().flat_map(|partition| partition.cpus.iter().copied()).collect();
+    let state = ThreadState::first(credentials, affinity, system.now());
     let root = paths.root().await?;
     let base = Base { root: root.clone(), at: root.clone(), to: None };
     let flags = OpenFlags::PATH | OpenFlags::DIRECTORY;

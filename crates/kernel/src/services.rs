@@ -50,12 +50,11 @@ impl Kernel {
         };
         fs::anonymous::number_from(boot.kernel);
         let Node { system, endpoint, services, paths, remote } = Node::new(Ground {
-            kernel: boot.kernel,
             kernels,
             root: KernelId::PRIMARY,
             cpu,
             memory,
-            port: seen,
+            endpoint: Endpoint::new(boot.kernel, kernels, seen, spawner.clone()),
             scheduler: scheduler.clone(),
             spawner: spawner.clone(),
             placement: placement(boot.plan, &shake),

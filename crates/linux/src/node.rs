@@ -1,10 +1,10 @@
 //! One kernel's services, put together in the order of the layers, and the small adapters between them.
 //!
-//! What they stand on is given: memory, CPUs, the port to the other kernels. So crate `kernel` builds a node on
+//! What they stand on is given: memory, CPUs, an endpoint among the other kernels. So crate `kernel` builds a node on
 //! the machine it runs on and `sim` builds many in one process, and both run the same services.
 
 use alloc::{boxed::Box, sync::Arc};
-use fabric::{Endpoint, Port};
+use fabric::Endpoint;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::UnixNames;
 use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
@@ -21,14 +21,13 @@ use vm::{Objects, Vm};
 
 /// What a node is built on.
 pub struct Ground {
-    pub kernel: KernelId,
     /// Kernels of the machine, also those that do not run (yet).
     pub kernels: usize,
     /// The kernel whose paths all others use.
     pub root: KernelId,
     pub cpu: Arc<dyn Cpu>,
     pub memory: Arc<dyn Memory>,
-    pub port: Box<dyn Port>,
+    pub endpoint: Arc<Endpoint>,
     pub scheduler: Arc<Scheduler>,
     pub spawner: Arc<dyn Spawner>,
     pub placement: Arc<dyn Placement>,
@@ -51,9 +50,9 @@ pub struct Node {
 
 impl Node {
     pub fn new(ground: Ground) -> Node {
-        let Ground { kernel, kernels, root, cpu, memory, port, scheduler, spawner, placement, board_load, shake, abi } =
+        let Ground { kernels, root, cpu, memory, endpoint, scheduler, spawner, placement, board_load, shake, abi } =
             ground;
-        let endpoint = Endpoint::new(kernel, kernels, port, spawner.clone());
+        let kernel = endpoint.me();
         let clock = Arc::new(FileClock(Lock::new(None)));
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
         let late = Arc::new(LatePaths::default());

@@ -44,6 +44,30 @@ pub struct Shared {
     pub started: u64,
 }
 
+impl Shared {
+    /// Of the first process of a machine, before it has an id.
+    pub fn first(limits: Vec<(u64, u64)>, executable: Vec<u8>) -> Self {
+        Shared {
+            parent: Pid(1),
+            group: Pid(0),
+            session: Pid(0),
+            exit_signal: Signal::CHLD.number(),
+            actions: Default::default(),
+            umask: 0o22,
+            limits,
+            executable,
+            layout: Layout::default(),
+            executed: true,
+            child_subreaper: false,
+            dumpable: true,
+            no_new_privileges: false,
+            barriers: 0,
+            circles: [None; 2],
+            started: 0,
+        }
+    }
+}
+
 /// What processes may have in common beside memory and descriptors, which have homes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Facet {
@@ -183,6 +207,33 @@ pub struct ThreadState {
     pub visited: KernelSet,
 }
 
+impl ThreadState {
+    /// Of the first thread of a machine.
+    pub fn first(credentials: Credentials, affinity: CpuSet, started: u64) -> Self {
+        ThreadState {
+            name: Vec::new(),
+            credentials,
+            blocked: SignalSet::EMPTY,
+            saved_blocked: None,
+            pending: Pending::default(),
+            alt_stack: AltStack::NONE,
+            clear_child_tid: 0,
+            robust_list: (0, 0),
+            rseq: None,
+            affinity,
+            nice: 0,
+            policy: (0, 0),
+            parent_death_signal: 0,
+            personality: 0,
+            last_trap: (0, 0, 0),
+            sleep_end: None,
+            usage: Usage::default(),
+            started,
+            visited: KernelSet::new(),
+        }
+    }
+}
+
 /// What is the same on the whole machine but decided by somebody.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
@@ -213,7 +264,15 @@ pub struct Replica {
     pub ending: Option<ExitStatus>,
     pub survivor: Option<Survivor>,
     pub stopped: bool,
-    pub pending: SignalSet,
+    pub pending: PendingSet,
+}
+
+/// Which process-directed signals wait, as the home has it. The version grows with each change: what a replica hears may
+/// have been overtaken, by an answer or by another CPU's word, and then it is not news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingSet {
+    pub set: SignalSet,
+    pub version: u64,
 }
 
 /// What happened to a child.
@@ -384,10 +443,10 @@ messages! {
     signal_group: SignalGroup { group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid } -> (u32, u32), Low;
 
     /// The home tells replicas which process-directed signals are waiting to be taken.
-    pending: PendingSignals { process: Pid, set: SignalSet } -> (), High;
+    pending: PendingSignals { process: Pid, pending: PendingSet } -> (), High;
 
-    /// A thread that could take one of these process-directed signals asks the home for it.
-    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> Option<SignalInfo>, Low;
+    /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left.
+    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<SignalInfo>, PendingSet), Low;
 
     /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
     /// Answers whether the child may be forgotten at once (nobody will wait for it).

@@ -86,6 +86,11 @@ impl Process {
         let home = self.home().ok_or(machine::Errno::ESRCH)?;
         let status = ExitStatus::Code(0);
         if home.state.lock().members.len() > 1 {
+            // Of two threads that call execve the first goes on; the other ends like the rest, and must not wait for
+            // the first to end.
+            if self.survivor.lock().is_some_and(|other| other.thread != survivor) {
+                return Err(machine::Errno::EINTR);
+            }
             let survivor = Survivor { thread: survivor, at: self.system.now() };
             self.end_local(status, Some(survivor));
             self.tell_end(status, Some(survivor)).await;
@@ -234,10 +239,13 @@ impl System {
             self.threads.lock().remove(&thread);
             shadow.presence_changed.wake_all();
         }
-        self.born_here.lock().remove(&thread);
+        // The main thread's id is the process's, and stays with it: after an execve it names another thread.
+        if !self.process(thread).is_some_and(|process| process.is_home()) {
+            self.born_here.lock().remove(&thread);
+        }
     }
 
-    fn forget_birth(&self, thread: Pid, process: Pid) {
+    pub(crate) fn forget_birth(&self, thread: Pid, process: Pid) {
         if thread != process {
             self.born_here.lock().remove(&thread);
         }
@@ -245,11 +253,8 @@ impl System {
 
     /// The home has finished a process: the replica goes.
     pub(crate) async fn drop_replica(&self, process: Pid) {
-        let Some(replica) = self.processes.lock().remove(&process) else { return };
-        let files = replica.files();
-        if files.id().home != self.kernel {
-            self.tables.lock().remove(&files.id());
-        }
+        let replica = self.processes.lock().remove(&process);
+        drop(replica);
         // The address space of the replica goes with the space itself: `Space::destroy` at its home asks
         // every kernel that has it.
         log::trace!("process {process}: replica dropped");

@@ -8,7 +8,7 @@
 //! keeps an answer only if none came since it asked.
 
 use crate::System;
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, sync::{Arc, Weak}, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 use fs::File;
 use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
@@ -70,6 +70,19 @@ impl Table {
     }
 }
 
+/// What is cached is forgotten with its last user here: a process that has ended, or has another table since execve.
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Part::Cache(_) = self.part {
+            let mut cached = self.system.cached_tables.lock();
+            // Somebody may have begun a new one meanwhile.
+            if cached.get(&self.id).is_some_and(|entry| entry.strong_count() == 0) {
+                cached.remove(&self.id);
+            }
+        }
+    }
+}
+
 impl Files {
     /// An empty table, at home here.
     pub fn new(system: &Arc<System>) -> Arc<Files> {
@@ -82,16 +95,23 @@ impl Files {
 
     /// The table `id` as this kernel sees it.
     pub(crate) async fn attach(system: &Arc<System>, id: TableId) -> Result<Arc<Files>> {
-        let mut tables = system.tables.lock();
-        if let Some(known) = tables.get(&id) {
-            return Ok(known.clone());
-        }
         if id.home == system.kernel {
-            return Err(Errno::ESRCH);
+            return system.tables.lock().get(&id).cloned().ok_or(Errno::ESRCH);
+        }
+        let mut cached = system.cached_tables.lock();
+        if let Some(known) = cached.get(&id).and_then(Weak::upgrade) {
+            return Ok(known);
         }
         let files = Arc::new(Files { id, system: system.clone(), part: Part::Cache(Lock::default()) });
-        tables.insert(id, files.clone());
+        cached.insert(id, Arc::downgrade(&files));
         Ok(files)
+    }
+
+    /// The table `id` if this kernel has it, at home or cached.
+    pub(crate) fn find(system: &System, id: TableId) -> Result<Arc<Files>> {
+        let own = system.tables.lock().get(&id).cloned();
+        let cached = || system.cached_tables.lock().get(&id).and_then(Weak::upgrade);
+        own.or_else(cached).ok_or(Errno::ESRCH)
     }
 
     pub fn id(&self) -> TableId {

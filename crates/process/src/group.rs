@@ -75,7 +75,8 @@ impl System {
 
     pub(crate) fn session_here(&self, group: Pid) -> Option<Pid> {
         let processes = self.processes.lock();
-        let mut members = processes.values().filter(|process| process.is_home() && !process.has_ended());
+        // A zombie is a member until it is waited for.
+        let mut members = processes.values().filter(|process| process.is_home());
         members.find_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.session)))
     }
 

@@ -1,13 +1,10 @@
 //! What only the home kernel knows of a process: its members, its children, and how it ended.
 
 use crate::{Process, System};
-use abi::{
-    signal::{Pending, SignalSet},
-    Credentials,
-};
+use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
-use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSignals, Replica, ThreadBorn, Usage};
+use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, ThreadBorn, Usage};
 
 #[derive(Default)]
 pub(crate) struct Home {
@@ -31,6 +28,8 @@ pub(crate) struct HomeState {
     /// Kernels that want to hear of a member's end, because threads there wait for a lock that it may hold.
     pub watchers: BTreeMap<Pid, KernelSet>,
     pub pending: Pending,
+    /// Changes of `pending` so far.
+    pub pending_version: u64,
     /// Of the threads that are gone.
     pub usage: Usage,
     /// Of the children that were waited for.
@@ -51,6 +50,12 @@ pub(crate) struct Child {
     /// The newest thing to report, until it is waited for.
     pub event: Option<ChildEvent>,
     pub usage: Usage,
+}
+
+impl HomeState {
+    pub fn pending_set(&self) -> PendingSet {
+        PendingSet { set: self.pending.set(), version: self.pending_version }
+    }
 }
 
 impl Process {
@@ -82,15 +87,15 @@ impl Process {
             ending: *self.ending.lock(),
             survivor: *self.survivor.lock(),
             stopped: self.has(crate::Flags::STOPPED),
-            pending: self.pending(),
+            pending: home.state.lock().pending_set(),
         })
     }
 
     /// Tells replicas which signals wait. Does not wait for them: a hint that is late costs a question.
-    pub(crate) fn tell_pending(&self, set: SignalSet) {
+    pub(crate) fn tell_pending(&self, pending: PendingSet) {
         for kernel in self.replicas().iter() {
             // A dead kernel has no thread that could take them.
-            let _ = self.system.endpoint.send(kernel, PendingSignals { process: self.id, set });
+            let _ = self.system.endpoint.send(kernel, PendingSignals { process: self.id, pending });
         }
     }
 
@@ -107,8 +112,10 @@ impl Process {
     pub(crate) fn member_born(&self, thread: Pid, at: KernelId) -> Result<()> {
         let home = self.home().ok_or(Errno::ESRCH)?;
         let mut state = home.state.lock();
-        // A thread born after the end was decided would be missed by it.
-        if self.has(crate::Flags::ENDING) {
+        // A thread born after the end was decided would be missed by it. So would one that the home hears of after an
+        // execve has told all kernels to end their threads, and the execve would wait for it for ever; its parent
+        // ends before it sees the error.
+        if self.has(crate::Flags::ENDING) || self.survivor.lock().is_some() {
             return Err(Errno::EAGAIN);
         }
         state.members.insert(thread, at);
@@ -203,14 +210,16 @@ impl System {
     }
 
     /// The home says which signals wait.
-    pub(crate) fn pending_told(&self, process: Pid, set: SignalSet) {
+    pub(crate) fn pending_told(&self, process: Pid, pending: PendingSet) {
         if let Some(last) = self.joining.lock().get_mut(&process) {
-            *last = Some(set);
+            if last.is_none_or(|last| last.version < pending.version) {
+                *last = Some(pending);
+            }
             return;
         }
         if let Some(process) = self.process(process) {
-            process.set_pending(set);
-            process.rouse(set);
+            process.set_pending(pending);
+            process.rouse(process.pending());
         }
     }
 }

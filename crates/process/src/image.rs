@@ -92,6 +92,7 @@ impl Thread {
         let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
         process.threads.lock().remove(&self.tid);
         system.threads.lock().remove(&self.tid);
+        system.forget_birth(self.tid, process.id);
         for kernel in visited.iter().filter(|&kernel| kernel != system.kernel) {
             // A dead kernel has no shadow left.
             let _ = system.endpoint.send(kernel, EndShadow { process: process.id, thread: self.tid });

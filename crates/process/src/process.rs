@@ -10,7 +10,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, Pid,
 };
-use messages::process::{ExitStatus, Shared, Survivor, TakeSignal};
+use messages::process::{ExitStatus, PendingSet, Shared, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -45,6 +45,8 @@ pub struct Process {
     flags: AtomicU32,
     /// Process-directed signals waiting to be taken: at home the truth, on a replica the last the home said.
     pending: AtomicU64,
+    /// The home's version of that.
+    pending_version: Lock<u64>,
     /// Woken when the flags change.
     pub(crate) changed: WaitQueue,
     /// How the process ends, once that is decided.
@@ -81,6 +83,7 @@ impl Process {
             threads: Lock::default(),
             flags: AtomicU32::new(0),
             pending: AtomicU64::new(0),
+            pending_version: Lock::new(0),
             changed: WaitQueue::new(),
             ending: Lock::new(None),
             survivor: Lock::new(None),
@@ -182,8 +185,12 @@ impl Process {
         &self.changed
     }
 
-    pub(crate) fn set_pending(&self, set: SignalSet) {
-        self.pending.store(set.0, SeqCst);
+    pub(crate) fn set_pending(&self, told: PendingSet) {
+        let mut version = self.pending_version.lock();
+        if told.version >= *version {
+            *version = told.version;
+            self.pending.store(told.set.0, SeqCst);
+        }
     }
 
     /// Wakes a local thread that could take one of `set`, the main thread by preference.
@@ -201,36 +208,40 @@ impl Process {
 
     /// Takes a process-directed signal of `wanted`, at the home.
     pub(crate) async fn take_signal(&self, wanted: SignalSet) -> Option<SignalInfo> {
-        let Some(home) = self.home() else {
+        if !self.is_home() {
             let ask = TakeSignal { process: self.id, wanted };
-            let info = self.system.endpoint.call(self.home, ask).await.ok().flatten();
-            if info.is_none() {
-                // Another kernel's thread was faster; the home's next word sets the bits anew.
-                self.pending.fetch_and(!wanted.0, SeqCst);
-            }
+            let Ok((info, left)) = self.system.endpoint.call(self.home, ask).await else { return None };
+            // Not if the home has said something newer since: a signal that came meanwhile is not forgotten.
+            self.set_pending(left);
             return info;
-        };
-        let (info, left) = {
-            let mut state = home.state.lock();
-            let info = state.pending.take(wanted);
-            (info, state.pending.set())
-        };
-        self.set_pending(left);
-        if info.is_some() {
-            self.tell_pending(left);
         }
-        info
+        self.take_signal_here(wanted).0
     }
 
-    pub(crate) fn with_pending<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> Option<T> {
+    /// At home: one of the signals `wanted`, and those that are left.
+    pub(crate) fn take_signal_here(&self, wanted: SignalSet) -> (Option<SignalInfo>, PendingSet) {
+        match self.with_pending(|pending| pending.take(wanted)) {
+            Some((info, left)) => {
+                if info.is_some() {
+                    self.tell_pending(left);
+                }
+                (info, left)
+            }
+            None => Default::default(),
+        }
+    }
+
+    /// Changes what waits at home; also says what waits then.
+    pub(crate) fn with_pending<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> Option<(T, PendingSet)> {
         let home = self.home()?;
-        let (value, set) = {
+        let (value, left) = {
             let mut state = home.state.lock();
             let value = change(&mut state.pending);
-            (value, state.pending.set())
+            state.pending_version += 1;
+            (value, state.pending_set())
         };
-        self.set_pending(set);
-        Some(value)
+        self.set_pending(left);
+        Some((value, left))
     }
 
     /// On whose behalf files are used.

@@ -186,6 +186,10 @@ impl System {
                     return Ok(());
                 }
                 let process = self.process(message.process).ok_or(Errno::ESRCH)?;
+                if process.is_home() && message.thread == process.id && process.member_at(process.id).is_none() {
+                    // A main thread that has ended is there until its process is waited for, and takes nothing.
+                    return Ok(());
+                }
                 process.member_at(message.thread).filter(|&at| at != self.kernel).ok_or(Errno::ESRCH)?
             }
         };
@@ -331,10 +335,10 @@ impl Process {
         if ignored && !self.is_blocked_somewhere(info.signal).await {
             return;
         }
-        self.with_pending(|pending| pending.push(info));
-        let set = self.pending();
-        self.tell_pending(set);
-        self.rouse(set);
+        if let Some(((), waiting)) = self.with_pending(|pending| pending.push(info)) {
+            self.tell_pending(waiting);
+            self.rouse(waiting.set);
+        }
     }
 
     /// At home: does a thread block the signal, on whatever kernel? Yes also if that can't be known, because a thread is

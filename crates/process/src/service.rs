@@ -75,7 +75,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SignalGroup, |system, _from, ask| {
         system.signal_group_here(ask.group, ask.info, ask.sender, ask.except).await
     });
-    answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.set));
+    answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.pending));
     answer!(AskBlocked, |system, _from, ask| system.block_here(&ask.threads, ask.signal));
     answer!(AskIgnores, |system, _from, ask| system.ignores(ask.process, ask.thread, ask.signal).await);
     answer!(GroupParents, |system, _from, ask| system.parents_here(ask.group));
@@ -83,8 +83,8 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SetName, |system, _from, ask| system.decide_name(ask.domain, ask.name).await);
     answer!(TellFacts, |system, _from, ask| system.learn(ask.facts));
     answer!(TakeSignal, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.take_signal(ask.wanted).await,
-        None => None,
+        Some(process) => process.take_signal_here(ask.wanted),
+        None => Default::default(),
     });
     answer!(ChildChanged, |system, _from, ask| system.child_changed_here(ask).await);
     answer!(AdoptChild, |system, _from, ask| system.child_in_group(&ask));
@@ -181,5 +181,5 @@ pub(crate) fn register(system: &Arc<System>) {
 }
 
 fn table(system: &System, id: TableId) -> Result<Arc<crate::Files>> {
-    system.tables.lock().get(&id).cloned().ok_or(Errno::ESRCH)
+    crate::Files::find(system, id)
 }

@@ -1,8 +1,8 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
 use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
-use abi::{signal::SignalSet, CpuSet, FileRef};
-use alloc::{sync::Arc, vec::Vec};
+use abi::{CpuSet, FileRef};
+use alloc::{sync::{Arc, Weak}, vec::Vec};
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
@@ -45,6 +45,17 @@ pub struct Counters {
     pub user_ns: Vec<AtomicU64>,
 }
 
+/// Numbers of entries in the tables of a [`System`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    pub processes: usize,
+    pub threads: usize,
+    pub arriving: usize,
+    pub born_here: usize,
+    pub tables: usize,
+    pub under_way: usize,
+}
+
 pub struct System {
     pub kernel: KernelId,
     pub cpu: Arc<dyn Cpu>,
@@ -76,12 +87,14 @@ pub struct System {
     /// Woken when a thread has arrived, or can't.
     pub(crate) arrived: WaitQueue,
     /// Processes that this kernel is about to hold a replica of, and the last word about their pending signals.
-    pub(crate) joining: Lock<HashMap<Pid, Option<SignalSet>>>,
+    pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
     /// Woken when one of them is done.
     pub(crate) joined: WaitQueue,
     /// Which process each thread id of our range belongs to.
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
+    /// Descriptor tables at home here, and what is cached of others while somebody here uses them.
     pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
+    pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
     pub(crate) next_table: AtomicU64,
     /// Spaces at home here that more than one process uses, and how many do.
     pub(crate) space_users: Lock<HashMap<SpaceId, usize>>,
@@ -150,6 +163,7 @@ impl System {
             joined: WaitQueue::new(),
             born_here: Lock::default(),
             tables: Lock::default(),
+            cached_tables: Lock::default(),
             next_table: AtomicU64::new(1),
             space_users: Lock::default(),
             circles: Lock::default(),
@@ -264,6 +278,18 @@ impl System {
 
     pub fn now(&self) -> u64 {
         self.cpu.now()
+    }
+
+    /// What this kernel remembers of processes and threads, for the check that nothing is left of them.
+    pub fn records(&self) -> Records {
+        Records {
+            processes: self.processes.lock().len(),
+            threads: self.threads.lock().len(),
+            arriving: self.arriving.lock().len(),
+            born_here: self.born_here.lock().len(),
+            tables: self.tables.lock().len() + self.cached_tables.lock().len(),
+            under_way: self.under_way.lock().values().sum(),
+        }
     }
 
     pub fn node_of(&self, cpu: u32) -> u32 {

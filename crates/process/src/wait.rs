@@ -3,6 +3,12 @@
 use crate::{exit::INIT, Process, System};
 use abi::signal::{Action, Signal, SignalFields, SignalInfo};
 use alloc::{boxed::Box, sync::Arc};
+use core::{
+    future::{poll_fn, Future},
+    pin::{pin, Pin},
+    task::Poll,
+};
+use fabric::CallError;
 use machine::{errno::Result, BoxFuture, Errno, Pid};
 use messages::process::{ChildChanged, ChildEvent, Reap, Wait, WaitAnswer, WaitFor};
 
@@ -88,32 +94,57 @@ pub struct WaitOptions {
 }
 
 impl Process {
-    /// Waits for a child; None only with `poll`. Cancel by dropping.
-    pub async fn wait(self: &Arc<Self>, which: WaitFor, options: WaitOptions) -> Result<Option<WaitAnswer>> {
+    /// Waits for a child; None only with `poll`. `interrupt` ends the wait (RESTART), unless a child was found first: what
+    /// was taken is always reported.
+    pub async fn wait(
+        self: &Arc<Self>,
+        which: WaitFor,
+        options: WaitOptions,
+        interrupt: impl Future<Output = ()>,
+    ) -> Result<Option<WaitAnswer>> {
         let WaitOptions { exited, stopped, continued, keep, poll } = options;
         let message = Wait { parent: self.id, which, exited, stopped, continued, keep, poll };
-        match self.is_home() {
-            true => self.wait_here(message).await,
-            false => self.system.endpoint.call(self.home, message).await.map_err(Errno::from)?,
-        }
-    }
-
-    /// At home.
-    pub(crate) async fn wait_here(self: &Arc<Self>, wait: Wait) -> Result<Option<WaitAnswer>> {
-        let home = self.home().ok_or(Errno::ECHILD)?;
-        let answer = home
-            .children_changed
-            .wait_until(|| match self.look_for_child(&wait) {
-                Ok(None) if !wait.poll => None,
-                other => Some(other),
+        let mut interrupt = pin!(interrupt);
+        let answer = if self.is_home() {
+            let mut wait = pin!(self.wait_here(message));
+            poll_fn(|context| match wait.as_mut().poll(context) {
+                Poll::Pending => interrupt.as_mut().poll(context).map(|()| Err(Errno::RESTART)),
+                ready => ready,
             })
-            .await?;
+            .await?
+        } else {
+            let mut call = self.system.endpoint.start(self.home, message);
+            let mut interrupted = false;
+            let answer = poll_fn(|context| {
+                if !interrupted && interrupt.as_mut().poll(context).is_ready() {
+                    interrupted = true;
+                    // The home may have taken a child already: its answer says.
+                    call.cancel();
+                }
+                Pin::new(&mut call).poll(context)
+            });
+            match answer.await {
+                Ok(answer) => answer?,
+                Err(CallError::Cancelled) if interrupted => return Err(Errno::RESTART),
+                Err(error) => return Err(error.into()),
+            }
+        };
         if let Some(WaitAnswer { process, event: ChildEvent::Exited(_), .. }) = answer {
-            if !wait.keep {
+            if !keep {
                 self.reap(process).await;
             }
         }
         Ok(answer)
+    }
+
+    /// At home. Once a child is taken this is done: it can be dropped only before.
+    pub(crate) async fn wait_here(self: &Arc<Self>, wait: Wait) -> Result<Option<WaitAnswer>> {
+        let home = self.home().ok_or(Errno::ECHILD)?;
+        let look = || match self.look_for_child(&wait) {
+            Ok(None) if !wait.poll => None,
+            other => Some(other),
+        };
+        home.children_changed.wait_until(look).await
     }
 
     fn look_for_child(&self, wait: &Wait) -> Result<Option<WaitAnswer>> {
@@ -159,6 +190,7 @@ impl Process {
         Ok(Some(answer))
     }
 
+    /// The zombie that was waited for goes.
     async fn reap(&self, child: Pid) {
         match self.system.origin(child) {
             Some(kernel) if kernel == self.system.kernel => self.system.forget(child),

@@ -52,6 +52,11 @@ impl Timers {
     pub(crate) fn next(&self, cpu: usize) -> Option<u64> {
         self.queues[cpu].lock().first_key_value().map(|(key, _)| key.0)
     }
+
+    /// When any CPU of this kernel next has something to wake.
+    pub fn earliest(&self) -> Option<u64> {
+        (0..self.queues.len()).filter_map(|cpu| self.next(cpu)).min()
+    }
 }
 
 /// A wait for a point in time.

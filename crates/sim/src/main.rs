@@ -6,7 +6,7 @@ use sim::{
     scenario::{Kind, Log, Plan, Step},
     seeds::{self, Seeds},
     shrink::shrink,
-    KINDS,
+    KINDS, USUAL,
 };
 use std::process::ExitCode;
 
@@ -65,7 +65,7 @@ fn options() -> Result<Options, String> {
         }
     }
     if options.kinds.is_empty() {
-        options.kinds = KINDS.to_vec();
+        options.kinds = USUAL.to_vec();
     }
     Ok(options)
 }

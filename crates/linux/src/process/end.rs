@@ -1,7 +1,6 @@
 //! exit, wait, and what they report (man 2 exit, wait4, waitid, getrusage, times).
 
 use crate::{call::Call, time::Timeval};
-use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
 use messages::process::{ChildEvent, ExitStatus, Usage, WaitAnswer, WaitFor};
 use process::WaitOptions;
@@ -67,8 +66,7 @@ fn status_of(event: ChildEvent) -> i32 {
 }
 
 async fn wait(call: &Call<'_>, which: WaitFor, options: WaitOptions) -> Result<Option<WaitAnswer>> {
-    let process = Arc::clone(call.process());
-    call.interruptible(async move { process.wait(which, options).await }).await
+    call.process().wait(which, options, call.thread.interruption()).await
 }
 
 pub(crate) async fn wait4(call: &mut Call<'_>) -> Result<u64> {

@@ -1,0 +1,57 @@
+//! The CPUs of one kernel: time, a current CPU, and user mode.
+
+use super::user::User;
+use crate::world::World;
+use ::machine::{Cpu, CpuId, FpuState, PageTable, Registers, Trap};
+use std::sync::{
+    atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    Arc,
+};
+
+pub struct SimCpu {
+    pub cpus: Vec<CpuId>,
+    /// Index of the CPU that takes the present step.
+    pub current: AtomicUsize,
+    pub clock: Arc<AtomicU64>,
+    pub user: Arc<User>,
+    pub world: Arc<World>,
+}
+
+impl Cpu for SimCpu {
+    fn current(&self) -> CpuId {
+        self.cpus[self.current.load(SeqCst)]
+    }
+
+    fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
+        self.user.run(registers, table)
+    }
+
+    fn fpu_size(&self) -> usize {
+        // The legacy area and the header of the extended one.
+        576
+    }
+
+    fn fpu_load(&self, _state: &FpuState) {}
+
+    fn fpu_save(&self, _state: &mut FpuState) {}
+
+    fn now(&self) -> u64 {
+        self.clock.load(SeqCst)
+    }
+
+    fn set_alarm(&self, _at: Option<u64>) {}
+
+    fn kick(&self, _cpu: CpuId) {}
+
+    fn capabilities(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn random(&self, bytes: &mut [u8]) {
+        bytes.fill_with(|| self.world.rng.next() as u8);
+    }
+}

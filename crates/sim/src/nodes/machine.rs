@@ -1,0 +1,265 @@
+//! Nodes put together, with a root file system and a first program; and the order of their steps.
+
+use super::{cpu::SimCpu, elf, user::User};
+use crate::{machine::Machine, rng::Rng, shape::Shape};
+use ::machine::{Cpu, CpuId, KernelId, Pid};
+use abi::Credentials;
+use fs::{devfs::Devices, tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
+use linux::{
+    node::{Ground, Node},
+    Linux,
+};
+use messages::process::{Shared, ThreadState};
+use process::{Candidate, Placement, Program};
+use sched::Scheduler;
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    sync::{
+        atomic::{AtomicU64, Ordering::SeqCst},
+        Arc,
+    },
+};
+
+/// Where the program is.
+pub const PROGRAM: &[u8] = b"/program";
+/// A step takes this long, in ns.
+const STEP_NS: u64 = 1000;
+/// Timers that are due within this time are waited for.
+const PATIENCE_NS: u64 = 1_000_000_000;
+const MOST_STEPS: usize = 4_000_000;
+
+/// One kernel.
+pub struct SimNode {
+    pub id: KernelId,
+    pub cpu: Arc<SimCpu>,
+    pub scheduler: Arc<Scheduler>,
+    pub node: Node,
+}
+
+/// A machine of nodes.
+pub struct Nodes {
+    machine: Machine,
+    pub user: Arc<User>,
+    pub nodes: Vec<SimNode>,
+    clock: Arc<AtomicU64>,
+    /// How often each kernel gets a turn, compared with the others.
+    weights: Vec<usize>,
+}
+
+fn system_caller() -> Caller {
+    Caller {
+        credentials: Credentials::default(),
+        process: Pid(0),
+        thread: Pid(0),
+        group: Pid(0),
+        session: Pid(0),
+        umask: 0,
+    }
+}
+
+impl Nodes {
+    /// Kernels that know each other; the root is on kernel 0, and holds the program.
+    pub fn new(shape: Shape) -> Self {
+        let machine = Machine::new(shape);
+        let user: Arc<User> = Arc::default();
+        let clock = Arc::new(AtomicU64::new(STEP_NS));
+        let nodes = machine.nodes().iter().map(|place| node(place, &machine, &user, &clock)).collect();
+        let weights = machine.nodes().iter().map(|_| 1 + machine.world.rng.below(4)).collect();
+        let nodes = Nodes { machine, user, nodes, clock, weights };
+        for node in &nodes.nodes {
+            let others = nodes.nodes.iter().filter(|other| other.id != node.id);
+            others.for_each(|other| node.node.system.add_kernel(other.id, other.cpu.cpus.clone()));
+        }
+        nodes.mount();
+        nodes
+    }
+
+    fn mount(&self) {
+        let root = &self.nodes[0];
+        let services = root.node.services.clone();
+        let late = root.node.paths.clone();
+        self.run(root.id, async move {
+            let paths = LocalPaths::new(services.clone(), Tmpfs::new(&services, 0o755), Arc::new(Devices::default()));
+            let root = paths.root().await.expect("a fresh tree has a root");
+            let base = Base { root: root.clone(), at: root, to: None };
+            let flags = OpenFlags::CREAT | OpenFlags::RDWR;
+            let open = PathOp::Open { path: PROGRAM.into(), flags, mode: 0o755, resolve: 0 };
+            let file = match paths.run(&system_caller(), &base, open).await {
+                Ok(PathAnswer::File(file)) => file,
+                other => panic!("{:?}", other.err()),
+            };
+            file.write(&elf::image()).await.expect("a small file fits");
+            late.set(paths);
+        });
+    }
+
+    /// Kernels and the CPUs each has.
+    pub fn cpus(&self) -> u32 {
+        self.nodes.iter().map(|node| node.cpu.cpus.len() as u32).sum()
+    }
+
+    /// Starts the program as process 1's first child on a kernel; its id.
+    pub fn boot(&self, kernel: usize) -> u32 {
+        let system = self.nodes[kernel].node.system.clone();
+        let cpus: Vec<CpuId> = (0..self.cpus()).map(CpuId).collect();
+        self.run(KernelId(kernel as u16), async move {
+            let root = system.paths.root().await.expect("the root is mounted");
+            let shared = Shared::first(vec![(1024, 4096); 16], PROGRAM.into());
+            let state = ThreadState::first(Credentials::default(), cpus.into_iter().collect(), system.now());
+            let thread = system.first_process(shared, root.clone(), root.clone(), state).await.expect("room for one");
+            let file = open_program(&*system.paths, root).await;
+            let program = Program { file, path: PROGRAM.into(), arguments: vec![PROGRAM.into()], environment: vec![] };
+            let registers = system.load_first(&thread, program).await.expect("the program is good");
+            system.launch_first(&thread, registers);
+            thread.tid.0
+        })
+    }
+
+    /// Runs one piece of work of a kernel to its end, and the machine to rest.
+    pub fn run<T: Send + 'static>(&self, kernel: KernelId, work: impl Future<Output = T> + Send + 'static) -> T {
+        let handle = self.machine.start_on(kernel, work);
+        self.settle();
+        handle.take().expect("deadlock: at rest, but the work is not done")
+    }
+
+    /// One turn of a CPU of this kernel; false if it only found threads that have nothing to do.
+    fn turn(&self, node: &SimNode, cpu: usize) -> bool {
+        self.clock.fetch_add(STEP_NS, SeqCst);
+        node.cpu.current.store(cpu, SeqCst);
+        let (spins, steps) = self.user.turns();
+        if !node.scheduler.turn() {
+            node.node.system.vm.send_frames_home(1);
+            return false;
+        }
+        let (spun, stepped) = self.user.turns();
+        stepped != steps || spun != spins + 1
+    }
+
+    /// Messages or tasks that belong to no thread wait.
+    fn has_work(&self) -> bool {
+        self.machine.executor.ready() > 0 || self.nodes.iter().any(|node| self.machine.network.has_work(node.id))
+    }
+
+    /// A kernel, those of more weight more often.
+    fn some_node(&self) -> &SimNode {
+        let mut ticket = self.machine.world.rng.below(self.weights.iter().sum());
+        for (node, weight) in self.nodes.iter().zip(&self.weights) {
+            match ticket.checked_sub(*weight) {
+                Some(left) => ticket = left,
+                None => return node,
+            }
+        }
+        unreachable!("a ticket is below the sum")
+    }
+
+    /// Steps in a random order until nothing is left to do but what threads are told.
+    pub fn settle(&self) {
+        let (rng, mut quiet) = (&self.machine.world.rng, 0);
+        for step in 0.. {
+            assert!(step < MOST_STEPS, "the machine does not come to rest");
+            if self.has_work() && rng.one_in(2) {
+                self.machine.step();
+                quiet = 0;
+                continue;
+            }
+            self.machine.network.tick();
+            let node = self.some_node();
+            quiet = if self.turn(node, rng.below(node.cpu.cpus.len())) { 0 } else { quiet + 1 };
+            if quiet > 2 * self.nodes.len() && !self.has_work() && self.is_at_rest() && !self.pass_time() {
+                return;
+            }
+        }
+    }
+
+    /// A turn for every task that could go on, and none did.
+    fn is_at_rest(&self) -> bool {
+        self.user.forget_idle();
+        for node in &self.nodes {
+            for cpu in 0..node.cpu.cpus.len() {
+                for _ in 0..=node.scheduler.load() {
+                    if self.turn(node, cpu) {
+                        return false;
+                    }
+                }
+            }
+        }
+        !self.has_work()
+    }
+
+    /// At rest: goes on to the next message that arrives, or to the next timer. False if there is none.
+    fn pass_time(&self) -> bool {
+        if self.machine.network.skip_to_arrival() {
+            return true;
+        }
+        let now = self.clock.load(SeqCst);
+        let next = self.nodes.iter().filter_map(|node| node.scheduler.timers().earliest()).min();
+        match next.filter(|at| *at <= now + PATIENCE_NS) {
+            Some(at) => {
+                self.clock.fetch_max(at, SeqCst);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Threads that wait for a command. The machine is at rest.
+    pub fn idle(&self) -> BTreeSet<u32> {
+        self.user.idle()
+    }
+}
+
+/// A node is a machine with more on it.
+impl std::ops::Deref for Nodes {
+    type Target = Machine;
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
+/// Threads are born, and programs begin, on any kernel; where they are then they stay.
+struct Anywhere(Rng);
+
+impl Placement for Anywhere {
+    fn choose(&self, _here: KernelId, candidates: &[Candidate<'_>]) -> KernelId {
+        self.0.pick(candidates).kernel
+    }
+
+    fn relieve(&self, _here: KernelId, _candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        None
+    }
+}
+
+fn node(place: &crate::machine::Node, machine: &Machine, user: &Arc<User>, clock: &Arc<AtomicU64>) -> SimNode {
+    let crate::machine::Node { id, memory, spawner, endpoint } = place.clone();
+    let shape = machine.shape;
+    let first = (id.index() * shape.cpus) as u32;
+    let cpus = (first..first + shape.cpus as u32).map(CpuId).collect();
+    let (clock, user, world) = (clock.clone(), user.clone(), machine.world.clone());
+    let cpu = Arc::new(SimCpu { cpus, current: Default::default(), clock, user, world });
+    let scheduler = Scheduler::new(cpu.clone() as Arc<dyn Cpu>);
+    let rng = Rng::new(shape.seed ^ id.index() as u64);
+    let node = Node::new(Ground {
+        kernels: shape.kernels,
+        root: KernelId(0),
+        cpu: cpu.clone(),
+        memory,
+        endpoint,
+        scheduler: scheduler.clone(),
+        spawner,
+        placement: Arc::new(Anywhere(rng)),
+        board_load: |_| 0,
+        shake: None,
+        abi: Arc::new(Linux::default()),
+    });
+    SimNode { id, cpu, scheduler, node }
+}
+
+async fn open_program(paths: &dyn Paths, root: Arc<dyn File>) -> Arc<dyn File> {
+    let base = Base { root: root.clone(), at: root, to: None };
+    let open = PathOp::Open { path: PROGRAM.into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
+    match paths.run(&system_caller(), &base, open).await {
+        Ok(PathAnswer::File(file)) => file,
+        other => panic!("no program: {:?}", other.err()),
+    }
+}
