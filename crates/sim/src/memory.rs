@@ -3,7 +3,7 @@
 //! the operations in the sequential model; the invariants are audited; in the end nothing may have leaked.
 
 use crate::{
-    acts::{perform, Act, Choices, HEAP},
+    acts::{compared, perform, Act, Choices, HEAP},
     audit,
     cluster::{Cluster, Shape, OBJECT_PAGES},
     executor::Handle,
@@ -107,12 +107,18 @@ impl Program {
             private: &self.private,
             shared: &self.shared,
         };
+        // Two writes, and a fork that may see the first alone.
+        let torn = chained && count == 3 && self.spaces.len() < 3 && rng.one_in(3);
         let mut acts = Vec::with_capacity(count);
         for act in 0..count {
             let other = rng.one_in(8).then(|| *rng.pick(&self.spaces));
             let mut drawn = choices.act(rng, other.unwrap_or(space), count == 1);
-            if chained && act == 2 && rng.one_in(6) && self.spaces.len() < 5 {
-                drawn.operation = Operation::Fork;
+            if torn {
+                drawn.space = space;
+                drawn.operation = match self.states[0].writable_page(rng, space).filter(|_| act < 2) {
+                    Some(page) => Operation::Write { page, word: compared(page), value: rng.next() >> 8 },
+                    None => Operation::Fork,
+                };
             }
             if step.acts.contains(act) {
                 acts.push(drawn);

@@ -208,6 +208,13 @@ impl Model {
         (!pages.is_empty()).then(|| *rng.pick(&pages))
     }
 
+    pub fn writable_page(&self, rng: &Rng, id: SpaceId) -> Option<u64> {
+        let pages = &self.spaces.get(&id)?.pages;
+        let writable = |(at, page): (&u64, &ModelPage)| page.prot.contains(Access::WRITE).then_some(*at);
+        let all: Vec<u64> = pages.iter().filter_map(writable).collect();
+        (!all.is_empty()).then(|| *rng.pick(&all))
+    }
+
     pub fn total_pages(&self) -> usize {
         self.spaces.values().map(|space| space.pages.len()).sum()
     }
