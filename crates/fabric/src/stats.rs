@@ -62,6 +62,7 @@ impl Counters {
 
     pub fn read(&self) -> Stats {
         let types = CATALOGUE.iter().enumerate().map(|(index, message)| TypeStats {
+            kind: message.kind,
             name: message.name,
             sent: self.sent[index].get(),
             received: self.received[index].get(),
@@ -81,6 +82,7 @@ impl Counters {
 /// Messages of one type, without the replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeStats {
+    pub kind: Kind,
     pub name: &'static str,
     pub sent: u64,
     pub received: u64,

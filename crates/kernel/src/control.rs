@@ -5,8 +5,8 @@ use alloc::{string::String, vec::Vec};
 use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
 use machine::{errno::Result, Errno, KernelId};
 use messages::control::{
-    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, Partition, Partitions, Ping, Resources, Status, Stop,
-    TakeStock,
+    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, MessageTypes, Partition, Partitions, Ping, Resources, Status,
+    Stop, TakeStock,
 };
 use platform::board::{self, State};
 
@@ -31,6 +31,7 @@ pub fn start(kernel: &'static Kernel) {
     endpoint.on::<Meet, _, _>(move |_, ask| meet(kernel, ask.newcomers));
     endpoint.on_sync::<Status, _>(move |_, _| kernel.system.status());
     endpoint.on_sync::<TakeStock, _>(move |_, _| crate::audit::stock(kernel));
+    endpoint.on_sync::<MessageTypes, _>(move |_, _| kernel.system.message_types());
     endpoint.on_sync::<Partitions, _>(move |_, _| partitions(kernel));
     endpoint.on_to_completion::<KernelDied, _, _>(move |_, notice| death::mourn(kernel, notice.kernel));
     endpoint.on_sync::<Stop, _>(|from, ask| death::stop(from, ask.status));

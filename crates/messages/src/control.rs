@@ -99,4 +99,7 @@ messages! {
 
     /// Before the first program and after the last: is anything left over?
     take_stock: TakeStock {} -> Stock, Low;
+
+    /// How many messages of each type a kernel has sent and received, without the answers.
+    message_types: MessageTypes {} -> Vec<(u16, u64, u64)>, Low;
 }

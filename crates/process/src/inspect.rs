@@ -28,6 +28,11 @@ impl System {
         self.processes.lock().values().filter(|process| process.is_home()).map(|process| process.id).collect()
     }
 
+    /// Messages by type: sent and received by this kernel.
+    pub fn message_types(&self) -> Vec<(u16, u64, u64)> {
+        self.endpoint.stats().types.iter().map(|counts| (counts.kind.0, counts.sent, counts.received)).collect()
+    }
+
     /// What this kernel has done so far.
     pub fn status(&self) -> KernelStatus {
         let (total, free) = self.memory.totals();

@@ -173,8 +173,8 @@ async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
             loan::copy_out(&*remote.memory, &frames, bytes as usize)
         }
     };
-    if let (Some(socket), Some(caller), None) = (file.as_any().downcast_ref::<Socket>(), &caller, at) {
-        return Ok(socket.write_with(caller, &data, Patience::Tries).await? as u64);
+    if let (Some(socket), None, false) = (file.as_any().downcast_ref::<Socket>(), at, wait) {
+        return Ok(socket.write_with(caller.as_ref(), &data, Patience::Tries).await? as u64);
     }
     let mut writing = match (at, &caller) {
         (Some(at), _) => file.write_at(&data, at),

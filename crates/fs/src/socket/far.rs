@@ -251,11 +251,13 @@ impl Socket {
         .await
     }
 
-    pub(crate) async fn write_with(&self, caller: &Caller, buf: &[u8], patience: Patience) -> Result<usize> {
+    /// `caller`: whose credentials go along, if it is known.
+    pub(crate) async fn write_with(&self, caller: Option<&Caller>, buf: &[u8], patience: Patience) -> Result<usize> {
         let patience = self.patience(patience);
         if let Some(body) = self.body() {
             return stand_in(&body)?.write_with(caller, buf, patience).await;
         }
-        self.write_message(credentials_of(caller), buf, patience).await
+        let sender = caller.map(credentials_of).unwrap_or_default();
+        self.write_message(sender, buf, patience).await
     }
 }

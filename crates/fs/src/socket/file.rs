@@ -162,19 +162,11 @@ impl File for Socket {
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            match self.body() {
-                Some(body) => body.write(buf).await,
-                None => {
-                    let patience = Patience::Waits.unless(self.flags.nonblocking());
-                    self.write_message(UnixCredentials::default(), buf, patience).await
-                }
-            }
-        })
+        Box::pin(self.write_with(None, buf, Patience::Waits))
     }
 
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_with(caller, buf, Patience::Waits))
+        Box::pin(self.write_with(Some(caller), buf, Patience::Waits))
     }
 
     fn flags(&self) -> OpenFlags {

@@ -10,7 +10,7 @@ use ::machine::{errno::Result, Errno, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
-    control::{KernelState, Partitions},
+    control::{KernelState, MessageTypes, Partitions},
     process::{Inspect, Inspection},
 };
 
@@ -18,6 +18,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .file("kernels", Made { source: proc.clone(), make: kernels })
         .file("messages", Made { source: proc.clone(), make: message_counts })
+        .file("types", Made { source: proc.clone(), make: message_types })
         .with("boot", control::boot(proc))
         .with("stop", control::stop(proc))
         .with("panic", control::panic(proc))
@@ -71,6 +72,38 @@ async fn message_counts(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
             status.doorbells_sent,
             status.doorbells_saved,
         );
+    }
+    Ok(text.0)
+}
+
+/// Messages sent, by type: a column for each kernel.
+async fn message_types(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let system = &proc.system;
+    let mut kernels = alloc::vec![(system.kernel, system.message_types())];
+    for kernel in system.others() {
+        if let Ok(counts) = system.endpoint.call(kernel, MessageTypes {}).await {
+            kernels.push((kernel, counts));
+        }
+    }
+    kernels.sort_by_key(|(kernel, _)| *kernel);
+    let mut text = Text::default();
+    put!(text, "{:<20}", "sent by kernel");
+    for (kernel, _) in &kernels {
+        put!(text, " {:>10}", kernel.0);
+    }
+    put!(text, "\n");
+    for message in messages::CATALOGUE {
+        let sent = |counts: &[(u16, u64, u64)]| {
+            counts.iter().find(|(kind, ..)| *kind == message.kind.0).map_or(0, |(_, sent, _)| *sent)
+        };
+        if kernels.iter().all(|(_, counts)| sent(counts) == 0) {
+            continue;
+        }
+        put!(text, "{:<20}", message.name);
+        for (_, counts) in &kernels {
+            put!(text, " {:>10}", sent(counts));
+        }
+        put!(text, "\n");
     }
     Ok(text.0)
 }

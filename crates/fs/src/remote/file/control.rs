@@ -144,10 +144,10 @@ impl RemoteFile {
 
     pub(crate) fn write_with<'a>(
         &'a self,
-        caller: &'a Caller,
+        caller: Option<&'a Caller>,
         buf: &'a [u8],
         patience: Patience,
     ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, Some(caller), patience))
+        Box::pin(self.write_all(buf, None, caller, patience))
     }
 }
