@@ -13,6 +13,21 @@ pub struct SliceRun {
     pub owner: KernelId,
 }
 
+/// Pages that another kernel has than the owner of their slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub range: PageRange,
+    pub owner: KernelId,
+}
+
+/// What a kernel knows that was asked for pages it does not own: the slice table, and the parts of
+/// slices, as far as they concern the question.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owners {
+    pub slices: Vec<SliceRun>,
+    pub parts: Vec<Part>,
+}
+
 /// `pages` pages from `page` on, mapped to as many consecutive frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -40,8 +55,13 @@ pub enum FaultAnswer {
     /// Mappings to install, the requested page among them.
     Mapped(Vec<Run>),
     Failed(Fault),
-    /// Ask the owner of the page: the slice table as the answering kernel knows it.
-    Moved(Vec<SliceRun>),
+    /// Nobody has touched `range` yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
+    Yours {
+        range: PageRange,
+        kind: RegionKind,
+    },
+    /// Ask the owner of the page.
+    Moved(Owners),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,21 +138,13 @@ pub enum Operation {
         flags: u32,
         to: Option<Page>,
     },
-    /// The receiving half of a mremap between owners: a region at `range` whose page `.0` (counted from
-    /// the start) is a copy of frame `.1`.
-    Import {
-        range: PageRange,
-        kind: RegionKind,
-        backing: Option<RemoteBacking>,
-        pages: Vec<(u64, Frame)>,
-    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Changed {
     Done(errno::Result<u64>),
-    /// Not this kernel's to change: the slice table as it knows it. Nothing has been done.
-    Moved(Vec<SliceRun>),
+    /// Not this kernel's to change. Nothing has been done.
+    Moved(Owners),
 }
 
 /// One region as /proc/PID/maps and smaps show it.
@@ -171,14 +183,14 @@ pub struct FutexKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
     Key(Option<FutexKey>),
-    Moved(Vec<SliceRun>),
+    Moved(Owners),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Residency {
     /// One entry a page; None when the range has a hole.
     Pages(Option<Vec<bool>>),
-    Moved(Vec<SliceRun>),
+    Moved(Owners),
 }
 
 /// What a fork coordinated at the parent's home gives the child's home.
@@ -221,7 +233,15 @@ messages! {
     } -> FaultReply, Low;
 
     /// A kernel asks the owner of a range to change it.
-    change_space: Change { space: SpaceId, operation: Operation } -> Changed, Low;
+    change_space: Change {
+        space: SpaceId,
+        operation: Operation,
+        /// For home, which has frozen the owner.
+        frozen: bool,
+    } -> Changed, Low;
+
+    /// A kernel asks home for a change of a range that several kernels own.
+    change_all: ChangeAll { space: SpaceId, operation: Operation } -> errno::Result<u64>, Low;
 
     /// A kernel asks home for consecutive slices to map in; once, and again when they are full.
     take_slices: TakeSlices { space: SpaceId, count: u32 } -> errno::Result<SliceRun>, Low;
@@ -233,11 +253,22 @@ messages! {
     /// the answer says that no CPU there can use more than `keep`.
     revoke_pages: Revoke { space: SpaceId, ranges: Vec<PageRange>, keep: Access } -> (), High;
 
+    /// The receiver of a range that was handed over has it in its tables, and answers for it from now on.
+    taken_over: TakenOver { space: SpaceId, range: PageRange } -> (), High;
+
+    /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is
+    /// there (if `replace`; else EEXIST) and hands it over.
+    cede_range: Cede { space: SpaceId, range: PageRange, replace: bool } -> Changed, Low;
+
+    /// Nothing is mapped any more in a range that was handed over: its slice's owner has it back.
+    give_back: GiveBack { space: SpaceId, range: PageRange } -> (), High;
+
     /// The kernel of the forking thread asks the parent's home to clone the space.
     fork_space: Fork { parent: SpaceId, child: SpaceId } -> errno::Result<Forked>, Low;
 
-    /// Home stops changes and faults at an owner, before it has the space cloned.
-    freeze_space: Freeze { space: SpaceId } -> (), Low;
+    /// Home stops changes and faults at an owner, before it has the space cloned; the answer names the kernels
+    /// that parts of its slices were handed over to.
+    freeze_space: Freeze { space: SpaceId } -> Vec<KernelId>, Low;
 
     /// Home has a frozen owner clone its slices copy-on-write.
     clone_slices: CloneSlices { parent: SpaceId, child: SpaceId, slices: Vec<SliceRun> } -> errno::Result<()>, Low;
@@ -254,8 +285,8 @@ messages! {
     /// Frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
 
-    /// What an owner has of a space, for /proc.
-    inspect_space: Inspect { space: SpaceId } -> Vec<RegionReport>, Low;
+    /// What an owner has of a space, for /proc; and whom it has handed parts of its slices over to.
+    inspect_space: Inspect { space: SpaceId } -> (Vec<RegionReport>, Vec<KernelId>), Low;
 
     /// mincore, asked of the owner.
     ask_residency: AskResidency { space: SpaceId, range: PageRange } -> Residency, Low;

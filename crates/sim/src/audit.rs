@@ -61,6 +61,7 @@ pub fn check(cluster: &Cluster) {
         rest = others;
     }
     audit.check_shared();
+    assert!(audit.parts.is_empty(), "handed over, but only one of the two knows: {:?}", audit.parts);
 }
 
 #[derive(Default)]
@@ -69,6 +70,8 @@ struct Audit {
     exports: HashMap<(SpaceId, Page), KernelSet>,
     /// Owners of slices, as any replica knows them.
     slices: HashMap<(SpaceId, u32), KernelId>,
+    /// Pages that were handed over, according to one kernel so far, and to whom.
+    parts: HashMap<(SpaceId, Page), KernelId>,
     /// Frames of pages of objects in shared mappings.
     shared: Vec<((ObjectId, u64), Frame)>,
 }
@@ -84,6 +87,15 @@ impl Audit {
             for slice in run.start..run.end {
                 let owner = *self.slices.entry((id, slice)).or_insert(run.owner);
                 assert_eq!(owner, run.owner, "two owners of slice {slice} of {id:?}, one according to {kernel:?}");
+            }
+        }
+        for part in space.certain_parts() {
+            for page in part.range.pages() {
+                // Two must know: the owner of the slice and the holder.
+                match self.parts.remove(&(id, page)) {
+                    Some(holder) => assert_eq!(holder, part.owner, "{page:?} of {id:?} is held by two"),
+                    None => drop(self.parts.insert((id, page), part.owner)),
+                }
             }
         }
         space.table().walk(PageRange::user(), &mut |page, mapping| {

@@ -73,6 +73,47 @@ fn a_remote_fault_costs_two_and_brings_local_memory() {
 }
 
 #[test]
+fn a_region_nobody_has_touched_is_handed_over_whole() {
+    let cluster = cluster(3);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 4096);
+    // Somewhere in the middle first: a question, the answer, and a confirmation.
+    touch(&cluster, &spaces[2], at.add(1000 * PAGE_SIZE), 1);
+    assert_eq!(cluster.messages(), 3);
+    touch(&cluster, &spaces[2], at, 4096);
+    assert_eq!(cluster.messages(), 3);
+    assert!(spaces[2].owns_page(at.page()) && !spaces[0].owns_page(at.page()));
+    // Others find it: the owner of the slice sends them on, once.
+    touch(&cluster, &spaces[1], at, 1);
+    assert_eq!(cluster.messages(), 3 + 2 + 2);
+    sim::audit::check(&cluster);
+    let before = cluster.messages();
+    // The holder unmaps (one page is lent), and gives the range back before it answers.
+    unmap(&cluster, &spaces[0], at, 4096);
+    assert_eq!(cluster.messages() - before, 2 + 2 + 2);
+    assert!(spaces[0].owns_page(at.page()) && !spaces[2].owns_page(at.page()));
+    sim::audit::check(&cluster);
+}
+
+#[test]
+fn a_stack_whose_top_the_creator_wrote_is_handed_over_below() {
+    let cluster = cluster(2);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 2048);
+    touch(&cluster, &spaces[0], at.add(2046 * PAGE_SIZE), 2);
+    let space = spaces[1].clone();
+    let (top, below) = (at.add(2047 * PAGE_SIZE), at);
+    cluster.run(async move {
+        space.write(top, &[1]).await.unwrap();
+        for page in (0..2046).rev() {
+            space.write(below.add(page * PAGE_SIZE), &[1]).await.unwrap();
+        }
+    });
+    assert_eq!(cluster.messages(), 2 + 3);
+    assert!(spaces[0].owns_page(at.add(2046 * PAGE_SIZE).page()));
+}
+
+#[test]
 fn present_pages_come_in_growing_windows() {
     let cluster = cluster(2);
     let spaces = spread(&cluster);

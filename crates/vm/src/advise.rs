@@ -243,6 +243,7 @@ impl Space {
             let answer = match owner == self.me() {
                 true => Residency::Pages(self.residency(part)),
                 false => {
+                    self.certain(part).await;
                     let request = AskResidency { space: self.id, range: part };
                     self.vm.endpoint.call(owner, request).await.map_err(Errno::from)?
                 }
@@ -252,7 +253,7 @@ impl Space {
                     all.extend(pages.ok_or(Errno::ENOMEM)?);
                     rest.start = part.end;
                 }
-                Residency::Moved(slices) => self.learn(&slices),
+                Residency::Moved(news) => self.correct(owner, part, &news),
             }
         }
         Ok(all)
@@ -262,7 +263,7 @@ impl Space {
         self.join(from);
         match self.check_owned(range).await {
             true => Residency::Pages(self.residency(range)),
-            false => Residency::Moved(self.slices()),
+            false => Residency::Moved(self.news(range)),
         }
     }
 

@@ -1,13 +1,30 @@
-//! Changes go to the owners of what they change, piece by piece in address order.
+//! Changes go to the owner of what they change.
 //!
-//! Whoever wants a change cuts its range by the slice table it knows. A piece of its own it changes itself; for
-//! another it asks the owner, which refuses with its own slice table if it is not the owner. Home's table is
-//! never out of date, so this ends.
+//! Whoever wants a change cuts its range by the owners it knows. If that is one kernel, it makes the change itself
+//! or has the owner make it, which refuses with what it knows if it is not the owner. The owner of a slice is never
+//! out of date about its parts, nor is home about slices, so this ends.
+//!
+//! Problem: a range may have several owners, and to the program the change is one step all the same. Made owner by owner,
+//! a fork could come in between, or a thread that finds the first page unmapped and then the second one mapped:
+//!
+//! ```text
+//! munmap of x (A's) and y (B's)        a thread elsewhere
+//!   A: x is gone
+//!                                      x faults: gone. y: still there
+//!   B: y is gone
+//! ```
+//!
+//! Idea: home makes such changes, one at a time and never during a fork (`whole`). It freezes the owners of the range as a
+//! fork does: no faults, no other changes, and nothing is handed over. Then each changes its part, and home thaws them.
 
-use crate::space::{Operating, Space};
+use crate::{
+    region::{Backing, RegionFlags},
+    shared::SharedMemory,
+    space::{Operating, Space},
+};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, Page, PageRange};
-use messages::vm::{Change, Changed, ListSlices, Operation, SliceRun, TakeSlices};
+use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange};
+use messages::vm::{Change, ChangeAll, Changed, ListSlices, Operation, SliceRun, TakeSlices};
 
 /// The pages an operation changes; what is moved elsewhere by `Remap` is the owner's business.
 fn range_of(operation: &Operation) -> PageRange {
@@ -17,10 +34,10 @@ fn range_of(operation: &Operation) -> PageRange {
         | Operation::Protect { range, .. }
         | Operation::Advise { range, .. }
         | Operation::Sync { range, .. }
-        | Operation::Lock { range, .. }
-        | Operation::Import { range, .. } => *range,
-        // What can't be cut: the owner of its first page has it all.
-        Operation::Remap { from, .. } => PageRange::one(from.start),
+        | Operation::Lock { range, .. } => *range,
+        Operation::Remap { from, .. } if from.is_empty() => PageRange::one(from.start),
+        // It can't be cut: remap.rs sees to it that one kernel has it all.
+        Operation::Remap { from, .. } => *from,
         Operation::Break { .. } | Operation::Place { .. } => PageRange::user(),
     }
 }
@@ -40,40 +57,108 @@ fn restrict(operation: &Operation, part: PageRange) -> Operation {
         | Operation::Advise { range, .. }
         | Operation::Sync { range, .. }
         | Operation::Lock { range, .. } => *range = part,
-        Operation::Remap { .. } | Operation::Break { .. } | Operation::Place { .. } | Operation::Import { .. } => {}
+        Operation::Remap { .. } | Operation::Break { .. } | Operation::Place { .. } => {}
     }
     piece
 }
 
 impl Space {
-    /// Makes a change wherever it has to be made. The result is that of the last piece.
+    /// Makes a change wherever it has to be made, as one step.
     pub(crate) async fn change(self: &Arc<Self>, operation: Operation) -> Result<u64> {
         let whole = range_of(&operation);
-        let mut rest = whole;
-        let mut result = 0;
+        if whole.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let owner = match &operation {
+                Operation::Break { .. } => self.id.home,
+                Operation::Place { backing, .. } => backing.object.owner,
+                _ => match self.pieces(whole)[..] {
+                    [(owner, _)] => owner,
+                    _ if matches!(operation, Operation::Sync { .. }) => return self.change_parts(operation, false).await,
+                    _ => return self.change_at_home(operation).await,
+                },
+            };
+            if let Some(done) = self.change_at(owner, whole, operation.clone(), false).await? {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn change_at_home(self: &Arc<Self>, operation: Operation) -> Result<u64> {
+        if self.is_home() {
+            let space = self.clone();
+            // Who is frozen must be thawed.
+            return self.detached(async move { space.change_frozen(operation).await }).await;
+        }
+        let message = ChangeAll { space: self.id, operation };
+        self.vm.endpoint.call(self.id.home, message).await.map_err(Errno::from)?
+    }
+
+    /// At home: a change of what several kernels own.
+    pub(crate) async fn change_frozen(self: &Arc<Self>, operation: Operation) -> Result<u64> {
+        let _whole = self.whole.lock().await;
+        let range = range_of(&operation);
+        let owners = self.slice_owners(range);
+        let owners = self.freeze_all(KernelSet::new(), owners).await;
+        let result = self.change_parts(operation, true).await;
+        self.thaw_all(&owners).await;
+        result
+    }
+
+    /// Part by part in address order. The result is that of the last.
+    async fn change_parts(self: &Arc<Self>, mut operation: Operation, frozen: bool) -> Result<u64> {
+        let whole = range_of(&operation);
+        if let Operation::Map { replace: false, .. } = operation {
+            self.check_free(whole).await?;
+        }
+        // Keeps what the parts share until all of them have it.
+        let _memory = self.give_one_memory(&mut operation);
+        let (mut rest, mut result) = (whole, 0);
         while !rest.is_empty() {
-            let (owner, part) = match operation {
-                Operation::Break { .. } => (self.id.home, rest),
-                Operation::Place { ref backing, .. } => (backing.object.owner, rest),
-                _ => self.pieces(rest)[0],
-            };
-            let piece = restrict(&operation, part);
-            let changed = match owner == self.me() {
-                true => self.perform(piece).await,
-                false => {
-                    let message = Change { space: self.id, operation: piece };
-                    self.vm.endpoint.call(owner, message).await.map_err(Errno::from)?
-                }
-            };
-            match changed {
-                Changed::Done(done) => {
-                    result = done?;
-                    rest.start = part.end;
-                }
-                Changed::Moved(slices) => self.learn(&slices),
+            let (owner, part) = self.pieces(rest)[0];
+            if let Some(done) = self.change_at(owner, part, restrict(&operation, part), frozen).await? {
+                result = done;
+                rest.start = part.end;
             }
         }
         Ok(result)
+    }
+
+    /// Shared memory that is mapped in parts of several owners is one object all the same: this kernel's.
+    fn give_one_memory(&self, operation: &mut Operation) -> Option<Backing> {
+        let Operation::Map { range, kind, backing: backing @ None, .. } = operation else { return None };
+        if !RegionFlags::from_bits_truncate(kind.flags).contains(RegionFlags::SHARED) {
+            return None;
+        }
+        let memory = SharedMemory::backing(self.vm.clone(), range.len());
+        *backing = Some(memory.describe());
+        Some(memory)
+    }
+
+    /// Has `owner` change `part`; None if it is not the owner, and then more is known.
+    pub(crate) async fn change_at(
+        self: &Arc<Self>,
+        owner: KernelId,
+        part: PageRange,
+        operation: Operation,
+        frozen: bool,
+    ) -> Result<Option<u64>> {
+        let changed = match owner == self.me() {
+            true => self.perform(operation, frozen).await,
+            false => {
+                self.certain(part).await;
+                let message = Change { space: self.id, operation, frozen };
+                self.vm.endpoint.call(owner, message).await.map_err(Errno::from)?
+            }
+        };
+        match changed {
+            Changed::Done(done) => done.map(Some),
+            Changed::Moved(news) => {
+                self.correct(owner, part, &news);
+                Ok(None)
+            }
+        }
     }
 
     pub(crate) fn pieces(&self, range: PageRange) -> Vec<(KernelId, PageRange)> {
@@ -100,14 +185,15 @@ impl Space {
     /// good, so that the other may remember it; any other kernel may have been given it so recently that
     /// it has not heard, and asks.
     pub(crate) async fn check_owned(self: &Arc<Self>, range: PageRange) -> bool {
-        let owned = {
+        self.certain(range).await;
+        let (owned, known) = {
             let mut state = self.state.lock();
             if self.is_home() && range.len() <= crate::slices::SLICE_PAGES {
                 state.slices.claim(range, self.me());
             }
-            self.owns(&state, range)
+            (self.owns(&state, range), state.slices.knows(range))
         };
-        if owned || self.is_home() {
+        if owned || known || self.is_home() {
             return owned;
         }
         let table = self.vm.endpoint.call(self.id.home, ListSlices { space: self.id }).await;
@@ -118,13 +204,18 @@ impl Space {
     }
 
     /// A change that another kernel asks for.
-    pub(crate) async fn serve_change(self: &Arc<Self>, from: KernelId, operation: Operation) -> Changed {
+    pub(crate) async fn serve_change(
+        self: &Arc<Self>,
+        from: KernelId,
+        operation: Operation,
+        frozen: bool,
+    ) -> Changed {
         self.join(from);
         let anywhere = matches!(operation, Operation::Break { .. } | Operation::Place { .. });
         if !anywhere && !self.check_owned(range_of(&operation)).await {
-            return Changed::Moved(self.slices());
+            return Changed::Moved(self.news(range_of(&operation)));
         }
-        self.perform(operation).await
+        self.perform(operation, frozen).await
     }
 
     /// Slices for `from` to map in.
@@ -147,18 +238,29 @@ impl Space {
         Ok(())
     }
 
-    /// Changes what this kernel owns.
-    async fn perform(self: &Arc<Self>, operation: Operation) -> Changed {
+    /// Changes what this kernel owns. `frozen`: for home, which has frozen it.
+    async fn perform(self: &Arc<Self>, operation: Operation, frozen: bool) -> Changed {
         if let Operation::Break { to } = operation {
             return Changed::Done(self.break_here(to).await);
         }
         if let Operation::Place { pages, kind, backing } = operation {
             return Changed::Done(self.place_here(pages, kind, backing).await);
         }
-        let operating = self.operate().await;
+        let held = if frozen { self.state.lock().frozen.clone() } else { None };
+        let operating = match held {
+            Some(operating) => operating,
+            None => self.operate().await,
+        };
         let range = range_of(&operation);
         if !self.owns(&self.state.lock(), range) {
-            return Changed::Moved(self.slices());
+            return Changed::Moved(self.news(range));
+        }
+        if let Operation::Remap { from, pages, flags, to } = operation {
+            return match self.remap_here(operating, from, pages, flags, to).await {
+                Ok(Some(done)) => Changed::Done(Ok(done)),
+                Ok(None) => Changed::Moved(self.news(range)),
+                Err(error) => Changed::Done(Err(error)),
+            };
         }
         Changed::Done(self.perform_owned(operating, operation).await)
     }
@@ -183,12 +285,7 @@ impl Space {
             }
             Operation::Lock { range, on } => self.lock_here(range, on),
             // They don't come here: they are made of other changes, see `perform`.
-            Operation::Break { .. } | Operation::Place { .. } => Err(Errno::EINVAL),
-            Operation::Remap { from, pages, flags, to } => self.remap_here(operating, from, pages, flags, to).await,
-            Operation::Import { range, kind, backing, pages } => {
-                let backing = self.resolve_backing(backing).await?;
-                self.import_here(held, range, kind, backing, pages).await
-            }
+            Operation::Break { .. } | Operation::Place { .. } | Operation::Remap { .. } => Err(Errno::EINVAL),
         }
     }
 }

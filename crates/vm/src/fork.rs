@@ -12,6 +12,10 @@
 //!         write y (B's page, B not yet)       not before x is done
 //! ```
 //!
+//! Who owns what must not change between two clones either: a range that was handed over (handover.rs) is cloned by its
+//! holder, and the child's tables say so at both. The frozen owners name their holders, who are frozen next. A
+//! holder hands nothing on, so then all are; and no range is between two owners when a freeze is answered.
+//!
 //! Forks of one space go one after the other, because home holds its own right to change things during
 //! the whole of it; no other change waits for a second owner while it holds that right, so freezing can't
 //! deadlock.
@@ -22,7 +26,7 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, Errno, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
+use machine::{errno::Result, Access, Errno, KernelId, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
 use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
 
 impl Space {
@@ -62,20 +66,23 @@ impl Space {
     /// At the parent's home.
     pub(crate) async fn fork_here(self: &Arc<Self>, child: SpaceId) -> Result<Forked> {
         let _heap = self.heap.lock().await;
-        let operating = self.operate().await;
-        let (slices, owners, heap) = {
-            let mut state = self.state.lock();
-            state.frozen = Some(operating);
+        let _whole = self.whole.lock().await;
+        // Home first: afterwards nobody is given a slice.
+        let home = self.freeze_all(KernelSet::new(), [self.me()].into_iter().collect()).await;
+        let frozen = self.freeze_all(home, self.owners()).await;
+        let mut owners = frozen.clone();
+        owners.remove(self.me());
+        let (slices, heap) = {
+            let state = self.state.lock();
             let mut slices = state.slices.clone();
-            let mut owners: KernelSet = slices.owners().collect();
-            owners.remove(self.me());
             if child.home != self.me() {
                 // What nobody owns of the child is its home's; what is here must be owned by name.
                 state.regions.iter().for_each(|region| slices.claim(region.range, self.me()));
             }
-            (slices.runs(), owners, state.heap)
+            (slices.runs(), state.heap)
         };
-        self.vm.endpoint.multicast(&owners, Freeze { space: self.id }).await;
+        let mut owners = frozen.clone();
+        owners.remove(self.me());
         let clone = CloneSlices { parent: self.id, child, slices: slices.clone() };
         let clones = self.vm.endpoint.multicast(&owners, clone);
         let mut result = self.clone_here(child, &slices).await;
@@ -83,8 +90,7 @@ impl Space {
             // An owner that died takes the process with it; that is not decided here.
             result = result.and(answer.unwrap_or(Err(Errno::EIO)));
         }
-        self.vm.endpoint.multicast(&owners, Thaw { space: self.id }).await;
-        self.thaw();
+        self.thaw_all(&frozen).await;
         if let Err(error) = result {
             self.vm.endpoint.multicast(&owners, Destroy { space: child }).await;
             if child.home != self.me() {
@@ -100,9 +106,37 @@ impl Space {
         Ok(Forked { slices, owners, heap })
     }
 
-    pub(crate) async fn freeze(self: &Arc<Self>) {
+    /// Freezes `new` and whoever holds parts of their slices, if they are not in `all` yet; says who is frozen then.
+    /// At home, under `whole`.
+    pub(crate) async fn freeze_all(self: &Arc<Self>, mut all: KernelSet, new: KernelSet) -> KernelSet {
+        let mut new: KernelSet = new.iter().filter(|kernel| !all.contains(*kernel)).collect();
+        while !new.is_empty() {
+            all = all.iter().chain(new.iter()).collect();
+            let mut holders = Vec::new();
+            if new.remove(self.me()) {
+                holders = self.freeze().await;
+            }
+            let answers = self.vm.endpoint.multicast(&new, Freeze { space: self.id }).await;
+            holders.extend(answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()));
+            new = holders.into_iter().filter(|holder| !all.contains(*holder)).collect();
+        }
+        all
+    }
+
+    pub(crate) async fn thaw_all(&self, frozen: &KernelSet) {
+        let mut others = frozen.clone();
+        if others.remove(self.me()) {
+            self.thaw();
+        }
+        self.vm.endpoint.multicast(&others, Thaw { space: self.id }).await;
+    }
+
+    /// Answers whom parts of this kernel's slices were handed over to.
+    pub(crate) async fn freeze(self: &Arc<Self>) -> Vec<KernelId> {
         let operating = self.operate().await;
         self.state.lock().frozen = Some(operating);
+        self.certain(PageRange::user()).await;
+        self.holders()
     }
 
     pub(crate) fn thaw(&self) {
@@ -121,6 +155,9 @@ impl Space {
             let mut state = self.state.lock();
             let mut copy = child.state.lock();
             copy.limits = state.limits;
+            for part in state.slices.certain(self.me(), self.id.home) {
+                copy.slices.hand(part.range, part.owner);
+            }
             self.clone_regions(&mut state, &child, &mut copy, &mut withdrawal)
         };
         let operating = self.state.lock().frozen.clone();

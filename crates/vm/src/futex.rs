@@ -1,8 +1,9 @@
-//! Which kernel queues the waiters of a futex word: the owner of its slice, or of the object behind it.
+//! Which kernel queues the waiters of a futex word: the owner of its slice, or of the object behind it. Not the
+//! owner of the page: that may change while some wait (handover.rs), a slice's does not.
 
 use crate::space::{Space, State};
 use alloc::sync::Arc;
-use machine::{errno::Result, Errno, KernelId, Page, PageRange, UserAddr, PAGE_BITS, USER_END};
+use machine::{errno::Result, Errno, KernelId, PageRange, UserAddr, PAGE_BITS, USER_END};
 use messages::vm::{FutexKey, FutexPlace, LocateFutex, Located};
 
 impl Space {
@@ -19,23 +20,26 @@ impl Space {
             let owner = {
                 let state = self.state.lock();
                 let owner = self.owner(&state, at.page());
+                if !shared && state.slices.slice_owner(at.page()).is_some() {
+                    return Ok(self.private(&state, at));
+                }
                 if owner == self.me() {
                     return self.futex_here(&state, at, shared).ok_or(Errno::EFAULT);
                 }
-                if !shared && state.slices.owner(at.page()).is_some() {
-                    return Ok(self.private(owner, at));
-                }
                 owner
             };
+            self.certain(PageRange::one(at.page())).await;
             let request = LocateFutex { space: self.id, at, shared };
             match self.vm.endpoint.call(owner, request).await.map_err(Errno::from)? {
                 Located::Key(key) => {
-                    // Home answered, so now the slice is its own for good.
-                    let page: Page = at.page();
-                    self.state.lock().slices.claim(PageRange::one(page), owner);
+                    // The key names the owner of the slice. (That home answered proves nothing: it may hold a
+                    // part of another's slice.)
+                    if let Some(FutexKey { kernel, place: FutexPlace::Private { .. } }) = key {
+                        self.state.lock().slices.claim(PageRange::one(at.page()), kernel);
+                    }
                     return key.ok_or(Errno::EFAULT);
                 }
-                Located::Moved(slices) => self.learn(&slices),
+                Located::Moved(news) => self.correct(owner, PageRange::one(at.page()), &news),
             }
         }
     }
@@ -44,18 +48,18 @@ impl Space {
         self.join(from);
         match self.check_owned(PageRange::one(at.page())).await {
             true => Located::Key(self.futex_here(&self.state.lock(), at, shared)),
-            false => Located::Moved(self.slices()),
+            false => Located::Moved(self.news(PageRange::one(at.page()))),
         }
     }
 
-    fn private(&self, kernel: KernelId, at: UserAddr) -> FutexKey {
-        FutexKey { kernel, place: FutexPlace::Private { space: self.id, at } }
+    fn private(&self, state: &State, at: UserAddr) -> FutexKey {
+        FutexKey { kernel: self.slice_owner(state, at.page()), place: FutexPlace::Private { space: self.id, at } }
     }
 
     /// None: shared, and not mapped.
     fn futex_here(&self, state: &State, at: UserAddr, shared: bool) -> Option<FutexKey> {
         if !shared {
-            return Some(self.private(self.me(), at));
+            return Some(self.private(state, at));
         }
         let region = state.regions.find(at.page())?;
         match region.object_page(at.page()) {
@@ -64,7 +68,7 @@ impl Space {
                 let offset = (index << PAGE_BITS) + at.offset() as u64;
                 Some(FutexKey { kernel: object.owner, place: FutexPlace::Shared { object, offset } })
             }
-            _ => Some(self.private(self.me(), at)),
+            _ => Some(self.private(state, at)),
         }
     }
 }

@@ -9,9 +9,10 @@
 //! | file | subject |
 //! |---|---|
 //! | space.rs | the replica, its state and locks |
-//! | region.rs, slices.rs | the two tables |
+//! | region.rs, slices.rs, parts.rs | the tables: what is mapped, who owns it |
 //! | fault.rs | faults at the owner; copy-on-write |
 //! | remote.rs, window.rs | faults at a borrower: offered frames, poison; how much to ask for |
+//! | handover.rs | ranges that get another owner than their slice |
 //! | withdraw.rs | taking pages back before their frames are reused |
 //! | change.rs | sending a change to the owners of its range |
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
@@ -35,9 +36,11 @@ mod change;
 mod fault;
 mod fork;
 mod futex;
+mod handover;
 mod heap;
 mod lifetime;
 mod map;
+mod parts;
 mod region;
 mod relief;
 mod remap;

@@ -82,11 +82,13 @@ impl Space {
             let mut state = self.state.lock();
             state.gone = true;
             state.exports.clear();
+            state.granting.clear();
             state.regions.iter().for_each(|region| self.note_written(region));
             self.release_all();
             core::mem::take(&mut state.regions)
         };
         drop(regions);
+        self.changed.wake_all();
         self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
     }
 

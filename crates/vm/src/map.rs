@@ -118,17 +118,13 @@ impl Space {
             return Ok(range.start);
         }
         drop(operating);
-        if !replace && self.pieces(range).len() > 1 {
-            // All or nothing over several owners: only if every one has it free.
-            self.check_free(range).await?;
-        }
         let backing = backing.as_ref().map(Backing::describe);
         self.change(Operation::Map { range, replace, kind, backing }).await?;
         Ok(range.start)
     }
 
     /// EEXIST if anything is mapped in `range`, at any owner.
-    async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
+    pub(crate) async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
         for region in self.regions().await {
             if !region.range.intersect(range).is_empty() {
                 return Err(Errno::EEXIST);
@@ -218,11 +214,7 @@ impl Space {
             match &mut region.backing {
                 // Not copies, but the frames themselves.
                 Some(backing) => backing.object = backing.object.shared().unwrap_or(backing.object.clone()),
-                None => {
-                    let object = SharedMemory::create(self.vm.clone(), range.len());
-                    let label = (*b"/dev/zero (deleted)").into();
-                    region.backing = Some(Backing { object, first: 0, label });
-                }
+                None => region.backing = Some(SharedMemory::backing(self.vm.clone(), range.len())),
             }
         }
         let mut withdrawal = Withdrawal::new();
@@ -264,6 +256,7 @@ impl Space {
         };
         drop(removed);
         self.settle(operating, withdrawal).await;
+        self.give_up(operating, range).await;
     }
 
     /// mprotect. What lies before the first hole is changed even if the answer is ENOMEM.

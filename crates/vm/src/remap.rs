@@ -3,21 +3,19 @@
 //! Pages move with their frames. Kernels that have a page at its old place give it back; until they have,
 //! the new place can't be touched (entries without access, faults wait): a page is never in two places.
 //!
-//! Between owners the pages are copied: the owner of the old place takes them out, gives up its right to make
-//! changes (two owners must never wait for each other), and the owner of the new place copies them in. If that
-//! fails for want of memory, the old place is gone; and a fork just in between gives the child neither place.
+//! The kernel that owns the pages moves them, also to a place that others own: it asks for that range first (`obtain`
+//! in handover.rs). So contents never travel. If the pages have several owners, each moves its own.
 
 use crate::{
     change::{checked_range, pages_at},
-    region::{Backing, Region},
+    region::Region,
     space::{Operating, Space},
     withdraw::Withdrawal,
+    MapRequest,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use machine::{
-    errno::Result, Access, BoxFuture, Errno, Frame, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE,
-};
-use messages::vm::{Operation, RegionKind};
+use machine::{errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
+use messages::vm::Operation;
 
 bitflags::bitflags! {
     /// Flags of mremap; values of Linux.
@@ -72,9 +70,91 @@ impl Space {
             }
             false => None,
         };
-        self.change(Operation::Remap { from, pages, flags, to }).await.map(UserAddr)
+        self.remap_pages(from, pages, flags, to).await.map(UserAddr)
     }
 
+    /// Has whoever owns all of `from` move it. Boxed because moving the parts of several owners leads here again.
+    fn remap_pages(self: &Arc<Self>, from: PageRange, pages: u64, flags: u32, to: Option<Page>) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let whole = if from.is_empty() { PageRange::one(from.start) } else { from };
+            loop {
+                let pieces = self.pieces(whole);
+                if pieces.len() > 1 {
+                    return self.remap_parts(from, pages, flags, to).await;
+                }
+                let operation = Operation::Remap { from, pages, flags, to };
+                if let Some(done) = self.change_at(pieces[0].0, whole, operation, false).await? {
+                    return Ok(done);
+                }
+            }
+        })
+    }
+
+    /// mremap of pages of several owners.
+    async fn remap_parts(
+        self: &Arc<Self>,
+        mut from: PageRange,
+        pages: u64,
+        flags: u32,
+        to: Option<Page>,
+    ) -> Result<u64> {
+        let known = RemapFlags::from_bits_truncate(flags);
+        let find = |reports: Vec<messages::vm::RegionReport>| {
+            reports.into_iter().find(|report| report.range.contains(from.start)).ok_or(Errno::EFAULT)
+        };
+        let region = find(self.regions().await)?;
+        if from.len() > pages {
+            let tail = PageRange::new(from.start.add(pages), from.end);
+            self.change(Operation::Unmap { range: tail }).await?;
+            from.end = tail.start;
+        }
+        let moves = to.is_some() || known.contains(RemapFlags::DONTUNMAP);
+        if !moves && from.len() == pages {
+            return Ok(from.start.address().0);
+        }
+        if from.end > region.range.end {
+            return Err(Errno::EFAULT);
+        }
+        // More of the same: what makes it longer, at its end or where it goes.
+        let more = |range: PageRange, replace: bool| {
+            let mut backing = region.backing.clone();
+            if let Some(backing) = &mut backing {
+                backing.first += from.end.0 - region.range.start.0;
+            }
+            Operation::Map { range, replace, kind: region.kind, backing }
+        };
+        if !moves && from.end == region.range.end {
+            let grown = pages_at(from.end, pages - from.len()).ok_or(Errno::ENOMEM)?;
+            match self.change(more(grown, false)).await {
+                Err(Errno::EEXIST) => {}
+                done => return done.map(|_| from.start.address().0),
+            }
+        }
+        if !known.contains(RemapFlags::MAYMOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        let target = match to {
+            Some(to) => to,
+            None => self.map(MapRequest::anonymous(pages << PAGE_BITS, Access::empty())).await?.page(),
+        };
+        let target = pages_at(target, pages).ok_or(Errno::EINVAL)?;
+        let fixed = (known | RemapFlags::MAYMOVE | RemapFlags::FIXED).bits();
+        // The first part may have been handed over meanwhile, or given back: each is cut anew.
+        let mut rest = from;
+        while !rest.is_empty() {
+            let (_, part) = self.pieces(rest)[0];
+            let to = target.start.add(part.start.0 - from.start.0);
+            self.remap_pages(part, part.len(), fixed, Some(to)).await?;
+            rest.start = part.end;
+        }
+        let tail = PageRange::new(target.start.add(from.len()), target.end);
+        if !tail.is_empty() {
+            self.change(more(tail, true)).await?;
+        }
+        Ok(target.start.address().0)
+    }
+
+    /// None if `from` has got another owner: not all of it was this kernel's to move.
     pub(crate) async fn remap_here(
         self: &Arc<Self>,
         mut operating: Operating,
@@ -82,10 +162,14 @@ impl Space {
         pages: u64,
         flags: u32,
         to: Option<Page>,
-    ) -> Result<u64> {
+    ) -> Result<Option<u64>> {
         let flags = RemapFlags::from_bits_truncate(flags);
         let keep_region = flags.contains(RemapFlags::DONTUNMAP);
+        let mut asked = false;
         loop {
+            if !self.owns(&self.state.lock(), from) {
+                return Ok(None);
+            }
             let region = self.state.lock().regions.find(from.start).cloned().ok_or(Errno::EFAULT)?;
             if from.is_empty() && !region.is_shared() {
                 return Err(Errno::EINVAL);
@@ -96,51 +180,62 @@ impl Space {
                 from.end = tail.start;
             }
             if to.is_none() && !keep_region && from.len() == pages {
-                return Ok(from.start.address().0);
+                return Ok(Some(from.start.address().0));
             }
             if from.end > region.range.end {
                 return Err(Errno::EFAULT);
             }
-            if to.is_none() && !keep_region && self.extend(&region, from, pages)? {
-                return Ok(from.start.address().0);
+            if to.is_none() && !keep_region && from.end == region.range.end && !from.is_empty() {
+                self.check_limits(&region.kind, pages - from.len())?;
+                let Some(whole) = pages_at(from.start, pages) else { return Err(Errno::ENOMEM) };
+                let more = PageRange::new(from.end, whole.end);
+                if self.extend(&region, more) {
+                    return Ok(Some(from.start.address().0));
+                }
+                let foreign = !self.owns(&self.state.lock(), more);
+                if foreign && !asked && self.state.lock().regions.is_free(more) {
+                    drop(operating);
+                    asked = true;
+                    // If something is there the region moves.
+                    let _ = self.obtain(more, false).await;
+                    operating = self.operate().await;
+                    continue;
+                }
             }
             if !flags.contains(RemapFlags::MAYMOVE) {
                 return Err(Errno::ENOMEM);
             }
             self.check_limits(&region.kind, pages - if keep_region { 0 } else { from.len() })?;
             let target = to.or_else(|| self.find_gap(&self.state.lock(), pages));
-            if let Some(start) = target {
-                let target = pages_at(start, pages).ok_or(Errno::EINVAL)?;
+            let Some(start) = target else {
+                if self.is_home() {
+                    return Err(Errno::ENOMEM);
+                }
+                drop(operating);
+                self.take_slices(pages).await?;
+                operating = self.operate().await;
+                continue;
+            };
+            let target = pages_at(start, pages).ok_or(Errno::EINVAL)?;
+            let owned = self.owns(&self.state.lock(), target);
+            if owned {
                 let step = Move { from, to: target, keep_region };
-                let owned = self.owns(&self.state.lock(), target);
-                return match owned {
-                    true => self.move_here(&operating, &region, step).await,
-                    false => self.move_away(operating, &region, step).await,
-                };
-            }
-            if self.is_home() {
-                return Err(Errno::ENOMEM);
+                return self.move_here(&operating, &region, step).await.map(Some);
             }
             drop(operating);
-            self.take_slices(pages).await?;
+            self.obtain(target, true).await?;
             operating = self.operate().await;
         }
     }
 
-    /// Grows a region in place, if `from` is its end and there is room. False: it has to move.
-    fn extend(&self, region: &Region, from: PageRange, pages: u64) -> Result<bool> {
-        if from.is_empty() || from.end != region.range.end {
-            return Ok(false);
-        }
-        self.check_limits(&region.kind, pages - from.len())?;
-        let Some(whole) = pages_at(from.start, pages) else { return Ok(false) };
-        let more = PageRange::new(from.end, whole.end);
+    /// Grows a region in place by `more`, if there is room. False: it has to move.
+    fn extend(&self, region: &Region, more: PageRange) -> bool {
         let mut state = self.state.lock();
         if !state.regions.is_free(more) || !self.owns(&state, more) {
-            return Ok(false);
+            return false;
         }
         state.regions.insert(moved(region, region.range.start, region.range.start, more));
-        Ok(true)
+        true
     }
 
     async fn move_here(self: &Arc<Self>, operating: &Operating, region: &Region, step: Move) -> Result<u64> {
@@ -185,102 +280,10 @@ impl Space {
         };
         drop(removed);
         self.settle_then(Some(operating), withdrawal, move |space| space.not_busy(to)).await;
+        if !keep_region {
+            self.give_up(operating, from).await;
+        }
         Ok(to.start.address().0)
-    }
-
-    /// The sending half of a move to another owner. Boxed because it is a change that makes another.
-    fn move_away<'a>(
-        self: &'a Arc<Self>,
-        operating: Operating,
-        region: &'a Region,
-        step: Move,
-    ) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(self.move_away_from(operating, region, step))
-    }
-
-    async fn move_away_from(self: &Arc<Self>, operating: Operating, region: &Region, step: Move) -> Result<u64> {
-        let Move { from, to, keep_region } = step;
-        let pieces = self.pieces(to);
-        if pieces.len() > 1 {
-            // To several owners at once is not supported.
-            return Err(Errno::ENOMEM);
-        }
-        let mut withdrawal = Withdrawal::new();
-        let mut pages: Vec<(u64, Frame)> = Vec::new();
-        let removed = {
-            let mut state = self.state.lock();
-            self.note_written(&region.cut(from));
-            self.take_pages(&mut state, from, &mut withdrawal, |page, mapping| {
-                // What is only a view of an object, or still zero, is found again by a fault.
-                let content = !mapping.soft.contains(Soft::CACHE) && mapping.frame != self.vm.zero;
-                if content {
-                    pages.push((page.0 - from.start.0, mapping.frame));
-                }
-                content
-            });
-            if keep_region {
-                Vec::new()
-            } else {
-                state.regions.remove(from)
-            }
-        };
-        drop(removed);
-        self.settle(&operating, withdrawal).await;
-        drop(operating);
-        let new = moved(region, from.start, to.start, to);
-        let frames: Vec<Frame> = pages.iter().map(|(_, frame)| *frame).collect();
-        let backing = new.backing.as_ref().map(Backing::describe);
-        let operation = Operation::Import { range: to, kind: new.kind, backing, pages };
-        let space = self.clone();
-        // To the end even if the caller goes: the frames must be read before they are released.
-        self.detached(async move {
-            let result = space.change(operation).await;
-            // The new owner has asked for the object by its name: it had to be there until now.
-            drop(new);
-            frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
-            result
-        })
-        .await
-    }
-
-    /// The receiving half.
-    pub(crate) async fn import_here(
-        self: &Arc<Self>,
-        operating: &Operating,
-        range: PageRange,
-        kind: RegionKind,
-        backing: Option<Backing>,
-        pages: Vec<(u64, Frame)>,
-    ) -> Result<u64> {
-        let mut copies: Vec<(Page, Frame)> = Vec::with_capacity(pages.len());
-        for (index, frame) in pages {
-            let Some(copy) = self.vm.memory.alloc() else {
-                copies.into_iter().for_each(|(_, frame)| self.vm.memory.release(frame));
-                return Err(Errno::ENOMEM);
-            };
-            self.vm.memory.copy(frame, copy);
-            copies.push((range.start.add(index), copy));
-        }
-        // No fault may come between the region and its pages.
-        self.state.lock().busy.push(range);
-        let mapped = self.map_here(operating, range, true, kind, backing).await;
-        let mut lost = mapped.is_err();
-        {
-            let state = self.state.lock();
-            for (page, frame) in copies {
-                let access = state.regions.find(page).map_or(Access::empty(), Region::access);
-                let entry = Mapping { frame, access, soft: Soft::empty() };
-                if lost || self.table.set(page, entry).is_err() {
-                    self.vm.memory.release(frame);
-                    lost = true;
-                }
-            }
-        }
-        self.not_busy(range);
-        match lost {
-            true => mapped.and(Err(Errno::ENOMEM)),
-            false => mapped,
-        }
     }
 }
 

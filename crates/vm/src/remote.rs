@@ -47,6 +47,8 @@ impl Space {
                 Resolution::Foreign(owner) => owner,
                 _ => continue,
             };
+            // What is being handed over has an owner when it is.
+            self.certain(PageRange::one(page)).await;
             // Another CPU may be asking for the same page.
             let asked = |state: &State| state.pending.iter().any(|(_, pending)| pending.page == page);
             if asked(&self.state.lock()) {
@@ -121,8 +123,11 @@ impl Space {
         self.join(from);
         let mut demand = Demand::remote(page, access, offers);
         let answer = match self.check_owned(PageRange::one(page)).await {
-            true => self.serve(from, &mut demand, around).await,
-            false => FaultAnswer::Moved(self.slices()),
+            true => match self.hand_over(from, &demand) {
+                Some(yours) => yours,
+                None => self.serve(from, &mut demand, around).await,
+            },
+            false => FaultAnswer::Moved(self.news(PageRange::one(page))),
         };
         FaultReply { answer, adopted: demand.adopted }
     }
@@ -132,7 +137,7 @@ impl Space {
             match self.resolve_fully(demand).await {
                 Resolution::Failed(fault) => return FaultAnswer::Failed(fault),
                 Resolution::Mapped => {}
-                _ => return FaultAnswer::Moved(self.slices()),
+                _ => return FaultAnswer::Moved(self.news(PageRange::one(demand.page))),
             }
             let mut state = self.state.lock();
             // A change may have come in between: resolved once more under the lock that exports the
@@ -218,14 +223,15 @@ impl Answer {
                     state.windows.got(self.around, PageRange::new(first.page, last.page.add(last.pages.into())));
                 }
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
-                if owner == space.id.home {
-                    state.slices.claim(PageRange::one(self.page), owner);
-                }
             }
-            FaultAnswer::Moved(slices) => state.slices.learn(slices),
-            FaultAnswer::Failed(_) => {}
+            FaultAnswer::Failed(_) | FaultAnswer::Yours { .. } | FaultAnswer::Moved(_) => {}
         }
         drop(state);
+        match &reply.answer {
+            FaultAnswer::Yours { range, kind } => space.taken_over(owner, *range, Some(*kind)),
+            FaultAnswer::Moved(news) => space.correct(owner, PageRange::one(self.page), news),
+            FaultAnswer::Mapped(_) | FaultAnswer::Failed(_) => {}
+        }
         self.offers.drain(..usize::from(adopted).min(self.offers.len()));
     }
 }

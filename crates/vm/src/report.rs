@@ -8,8 +8,8 @@ use crate::{
 use abi::ObjectId;
 use alloc::{sync::Arc, vec::Vec};
 use core::mem::size_of;
-use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
-use messages::vm::{Inspect, ListSlices, RegionReport, SliceRun};
+use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
+use messages::vm::{Inspect, ListSlices, Part, RegionReport, SliceRun};
 
 /// What one kernel has of a space, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,12 +98,29 @@ impl Space {
         owners.insert(self.id.home);
         owners.remove(self.me());
         let mut all = self.inspect();
-        if !owners.is_empty() {
-            let answers = self.vm.endpoint.multicast(&owners, Inspect { space: self.id }).await;
-            all.extend(answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()));
-            all.sort_by_key(|region| region.range.start);
+        let mut asked = KernelSet::new();
+        let mut holders = self.holders();
+        loop {
+            let known = |kernel: &KernelId| *kernel == self.me() || asked.contains(*kernel);
+            let next: KernelSet = owners.iter().chain(holders).filter(|kernel| !known(kernel)).collect();
+            if next.is_empty() {
+                break;
+            }
+            asked = asked.iter().chain(next.iter()).collect();
+            let answers = self.vm.endpoint.multicast(&next, Inspect { space: self.id }).await;
+            (owners, holders) = (KernelSet::new(), Vec::new());
+            for (regions, more) in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
+                all.extend(regions);
+                holders.extend(more);
+            }
         }
-        all
+        all.sort_by_key(|region| region.range.start);
+        join(all)
+    }
+
+    /// For audits: the parts of slices that have another owner, as far as this replica must know.
+    pub fn certain_parts(&self) -> Vec<Part> {
+        self.state.lock().slices.certain(self.me(), self.id.home)
     }
 
     /// Sums over all regions.
@@ -156,4 +173,33 @@ impl Space {
         let place = region.object_page(page).filter(|_| region.is_shared());
         Some((region.access(), place.map(|(backing, index)| (backing.object.id(), index))))
     }
+}
+
+/// Makes one of what is one to the program: a region whose parts have several owners.
+fn join(all: Vec<RegionReport>) -> Vec<RegionReport> {
+    let mut joined: Vec<RegionReport> = Vec::with_capacity(all.len());
+    for next in all {
+        match joined.last_mut() {
+            Some(last) if continues(&next, last) => {
+                last.range.end = next.range.end;
+                last.resident += next.resident;
+                last.exported += next.exported;
+            }
+            _ => joined.push(next),
+        }
+    }
+    joined
+}
+
+fn continues(next: &RegionReport, last: &RegionReport) -> bool {
+    last.range.end == next.range.start
+        && last.kind == next.kind
+        && !RegionFlags::from_bits_truncate(next.kind.flags).contains(RegionFlags::GROWS_DOWN)
+        && match (&last.backing, &next.backing) {
+            (None, None) => true,
+            (Some(a), Some(b)) => {
+                a.object == b.object && a.first + last.range.len() == b.first && a.label == b.label
+            }
+            _ => false,
+        }
 }

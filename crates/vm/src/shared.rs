@@ -1,6 +1,6 @@
 //! Memory that several spaces share and no file names: MAP_SHARED | MAP_ANONYMOUS, System V segments.
 
-use crate::vm::Shared;
+use crate::{region::Backing, vm::Shared};
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,11 @@ impl SharedMemory {
         let memory = Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() });
         memory.vm.memories.lock().insert(serial, Arc::downgrade(&memory));
         memory
+    }
+
+    /// New memory as a mapping of its own shows it.
+    pub(crate) fn backing(vm: Arc<Shared>, pages: u64) -> Backing {
+        Backing { object: Self::create(vm, pages), first: 0, label: (*b"/dev/zero (deleted)").into() }
     }
 
     fn get(&self, index: u64) -> Result<Frame> {

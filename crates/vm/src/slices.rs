@@ -1,12 +1,17 @@
-//! Who owns which slice of an address space.
+//! Who owns which slice of an address space, and which part of a slice has another owner.
 //!
-//! The table is kept at home; every replica has a copy that may lack entries but is never wrong: a
+//! The table of slices is kept at home; every replica has a copy that may lack entries but is never wrong: a
 //! slice that has an owner keeps it. A slice without an owner is home's, so a replica that does not
 //! know better asks home, which answers or sends its table.
+//!
+//! Parts are what the owner of a slice has handed over (handover.rs). What a replica knows of them is of three kinds:
+//! parts of its own slices (it handed them over; always right), parts that it holds itself (always right), and
+//! what others told it (may be out of date: whoever is asked in vain says so).
 
+use crate::parts::Parts;
 use alloc::{collections::BTreeMap, vec::Vec};
 use machine::{KernelId, Page, PageRange, PAGE_BITS, USER_END};
-use messages::vm::SliceRun;
+use messages::vm::{Owners, Part, SliceRun};
 
 /// A slice is 64 GiB: 2048 of them, few enough for a tiny table, big enough that a kernel rarely needs
 /// a second one.
@@ -28,37 +33,110 @@ pub(crate) fn pages_of(run: SliceRun) -> PageRange {
     PageRange::new(Page(u64::from(run.start) << PAGES_BITS), Page(u64::from(run.end) << PAGES_BITS))
 }
 
+/// The slices `range` touches.
+pub(crate) fn slices_in(range: PageRange) -> impl Iterator<Item = PageRange> {
+    let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
+    (slice_of(range.start)..=slice_of(last))
+        .map(|slice| pages_of(SliceRun { start: slice, end: slice + 1, owner: KernelId(0) }))
+}
+
 #[derive(Default, Clone)]
-pub(crate) struct SliceTable(BTreeMap<u32, KernelId>);
+pub(crate) struct SliceTable {
+    slices: BTreeMap<u32, KernelId>,
+    parts: Parts,
+}
 
 impl SliceTable {
     pub fn owner(&self, page: Page) -> Option<KernelId> {
         // The common process has never left its kernel.
-        if self.0.is_empty() {
+        if self.slices.is_empty() {
             return None;
         }
-        self.0.get(&slice_of(page)).copied()
+        self.parts.owner(page).or_else(|| self.slice_owner(page))
+    }
+
+    /// Who owns the slice of `page`, whoever has the page.
+    pub fn slice_owner(&self, page: Page) -> Option<KernelId> {
+        self.slices.get(&slice_of(page)).copied()
     }
 
     /// Takes over what another kernel knows.
     pub fn learn(&mut self, runs: &[SliceRun]) {
         for run in runs {
             for slice in run.start..run.end {
-                self.0.insert(slice, run.owner);
+                self.slices.insert(slice, run.owner);
             }
         }
+    }
+
+    /// Kernel `from`, asked for `about`, did not own all of it and said what it knows.
+    pub fn correct(&mut self, from: KernelId, about: PageRange, news: &Owners, me: KernelId, home: KernelId) {
+        self.learn(&news.slices);
+        for slice in slices_in(about) {
+            let about = about.intersect(slice);
+            let owner = self.slice_owner(slice.start).unwrap_or(home);
+            if owner == me {
+                continue;
+            }
+            if owner != from {
+                // Nor does it hold what somebody said it holds.
+                self.parts.clear(about, |holder| holder == from);
+                continue;
+            }
+            self.parts.clear(about, |holder| holder != me);
+            let held: Vec<Part> = self.parts.inside(about).collect();
+            // "Yours" can only be out of date: else we would know.
+            for part in news.parts.iter().filter(|part| part.owner != me) {
+                let range = part.range.intersect(about);
+                if !range.is_empty() {
+                    self.parts.set(range, part.owner);
+                }
+            }
+            held.iter().for_each(|part| self.parts.set(part.range, me));
+        }
+    }
+
+    /// What is known about `range`, for a kernel that asked the wrong one.
+    pub fn news(&self, range: PageRange) -> Owners {
+        Owners { slices: self.runs(), parts: self.parts.inside(range).collect() }
+    }
+
+    /// Kernel `owner` has `range` now, whoever has the slice.
+    pub fn hand(&mut self, range: PageRange, owner: KernelId) {
+        self.parts.set(range, owner);
+    }
+
+    /// `range` belongs to the owner of its slice again, where `holder` had it.
+    pub fn take_back(&mut self, range: PageRange, holder: KernelId) {
+        self.parts.clear(range, |owner| owner == holder);
+    }
+
+    /// Parts in `range` that do not follow their slice.
+    pub fn parts(&self, range: PageRange) -> impl Iterator<Item = Part> + '_ {
+        self.parts.inside(range)
+    }
+
+    /// The parts that are certain: those this kernel holds, and those of its own slices.
+    pub fn certain(&self, me: KernelId, home: KernelId) -> Vec<Part> {
+        let own = |part: &Part| self.slice_owner(part.range.start).unwrap_or(home) == me;
+        self.parts.inside(PageRange::user()).filter(|part| part.owner == me || own(part)).collect()
+    }
+
+    /// Whether the owner of every slice in `range` is known.
+    pub fn knows(&self, range: PageRange) -> bool {
+        slices_in(range).all(|slice| self.slice_owner(slice.start).is_some())
     }
 
     /// Gives the slices of `range` that have no owner yet to `owner`.
     pub fn claim(&mut self, range: PageRange, owner: KernelId) {
         for slice in slice_of(range.start)..=slice_of(Page(range.end.0.saturating_sub(1).max(range.start.0))) {
-            self.0.entry(slice).or_insert(owner);
+            self.slices.entry(slice).or_insert(owner);
         }
     }
 
     pub fn runs(&self) -> Vec<SliceRun> {
         let mut runs: Vec<SliceRun> = Vec::new();
-        for (&slice, &owner) in &self.0 {
+        for (&slice, &owner) in &self.slices {
             match runs.last_mut() {
                 Some(run) if run.end == slice && run.owner == owner => run.end += 1,
                 _ => runs.push(SliceRun { start: slice, end: slice + 1, owner }),
@@ -68,23 +146,31 @@ impl SliceTable {
     }
 
     pub fn owners(&self) -> impl Iterator<Item = KernelId> + '_ {
-        self.0.values().copied()
+        self.slices.values().copied()
     }
 
     /// Cuts `range` where the owner changes; `default` owns what has no owner.
     pub fn pieces(&self, range: PageRange, default: KernelId) -> Vec<(KernelId, PageRange)> {
         let mut pieces: Vec<(KernelId, PageRange)> = Vec::new();
-        if self.0.is_empty() || range.is_empty() {
+        if self.slices.is_empty() || range.is_empty() {
             pieces.push((default, range));
             return pieces;
         }
-        for slice in slice_of(range.start)..=slice_of(Page(range.end.0 - 1)) {
-            let owner = self.0.get(&slice).copied().unwrap_or(default);
-            let part = range.intersect(pages_of(SliceRun { start: slice, end: slice + 1, owner }));
-            match pieces.last_mut() {
-                Some((last, before)) if *last == owner => before.end = part.end,
-                _ => pieces.push((owner, part)),
+        let mut add = |owner: KernelId, part: PageRange| match pieces.last_mut() {
+            _ if part.is_empty() => {}
+            Some((last, before)) if *last == owner => before.end = part.end,
+            _ => pieces.push((owner, part)),
+        };
+        for slice in slices_in(range) {
+            let owner = self.slice_owner(slice.start).unwrap_or(default);
+            let mut rest = range.intersect(slice);
+            let parts = (!self.parts.is_empty()).then(|| self.parts.inside(rest));
+            for part in parts.into_iter().flatten() {
+                add(owner, PageRange::new(rest.start, part.range.start));
+                add(part.owner, part.range);
+                rest.start = part.range.end;
             }
+            add(owner, rest);
         }
         pieces
     }
@@ -95,7 +181,7 @@ impl SliceTable {
         while end > count {
             let run = SliceRun { start: end - count, end, owner };
             match (run.start..run.end).find(|slice| {
-                self.0.contains_key(slice) || !is_free(pages_of(SliceRun { start: *slice, end: slice + 1, owner }))
+                self.slices.contains_key(slice) || !is_free(pages_of(SliceRun { start: *slice, end: slice + 1, owner }))
             }) {
                 // Slice 0 holds static executables; it stays with home.
                 None if run.start > 0 => {
@@ -136,5 +222,27 @@ mod tests {
         table.learn(&[SliceRun { start: 1, end: 3, owner: KernelId(2) }]);
         let owners: Vec<_> = table.pieces(range, home).into_iter().map(|(owner, part)| (owner.0, part.len())).collect();
         assert_eq!(owners, [(0, SLICE_PAGES / 2), (2, SLICE_PAGES * 2), (0, 1)]);
+        table.hand(PageRange::new(Page(SLICE_PAGES + 5), Page(SLICE_PAGES + 9)), KernelId(3));
+        let owners: Vec<_> = table.pieces(range, home).into_iter().map(|(owner, part)| (owner.0, part.len())).collect();
+        let rest = SLICE_PAGES * 2 - 9;
+        assert_eq!(owners, [(0, SLICE_PAGES / 2), (2, 5), (3, 4), (2, rest), (0, 1)]);
+    }
+
+    #[test]
+    fn what_the_owner_of_a_slice_says_of_its_parts_is_believed_except_about_oneself() {
+        let (home, me, owner, other) = (KernelId(0), KernelId(1), KernelId(2), KernelId(3));
+        let mut table = SliceTable::default();
+        table.learn(&[SliceRun { start: 1, end: 2, owner }]);
+        let at = |page: u64| PageRange::one(Page(SLICE_PAGES + page));
+        let about = PageRange::new(Page(SLICE_PAGES), Page(SLICE_PAGES + 10));
+        table.hand(at(1), other);
+        table.hand(at(2), me);
+        let part = |page, owner| Part { range: at(page), owner };
+        let parts = Vec::from([part(2, other), part(3, other), part(4, me)]);
+        table.correct(owner, about, &Owners { slices: Vec::new(), parts }, me, home);
+        let owners: Vec<u16> = (1..5).map(|page| table.owner(at(page).start).unwrap().0).collect();
+        assert_eq!(owners, [2, 1, 3, 2]);
+        table.correct(other, about, &Owners::default(), me, home);
+        assert_eq!(table.owner(at(3).start), Some(owner));
     }
 }

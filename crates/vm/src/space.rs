@@ -3,7 +3,7 @@
 //! Locks, outermost first:
 //! - *operating*: one structural change at a time (map, unmap, protect, remap, fork) of what this kernel
 //!   owns. May be held while other kernels are asked to give pages back, never while another kernel's
-//!   operating lock is asked for; only a fork, which home coordinates one at a time, holds several.
+//!   operating lock is asked for; only home holds several, for a fork or a change of several owners, one at a time.
 //! - `state`: regions, exports and page table change together under it. Never held over an await.
 //!
 //! Faults take `state` only. What a change has under way is in `busy`: a fault there waits.
@@ -31,8 +31,10 @@ pub struct Space {
     pub(crate) state: Lock<State>,
     /// Woken when a change or a request of a page is over.
     pub(crate) changed: WaitQueue,
-    /// At home: held while the break moves, and by a fork. Taken before *operating*.
+    /// At home: held while the break moves, and by a fork. Taken before `whole`.
     pub(crate) heap: AsyncLock<()>,
+    /// At home: held while several owners change as one (change.rs, fork.rs). Taken before *operating*.
+    pub(crate) whole: AsyncLock<()>,
 }
 
 /// A question to an owner that has no answer yet. See remote.rs for why it can be poisoned.
@@ -52,6 +54,8 @@ pub(crate) struct State {
     pub pending: Slab<Pending>,
     /// Pages a change is moving: faults wait.
     pub busy: Vec<PageRange>,
+    /// Ranges handed over whose new owner has not confirmed it (handover.rs).
+    pub granting: Vec<PageRange>,
     /// A structural change is going on.
     pub operating: bool,
     /// A fork is going on: faults and changes wait.
@@ -101,7 +105,9 @@ impl State {
                 && !below.flags().contains(RegionFlags::GROWS_DOWN)
                 && !below.kind.prot.is_empty()
         });
-        if too_near {
+        // What is in between has been handed over, and something is or was mapped there.
+        let between = PageRange::new(Page(page.0.saturating_sub(GUARD_GAP)), start);
+        if too_near || self.slices.parts(between).next().is_some() {
             return None;
         }
         self.regions.grow_down(start, page);
@@ -158,9 +164,24 @@ impl Space {
         state.slices.owner(page).unwrap_or(self.id.home)
     }
 
+    /// Who owns the slice of `page`.
+    pub(crate) fn slice_owner(&self, state: &State, page: Page) -> KernelId {
+        state.slices.slice_owner(page).unwrap_or(self.id.home)
+    }
+
     /// Whether all of `range` is this kernel's.
     pub(crate) fn owns(&self, state: &State, range: PageRange) -> bool {
         state.slices.pieces(range, self.id.home).iter().all(|(owner, _)| *owner == self.me())
+    }
+
+    /// The owners of all slices, home among them.
+    pub(crate) fn owners(&self) -> KernelSet {
+        self.state.lock().slices.owners().chain([self.id.home]).collect()
+    }
+
+    pub(crate) fn slice_owners(&self, range: PageRange) -> KernelSet {
+        let state = self.state.lock();
+        crate::slices::slices_in(range).map(|slice| self.slice_owner(&state, slice.start)).collect()
     }
 
     /// The kernels whose replica may hold something, without this one. Complete at home only.

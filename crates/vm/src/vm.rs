@@ -185,8 +185,8 @@ impl Shared {
             Err(NoMemory) => return Err(Errno::ENOMEM),
         };
         let state = Lock::new(State::new());
-        let (changed, heap) = (WaitQueue::new(), AsyncLock::new(()));
-        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap });
+        let (changed, heap, whole) = (WaitQueue::new(), AsyncLock::new(()), AsyncLock::new(()));
+        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap, whole });
         Ok(self.spaces.lock().entry(id).or_insert(space).clone())
     }
 
@@ -245,14 +245,18 @@ fn register(shared: &Arc<Shared>) {
         space.serve_fault(from, request).await
     });
     let state = weak.clone();
-    endpoint.on_to_completion::<Change, _, _>(move |from, Change { space, operation }| {
+    endpoint.on_to_completion::<Change, _, _>(move |from, Change { space, operation, frozen }| {
         let space = state.upgrade().and_then(|shared| match operation {
             // The kernel that has the object may not have met the space yet.
             Operation::Place { .. } if space.home != shared.memory.kernel() => shared.replica(space).ok(),
             _ => shared.find(space),
         });
         let gone = Changed::Done(Err(Errno::ESRCH));
-        run(space, gone, move |space| async move { space.serve_change(from, operation).await })
+        run(space, gone, move |space| async move { space.serve_change(from, operation, frozen).await })
+    });
+    answer!(on_to_completion, ChangeAll, Err(Errno::ESRCH), |space, from, request| async move {
+        space.join(from);
+        space.change_frozen(request.operation).await
     });
     answer!(on_to_completion, TakeSlices, Err(Errno::ESRCH), |space, from, request| async move {
         space.serve_slices(from, request.count).await
@@ -261,8 +265,14 @@ fn register(shared: &Arc<Shared>) {
         space.join(from);
         Ok(space.slices())
     });
-    answer!(on, Freeze, (), |space, _from, _request| async move { space.freeze().await });
-    answer!(on, Inspect, Vec::new(), |space, _from, _request| async move { space.inspect() });
+    answer!(on, Freeze, Vec::new(), |space, _from, _request| async move { space.freeze().await });
+    answer!(on, Inspect, Default::default(), |space, _from, _request| async move {
+        (space.inspect(), space.holders())
+    });
+    let gone = Changed::Done(Err(Errno::ESRCH));
+    answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {
+        space.cede(from, request.range, request.replace).await
+    });
     answer!(on_to_completion, Census, Vec::new(), |space, _from, request| async move {
         space.census(request.from).await
     });
@@ -292,26 +302,32 @@ fn register(shared: &Arc<Shared>) {
     });
 
     macro_rules! notice {
-        ($message:ty, |$shared:ident, $request:ident| $work:expr) => {{
+        ($message:ty, |$shared:ident, $from:ident, $request:ident| $work:expr) => {{
             let weak = weak.clone();
-            endpoint.on_sync::<$message, _>(move |_: KernelId, $request: $message| {
+            endpoint.on_sync::<$message, _>(move |$from: KernelId, $request: $message| {
                 if let Some($shared) = weak.upgrade() {
                     $work
                 }
             });
         }};
     }
-    notice!(Revoke, |shared, request| if let Some(space) = shared.find(request.space) {
+    notice!(Revoke, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.give_back(&request.ranges, request.keep)
     });
-    notice!(Thaw, |shared, request| if let Some(space) = shared.find(request.space) {
+    notice!(TakenOver, |shared, _from, request| if let Some(space) = shared.find(request.space) {
+        space.confirmed(request.range)
+    });
+    notice!(GiveBack, |shared, from, request| if let Some(space) = shared.find(request.space) {
+        space.take_back(from, request.range)
+    });
+    notice!(Thaw, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.thaw()
     });
-    notice!(Detach, |shared, request| if let Some(space) = shared.find(request.space) {
+    notice!(Detach, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.leave()
     });
-    notice!(Destroy, |shared, request| if let Some(space) = shared.find(request.space) {
+    notice!(Destroy, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.drop_everything()
     });
-    notice!(FramesHome, |shared, request| request.frames.into_iter().for_each(|frame| shared.memory.take_home(frame)));
+    notice!(FramesHome, |shared, _from, request| request.frames.into_iter().for_each(|frame| shared.memory.take_home(frame)));
 }

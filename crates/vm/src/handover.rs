@@ -1,0 +1,260 @@
+//! Handing ranges over: parts of a slice that another kernel owns than the slice's owner.
+//!
+//! Problem: a thread's stack is mapped by the kernel that makes the thread, and used by the one it runs on: every fault
+//! of it would be a question for as long as it lives. Idea: when a kernel K touches a page of a private region
+//! where nobody has touched anything, the owner S does not answer with a page but with the region, as far as it is
+//! untouched. From then on K owns these pages as if they were in a slice of its own: faults there are K's alone, and
+//! changes find K. S keeps a forwarding entry. When nothing is mapped there any more, K gives the range back.
+//! mremap moves ranges the same way: the kernel that has the pages asks for the range they go to (`Cede`), so
+//! contents never change hands.
+//!
+//! Only the owner of the slice hands over, and only where it has no page, hence nobody has. So ownership goes
+//! S -> K -> S and never from one holder to another, and no message about it carries pages.
+//!
+//! **Between two kernels there is a moment when neither is sure**, and it is dangerous where someone acts on it:
+//!
+//! ```text
+//! S                                  K                                 home
+//! fault of K: range R is K's now
+//!   answer "R is yours" ------.
+//! freeze <---------------------\-------------------------------------- fork: freeze all
+//!   frozen -----------------------------------------------------------> all frozen: clone
+//! clones: "R is K's"            \    clones: has no R       <---------- clone
+//!                                '-> R is mine                          child: R is nobody's
+//! ```
+//!
+//! So K confirms (`TakenOver`), and until then R is `granting` at S: whoever asks S about R waits, and so does a
+//! freeze. The way back has no such moment: K holds its right to make changes (*operating*) until S has
+//! answered `GiveBack`, so K can't be frozen in between; and S needs only its state lock to answer, so the two
+//! never wait for each other. A question that meets the range between two owners is sent to and fro until it is over.
+//!
+//! S hands nothing over while a change of its own goes on: what a change has looked at stays S's until its end.
+//! Anybody may believe that K has a range that it has given back: K says so, and the slice's owner knows.
+
+use crate::{
+    fault::Demand,
+    region::{Region, RegionFlags},
+    slices,
+    space::{Operating, Space, State},
+};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use machine::{errno::Result, BoxFuture, Errno, KernelId, Page, PageRange, Step};
+use messages::vm::{Cede, Changed, FaultAnswer, GiveBack, Operation, Owners, Part, RegionKind, TakenOver};
+
+/// Most pages handed over at once, aligned to as many: a thread's stack or arena, not a whole matrix.
+const LARGEST: u64 = 16384;
+/// A part of a region that is otherwise in use must have so many untouched pages; smaller ones go page by page.
+const WORTH_WHILE: u64 = 32;
+
+impl Space {
+    /// At the owner of the slice, before a fault of `from` is resolved: if the page lies in an untouched
+    /// stretch, all of that goes to `from`.
+    pub(crate) fn hand_over(&self, from: KernelId, demand: &Demand) -> Option<FaultAnswer> {
+        let mut state = self.state.lock();
+        let page = demand.page;
+        if state.operating || self.owner(&state, page) != self.me() || self.slice_owner(&state, page) != self.me() {
+            return None;
+        }
+        let region = state.regions.find(page)?;
+        let kind = region.kind;
+        // What belongs to a place (stack, heap), to an object, or to memory is not one thread's.
+        let fixed = RegionFlags::SHARED
+            | RegionFlags::GROWS_DOWN
+            | RegionFlags::STACK
+            | RegionFlags::HEAP
+            | RegionFlags::LOCKED;
+        if region.backing.is_some() || region.flags().intersects(fixed) || !region.access().contains(demand.access) {
+            return None;
+        }
+        let range = self.untouched(region, page)?;
+        if state.busy.iter().any(|busy| !busy.intersect(range).is_empty()) {
+            return None;
+        }
+        state.regions.remove(range);
+        self.hand(&mut state, range, from);
+        Some(FaultAnswer::Yours { range, kind })
+    }
+
+    fn hand(&self, state: &mut State, range: PageRange, to: KernelId) {
+        // The slice must not look as if nobody used it.
+        state.slices.claim(range, self.me());
+        state.slices.hand(range, to);
+        state.granting.push(range);
+    }
+
+    /// The pages around `page` that nobody has touched, if they are the whole region or many. Looks in growing
+    /// circles, so that a page among used ones is found out at once.
+    fn untouched(&self, region: &Region, page: Page) -> Option<PageRange> {
+        let (mut start, mut end) = (page, page.add(1));
+        let (mut below, mut above) = (true, true);
+        for pages in [16, 256, LARGEST] {
+            let first = Page(page.0 & !(pages - 1));
+            let block = region.range.intersect(PageRange::new(first, first.add(pages)));
+            if below {
+                let ring = PageRange::new(block.start, start);
+                start = block.start;
+                self.table.walk(ring, &mut |at, _| {
+                    (start, below) = (at.add(1), false);
+                    Step::Keep
+                });
+            }
+            if above {
+                let ring = PageRange::new(end, block.end);
+                end = block.end;
+                self.table.walk(ring, &mut |at, _| {
+                    (end, above) = (end.min(at), false);
+                    Step::Keep
+                });
+            }
+            if !below && !above {
+                break;
+            }
+        }
+        let stretch = PageRange::new(start, end);
+        let whole = stretch == region.range && stretch.len() > 1;
+        (self.table.get(page).is_none() && (whole || stretch.len() >= WORTH_WHILE)).then_some(stretch)
+    }
+
+    /// `range` is this kernel's, with a region of `kind` if one came with it. Runs inside the drain.
+    pub(crate) fn taken_over(&self, owner: KernelId, range: PageRange, kind: Option<RegionKind>) {
+        {
+            let mut state = self.state.lock();
+            if !state.gone {
+                state.slices.claim(range, owner);
+                state.slices.hand(range, self.me());
+                if let Some(kind) = kind {
+                    state.regions.insert(Region { range, kind, backing: None });
+                }
+            }
+        }
+        // A dead owner needs no confirmation.
+        let _ = self.vm.endpoint.send(owner, TakenOver { space: self.id, range });
+    }
+
+    /// The new owner of `range` has confirmed.
+    pub(crate) fn confirmed(&self, range: PageRange) {
+        let mut state = self.state.lock();
+        if let Some(index) = state.granting.iter().position(|granting| *granting == range) {
+            state.granting.swap_remove(index);
+        }
+        drop(state);
+        self.changed.wake_all();
+    }
+
+    /// Waits until who owns `range` is certain, as far as it depends on this kernel.
+    pub(crate) async fn certain(&self, range: PageRange) {
+        let clear = |state: &State| !state.granting.iter().any(|granting| !granting.intersect(range).is_empty());
+        self.changed.wait_until(|| clear(&self.state.lock()).then_some(())).await
+    }
+
+    /// What was handed over to this kernel in `range`, where nothing is mapped any more, goes back to the owner of
+    /// the slice.
+    pub(crate) async fn give_up(self: &Arc<Self>, operating: &Operating, range: PageRange) {
+        let held = |state: &State| -> Vec<Part> {
+            state.slices.parts(range).filter(|part| part.owner == self.me()).collect()
+        };
+        if held(&self.state.lock()).is_empty() {
+            return;
+        }
+        let (space, operating) = (self.clone(), operating.clone());
+        // To the end: a range that neither has would be lost.
+        self.detached(async move {
+            let parts: Vec<(KernelId, PageRange)> = {
+                let mut state = space.state.lock();
+                let parts: Vec<Part> = state.slices.parts(range).filter(|part| part.owner == space.me()).collect();
+                state.slices.take_back(range, space.me());
+                parts.iter().map(|part| (space.slice_owner(&state, part.range.start), part.range)).collect()
+            };
+            for (owner, range) in parts {
+                // If it died, so will the process.
+                let _ = space.vm.endpoint.call(owner, GiveBack { space: space.id, range }).await;
+            }
+            drop(operating);
+        })
+        .await
+    }
+
+    pub(crate) fn take_back(&self, from: KernelId, range: PageRange) {
+        self.state.lock().slices.take_back(range, from);
+    }
+
+    /// Makes this kernel the owner of `range`, emptied; EEXIST if something is there and it is not to be
+    /// replaced. The caller must not be operating: others are asked for their right to change things.
+    /// Boxed because it makes changes for one.
+    pub(crate) fn obtain(self: &Arc<Self>, range: PageRange, replace: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.obtain_parts(range, replace))
+    }
+
+    async fn obtain_parts(self: &Arc<Self>, range: PageRange, replace: bool) -> Result<()> {
+        loop {
+            let foreign = self.pieces(range).into_iter().find(|(owner, _)| *owner != self.me());
+            let Some((owner, part)) = foreign else { return Ok(()) };
+            self.certain(part).await;
+            let slice_owner = self.slice_owner(&self.state.lock(), part.start);
+            if owner != slice_owner {
+                if !replace {
+                    return Err(Errno::EEXIST);
+                }
+                // Whoever has it gives it back to the owner of the slice.
+                self.change(Operation::Unmap { range: part }).await?;
+                continue;
+            }
+            let message = Cede { space: self.id, range: part, replace };
+            // Also if nobody waits any more: the owner counts on it.
+            let space = self.clone();
+            let then = move |answer: &Changed| {
+                if let Changed::Done(Ok(_)) = answer {
+                    space.taken_over(owner, part, None);
+                }
+            };
+            match self.vm.endpoint.call_then(owner, message, then).await.map_err(Errno::from)? {
+                Changed::Done(done) => drop(done?),
+                Changed::Moved(owners) => self.correct(owner, part, &owners),
+            }
+        }
+    }
+
+    /// At the owner of the slice.
+    pub(crate) async fn cede(self: &Arc<Self>, from: KernelId, range: PageRange, replace: bool) -> Changed {
+        self.join(from);
+        if !self.check_owned(range).await {
+            return Changed::Moved(self.news(range));
+        }
+        let operating = self.operate().await;
+        {
+            let state = self.state.lock();
+            let own_slices = slices::slices_in(range).all(|slice| self.slice_owner(&state, slice.start) == self.me());
+            if !own_slices || !self.owns(&state, range) {
+                return Changed::Moved(state.slices.news(range));
+            }
+            if !replace && !state.regions.is_free(range) {
+                return Changed::Done(Err(Errno::EEXIST));
+            }
+        }
+        self.unmap_here(&operating, range).await;
+        self.hand(&mut self.state.lock(), range, from);
+        Changed::Done(Ok(0))
+    }
+
+    pub(crate) fn news(&self, range: PageRange) -> Owners {
+        self.state.lock().slices.news(range)
+    }
+
+    /// `from`, asked for `about`, does not own all of it.
+    pub(crate) fn correct(&self, from: KernelId, about: PageRange, news: &Owners) {
+        if from != self.me() {
+            self.state.lock().slices.correct(from, about, news, self.me(), self.id.home);
+        }
+    }
+
+    /// The kernels that hold parts of this kernel's slices.
+    pub(crate) fn holders(&self) -> Vec<KernelId> {
+        let state = self.state.lock();
+        let me = self.me();
+        let mut holders: Vec<KernelId> = state.slices.certain(me, self.id.home).iter().map(|part| part.owner).collect();
+        holders.retain(|holder| *holder != me);
+        holders.sort();
+        holders.dedup();
+        holders
+    }
+}
