@@ -121,12 +121,12 @@ impl Choices<'_> {
             19..=26 => Operation::Protect { page: some(rng), pages: length, prot },
             27..=30 => Operation::DontNeed { page: some(rng) },
             31..=36 if !full => {
-                let old = 1 + rng.below(4) as u64;
+                // Pages of several owners move one after the other, see remap.rs.
+                let old = 1 + if alone && !self.scarce { rng.below(4) as u64 } else { 0 };
                 let new = 1 + rng.below(6) as u64;
                 let page = inside_a_slice(some(rng), old.max(new));
                 let target = ARENA + rng.below(ARENA_PAGES) as u64;
                 let apart = target + new <= page || page + old <= target;
-                // To another owner it is not one step, see remap.rs.
                 let fixed = alone && apart && !self.scarce && rng.one_in(3);
                 let may_move = fixed || rng.below(3) > 0;
                 Operation::Remap { page, old, new, may_move, to: fixed.then_some(target) }

@@ -79,17 +79,19 @@ impl Space {
         // The slice must not look as if nobody used it.
         state.slices.claim(range, self.me());
         state.slices.hand(range, to);
-        state.granting.push(range);
+        state.granting.push((range, to));
     }
 
     /// The pages around `page` that nobody has touched, if they are the whole region or many. Looks in growing
     /// circles, so that a page among used ones is found out at once.
     fn untouched(&self, region: &Region, page: Page) -> Option<PageRange> {
+        // Beyond the slice others may be the ones to hand over.
+        let region = region.range.intersect(slices::slice_around(page));
         let (mut start, mut end) = (page, page.add(1));
         let (mut below, mut above) = (true, true);
         for pages in [16, 256, LARGEST] {
             let first = Page(page.0 & !(pages - 1));
-            let block = region.range.intersect(PageRange::new(first, first.add(pages)));
+            let block = region.intersect(PageRange::new(first, first.add(pages)));
             if below {
                 let ring = PageRange::new(block.start, start);
                 start = block.start;
@@ -111,7 +113,7 @@ impl Space {
             }
         }
         let stretch = PageRange::new(start, end);
-        let whole = stretch == region.range && stretch.len() > 1;
+        let whole = stretch == region && stretch.len() > 1;
         (self.table.get(page).is_none() && (whole || stretch.len() >= WORTH_WHILE)).then_some(stretch)
     }
 
@@ -126,15 +128,15 @@ impl Space {
                     state.regions.insert(Region { range, kind, backing: None });
                 }
             }
+            // Under the lock: the range must not be given back before. A dead owner needs no confirmation.
+            let _ = self.vm.endpoint.send(owner, TakenOver { space: self.id, range });
         }
-        // A dead owner needs no confirmation.
-        let _ = self.vm.endpoint.send(owner, TakenOver { space: self.id, range });
     }
 
     /// The new owner of `range` has confirmed.
-    pub(crate) fn confirmed(&self, range: PageRange) {
+    pub(crate) fn confirmed(&self, from: KernelId, range: PageRange) {
         let mut state = self.state.lock();
-        if let Some(index) = state.granting.iter().position(|granting| *granting == range) {
+        if let Some(index) = state.granting.iter().position(|granting| *granting == (range, from)) {
             state.granting.swap_remove(index);
         }
         drop(state);
@@ -143,7 +145,7 @@ impl Space {
 
     /// Waits until who owns `range` is certain, as far as it depends on this kernel.
     pub(crate) async fn certain(&self, range: PageRange) {
-        let clear = |state: &State| !state.granting.iter().any(|granting| !granting.intersect(range).is_empty());
+        let clear = |state: &State| !state.granting.iter().any(|(granting, _)| !granting.intersect(range).is_empty());
         self.changed.wait_until(|| clear(&self.state.lock()).then_some(())).await
     }
 
@@ -189,6 +191,7 @@ impl Space {
         loop {
             let foreign = self.pieces(range).into_iter().find(|(owner, _)| *owner != self.me());
             let Some((owner, part)) = foreign else { return Ok(()) };
+            let part = part.intersect(slices::slice_around(part.start));
             self.certain(part).await;
             let slice_owner = self.slice_owner(&self.state.lock(), part.start);
             if owner != slice_owner {

@@ -139,17 +139,26 @@ impl Space {
         };
         let target = pages_at(target, pages).ok_or(Errno::EINVAL)?;
         let fixed = (known | RemapFlags::MAYMOVE | RemapFlags::FIXED).bits();
-        // The first part may have been handed over meanwhile, or given back: each is cut anew.
-        let mut rest = from;
-        while !rest.is_empty() {
-            let (_, part) = self.pieces(rest)[0];
-            let to = target.start.add(part.start.0 - from.start.0);
-            self.remap_pages(part, part.len(), fixed, Some(to)).await?;
-            rest.start = part.end;
-        }
         let tail = PageRange::new(target.start.add(from.len()), target.end);
         if !tail.is_empty() {
             self.change(more(tail, true)).await?;
+        }
+        let (mut rest, mut moved) = (from, Vec::new());
+        while !rest.is_empty() {
+            // Parts may have been handed over meanwhile, or given back: each is cut anew.
+            let (_, part) = self.pieces(rest)[0];
+            let to = target.start.add(part.start.0 - from.start.0);
+            if let Err(error) = self.remap_pages(part, part.len(), fixed, Some(to)).await {
+                // What has gone comes back, as far as that works, and what was made goes.
+                for (part, to) in moved {
+                    let there = pages_at(to, PageRange::len(&part)).ok_or(error)?;
+                    let _ = self.remap_pages(there, part.len(), fixed, Some(part.start)).await;
+                }
+                self.change(Operation::Unmap { range: target }).await?;
+                return Err(error);
+            }
+            moved.push((part, to));
+            rest.start = part.end;
         }
         Ok(target.start.address().0)
     }
@@ -166,8 +175,9 @@ impl Space {
         let flags = RemapFlags::from_bits_truncate(flags);
         let keep_region = flags.contains(RemapFlags::DONTUNMAP);
         let mut asked = false;
+        let whole = if from.is_empty() { PageRange::one(from.start) } else { from };
         loop {
-            if !self.owns(&self.state.lock(), from) {
+            if !self.owns(&self.state.lock(), whole) {
                 return Ok(None);
             }
             let region = self.state.lock().regions.find(from.start).cloned().ok_or(Errno::EFAULT)?;

@@ -40,6 +40,12 @@ pub(crate) fn slices_in(range: PageRange) -> impl Iterator<Item = PageRange> {
         .map(|slice| pages_of(SliceRun { start: slice, end: slice + 1, owner: KernelId(0) }))
 }
 
+/// The slice of `page`.
+pub(crate) fn slice_around(page: Page) -> PageRange {
+    let start = slice_of(page);
+    pages_of(SliceRun { start, end: start + 1, owner: KernelId(0) })
+}
+
 #[derive(Default, Clone)]
 pub(crate) struct SliceTable {
     slices: BTreeMap<u32, KernelId>,

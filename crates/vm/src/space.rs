@@ -55,7 +55,7 @@ pub(crate) struct State {
     /// Pages a change is moving: faults wait.
     pub busy: Vec<PageRange>,
     /// Ranges handed over whose new owner has not confirmed it (handover.rs).
-    pub granting: Vec<PageRange>,
+    pub granting: Vec<(PageRange, KernelId)>,
     /// A structural change is going on.
     pub operating: bool,
     /// A fork is going on: faults and changes wait.

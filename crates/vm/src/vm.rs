@@ -314,8 +314,8 @@ fn register(shared: &Arc<Shared>) {
     notice!(Revoke, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.give_back(&request.ranges, request.keep)
     });
-    notice!(TakenOver, |shared, _from, request| if let Some(space) = shared.find(request.space) {
-        space.confirmed(request.range)
+    notice!(TakenOver, |shared, from, request| if let Some(space) = shared.find(request.space) {
+        space.confirmed(from, request.range)
     });
     notice!(GiveBack, |shared, from, request| if let Some(space) = shared.find(request.space) {
         space.take_back(from, request.range)
