@@ -84,15 +84,12 @@ impl SliceTable {
             if owner == me {
                 continue;
             }
-            if owner != from {
-                // Nor does it hold what somebody said it holds.
-                self.parts.clear(about, |holder| holder == from);
-                continue;
-            }
-            self.parts.clear(about, |holder| holder != me);
-            let held: Vec<Part> = self.parts.inside(about).collect();
+            let held: Vec<Part> = self.parts.inside(about).filter(|part| part.owner == me).collect();
+            // The owner of the slice knows all its parts; any other, those that it holds itself.
+            let knows = |holder: KernelId| owner == from || holder == from;
+            self.parts.clear(about, |holder| holder != me && knows(holder));
             // "Yours" can only be out of date: else we would know.
-            for part in news.parts.iter().filter(|part| part.owner != me) {
+            for part in news.parts.iter().filter(|part| part.owner != me && knows(part.owner)) {
                 let range = part.range.intersect(about);
                 if !range.is_empty() {
                     self.parts.set(range, part.owner);
