@@ -52,6 +52,6 @@ pub use placement::{Candidate, Placement};
 pub use process::{Flags, Process};
 pub use route::{may_signal, Target};
 pub use shake::{Shake, Shaken};
-pub use system::{Abi, AtEnd, Counters, Directory, Parts, Records, System};
+pub use system::{Abi, AtEnd, Counters, Directory, Parts, System};
 pub use thread::{Context, Interrupted, Thread};
 pub use wait::WaitOptions;

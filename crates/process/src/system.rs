@@ -45,17 +45,6 @@ pub struct Counters {
     pub user_ns: Vec<AtomicU64>,
 }
 
-/// Numbers of entries in the tables of a [`System`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Records {
-    pub processes: usize,
-    pub threads: usize,
-    pub arriving: usize,
-    pub born_here: usize,
-    pub tables: usize,
-    pub under_way: usize,
-}
-
 pub struct System {
     pub kernel: KernelId,
     pub cpu: Arc<dyn Cpu>,
@@ -212,7 +201,7 @@ impl System {
             ("threads arriving", self.arriving.lock().len()),
             ("replicas being made", self.joining.lock().len()),
             ("thread ids in use", self.born_here.lock().len()),
-            ("descriptor tables", self.tables.lock().len()),
+            ("descriptor tables", self.tables.lock().len() + self.cached_tables.lock().len()),
         ]
     }
 
@@ -278,18 +267,6 @@ impl System {
 
     pub fn now(&self) -> u64 {
         self.cpu.now()
-    }
-
-    /// What this kernel remembers of processes and threads, for the check that nothing is left of them.
-    pub fn records(&self) -> Records {
-        Records {
-            processes: self.processes.lock().len(),
-            threads: self.threads.lock().len(),
-            arriving: self.arriving.lock().len(),
-            born_here: self.born_here.lock().len(),
-            tables: self.tables.lock().len() + self.cached_tables.lock().len(),
-            under_way: self.under_way.lock().values().sum(),
-        }
     }
 
     pub fn node_of(&self, cpu: u32) -> u32 {
