@@ -26,7 +26,7 @@ pub fn stock(kernel: &Kernel) -> Stock {
     kernel.system.vm.send_frames_home(1);
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut add = |what: &str, count: usize| counts.push((String::from(what), count as u64));
-    for (what, count) in kernel.system.inventory() {
+    for (what, count) in kernel.system.records() {
         add(what, count);
     }
     add("spaces", kernel.system.vm.spaces().len());

@@ -194,7 +194,7 @@ impl System {
     }
 
     /// How many records of each kind there are: all must go with the processes they are of.
-    pub fn inventory(&self) -> [(&'static str, usize); 6] {
+    pub fn records(&self) -> [(&'static str, usize); 6] {
         [
             ("processes", self.processes.lock().len()),
             ("threads and shadows", self.threads.lock().len()),
