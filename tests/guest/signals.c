@@ -33,6 +33,7 @@ static void read_interrupted(int flags) {
     MUST(pipe(ends) == 0);
     install(SIGUSR1, nothing, flags);
     fflush(stdout);
+    seen->read = 0;
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         // Until one has interrupted the read, or if they don't, until some have tried.
@@ -44,7 +45,6 @@ static void read_interrupted(int flags) {
         write(ends[1], "x", 1);
         _exit(0);
     }
-    seen->read = 0;
     SHOW(read(ends[0], &byte, 1));
     seen->read = 1;
     while (waitpid(child, NULL, 0) != child)
