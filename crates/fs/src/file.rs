@@ -124,7 +124,9 @@ pub trait File: Any + Send + Sync + 'static {
     /// Absolute path for /proc/PID/fd, maps, getcwd: `/bin/sh`, `pipe:[12]`, `/tmp/x (deleted)`.
     fn path(&self) -> BoxFuture<'_, Vec<u8>>;
     /// Called when a descriptor is closed (not the last one: man 2 close, flush of NFS-like files, POSIX locks).
-    fn closed(&self, _caller: &Caller) {}
+    fn closed<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, ()> {
+        ready(())
+    }
     /// Set for a stand-in: where the file really lives.
     fn remote(&self) -> Option<FileRef> {
         None

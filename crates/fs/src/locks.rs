@@ -147,7 +147,17 @@ impl LockTable {
             return false;
         }
         carve(&mut held, owner, range);
-        held.push(Held { owner, range, exclusive });
+        let mut whole = range;
+        // What touches a lock of the same kind and owner is one lock with it.
+        held.retain(|lock| {
+            let joins = lock.owner == owner && lock.exclusive == exclusive;
+            if !joins || lock.range.end < whole.start || whole.end < lock.range.start {
+                return true;
+            }
+            whole = LockRange { start: whole.start.min(lock.range.start), end: whole.end.max(lock.range.end) };
+            false
+        });
+        held.push(Held { owner, range: whole, exclusive });
         drop(held);
         // An exclusive lock may have become a shared one.
         self.changed.wake_all();

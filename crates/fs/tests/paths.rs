@@ -473,6 +473,6 @@ fn locks_belong_to_processes_or_descriptions_and_end_with_them() {
     let get = LockOp::Get { range, mode: LockMode::Shared, description: false };
     assert_eq!(block_on(two.lock(&second, get)).unwrap().unwrap().process, Some(first.process));
     let third = open();
-    third.closed(&first);
+    block_on(third.closed(&first));
     block_on(two.lock(&second, record)).unwrap();
 }

@@ -144,6 +144,19 @@ impl Process {
         }
     }
 
+    /// Closing its descriptors ends a process's record locks, also on files that others have open too.
+    async fn give_up_locks(&self) {
+        let files = self.files();
+        let (Some(home), false) = (self.home(), files.is_shared()) else { return };
+        let credentials = home.state.lock().credentials.clone();
+        let (group, session, umask) = self.with_shared(|shared| (shared.group, shared.session, shared.umask));
+        let caller = fs::Caller { credentials, process: self.id, thread: self.id, group, session, umask };
+        // A dead kernel has no files and no locks any more.
+        for (_, descriptor) in files.list().await.unwrap_or_default() {
+            descriptor.file.closed(&caller).await;
+        }
+    }
+
     /// At home: the last thread is gone.
     pub(crate) async fn finish(self: &Arc<Self>, status: ExitStatus) {
         let system = self.system.clone();
@@ -162,6 +175,7 @@ impl Process {
             // A circle whose keeper is dead is over.
             let _ = self.leave_circle(facet).await;
         }
+        self.give_up_locks().await;
         self.files().release().await;
         self.orphan_children().await;
         let Some(home) = self.home() else { return };

@@ -115,7 +115,10 @@ impl Thread {
                 own
             }
         };
-        files.close_on_exec().await?;
+        let caller = process.caller(self);
+        for file in files.close_on_exec().await? {
+            file.closed(&caller).await;
+        }
         let old = process.set_space(space.clone());
         process.leave_parents_space();
         process.system.release_space(&old).await;

@@ -145,8 +145,9 @@ impl File for DirFile {
         crate::file::ready(self.opened.at.path())
     }
 
-    fn closed(&self, caller: &Caller) {
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         self.opened.closed(caller);
+        crate::file::ready(())
     }
 
     fn location(&self) -> Option<&Location> {

@@ -281,8 +281,9 @@ impl File for RegularFile {
         crate::file::ready(self.opened.at.path())
     }
 
-    fn closed(&self, caller: &Caller) {
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         self.opened.closed(caller);
+        crate::file::ready(())
     }
 
     fn location(&self) -> Option<&Location> {
@@ -456,8 +457,8 @@ impl File for NodeFile {
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         crate::file::ready(self.at.path())
     }
-    fn closed(&self, caller: &Caller) {
-        self.inner.closed(caller);
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        self.inner.closed(caller)
     }
     fn remote(&self) -> Option<FileRef> {
         self.inner.remote()

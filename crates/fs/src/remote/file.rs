@@ -491,12 +491,15 @@ impl File for RemoteFile {
         Box::pin(async move { self.remote.ask(self.name.owner, message, accept, drop).await? })
     }
 
-    fn closed(&self, caller: &Caller) {
-        if self.waiting == Waiting::Never {
-            let message = FileClosed { id: self.name.id, caller: caller.clone() };
-            // A dead owner has no locks any more.
-            let _ = self.remote.endpoint.send(self.name.owner, message);
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        if self.waiting != Waiting::Never {
+            return crate::file::ready(());
         }
+        let message = FileClosed { id: self.name.id, caller: caller.clone() };
+        Box::pin(async move {
+            // A dead owner has no locks any more.
+            let _ = self.ask(message).await;
+        })
     }
 
     fn remote(&self) -> Option<FileRef> {

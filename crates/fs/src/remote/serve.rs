@@ -75,12 +75,12 @@ pub fn register(remote: &Arc<Remote>) {
         remote.hand_to(from, &root).await
     });
 
-    let of = remote.clone();
-    endpoint.on_sync::<FileClosed, _>(move |_, FileClosed { id, caller }| {
-        if let Ok(file) = of.exports.get(id) {
-            file.closed(&caller);
+    on::<FileClosed, _>(remote, |remote, _, FileClosed { id, caller }| async move {
+        if let Ok(file) = remote.exports.get(id) {
+            file.closed(&caller).await;
         }
     });
+
     let of = remote.clone();
     endpoint.on::<FileWatch, _, _>(move |from, FileWatch { id }| {
         let of = of.clone();
