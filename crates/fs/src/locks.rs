@@ -206,8 +206,8 @@ fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::boxed::Box;
     use crate::testing::{block_on, once};
+    use std::boxed::Box;
 
     fn range(start: u64, end: u64) -> LockRange {
         LockRange { start, end }

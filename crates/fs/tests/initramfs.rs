@@ -164,7 +164,7 @@ fn what_is_no_archive_is_named() {
         let mut reader = Reader::new(&archive.0[..length]);
         let mut items = 0;
         let outcome = loop {
-            match reader.next() {
+            match reader.item() {
                 Ok(Some(Item::Entry(_) | Item::End)) => items += 1,
                 Ok(None) => break Ok(items),
                 Err(error) => break Err(error),

@@ -3,9 +3,7 @@
 mod common;
 
 use common::{block_on, server::Server, Kernel, Process, Random, Scratch};
-use fs::{
-    file::File, ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, OpenFlags, PathAnswer, PathOp,
-};
+use fs::{file::File, ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, OpenFlags, PathAnswer, PathOp};
 use machine::Errno;
 use rustix::fs::{inotify, AtFlags, Mode, OFlags, RenameFlags, CWD};
 use std::{os::fd::OwnedFd, sync::Arc};
@@ -80,7 +78,7 @@ fn random_op(random: &mut Random) -> Op {
     match random.below(16) {
         0 => Op::Watch(one, WATCH_ALL),
         1 => Op::Watch(one, WATCH_ALL & random.below(4096) as u32 | 0x8000_0000),
-        2 => Op::Watch(one, 0x4 | 0x400_0000 | 0x2000_0000 * random.below(2) as u32),
+        2 => Op::Watch(one, 0x4 | 0x400_0000 | (0x2000_0000 * random.below(2) as u32)),
         3..=4 => Op::Write(one),
         5 => Op::Read(one),
         6 => Op::Chmod(one),
@@ -176,9 +174,9 @@ impl Own {
                 Err(error) => Err(error),
             },
             Op::Write(path) => process.write(path, b"data"),
-            Op::Read(path) => process
-                .open(path, OpenFlags::empty())
-                .and_then(|file| block_on(file.read(&mut buf)).map(drop)),
+            Op::Read(path) => {
+                process.open(path, OpenFlags::empty()).and_then(|file| block_on(file.read(&mut buf)).map(drop))
+            }
             Op::List(path) => process.open(path, OpenFlags::DIRECTORY).and_then(|file| {
                 while !block_on(file.read_dir(4096))?.is_empty() {}
                 Ok(())

@@ -176,13 +176,7 @@ impl Locks {
         words.load(key).is_none_or(|word| word & TID_MASK == owner.0)
     }
 
-    fn attempt(
-        &self,
-        words: &dyn Words,
-        key: FutexKey,
-        thread: Pid,
-        only_try: bool,
-    ) -> Result<Step<Attempt>> {
+    fn attempt(&self, words: &dyn Words, key: FutexKey, thread: Pid, only_try: bool) -> Result<Step<Attempt>> {
         let mut table = self.table.lock();
         let Some(word) = words.load(&key) else { return Ok(Step::Again) };
         let owner = Pid(word & TID_MASK);
@@ -367,8 +361,8 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
     use core::pin::pin;
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
     use machine::{KernelId, SpaceId, UserAddr};
     use messages::vm::FutexPlace;
 
@@ -400,7 +394,13 @@ mod tests {
 
     impl Owners for Below100 {
         fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>> {
-            alloc::boxed::Box::pin(async move { if thread.0 < 100 { Ok(()) } else { Err(Errno::ESRCH) } })
+            alloc::boxed::Box::pin(async move {
+                if thread.0 < 100 {
+                    Ok(())
+                } else {
+                    Err(Errno::ESRCH)
+                }
+            })
         }
     }
 

@@ -143,13 +143,7 @@ impl Queues {
 }
 
 /// Do the first `count` matching waiters all want `lock` (none of them any, if None)? EINVAL.
-fn check_locks(
-    bucket: &Bucket,
-    key: &FutexKey,
-    count: u32,
-    bitset: u32,
-    lock: Option<&FutexKey>,
-) -> Result<(), Errno> {
+fn check_locks(bucket: &Bucket, key: &FutexKey, count: u32, bitset: u32, lock: Option<&FutexKey>) -> Result<(), Errno> {
     let queue = bucket.get(key).into_iter().flatten();
     let mut meant = queue.filter(|waiter| waiter.bitset & bitset != 0).take(count as usize);
     match meant.all(|waiter| waiter.lock.as_ref() == lock) {

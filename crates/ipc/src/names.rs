@@ -2,7 +2,11 @@
 
 use crate::{Ipc, CREATE, EXCLUSIVE};
 use abi::Credentials;
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{btree_map::Entry, BTreeMap},
+    sync::Arc,
+    vec::Vec,
+};
 use hashbrown::HashMap;
 use machine::{
     errno::Result,
@@ -18,7 +22,7 @@ const OBJECTS: usize = 4096;
 
 /// The kernel that owns an object. None: there is no such id.
 pub fn owner(id: i32) -> Option<KernelId> {
-    (id >= 0).then(|| KernelId((id % KERNELS) as u16))
+    (id >= 0).then_some(KernelId((id % KERNELS) as u16))
 }
 
 /// What the keys name; only the primary's is used.
@@ -92,8 +96,8 @@ impl<T> Table<T> {
         loop {
             let id = *next * KERNELS + i32::from(self.me.0);
             *next = (*next + 1) % (i32::MAX / KERNELS);
-            if !known.contains_key(&id) {
-                known.insert(id, Arc::new(object));
+            if let Entry::Vacant(free) = known.entry(id) {
+                free.insert(Arc::new(object));
                 return Ok(id);
             }
         }

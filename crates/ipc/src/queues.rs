@@ -59,7 +59,7 @@ impl State {
     }
 
     fn fits(&self, bytes: u64) -> bool {
-        bytes + self.bytes <= self.limit && 1 + self.messages.len() as u64 <= self.limit
+        bytes + self.bytes <= self.limit && (self.messages.len() as u64) < self.limit
     }
 }
 

@@ -5,8 +5,8 @@ use alloc::{string::String, vec::Vec};
 use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
 use machine::{errno::Result, Errno, KernelId};
 use messages::control::{
-    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, MessageTypes, Partition, Partitions, Ping, Resources, Status,
-    Stop, TakeStock,
+    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, MessageTypes, Partition, Partitions, Ping, Resources,
+    Status, Stop, TakeStock,
 };
 use platform::board::{self, State};
 

@@ -24,9 +24,9 @@ fn main() {}
 #[cfg(target_os = "none")]
 extern crate alloc;
 #[cfg(target_os = "none")]
-mod console;
-#[cfg(target_os = "none")]
 mod audit;
+#[cfg(target_os = "none")]
+mod console;
 #[cfg(target_os = "none")]
 mod control;
 #[cfg(target_os = "none")]

@@ -85,7 +85,7 @@ async fn handle_death(thread: &Arc<Thread>, at: u64, inherits: bool, pending: bo
         let key = space.futex_key(UserAddr(at), true).await?;
         thread.process.system.futexes.wake(key, 1, ANY).await
     };
-    if at % 4 != 0 {
+    if !at.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
     let at = UserAddr(at);

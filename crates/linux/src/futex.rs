@@ -79,7 +79,8 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
             if from == target {
                 return Err(Errno::EINVAL);
             }
-            let waiting = futexes.wait(from, value, ANY, Some(target), interruption(call, deadline, Errno::RESTART_ALWAYS));
+            let waiting =
+                futexes.wait(from, value, ANY, Some(target), interruption(call, deadline, Errno::RESTART_ALWAYS));
             waiting.await?;
             // From here on the caller is to take the lock by itself if a signal comes (EWOULDBLOCK).
             lock(call, second, shared, false, deadline, Errno::EWOULDBLOCK).await
@@ -133,7 +134,7 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
 
 /// The key of the second word.
 async fn key(call: &Call<'_>, at: UserAddr, shared: bool) -> Result<messages::vm::FutexKey> {
-    if at.0 % 4 != 0 {
+    if !at.0.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
     call.space().futex_key(at, shared).await

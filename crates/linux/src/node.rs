@@ -63,8 +63,8 @@ impl Node {
             false => Arc::new(RemotePaths::new(remote.clone(), root)),
         };
         let objects = Arc::new(MappedObjects(remote.clone()));
-        let vm = Vm::new(memory.clone(), endpoint.clone(), spawner, objects)
-            .expect("a kernel that has no frame can't live");
+        let vm =
+            Vm::new(memory.clone(), endpoint.clone(), spawner, objects).expect("a kernel that has no frame can't live");
         let own = Arc::new(OwnObjects { services: services.clone(), vm: vm.clone() });
         let of = own.clone();
         remote.serve_objects(Arc::new(move |id| of.find(id)));

@@ -5,8 +5,8 @@
 use crate::{
     call::Call,
     files::{
-        access, attributes, descriptor, directory, epoll, event, fcntl, inotify, ioctl, mount, name, open, pipe, poll, read,
-        select, signalfd, socket, splice, stat, storage, write, xattr,
+        access, attributes, descriptor, directory, epoll, event, fcntl, inotify, ioctl, mount, name, open, pipe, poll,
+        read, select, signalfd, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
     ipc, memory,

@@ -58,17 +58,34 @@ pub struct SemaphoreOp {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// `check`: with read permission only (not IPC_STAT's cousin SHM_STAT_ANY).
-    Status { check: bool },
-    Set { uid: u32, gid: u32, mode: u32, limit: Option<u64> },
+    Status {
+        check: bool,
+    },
+    Set {
+        uid: u32,
+        gid: u32,
+        mode: u32,
+        limit: Option<u64>,
+    },
     Remove,
     /// SHM_LOCK, SHM_UNLOCK.
     Lock(bool),
-    GetValue { number: i32 },
-    GetPid { number: i32 },
+    GetValue {
+        number: i32,
+    },
+    GetPid {
+        number: i32,
+    },
     /// How many wait for an increase, and for zero.
-    GetWaiting { number: i32, zero: bool },
+    GetWaiting {
+        number: i32,
+        zero: bool,
+    },
     GetAll,
-    SetValue { number: i32, value: i32 },
+    SetValue {
+        number: i32,
+        value: i32,
+    },
     SetAll(Vec<u16>),
 }
 

@@ -8,7 +8,11 @@
 //! keeps an answer only if none came since it asked.
 
 use crate::System;
-use alloc::{collections::BTreeMap, sync::{Arc, Weak}, vec::Vec};
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::sync::atomic::Ordering::Relaxed;
 use fs::File;
 use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};

@@ -6,7 +6,8 @@ use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
 use messages::process::{
-    AskBlocked, ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread, Usage,
+    AskBlocked, ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread,
+    Usage,
 };
 
 /// Whom kill(2) means.

@@ -163,7 +163,11 @@ impl System {
             let change = match &directory {
                 Some(directory) => {
                     let name = self.directory.name(directory).await?;
-                    if root { Change::Root(name) } else { Change::Cwd(name) }
+                    if root {
+                        Change::Root(name)
+                    } else {
+                        Change::Cwd(name)
+                    }
                 }
                 None => ask.change.clone(),
             };

@@ -2,7 +2,10 @@
 
 use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
 use abi::{CpuSet, FileRef};
-use alloc::{sync::{Arc, Weak}, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;

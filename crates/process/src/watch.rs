@@ -4,7 +4,10 @@ use crate::{AtEnd, Process, System};
 use alloc::sync::Arc;
 use futex::Owners;
 use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Pid};
-use messages::{futex::OwnerDied, process::{AskIpc, NoteIpc, WatchThread}};
+use messages::{
+    futex::OwnerDied,
+    process::{AskIpc, NoteIpc, WatchThread},
+};
 
 impl Owners for System {
     fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>> {

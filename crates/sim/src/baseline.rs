@@ -78,7 +78,8 @@ fn trace(kernels: usize) -> Vec<Traced> {
         let mapping = &mut live[index];
         let kernel = if rng.one_in(2) { mapping.mapper } else { rng.below(kernels) };
         let pages = mapping.touched.len();
-        let traced = Traced { class: Again, kernel, mapping: mapping.number, pages: pages as u64, page: 0, value: None };
+        let traced =
+            Traced { class: Again, kernel, mapping: mapping.number, pages: pages as u64, page: 0, value: None };
         match rng.below(100) {
             0..=3 => {
                 // Read-only, and writable again.
@@ -172,9 +173,9 @@ fn cob(kernels: usize, trace: &[Traced]) -> Counts {
     count(trace, &cluster, space, |kernel, operation| {
         let kernel = &cluster.kernels[kernel];
         let (replica, objects) = (kernel.vm.attach(space).expect("the space is there"), kernel.objects.clone());
-        cluster.start(async move {
-            crate::acts::perform(replica, operation, objects).await.unwrap_or_else(Outcome::Error)
-        })
+        cluster.start(
+            async move { crate::acts::perform(replica, operation, objects).await.unwrap_or_else(Outcome::Error) },
+        )
     })
 }
 

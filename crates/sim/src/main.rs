@@ -79,10 +79,7 @@ fn replay(kind: Kind, plan: &Plan) -> String {
     let luck = if plan.luck == 0 { String::new() } else { format!(" --luck {}", plan.luck) };
     let calm = if plan.calm { " --calm" } else { "" };
     let (seed, kernels) = (plan.seed, plan.kernels);
-    format!(
-        "cargo run --release -p sim -- {} --seed {seed} --kernels {kernels} {keep}{luck}{calm} --trace",
-        kind.name
-    )
+    format!("cargo run --release -p sim -- {} --seed {seed} --kernels {kernels} {keep}{luck}{calm} --trace", kind.name)
 }
 
 fn one(kind: Kind, plan: &Plan, log: Log) -> ExitCode {

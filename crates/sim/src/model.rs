@@ -97,7 +97,9 @@ impl fmt::Display for Operation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letters = |prot: Access| {
             let letter = |access, letter| if prot.contains(access) { letter } else { '-' };
-            [letter(Access::READ, 'r'), letter(Access::WRITE, 'w'), letter(Access::EXEC, 'x')].iter().collect::<String>()
+            [letter(Access::READ, 'r'), letter(Access::WRITE, 'w'), letter(Access::EXEC, 'x')]
+                .iter()
+                .collect::<String>()
         };
         match *self {
             Operation::Map { at, pages, prot, shared, object } => {

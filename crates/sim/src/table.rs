@@ -9,10 +9,7 @@ use machine::{
     sync::{Lock, LockGuard},
     Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
 };
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 #[derive(Default)]
 struct Entries {

@@ -21,7 +21,10 @@ use std::{
 enum Holder {
     Free,
     /// Counted by a kernel.
-    Held { by: KernelId, count: u32 },
+    Held {
+        by: KernelId,
+        count: u32,
+    },
     /// Given away by its home, not adopted (yet).
     Lent,
     /// Released by a kernel that is not its home, on its way back.

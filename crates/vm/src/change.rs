@@ -75,7 +75,9 @@ impl Space {
                 Operation::Place { backing, .. } => backing.object.owner,
                 _ => match self.pieces(whole)[..] {
                     [(owner, _)] => owner,
-                    _ if matches!(operation, Operation::Sync { .. }) => return self.change_parts(operation, false).await,
+                    _ if matches!(operation, Operation::Sync { .. }) => {
+                        return self.change_parts(operation, false).await
+                    }
                     _ => return self.change_at_home(operation).await,
                 },
             };
@@ -204,12 +206,7 @@ impl Space {
     }
 
     /// A change that another kernel asks for.
-    pub(crate) async fn serve_change(
-        self: &Arc<Self>,
-        from: KernelId,
-        operation: Operation,
-        frozen: bool,
-    ) -> Changed {
+    pub(crate) async fn serve_change(self: &Arc<Self>, from: KernelId, operation: Operation, frozen: bool) -> Changed {
         self.join(from);
         let anywhere = matches!(operation, Operation::Break { .. } | Operation::Place { .. });
         if !anywhere && !self.check_owned(range_of(&operation)).await {

@@ -59,7 +59,8 @@ impl Parts {
 
     fn insert(&mut self, mut range: PageRange, owner: KernelId) {
         let here = slice_of(range.start);
-        if let Some((end, _)) = self.0.get(&range.end).filter(|(_, other)| *other == owner && slice_of(range.end) == here)
+        if let Some((end, _)) =
+            self.0.get(&range.end).filter(|(_, other)| *other == owner && slice_of(range.end) == here)
         {
             let end = *end;
             self.0.remove(&range.end);

@@ -14,7 +14,9 @@ use crate::{
     MapRequest,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE};
+use machine::{
+    errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE,
+};
 use messages::vm::Operation;
 
 bitflags::bitflags! {
@@ -74,7 +76,13 @@ impl Space {
     }
 
     /// Has whoever owns all of `from` move it. Boxed because moving the parts of several owners leads here again.
-    fn remap_pages(self: &Arc<Self>, from: PageRange, pages: u64, flags: u32, to: Option<Page>) -> BoxFuture<'_, Result<u64>> {
+    fn remap_pages(
+        self: &Arc<Self>,
+        from: PageRange,
+        pages: u64,
+        flags: u32,
+        to: Option<Page>,
+    ) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
             let whole = if from.is_empty() { PageRange::one(from.start) } else { from };
             loop {

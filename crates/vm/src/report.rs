@@ -197,9 +197,7 @@ fn continues(next: &RegionReport, last: &RegionReport) -> bool {
         && !RegionFlags::from_bits_truncate(next.kind.flags).contains(RegionFlags::GROWS_DOWN)
         && match (&last.backing, &next.backing) {
             (None, None) => true,
-            (Some(a), Some(b)) => {
-                a.object == b.object && a.first + last.range.len() == b.first && a.label == b.label
-            }
+            (Some(a), Some(b)) => a.object == b.object && a.first + last.range.len() == b.first && a.label == b.label,
             _ => false,
         }
 }

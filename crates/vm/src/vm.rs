@@ -266,16 +266,22 @@ fn register(shared: &Arc<Shared>) {
         Ok(space.slices())
     });
     answer!(on, Freeze, Vec::new(), |space, _from, _request| async move { space.freeze().await });
-    answer!(on, Inspect, Default::default(), |space, _from, _request| async move {
-        (space.inspect(), space.holders())
-    });
+    answer!(
+        on,
+        Inspect,
+        Default::default(),
+        |space, _from, _request| async move { (space.inspect(), space.holders()) }
+    );
     let gone = Changed::Done(Err(Errno::ESRCH));
     answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {
         space.cede(from, request.range, request.replace).await
     });
-    answer!(on_to_completion, Census, Vec::new(), |space, _from, request| async move {
-        space.census(request.from).await
-    });
+    answer!(
+        on_to_completion,
+        Census,
+        Vec::new(),
+        |space, _from, request| async move { space.census(request.from).await }
+    );
     answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });
@@ -329,5 +335,8 @@ fn register(shared: &Arc<Shared>) {
     notice!(Destroy, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.drop_everything()
     });
-    notice!(FramesHome, |shared, _from, request| request.frames.into_iter().for_each(|frame| shared.memory.take_home(frame)));
+    notice!(FramesHome, |shared, _from, request| request
+        .frames
+        .into_iter()
+        .for_each(|frame| shared.memory.take_home(frame)));
 }

@@ -122,7 +122,8 @@ fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
     let seeds = options.seeds();
     if !seeds.is_empty() {
         let cases: Vec<Case> = cases.filter(|case| case.kernels.contains(&SHAKEN)).collect();
-        let shaken = |seed: u64| cases.iter().map(move |case| Job { case: case.clone(), kernels: SHAKEN, shake: Some(seed) });
+        let shaken =
+            |seed: u64| cases.iter().map(move |case| Job { case: case.clone(), kernels: SHAKEN, shake: Some(seed) });
         return seeds.into_iter().flat_map(shaken).collect();
     }
     let mut jobs = Vec::new();

@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
     }
 
     /// None: all has been read.
-    pub fn next(&mut self) -> Result<Option<Item<'a>>, Broken> {
+    pub fn item(&mut self) -> Result<Option<Item<'a>>, Broken> {
         while self.bytes.get(self.at) == Some(&0) {
             self.at += 1;
         }

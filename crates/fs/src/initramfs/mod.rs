@@ -45,7 +45,7 @@ pub async fn unpack(paths: &dyn Paths, archive: &[u8]) -> core::result::Result<u
     }
     let mut reader = Reader::new(archive);
     let mut names = 0;
-    while let Some(item) = reader.next().map_err(Failure::Archive)? {
+    while let Some(item) = reader.item().map_err(Failure::Archive)? {
         match item {
             Item::Entry(entry) => tree.report(&entry).await?,
             Item::End => tree.files.clear(),

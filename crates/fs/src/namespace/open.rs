@@ -149,13 +149,7 @@ impl LocalPaths {
         Ok(file)
     }
 
-    async fn open_found(
-        &self,
-        caller: &Caller,
-        at: Location,
-        flags: OpenFlags,
-        made: bool,
-    ) -> Result<Arc<dyn File>> {
+    async fn open_found(&self, caller: &Caller, at: Location, flags: OpenFlags, made: bool) -> Result<Arc<dyn File>> {
         let inode = at.inode().clone();
         let kind = inode.kind();
         if flags.contains(OpenFlags::DIRECTORY) && kind != Kind::Directory {

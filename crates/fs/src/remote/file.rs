@@ -29,9 +29,9 @@ use machine::{
 };
 use messages::{
     fs::{
-        Data, FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead, FileReadDir,
-        FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite, Opened, Taken,
-        Waiting, INLINE_BYTES,
+        Data, FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead,
+        FileReadDir, FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch,
+        FileWrite, Opened, Taken, Waiting, INLINE_BYTES,
     },
     Request,
 };

@@ -564,7 +564,8 @@ mod sockets {
         let far = machine.pass(2, 0, &client);
         machine.connect(&far, b"s").unwrap();
         assert_eq!(machine.connect(&client, b"s").err(), Some(Errno::EISCONN));
-        let Ok(ControlAnswer::File(accepted)) = machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+        let Ok(ControlAnswer::File(accepted)) =
+            machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
         else {
             panic!("nobody there")
         };
@@ -599,7 +600,8 @@ mod sockets {
         machine.bind(&server, b"s").unwrap();
         machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
         machine.connect(&client, b"s").unwrap();
-        let Ok(ControlAnswer::File(accepted)) = machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+        let Ok(ControlAnswer::File(accepted)) =
+            machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
         else {
             panic!("nobody there")
         };

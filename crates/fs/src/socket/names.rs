@@ -133,11 +133,7 @@ impl UnixNames {
         Ok(serial)
     }
 
-    pub(super) async fn autobind(
-        &self,
-        socket: &Weak<Socket>,
-        kind: SocketKind,
-    ) -> Result<(UnixPlace, Vec<u8>, u64)> {
+    pub(super) async fn autobind(&self, socket: &Weak<Socket>, kind: SocketKind) -> Result<(UnixPlace, Vec<u8>, u64)> {
         for number in 0..AUTOMATIC {
             let name = format!("\0{number:05x}").into_bytes();
             let place = UnixPlace::Abstract(of_kind(kind, &name));

@@ -74,7 +74,7 @@ pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn shmdt(call: &mut Call<'_>) -> Result<u64> {
     let address = call.arg(0);
     let page = PAGE_SIZE as u64;
-    if address % page != 0 {
+    if !address.is_multiple_of(page) {
         return Err(Errno::EINVAL);
     }
     let space = call.space();

@@ -26,7 +26,8 @@ pub(crate) async fn msgsnd(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn msgrcv(call: &mut Call<'_>) -> Result<u64> {
-    let (id, at, size, kind, flags) = (call.int(0), call.pointer(1), call.arg(2), call.arg(3) as i64, call.arg(4) as u32);
+    let (id, at, size, kind, flags) =
+        (call.int(0), call.pointer(1), call.arg(2), call.arg(3) as i64, call.arg(4) as u32);
     if id < 0 || size > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }

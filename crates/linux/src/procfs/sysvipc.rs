@@ -20,7 +20,8 @@ async fn memory(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n");
     for status in crate::ipc::service(&proc.system)?.list(Kind::Memory).await {
-        let Details::Memory { size, attached, resident, attach_time, detach_time, creator, last } = status.details else {
+        let Details::Memory { size, attached, resident, attach_time, detach_time, creator, last } = status.details
+        else {
             continue;
         };
         let who = &status.permissions;
@@ -42,7 +43,14 @@ async fn semaphores(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
         put!(
             text,
             "{:10} {:10}  {:4o} {count:10} {:5} {:5} {:5} {:5} {operated:10} {:10}\n",
-            who.key, status.id, who.mode, who.uid, who.gid, who.cuid, who.cgid, status.changed
+            who.key,
+            status.id,
+            who.mode,
+            who.uid,
+            who.gid,
+            who.cuid,
+            who.cgid,
+            status.changed
         );
     }
     Ok(text.0)
@@ -57,7 +65,16 @@ async fn queues(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
         put!(
             text,
             "{:10} {:10}  {:4o}  {bytes:10} {count:10} {:5} {:5} {:5} {:5} {:5} {:5} {sent:10} {received:10} {:10}\n",
-            who.key, status.id, who.mode, sender.0, receiver.0, who.uid, who.gid, who.cuid, who.cgid, status.changed
+            who.key,
+            status.id,
+            who.mode,
+            sender.0,
+            receiver.0,
+            who.uid,
+            who.gid,
+            who.cuid,
+            who.cgid,
+            status.changed
         );
     }
     Ok(text.0)

@@ -150,14 +150,7 @@ impl Popcorn {
         result
     }
 
-    async fn remap_locked(
-        self: &Arc<Self>,
-        me: usize,
-        page: u64,
-        old: u64,
-        new: u64,
-        may_move: bool,
-    ) -> Result<u64> {
+    async fn remap_locked(self: &Arc<Self>, me: usize, page: u64, old: u64, new: u64, may_move: bool) -> Result<u64> {
         self.fetch(me, page, old, true).await;
         if self.is_free(me, page, 1) {
             return Err(Errno::EFAULT);

@@ -103,9 +103,7 @@ impl Replica {
     fn slots(&self, start: u64, page: u64, end: u64) -> Vec<(u64, super::Frame)> {
         let ready = |at: u64| self.pages.get(&at).filter(|entry| !entry.cow).map(|entry| (at, entry.frame));
         let present: Vec<(u64, super::Frame)> = (start..end).filter_map(ready).collect();
-        let follows = |a: &(u64, super::Frame), b: &(u64, super::Frame)| {
-            a.0 + 1 == b.0 && (a.1 .0, a.1 .1 + 1) == b.1
-        };
+        let follows = |a: &(u64, super::Frame), b: &(u64, super::Frame)| a.0 + 1 == b.0 && (a.1 .0, a.1 .1 + 1) == b.1;
         let runs: Vec<_> = present.chunk_by(follows).collect();
         let first = runs.iter().position(|run| run.iter().any(|(at, _)| *at == page)).unwrap_or(0);
         let order = (first..runs.len()).chain((0..first).rev());

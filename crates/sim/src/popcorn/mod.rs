@@ -222,9 +222,7 @@ impl Popcorn {
             Operation::Remap { page, old, new, may_move, to: None } => {
                 Outcome::At(self.remap(me, page, old, new, may_move).await?)
             }
-            Operation::Read { page, word } => {
-                Outcome::Value(self.access(me, page, false, |words| words[word]).await?)
-            }
+            Operation::Read { page, word } => Outcome::Value(self.access(me, page, false, |words| words[word]).await?),
             Operation::Write { page, word, value } => {
                 self.access(me, page, true, |words| words[word] = value).await?;
                 Outcome::Done
