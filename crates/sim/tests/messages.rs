@@ -149,12 +149,27 @@ fn munmap_asks_exactly_the_kernels_that_have_the_pages() {
     let cluster = cluster(6);
     let spaces = spread(&cluster);
     let at = map(&cluster, &spaces[0], 8);
-    for space in &spaces[1..4] {
+    // Who maps it touches it first, so it is not handed over.
+    for space in &spaces[0..4] {
         touch(&cluster, space, at, 8);
     }
     let before = cluster.messages();
     unmap(&cluster, &spaces[0], at, 8);
     assert_eq!(cluster.messages() - before, 2 * 3);
+}
+
+#[test]
+fn munmap_of_a_range_handed_over_costs_the_giving_back_too() {
+    let cluster = cluster(6);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 8);
+    for space in &spaces[1..4] {
+        touch(&cluster, space, at, 8);
+    }
+    let before = cluster.messages();
+    unmap(&cluster, &spaces[0], at, 8);
+    // The holder is asked, asks the two others, and gives the range back.
+    assert_eq!(cluster.messages() - before, 2 * 3 + 2);
 }
 
 #[test]
