@@ -73,7 +73,9 @@ impl Linux {
                 Trap::Syscall => {
                     let number = context.registers.rax;
                     let mut call = Call::new(thread, &mut context);
-                    let result = match table::dispatch(number, &mut call).await {
+                    // Pinned where it is made: the state of all calls together is kilobytes, and `.await` alone would copy it.
+                    let answer = core::pin::pin!(table::dispatch(number, &mut call)).await;
+                    let result = match answer {
                         Some(result) => result,
                         None => Err(self.missing(thread, number)),
                     };

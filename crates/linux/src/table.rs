@@ -24,7 +24,8 @@ macro_rules! system_calls {
         /// Runs the call; None if there is no such call.
         pub(crate) async fn dispatch(number: u64, call: &mut Call<'_>) -> Option<Result<u64>> {
             Some(match number {
-                $($number => $function(call).await,)*
+                // Pinned where it is made: `.await` alone would copy the call's whole state once more.
+                $($number => core::pin::pin!($function(call)).await,)*
                 _ => return None,
             })
         }

@@ -99,7 +99,9 @@ impl FpuState {
 
     /// A copy of the area as bytes (for a signal frame).
     pub fn to_bytes(&self) -> alloc::vec::Vec<u8> {
-        self.0.iter().flat_map(|line| line.0).collect()
+        let mut bytes = alloc::vec::Vec::with_capacity(self.size());
+        self.0.iter().for_each(|line| bytes.extend_from_slice(&line.0));
+        bytes
     }
 
     /// Replaces the area's first bytes (from a signal frame); longer input is cut.
@@ -143,7 +145,8 @@ pub trait Cpu: Send + Sync {
     fn fpu_save(&self, state: &mut FpuState);
     /// Nanoseconds since the machine started, the same on every kernel (CLOCK_MONOTONIC).
     fn now(&self) -> u64;
-    /// Asks for an interrupt on this CPU at `at` (ns of [`Cpu::now`]); None: none wanted.
+    /// Asks for an interrupt on this CPU at `at` (ns of [`Cpu::now`]) or earlier; None: none wanted. One that was
+    /// asked for before may still come.
     fn set_alarm(&self, at: Option<u64>);
     /// Makes another CPU of this kernel leave user mode or its idle loop.
     fn kick(&self, cpu: CpuId);

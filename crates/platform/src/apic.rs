@@ -3,7 +3,7 @@
 //! belong to another kernel.
 
 use crate::layout::APIC_VIRT;
-use crate::{board, clock};
+use crate::{board, clock, percpu};
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use x86_64::instructions::port::Port;
@@ -165,8 +165,17 @@ pub fn timer_count() -> u32 {
     read(TIMER_CURRENT)
 }
 
-/// One timer interrupt at `at` (ns of the clock), maybe earlier if that is far away; None: none.
+/// A timer interrupt at `at` (ns of the clock) or earlier: one that was asked for before and is not wanted any
+/// more may still come. So that the way into user mode writes no device register: that costs more than the rest
+/// of a system call where the device is emulated.
 pub fn set_alarm(at: Option<u64>) {
+    let alarm = &percpu::current().alarm;
+    let armed = alarm.load(Relaxed);
+    match at {
+        None => return,
+        Some(at) if armed != 0 && armed <= at => return,
+        Some(at) => alarm.store(at, Relaxed),
+    }
     if DEADLINE.load(Relaxed) {
         let deadline = at.map_or(0, |at| clock::ticks_at(at).max(1));
         // SAFETY: IA32_TSC_DEADLINE, which CPUID says exists.

@@ -61,7 +61,10 @@ fn note(event: Events) {
 pub(crate) fn dispatch(vector: u8) {
     match vector {
         apic::SPURIOUS => return, // not in service: must not be acknowledged (SDM 3A, 11.9)
-        apic::TIMER => note(Events::TIMER),
+        apic::TIMER => {
+            percpu::current().alarm.store(0, Relaxed);
+            note(Events::TIMER);
+        }
         apic::DOORBELL => note(Events::DOORBELL),
         apic::KICK => note(Events::KICK),
         apic::TLB => paging::on_tlb_interrupt(),

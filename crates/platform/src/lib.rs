@@ -18,6 +18,8 @@ pub mod tables;
 pub mod virtio;
 
 #[cfg(target_os = "none")]
+core::arch::global_asm!(include_str!("bytes.s"));
+#[cfg(target_os = "none")]
 mod apic;
 #[cfg(target_os = "none")]
 pub mod board;

@@ -6,7 +6,7 @@ use alloc::{boxed::Box, vec::Vec};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::{null_mut, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use machine::{CpuId, NoMemory, Registers, PAGE_SIZE};
 use spin::Once;
 use x86_64::registers::model_specific::Msr;
@@ -42,6 +42,8 @@ pub struct PerCpu {
     /// Flags of `irq::Events` not yet taken.
     pub events: AtomicU32,
     pub online: AtomicBool,
+    /// For when the timer is armed (ns of the clock); 0: it is not.
+    pub alarm: AtomicU64,
     pub(crate) windows: NonNull<u64>,
     /// Past the end of the stack.
     pub(crate) stack: u64,
@@ -86,6 +88,7 @@ impl PerCpu {
             node,
             events: AtomicU32::new(0),
             online: AtomicBool::new(false),
+            alarm: AtomicU64::new(0),
             windows: NonNull::dangling(),
             stack: 0,
         }

@@ -29,6 +29,7 @@ pub fn run(boot: &Boot) {
     while GREETED.load(Acquire) as usize != boot.cpus.len() - 1 {
         core::hint::spin_loop();
     }
+    copies();
     let table = crate::memory().new_table().expect("memory for a table");
     user_mode(&table);
     user_copies(&*table);
@@ -162,6 +163,37 @@ fn user_copies(table: &dyn PageTable) {
 }
 
 const FOREVER: [u8; 2] = [0xeb, 0xfe];
+
+/// bytes.s against a byte at a time: all short lengths, at all offsets in a word, with all overlaps.
+fn copies() {
+    let fresh = || -> Vec<u8> { (0..256u32).map(|at| (at * 37 + 11) as u8).collect() };
+    let seen = |bytes: &mut Vec<u8>| core::hint::black_box(bytes).clone();
+    for length in (0..140).chain([200]) {
+        for to in 0..16 {
+            for from in [0, 1, 7, 8, 9, 15, 16, 23] {
+                let (source, mut whole) = (fresh(), vec![0xee; 256]);
+                whole[to..to + length].copy_from_slice(&source[from..from + length]);
+                let right = |(at, byte): (usize, &u8)| match at.checked_sub(to).filter(|at| *at < length) {
+                    Some(at) => *byte == source[from + at],
+                    None => *byte == 0xee,
+                };
+                assert!(seen(&mut whole).iter().enumerate().all(right), "memcpy of {length}");
+                let mut moved = fresh();
+                moved.copy_within(from..from + length, to);
+                let right = |(at, byte): (usize, &u8)| match at.checked_sub(to).filter(|at| *at < length) {
+                    Some(at) => *byte == source[from + at],
+                    None => *byte == source[at],
+                };
+                assert!(seen(&mut moved).iter().enumerate().all(right), "memmove of {length}");
+            }
+            let mut set = fresh();
+            set[to..to + length].fill(core::hint::black_box(0xa5));
+            let source = fresh();
+            let right = |(at, byte): (usize, &u8)| *byte == if (to..to + length).contains(&at) { 0xa5 } else { source[at] };
+            assert!(seen(&mut set).iter().enumerate().all(right), "memset of {length}");
+        }
+    }
+}
 
 /// The timer interrupts a program that never gives up the CPU, and ends the halt of an idle one.
 fn alarm(table: &dyn PageTable) {

@@ -126,10 +126,10 @@ int main(int argc, char **argv) {
         MUST(!mount("tmp", "/tmp", "tmpfs", 0, NULL));
     }
     stay_on(0);
-    // A word of the command line; _ stands for a space.
+    // A word of the command line; + stands for a space.
     char *only = argc > 1 ? argv[1] : NULL;
     for (char *at = only; at && *at; at++)
-        if (*at == '_')
+        if (*at == '+')
             *at = ' ';
     run_rows(across_rows, only);
     run_rows(memory_rows, only);

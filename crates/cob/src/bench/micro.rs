@@ -40,7 +40,7 @@ pub struct Results {
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> {
     let setup = Setup::with_init(&sources(project)?, &["-std=gnu11", "-pthread"], options.cpus, options.accel)?;
     let (systems, linux) = systems(options, project)?;
-    let arguments = options.only.as_deref().unwrap_or_default().replace(' ', "_");
+    let arguments = options.only.as_deref().unwrap_or_default().replace(' ', "+");
     let progress = Progress::new();
     let mut rows: Vec<(String, Vec<Cell>)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();

@@ -28,7 +28,7 @@ pub fn main(options: BenchOptions) -> Result<u8> {
         boot::run(&options, &project)?;
     }
     if wanted(Bench::Idle) {
-        idle::run(&options)?;
+        idle::run(&options, &project)?;
     }
     if wanted(Bench::Micro) {
         micro::run(&options, &project, &machine)?;
