@@ -118,7 +118,7 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
             let operation = (third >> 28 & 0xf) as u8;
             if operation & 8 != 0 {
                 // FUTEX_OP_ARG_SHIFT.
-                argument = 1u32.checked_shl(argument).ok_or(Errno::EINVAL)?;
+                argument = 1 << (argument & 31);
             }
             let op = WordOp {
                 operation: operation & 7,

@@ -152,7 +152,7 @@ pub(crate) async fn madvise(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
-    call.space().sync(call.pointer(0), call.arg(1), call.arg(2) as u32).await?;
+    call.space().sync(call.pointer(0), whole_pages(call.arg(1)), call.arg(2) as u32).await?;
     Ok(0)
 }
 
@@ -163,9 +163,26 @@ pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-pub(crate) async fn mlock(call: &mut Call<'_>) -> Result<u64> {
-    call.space().lock_pages(call.pointer(0), call.arg(1), true).await?;
+/// Rounded up; nearly all of the address space becomes nothing, as on Linux.
+fn whole_pages(length: u64) -> u64 {
+    length.wrapping_add(PAGE_SIZE as u64 - 1) & !(PAGE_SIZE as u64 - 1)
+}
+
+async fn lock_pages(call: &Call<'_>, lock: bool) -> Result<u64> {
+    let (start, length) = (call.arg(0), call.arg(1));
+    let offset = start % PAGE_SIZE as u64;
+    let (start, length) = (start - offset, whole_pages(length.wrapping_add(offset)));
+    if start.checked_add(length).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    if length > 0 {
+        call.space().lock_pages(UserAddr(start), length, lock).await?;
+    }
     Ok(0)
+}
+
+pub(crate) async fn mlock(call: &mut Call<'_>) -> Result<u64> {
+    lock_pages(call, true).await
 }
 
 pub(crate) async fn mlock2(call: &mut Call<'_>) -> Result<u64> {
@@ -176,8 +193,7 @@ pub(crate) async fn mlock2(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn munlock(call: &mut Call<'_>) -> Result<u64> {
-    call.space().lock_pages(call.pointer(0), call.arg(1), false).await?;
-    Ok(0)
+    lock_pages(call, false).await
 }
 
 /// The new break, or the old one if it can't be had.

@@ -24,7 +24,7 @@ const LABEL: &[u8] = b"/SYSV";
 
 pub(crate) async fn shmget(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(2) as u32;
-    if flags & HUGETLB != 0 && flags & ::ipc::CREATE != 0 {
+    if flags & HUGETLB != 0 && flags & ::ipc::CREATE != 0 && call.arg(1) > 0 {
         // As Linux without huge pages in the pool.
         return Err(Errno::ENOMEM);
     }

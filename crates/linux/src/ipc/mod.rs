@@ -74,6 +74,9 @@ async fn at_index(call: &Call<'_>, kind: Kind, index: i32) -> Result<i32> {
 
 /// Asks an owner who may let us wait. A signal is EINTR (never restarted: man 7 signal), the deadline EAGAIN.
 async fn wait<M: Request<Reply = Result<T>>, T>(call: &Call<'_>, to: KernelId, message: M, deadline: u64) -> Result<T> {
+    if !call.system().kernels().contains(&to) {
+        return Err(Errno::EINVAL);
+    }
     let mut sleep = pin!(call.system().scheduler.sleep_until(deadline));
     let mut asked = call.system().endpoint.start(to, message);
     let mut interrupted = None;

@@ -36,11 +36,11 @@ pub(crate) async fn semtimedop(call: &mut Call<'_>) -> Result<u64> {
 async fn operate(call: &Call<'_>, timeout: UserAddr) -> Result<u64> {
     let (id, count) = (call.int(0), call.arg(2) as u32 as usize);
     let deadline = deadline(call, timeout).await?;
-    if count < 1 || id < 0 {
-        return Err(Errno::EINVAL);
-    }
     if count > OPS_MAX {
         return Err(Errno::E2BIG);
+    }
+    if count < 1 {
+        return Err(Errno::EINVAL);
     }
     let raw: Vec<[u16; 3]> = call.space().read_values(call.pointer(1), count).await?;
     let ops = raw.iter().map(|[number, change, flags]| SemaphoreOp {

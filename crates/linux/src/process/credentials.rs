@@ -202,10 +202,10 @@ pub(crate) async fn setgroups(call: &mut Call<'_>) -> Result<u64> {
     if !read(call, Credentials::is_privileged) {
         return Err(Errno::EPERM);
     }
-    if call.arg(0) > NGROUPS_MAX {
+    if u64::from(call.arg(0) as u32) > NGROUPS_MAX {
         return Err(Errno::EINVAL);
     }
-    let groups: Vec<u32> = call.space().read_values(call.pointer(1), call.arg(0) as usize).await?;
+    let groups: Vec<u32> = call.space().read_values(call.pointer(1), call.arg(0) as u32 as usize).await?;
     change(call, |who| {
         who.groups = groups;
         Ok(())

@@ -123,7 +123,14 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
         poll: options & WNOHANG != 0 || nonblocking,
     };
     let nothing_is_again = nonblocking && call.int(3) & WNOHANG == 0;
-    let answer = wait(call, which, options).await?;
+    let answer = match wait(call, which, options).await {
+        // Also without a child the place is written to, all zero.
+        Err(Errno::ECHILD) if !call.pointer(2).is_null() => {
+            call.space().write(call.pointer(2), &[0; 28]).await?;
+            return Err(Errno::ECHILD);
+        }
+        answer => answer?,
+    };
     if answer.is_none() && nothing_is_again {
         return Err(Errno::EAGAIN);
     }

@@ -25,7 +25,8 @@ fn own<T>(call: &Call<'_>, read: impl FnOnce(&Process) -> T) -> T {
 
 pub(crate) async fn setpgid(call: &mut Call<'_>) -> Result<u64> {
     let (pid, group) = (call.int(0), call.int(1));
-    if group < 0 {
+    // The group may be named by the process.
+    if group < 0 || group == 0 && pid < 0 {
         return Err(Errno::EINVAL);
     }
     if pid < 0 {

@@ -29,8 +29,8 @@ async fn tune(call: &Call<'_>, thread: Pid, tune: Tune) -> Result<(CpuSet, i8, (
 }
 
 pub(crate) async fn sched_setaffinity(call: &mut Call<'_>) -> Result<u64> {
-    let thread = thread_of(call, call.int(0))?;
-    let len = (call.arg(1) as usize).min(8192);
+    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
+    let len = (call.arg(1) as u32 as usize).min(8192);
     let mask = call.bytes(call.pointer(2), len, 8192).await?;
     tune(call, thread, Tune::Affinity(CpuSet::from_bytes(&mask))).await?;
     Ok(0)
@@ -38,10 +38,11 @@ pub(crate) async fn sched_setaffinity(call: &mut Call<'_>) -> Result<u64> {
 
 /// Answers the bytes written, at least a mask word.
 pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
-    let thread = thread_of(call, call.int(0))?;
-    let len = call.arg(1) as usize;
+    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
+    // An unsigned int counts the bits.
+    let len = call.arg(1) as u32 as usize;
     let highest = call.system().all_cpus().iter().last().map_or(0, |cpu| cpu.0 as usize);
-    if len * 8 <= highest || !len.is_multiple_of(8) {
+    if (len as u32).wrapping_mul(8) as usize <= highest || !len.is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
     let (affinity, ..) = tune(call, thread, Tune::Read).await?;
@@ -76,6 +77,9 @@ async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Re
 }
 
 pub(crate) async fn sched_setscheduler(call: &mut Call<'_>) -> Result<u64> {
+    if call.pointer(2).is_null() {
+        return Err(Errno::EINVAL);
+    }
     if call.int(1) < 0 {
         return Err(Errno::EINVAL);
     }
@@ -84,6 +88,9 @@ pub(crate) async fn sched_setscheduler(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn sched_setparam(call: &mut Call<'_>) -> Result<u64> {
+    if call.pointer(1).is_null() {
+        return Err(Errno::EINVAL);
+    }
     let priority: u32 = call.get(call.pointer(1)).await?;
     let thread = thread_of(call, call.int(0))?;
     let (_, _, (policy, _)) = tune(call, thread, Tune::Read).await?;
@@ -121,6 +128,9 @@ struct SchedAttr {
 }
 
 pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
+    if call.pointer(1).is_null() {
+        return Err(Errno::EINVAL);
+    }
     let attr: SchedAttr = call.get(call.pointer(1)).await?;
     if call.arg(2) != 0 || (attr.size as usize) < core::mem::size_of::<SchedAttr>() {
         return Err(Errno::EINVAL);
@@ -134,8 +144,12 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
+    if call.pointer(1).is_null() {
+        return Err(Errno::EINVAL);
+    }
     let size = core::mem::size_of::<SchedAttr>();
-    if (call.arg(2) as usize) < size || call.arg(3) != 0 {
+    let room = call.arg(2) as u32 as usize;
+    if room < size || room > machine::PAGE_SIZE || call.arg(3) != 0 {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
@@ -162,7 +176,8 @@ pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
-    thread_of(call, call.int(0))?;
+    let thread = thread_of(call, call.int(0))?;
+    tune(call, thread, Tune::Read).await?;
     call.put(call.pointer(1), &[0u64, sched::SLICE_NS]).await?;
     Ok(0)
 }

@@ -86,6 +86,8 @@ pub(crate) async fn rt_sigqueueinfo(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn rt_tgsigqueueinfo(call: &mut Call<'_>) -> Result<u64> {
+    // Read before the ids are looked at.
+    let _: [u64; 16] = call.get(call.pointer(3)).await?;
     if call.int(0) <= 0 || call.int(1) <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -239,8 +241,12 @@ pub(crate) async fn sigaltstack(call: &mut Call<'_>) -> Result<u64> {
         if on_it {
             return Err(Errno::EPERM);
         }
+        // No change is asked for: not even one that is too small is looked at.
+        let none = old.flags & AltStack::DISABLE != 0 && (new.base, new.size, new.flags) == (0, 0, 0);
+        let same = (new.base, new.size, new.flags) == (old.base, old.size, old.flags);
         let mode = new.flags & !AltStack::AUTODISARM;
         let stack = match mode {
+            _ if none || same => old,
             AltStack::DISABLE => AltStack::NONE,
             0 | AltStack::ONSTACK if new.size < MIN_STACK => return Err(Errno::ENOMEM),
             0 | AltStack::ONSTACK => {

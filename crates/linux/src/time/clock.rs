@@ -80,7 +80,9 @@ pub(crate) async fn clock_getres(call: &mut Call<'_>) -> Result<u64> {
 
 /// Setting the machine's clock would not reach the other kernels: refused to everybody.
 pub(crate) async fn clock_settime(call: &mut Call<'_>) -> Result<u64> {
-    Clock::of(call.int(0))?;
+    if Clock::of(call.int(0))? != Clock::Realtime || call.int(0) != 0 {
+        return Err(Errno::EINVAL);
+    }
     let time: Timespec = call.get(call.pointer(1)).await?;
     time.to_ns()?;
     Err(crate::table::unsupported(call, "setting the clock", Errno::EPERM))
