@@ -1,5 +1,6 @@
 //! What `stat` tells, and who asks.
 
+use crate::capabilities::{capability, CapabilitySet};
 use alloc::vec::Vec;
 use machine::Pid;
 use serde::{Deserialize, Serialize};
@@ -102,12 +103,18 @@ pub struct Credentials {
     pub sgid: u32,
     pub fsgid: u32,
     pub groups: Vec<u32>,
+    /// What it may beside that.
+    pub effective: CapabilitySet,
 }
 
 impl Credentials {
-    /// CAP_DAC_OVERRIDE and its kin: Cob gives capabilities to user 0 only.
+    pub fn can(&self, capability: u32) -> bool {
+        self.effective.has(capability)
+    }
+
+    /// CAP_SYS_ADMIN: what has no capability of its own.
     pub fn is_privileged(&self) -> bool {
-        self.euid == 0
+        self.can(capability::SYS_ADMIN)
     }
 }
 

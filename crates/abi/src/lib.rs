@@ -6,12 +6,14 @@
 extern crate alloc;
 
 mod attributes;
+mod capabilities;
 mod cpuset;
 mod file;
 mod lock;
 mod path;
 pub mod signal;
 
+pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
 pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};

@@ -65,7 +65,7 @@ impl Identity {
     pub fn set(&self, caller: &Caller, set: SetAttributes) -> Result<()> {
         let mut now = self.0.lock();
         let owns = caller.credentials.fsuid == now.uid;
-        if !owns && !caller.credentials.is_privileged() {
+        if !owns && !caller.credentials.can(abi::capability::FOWNER) {
             return Err(Errno::EPERM);
         }
         if set.size.is_some() {

@@ -131,6 +131,7 @@ pub(crate) static SYSTEM: Caller = Caller {
         sgid: 0,
         fsgid: 0,
         groups: Vec::new(),
+        effective: abi::CapabilitySet::ALL,
     },
     process: Pid(0),
     thread: Pid(0),

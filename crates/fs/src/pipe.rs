@@ -128,7 +128,7 @@ impl Pipe {
             return Err(Errno::EINVAL);
         }
         let wanted = bytes.max(PAGE_SIZE).next_power_of_two();
-        if wanted > MAX_CAPACITY && !caller.credentials.is_privileged() {
+        if wanted > MAX_CAPACITY && !caller.credentials.can(abi::capability::SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
         {

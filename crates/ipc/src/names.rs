@@ -138,7 +138,7 @@ pub(crate) fn check(permissions: &Permissions, who: &Credentials, wanted: u32) -
     } else {
         permissions.mode
     };
-    match wanted & !granted & 7 == 0 || who.is_privileged() {
+    match wanted & !granted & 7 == 0 || who.can(abi::capability::IPC_OWNER) {
         true => Ok(()),
         false => Err(Errno::EACCES),
     }

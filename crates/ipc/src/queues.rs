@@ -172,7 +172,7 @@ impl Ipc {
                 let mut state = queue.state.lock();
                 check_owner(&state.permissions, &asker.who)?;
                 let limit = limit.unwrap_or(state.limit);
-                if limit > QUEUE_MAX && !asker.who.is_privileged() {
+                if limit > QUEUE_MAX && !asker.who.can(abi::capability::SYS_RESOURCE) {
                     return Err(Errno::EPERM);
                 }
                 set(&mut state.permissions, uid, gid, mode)?;

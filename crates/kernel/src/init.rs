@@ -4,7 +4,7 @@
 use crate::{audit, console, control, root, services::Kernel};
 use abi::{
     signal::{Signal, SignalInfo},
-    Credentials,
+    Capabilities, Credentials,
 };
 use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
 use dev::{
@@ -140,6 +140,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
         sgid: config.gid,
         fsgid: config.gid,
         groups: config.groups.clone(),
+        effective: Capabilities::of_user(config.uid).permitted,
     };
     let mut limits = LIMITS.to_vec();
     for limit in &config.rlimits {

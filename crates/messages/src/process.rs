@@ -2,7 +2,7 @@
 
 use abi::{
     signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet},
-    CpuSet, Credentials, FileRef,
+    Capabilities, CapabilitySet, CpuSet, Credentials, FileRef,
 };
 use alloc::vec::Vec;
 use machine::{errno, CpuId, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
@@ -194,6 +194,7 @@ pub struct ThreadState {
     /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
     pub policy: (u32, u32),
     pub parent_death_signal: u8,
+    pub capabilities: Capabilities,
     /// man 2 personality.
     pub personality: u32,
     /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
@@ -212,6 +213,7 @@ impl ThreadState {
     pub fn first(credentials: Credentials, affinity: CpuSet, started: u64) -> Self {
         ThreadState {
             name: Vec::new(),
+            capabilities: Capabilities::of_user(credentials.uid),
             credentials,
             blocked: SignalSet::EMPTY,
             saved_blocked: None,
@@ -335,6 +337,8 @@ pub struct ThreadView {
     pub policy: (u32, u32),
     pub usage: Usage,
     pub started: u64,
+    pub capabilities: Capabilities,
+    pub effective: CapabilitySet,
     pub cpu: CpuId,
 }
 

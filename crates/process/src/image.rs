@@ -137,6 +137,8 @@ impl Thread {
             state.clear_child_tid = 0;
             state.robust_list = (0, 0);
             state.rseq = None;
+            let (uid, euid) = (state.credentials.uid, state.credentials.euid);
+            state.credentials.effective = state.capabilities.after_execute(uid, euid);
         }
         if let Some(home) = process.home() {
             home.state.lock().name = name;

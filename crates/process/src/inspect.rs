@@ -90,7 +90,7 @@ impl System {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         if !matches!(what, Inspect::View | Inspect::Owner) {
             let owner = process.credentials();
-            if !(reader.is_privileged() || reader.fsuid == owner.uid) {
+            if !(reader.can(abi::capability::SYS_PTRACE) || reader.fsuid == owner.uid) {
                 return Err(Errno::EACCES);
             }
         }
@@ -164,7 +164,7 @@ impl Thread {
 
     fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
         let mut state = self.state.lock();
-        let owns = sender.is_privileged() || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
+        let owns = sender.can(abi::capability::SYS_NICE) || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
         if !matches!(tune, Tune::Read) && !owns {
             return Err(Errno::EPERM);
         }
@@ -203,6 +203,8 @@ impl Thread {
             policy: state.policy,
             usage,
             started: state.started,
+            capabilities: state.capabilities,
+            effective: state.credentials.effective,
             cpu: self.last_cpu(),
         }
     }

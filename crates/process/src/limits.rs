@@ -43,7 +43,7 @@ impl System {
         let owner = process.credentials();
         let same = [owner.uid, owner.euid, owner.suid].iter().all(|id| *id == sender.uid)
             && [owner.gid, owner.egid, owner.sgid].iter().all(|id| *id == sender.gid);
-        if !same && !sender.is_privileged() {
+        if !same && !sender.can(abi::capability::SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
         let old = process.with_shared(|shared| shared.limits.get(resource as usize).copied()).ok_or(Errno::EINVAL)?;
@@ -51,7 +51,7 @@ impl System {
             if soft > hard {
                 return Err(Errno::EINVAL);
             }
-            if hard > old.1 && !sender.is_privileged() {
+            if hard > old.1 && !sender.can(abi::capability::SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             process.change(Change::Limit { resource, limit: (soft, hard) }).await?;

@@ -22,7 +22,7 @@ pub enum Target {
 /// man 2 kill: the sender's real or effective id equals the target's real or saved one; SIGCONT also within
 /// a session (checked by the caller, who knows sessions).
 pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
-    sender.is_privileged() || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
+    sender.can(abi::capability::KILL) || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
 }
 
 impl System {
@@ -50,7 +50,7 @@ impl System {
         if process == INIT {
             // Init takes no signals it did not ask for (man 2 kill, NOTES).
             return match sender {
-                Some(sender) if !sender.is_privileged() => Err(Errno::EPERM),
+                Some(sender) if !sender.can(abi::capability::KILL) => Err(Errno::EPERM),
                 _ => Ok(()),
             };
         }

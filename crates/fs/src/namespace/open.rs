@@ -212,7 +212,7 @@ impl LocalPaths {
         if want & WRITE != 0 && matches!(now.kind(), Kind::Regular | Kind::Directory) {
             at.mount.check_writable()?;
         }
-        let owner = caller.credentials.is_privileged() || caller.credentials.fsuid == now.uid;
+        let owner = caller.credentials.can(abi::capability::FOWNER) || caller.credentials.fsuid == now.uid;
         if flags.contains(OpenFlags::NOATIME) && !owner {
             return Err(Errno::EPERM);
         }

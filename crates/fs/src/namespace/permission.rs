@@ -1,6 +1,7 @@
 //! Who may do what (man 7 path_resolution, "Permissions").
 
 use crate::{Attributes, Caller, Credentials, Kind, SetAttributes};
+use abi::capability;
 use machine::{errno::Result, Errno};
 
 pub const READ: u32 = 4;
@@ -18,10 +19,14 @@ fn in_group(credentials: &Credentials, gid: u32) -> bool {
 /// Tests `want` (of READ, WRITE, EXEC) against the mode bits.
 pub fn may(credentials: &Credentials, attributes: &Attributes, want: u32) -> Result<()> {
     let mode = attributes.mode;
-    if credentials.is_privileged() {
+    if credentials.can(capability::DAC_OVERRIDE) {
         // CAP_DAC_OVERRIDE: all, but execution needs some execute bit.
         let blocked = want & EXEC != 0 && attributes.kind() != Kind::Directory && mode & 0o111 == 0;
         return if blocked { Err(Errno::EACCES) } else { Ok(()) };
+    }
+    let reads = want == READ || attributes.kind() == Kind::Directory && want & WRITE == 0;
+    if reads && credentials.can(capability::DAC_READ_SEARCH) {
+        return Ok(());
     }
     let shift = match () {
         _ if credentials.fsuid == attributes.uid => 6,
@@ -39,7 +44,7 @@ pub fn may_remove(credentials: &Credentials, directory: &Attributes, node: &Attr
     let bound = directory.mode & STICKY != 0
         && credentials.fsuid != node.uid
         && credentials.fsuid != directory.uid
-        && !credentials.is_privileged();
+        && !credentials.can(capability::FOWNER);
     if bound {
         return Err(Errno::EPERM);
     }
@@ -67,20 +72,20 @@ pub fn check_set(
     by_descriptor: bool,
 ) -> Result<SetAttributes> {
     let credentials = &caller.credentials;
-    let privileged = credentials.is_privileged();
-    let owner = privileged || credentials.fsuid == now.uid;
+    let owns = credentials.fsuid == now.uid;
+    let owner = owns || credentials.can(capability::FOWNER);
     if set.mode.is_some() {
         if !owner {
             return Err(Errno::EPERM);
         }
-        if !privileged && !in_group(credentials, now.gid) && now.kind() != Kind::Directory {
+        if !in_group(credentials, now.gid) && !credentials.can(capability::FSETID) {
             set.mode = set.mode.map(|mode| mode & !SETGID);
         }
     }
     if set.uid.is_some() || set.gid.is_some() {
         let uid_kept = set.uid.is_none_or(|uid| uid == now.uid);
         let gid_own = set.gid.is_none_or(|gid| gid == now.gid || in_group(credentials, gid));
-        if !(privileged || owner && uid_kept && gid_own) {
+        if !(credentials.can(capability::CHOWN) || owns && uid_kept && gid_own) {
             return Err(Errno::EPERM);
         }
         if now.kind() != Kind::Directory && now.mode & (SETUID | SETGID) != 0 {

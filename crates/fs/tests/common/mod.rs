@@ -102,6 +102,7 @@ pub fn user(uid: u32) -> Caller {
         sgid: uid,
         fsgid: uid,
         groups: Vec::new(),
+        effective: abi::Capabilities::of_user(uid).permitted,
     };
     Caller { credentials, process: Pid(1), thread: Pid(1), group: Pid(1), session: Pid(1), umask: 0o022 }
 }

@@ -26,6 +26,9 @@ pub(crate) async fn arch_prctl(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
     let value = call.arg(1);
     let process = call.process();
+    if let Some(answer) = super::credentials::control(call) {
+        return answer;
+    }
     match call.arg(0) as u32 {
         // PR_SET_PDEATHSIG, PR_GET_PDEATHSIG
         1 => {
@@ -42,9 +45,6 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
         3 => return Ok(u64::from(process.with_shared(|shared| shared.dumpable))),
         4 if value > 1 => return Err(Errno::EINVAL),
         4 => process.change(Change::Dumpable(value == 1)).await?,
-        // PR_GET_KEEPCAPS, PR_SET_KEEPCAPS: capabilities follow user 0.
-        7 => return Ok(0),
-        8 if value == 0 => {}
         // PR_SET_NAME, PR_GET_NAME
         15 => {
             let mut name = [0u8; 16];
@@ -64,9 +64,8 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             }
             call.put(UserAddr(value), &name).await?;
         }
-        // PR_GET_SECCOMP: off. PR_CAPBSET_READ, PR_CAPBSET_DROP.
+        // PR_GET_SECCOMP: off.
         21 => return Ok(0),
-        23 => return if value <= 40 { Ok(1) } else { Err(Errno::EINVAL) },
         // PR_GET_TIMERSLACK (ns), PR_SET_TIMERSLACK: timers are as exact as the clock whatever it says.
         30 => return Ok(50_000),
         29 => {}

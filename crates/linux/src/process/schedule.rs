@@ -69,7 +69,7 @@ async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Re
     let policy = policy & !RESET_ON_FORK;
     check_policy(policy, priority)?;
     let realtime = matches!(policy, FIFO | RR);
-    if realtime && !call.caller().credentials.is_privileged() {
+    if realtime && !call.caller().credentials.can(abi::capability::SYS_NICE) {
         return Err(Errno::EPERM);
     }
     tune(call, thread, Tune::Policy(policy, priority)).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn setpriority(call: &mut Call<'_>) -> Result<u64> {
     let mut result = Err(Errno::ESRCH);
     for thread in threads {
         let Ok((_, old, _)) = tune(call, thread, Tune::Read).await else { continue };
-        if nice < old && !call.caller().credentials.is_privileged() {
+        if nice < old && !call.caller().credentials.can(abi::capability::SYS_NICE) {
             return Err(Errno::EACCES);
         }
         result = tune(call, thread, Tune::Nice(nice)).await.map(|_| 0);

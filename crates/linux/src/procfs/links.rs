@@ -42,7 +42,7 @@ impl Link for Executable {
         Box::pin(async move {
             let view = self.0.view(caller).await?;
             let who = &caller.credentials;
-            if !(who.is_privileged() || who.fsuid == view.credentials.uid) {
+            if !(who.can(abi::capability::SYS_PTRACE) || who.fsuid == view.credentials.uid) {
                 return Err(Errno::EACCES);
             }
             if view.zombie {

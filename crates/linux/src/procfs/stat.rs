@@ -211,11 +211,16 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
     for (name, set) in sets {
         put!(text, "{name}:\t{:016x}\n", set.0);
     }
-    // Capabilities belong to user 0, all of them (see `Credentials::is_privileged`).
-    let all = (1u64 << 41) - 1;
-    let (permitted, effective) =
-        (if who.euid == 0 || who.uid == 0 { all } else { 0 }, if who.euid == 0 { all } else { 0 });
-    for (name, set) in [("CapInh", 0), ("CapPrm", permitted), ("CapEff", effective), ("CapBnd", all), ("CapAmb", 0)] {
+    let sets = shown.thread.map(|thread| (thread.capabilities, thread.effective));
+    let (sets, effective) = sets.unwrap_or((abi::Capabilities::of_user(who.uid), who.effective));
+    let rows = [
+        ("CapInh", sets.inheritable),
+        ("CapPrm", sets.permitted),
+        ("CapEff", effective),
+        ("CapBnd", sets.bounding),
+        ("CapAmb", sets.ambient),
+    ];
+    for (name, abi::CapabilitySet(set)) in rows {
         put!(text, "{name}:\t{set:016x}\n");
     }
     put!(text, "NoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n", u8::from(shared.no_new_privileges));
