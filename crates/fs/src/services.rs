@@ -7,7 +7,7 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, Serials, Spawner};
 
 /// Cached pages that go at a time when memory is short.
 const RECLAIM_BATCH: usize = 64;
@@ -32,7 +32,7 @@ pub struct Services {
     pub memory: Arc<dyn Memory>,
     pub clock: Arc<dyn Clock>,
     pub spawner: Arc<dyn Spawner>,
-    serial: AtomicU64,
+    serials: Serials,
     device: AtomicU64,
     /// All caches by serial number; each takes itself out when it ends.
     objects: Lock<HashMap<u64, Weak<PageCache>>>,
@@ -46,10 +46,10 @@ pub struct Services {
 impl Services {
     pub fn new(memory: Arc<dyn Memory>, clock: Arc<dyn Clock>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
         Arc::new(Services {
+            serials: Serials::new(&*memory),
             memory,
             clock,
             spawner,
-            serial: AtomicU64::new(1),
             device: AtomicU64::new(1),
             objects: Lock::default(),
             caches: Lock::new(Vec::new()),
@@ -71,7 +71,7 @@ impl Services {
     }
 
     pub(crate) fn object_id(&self) -> ObjectId {
-        ObjectId { owner: self.memory.kernel(), serial: self.serial.fetch_add(1, Ordering::Relaxed) }
+        ObjectId { owner: self.memory.kernel(), serial: self.serials.next() }
     }
 
     /// A number for a file system without a device, as Linux's get_anon_bdev.

@@ -64,14 +64,14 @@ pub struct Ipc {
 
 impl Ipc {
     pub fn new(system: &Arc<System>, services: &Arc<Services>) -> Arc<Ipc> {
-        let me = system.kernel;
+        let memory = &*system.memory;
         let ipc = Arc::new(Ipc {
             system: system.clone(),
             services: services.clone(),
             keys: Keys::default(),
-            sets: Table::new(me),
-            queues: Table::new(me),
-            segments: Table::new(me),
+            sets: Table::new(memory),
+            queues: Table::new(memory),
+            segments: Table::new(memory),
         });
         ipc.register();
         ipc

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
-    Errno, KernelId,
+    Errno, KernelId, Memory,
 };
 use messages::ipc::{IpcCheck, IpcMake, Kind, Permissions, Wanted};
 
@@ -83,8 +83,11 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    pub fn new(me: KernelId) -> Self {
-        Table { me, objects: Lock::new((0, BTreeMap::new())) }
+    /// A kernel's next life begins with other ids than its last: keys and programs may still name those.
+    pub fn new(memory: &dyn Memory) -> Self {
+        let begin = memory.life().wrapping_sub(1) % (i32::MAX / KERNELS) as u32;
+        let next = (begin as i32).wrapping_mul(OBJECTS as i32).rem_euclid(i32::MAX / KERNELS);
+        Table { me: memory.kernel(), objects: Lock::new((next, BTreeMap::new())) }
     }
 
     pub fn insert(&self, object: T) -> Result<i32> {

@@ -47,8 +47,6 @@ fn detach(kernel: &Kernel, dead: KernelId) -> bool {
 pub async fn mourn(kernel: &'static Kernel, dead: KernelId) {
     detach(kernel, dead);
     kernel.system.kernel_died(dead).await;
-    // Frames on their way home go nowhere: once it runs again, the same frames are others'.
-    kernel.system.vm.send_frames_home(1);
 }
 
 /// Makes everybody, this kernel included, have done with a dead kernel.

@@ -1,7 +1,11 @@
 //! Identifiers that mean the same on every kernel.
 
+use crate::Memory;
 use alloc::vec::Vec;
-use core::fmt;
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
 use serde::{Deserialize, Serialize};
 
 /// One running kernel. Small and dense: the index of its partition.
@@ -48,6 +52,24 @@ impl fmt::Display for Pid {
 pub struct SpaceId {
     pub home: KernelId,
     pub serial: u64,
+}
+
+/// Numbers by which other kernels know what this one made. None is used in two lives of a kernel: who
+/// survived its death may still hold what it named in the last one.
+pub struct Serials(AtomicU64);
+
+impl Serials {
+    /// 2^40 numbers a life; 2^22 lives, so that bit 62 and 63 are free for the user.
+    const LIFE_BITS: u32 = 40;
+
+    pub fn new(memory: &dyn Memory) -> Self {
+        let life = u64::from(memory.life() & 0x3f_ffff);
+        Serials(AtomicU64::new(life << Self::LIFE_BITS | 1))
+    }
+
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 /// A set of kernels of any size: one word inline, more on the heap once an id needs it.

@@ -22,6 +22,6 @@ pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_E
 pub use cpu::{Access, Cpu, FpuState, Registers, Trap};
 pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
-pub use ids::{CpuId, KernelId, KernelSet, Pid, SpaceId};
+pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use task::{BoxFuture, Spawner};

@@ -64,6 +64,11 @@ pub struct UserFault {
 pub trait Memory: Send + Sync {
     /// This kernel.
     fn kernel(&self) -> KernelId;
+    /// How often this kernel has been booted: what a dead kernel called something must not name another
+    /// thing after it is booted again ([`Serials`](crate::Serials)). Most kernels on the host live once.
+    fn life(&self) -> u32 {
+        1
+    }
     /// A zeroed frame of this partition with a count of one.
     fn alloc(&self) -> Option<Frame>;
     /// One more user of `frame`.

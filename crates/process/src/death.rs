@@ -7,8 +7,9 @@
 //! Idea: every survivor looks at its own processes, kills those that had something there, and answers when
 //! none of them is left. Whoever wants to boot the dead kernel collects these answers first (`KernelDied`).
 //! Where the home is alive, the end goes its usual way, for calls to the dead fail at once. Where the home was
-//! the dead kernel nobody coordinates the end; each survivor ends its threads and then gives up its own part
-//! of the space ([`vm::Space::abandon`]).
+//! the dead kernel nobody coordinates the end; each survivor ends its threads. A space may have had its home there
+//! though its processes have not (execve makes the space where the thread is): each survivor gives up its own part
+//! of every such space when its threads are gone ([`vm::Space::abandon`]).
 //!
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
@@ -38,6 +39,12 @@ impl System {
         for process in &doomed {
             self.wait_until_gone(process, dead).await;
         }
+        self.tables.lock().retain(|id, _| id.home != dead);
+        // Who asks while another is at it returns when that one is through.
+        let _alone = self.abandoning.lock().await;
+        for space in self.vm.spaces().into_iter().filter(|space| space.id().home == dead) {
+            space.abandon().await;
+        }
         // They can't be delivered: the next life must not get the frames of this one.
         self.vm.send_frames_home(1);
     }
@@ -66,8 +73,6 @@ impl System {
             }
             self.born_here.lock().remove(&tid);
         }
-        self.tables.lock().remove(&process.files().id());
-        process.space().abandon().await;
     }
 }
 

@@ -13,7 +13,6 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::Ordering::Relaxed;
 use fs::File;
 use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
 use messages::process::{
@@ -90,7 +89,7 @@ impl Drop for Files {
 impl Files {
     /// An empty table, at home here.
     pub fn new(system: &Arc<System>) -> Arc<Files> {
-        let id = TableId { home: system.kernel, serial: system.next_table.fetch_add(1, Relaxed) };
+        let id = TableId { home: system.kernel, serial: system.serials.next() };
         let table = Table { users: 1, ..Table::default() };
         let files = Arc::new(Files { id, system: system.clone(), part: Part::Home(Lock::new(table)) });
         system.tables.lock().insert(id, files.clone());

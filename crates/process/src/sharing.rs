@@ -24,7 +24,6 @@
 
 use crate::{Process, System};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Relaxed;
 use machine::{errno::Result, sync::AsyncLock, Errno, Pid};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
 
@@ -112,7 +111,7 @@ impl Process {
 
 impl System {
     fn new_circle(&self, first: Pid) -> CircleId {
-        let serial = self.next_table.fetch_add(1, Relaxed);
+        let serial = self.serials.next();
         self.circles.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
         CircleId { home: self.kernel, serial }
     }

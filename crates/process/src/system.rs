@@ -14,8 +14,8 @@ use futex::Futexes;
 use hashbrown::HashMap;
 use machine::{
     errno::Result,
-    sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, SpaceId,
+    sync::{AsyncLock, Lock, WaitQueue},
+    BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
 };
 use messages::process::{Facts, TableId};
 use sched::Scheduler;
@@ -87,7 +87,10 @@ pub struct System {
     /// Descriptor tables at home here, and what is cached of others while somebody here uses them.
     pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
     pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
-    pub(crate) next_table: AtomicU64,
+    /// Held while the spaces of a dead kernel are given up.
+    pub(crate) abandoning: AsyncLock<()>,
+    /// Of descriptor tables and circles.
+    pub(crate) serials: Serials,
     /// Spaces at home here that more than one process uses, and how many do.
     pub(crate) space_users: Lock<HashMap<SpaceId, usize>>,
     /// Circles kept here, by serial number.
@@ -128,7 +131,9 @@ impl System {
         let user_ns = parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
         let counters = Counters { user_ns, ..Counters::default() };
         let system = Arc::new(System {
-            ids: Ids::new(parts.kernel, parts.kernels),
+            ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
+            abandoning: AsyncLock::new(()),
+            serials: Serials::new(&*parts.memory),
             kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),
@@ -156,7 +161,6 @@ impl System {
             born_here: Lock::default(),
             tables: Lock::default(),
             cached_tables: Lock::default(),
-            next_table: AtomicU64::new(1),
             space_users: Lock::default(),
             circles: Lock::default(),
             extensions: Lock::default(),
@@ -308,11 +312,13 @@ struct Ids {
 const PID_MAX: u32 = 1 << 22;
 
 impl Ids {
-    fn new(kernel: KernelId, kernels: u32) -> Self {
+    fn new(kernel: KernelId, kernels: u32, life: u32) -> Self {
         let count = PID_MAX / kernels.max(1);
         // Id 0 is nobody, and 1 is init (see `init.rs` of crate `kernel`).
         let skip = if kernel == KernelId::PRIMARY { 2 } else { 0 };
-        Ids { first: u32::from(kernel.0) * count, count, next: AtomicU32::new(skip) }
+        // A kernel that is booted again does not begin with the ids of its last life: somebody may wait for those.
+        let begin = life.saturating_sub(1).wrapping_mul((count / 64).max(1)) % count;
+        Ids { first: u32::from(kernel.0) * count, count, next: AtomicU32::new(skip + begin) }
     }
 
     fn next(&self) -> Pid {

@@ -3,7 +3,6 @@
 use crate::{region::Backing, vm::Shared};
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc};
-use core::sync::atomic::{AtomicU64, Ordering};
 use fs::Object;
 use hashbrown::HashMap;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_BITS};
@@ -21,8 +20,7 @@ pub struct SharedMemory {
 
 impl SharedMemory {
     pub(crate) fn create(vm: Arc<Shared>, pages: u64) -> Arc<Self> {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed) | MEMORY;
+        let serial = vm.serials.next() | MEMORY;
         let id = ObjectId { owner: vm.memory.kernel(), serial };
         let memory = Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() });
         memory.vm.memories.lock().insert(serial, Arc::downgrade(&memory));

@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    Errno, Frame, KernelId, Memory, NoMemory, SpaceId, Spawner,
+    Errno, Frame, KernelId, Memory, NoMemory, Serials, SpaceId, Spawner,
 };
 use messages::vm::*;
 
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     /// Faults of replicas that are gone.
     past_faults: Lock<crate::FaultCount>,
-    serial: AtomicU64,
+    pub serials: Serials,
     /// Spaces are audited when they end, and what was found wrong in pages.
     pub audits: AtomicBool,
     pub audit_faults: AtomicU64,
@@ -69,6 +69,7 @@ impl Vm {
     ) -> core::result::Result<Arc<Vm>, NoMemory> {
         let zero = memory.alloc().ok_or(NoMemory)?;
         let shared = Arc::new(Shared {
+            serials: Serials::new(&*memory),
             memory,
             endpoint,
             spawner,
@@ -78,7 +79,6 @@ impl Vm {
             relief: Lock::default(),
             spaces: Lock::default(),
             past_faults: Lock::default(),
-            serial: AtomicU64::new(1),
             audits: AtomicBool::new(false),
             audit_faults: AtomicU64::new(0),
         });
@@ -167,7 +167,7 @@ impl Vm {
 
 impl Shared {
     pub fn new_id(&self) -> SpaceId {
-        SpaceId { home: self.memory.kernel(), serial: self.serial.fetch_add(1, Ordering::Relaxed) }
+        SpaceId { home: self.memory.kernel(), serial: self.serials.next() }
     }
 
     pub fn find(&self, id: SpaceId) -> Option<Arc<Space>> {

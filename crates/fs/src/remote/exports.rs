@@ -3,7 +3,7 @@
 use super::watch::Watch;
 use crate::{socket::Socket, tty::TtyFile, File, FileRef};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use machine::{errno::Result, sync::Lock, Errno, KernelId};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
 use messages::fs::{Opened, Waiting};
 
 struct Export {
@@ -19,11 +19,12 @@ struct Table {
     files: BTreeMap<u64, Export>,
     /// Number of a file by its address: the same file always has the same number.
     numbers: BTreeMap<usize, u64>,
-    last: u64,
 }
 
-#[derive(Default)]
-pub struct Exports(Lock<Table>);
+pub struct Exports {
+    table: Lock<Table>,
+    serials: Serials,
+}
 
 /// Given to the caller to drop outside the lock: the last reference to a file may do anything.
 pub struct Ended {
@@ -36,14 +37,15 @@ fn address(file: &Arc<dyn File>) -> usize {
 }
 
 impl Exports {
+    pub fn new(memory: &dyn Memory) -> Self {
+        Exports { table: Lock::default(), serials: Serials::new(memory) }
+    }
+
     /// One more reference to `file`, for `holder`, or for whoever claims it.
     pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: Option<KernelId>) -> Opened {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let table = &mut *table;
-        let id = *table.numbers.entry(address(file)).or_insert_with(|| {
-            table.last += 1;
-            table.last
-        });
+        let id = *table.numbers.entry(address(file)).or_insert_with(|| self.serials.next());
         let export = table.files.entry(id).or_insert_with(|| Export {
             file: file.clone(),
             unclaimed: 0,
@@ -58,12 +60,12 @@ impl Exports {
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
-        self.0.lock().files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)
+        self.table.lock().files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)
     }
 
     /// An unclaimed reference becomes `holder`'s, or if this kernel claims it (None), nobody's.
     pub fn claim(&self, id: u64, holder: Option<KernelId>) -> Result<Arc<dyn File>> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
         export.unclaimed = export.unclaimed.checked_sub(1).ok_or(Errno::EBADF)?;
         if let Some(holder) = holder {
@@ -77,12 +79,12 @@ impl Exports {
     }
 
     pub fn release(&self, id: u64, holder: KernelId, count: u64) -> Vec<Ended> {
-        self.0.lock().release(id, holder, count).into_iter().collect()
+        self.table.lock().release(id, holder, count).into_iter().collect()
     }
 
     /// All that a dead kernel held.
     pub fn release_all(&self, holder: KernelId) -> Vec<Ended> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let held: Vec<u64> =
             table.files.iter().filter(|(_, export)| export.holders.contains_key(&holder)).map(|(&id, _)| id).collect();
         held.into_iter().filter_map(|id| table.release(id, holder, u64::MAX)).collect()
@@ -95,7 +97,7 @@ impl Exports {
         holder: KernelId,
         watch: impl FnOnce(&Arc<dyn File>) -> Arc<Watch>,
     ) -> Result<Arc<dyn File>> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
         let file = export.file.clone();
         if export.pollable() {
@@ -105,7 +107,7 @@ impl Exports {
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().files.len()
+        self.table.lock().files.len()
     }
 }
 

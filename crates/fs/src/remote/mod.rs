@@ -53,7 +53,7 @@ use alloc::{
 };
 use exports::Exports;
 use fabric::Endpoint;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, Opened};
 use object::RemoteObject;
 
@@ -84,9 +84,9 @@ impl Remote {
     ) -> Arc<Self> {
         let remote = Arc::new_cyclic(|this: &Weak<Remote>| Remote {
             endpoint,
+            exports: Exports::new(&*memory),
             memory,
             spawner,
-            exports: Exports::default(),
             stand_ins: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
@@ -96,6 +96,11 @@ impl Remote {
         serve::register(&remote);
         shared::register(&remote);
         remote
+    }
+
+    /// What names that other kernels remember begin with in this life.
+    pub(crate) fn first_serial(&self) -> u64 {
+        Serials::new(&*self.memory).next()
     }
 
     pub fn me(&self) -> KernelId {

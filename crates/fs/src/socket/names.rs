@@ -96,6 +96,7 @@ impl Drop for Taking<'_> {
 impl UnixNames {
     /// One of several kernels: `keeper` has the names of all.
     pub fn join(self: &Arc<Self>, remote: &Arc<Remote>, keeper: KernelId) {
+        self.bound.lock().last = remote.first_serial();
         *self.machine.lock() = Some(Machine { remote: remote.clone(), keeper });
         unix::register(remote, self);
     }

@@ -13,6 +13,8 @@ use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
 
 pub struct Setup<H> {
     pub kernel: KernelId,
+    /// How often it was booted, this time included.
+    pub life: u32,
     pub partition: &'static Partition,
     /// The memory of every kernel by the plan, booted or not: physical byte addresses.
     pub homes: Vec<(Range<u64>, KernelId)>,
@@ -22,6 +24,7 @@ pub struct Setup<H> {
 /// What the memory and its tables share, for as long as the kernel runs.
 pub(super) struct Shared<H> {
     kernel: KernelId,
+    life: u32,
     partition: &'static Partition,
     foreign: Foreign,
     /// Ascending by address.
@@ -39,11 +42,11 @@ impl<H: Hardware> Clone for PartitionMemory<H> {
 
 impl<H: Hardware> PartitionMemory<H> {
     pub fn start(setup: Setup<H>) -> Self {
-        let Setup { kernel, partition, mut homes, hardware } = setup;
+        let Setup { kernel, life, partition, mut homes, hardware } = setup;
         homes.sort_by_key(|(range, _)| range.start);
         let cpus = Cpus::new(hardware);
         // Never freed: a kernel has one memory, and it ends with the kernel.
-        PartitionMemory(Box::leak(Box::new(Shared { kernel, partition, foreign: Foreign::default(), homes, cpus })))
+        PartitionMemory(Box::leak(Box::new(Shared { kernel, life, partition, foreign: Foreign::default(), homes, cpus })))
     }
 
     pub fn partition(&self) -> &'static Partition {
@@ -102,6 +105,10 @@ impl<H: Hardware> PartitionMemory<H> {
 impl<H: Hardware> Memory for PartitionMemory<H> {
     fn kernel(&self) -> KernelId {
         self.0.kernel
+    }
+
+    fn life(&self) -> u32 {
+        self.0.life
     }
 
     fn alloc(&self) -> Option<Frame> {

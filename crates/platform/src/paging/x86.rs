@@ -5,10 +5,10 @@ use super::{
     memory::{PartitionMemory, Setup},
 };
 use crate::{
-    apic, kmap, pages, percpu,
+    apic, board, kmap, pages, percpu,
     usercopy::{self, Loaded},
 };
-use core::hint;
+use core::{hint, sync::atomic::Ordering::Relaxed};
 use machine::{Access, Frame, KernelId, Page, PageTable, UserAddr, UserFault, PAGE_BITS};
 use spin::Once;
 use x86_64::{
@@ -34,6 +34,7 @@ pub fn start() -> &'static KernelMemory {
         });
         PartitionMemory::start(Setup {
             kernel: crate::kernel(),
+            life: board::entry(crate::kernel()).life().boots.load(Relaxed),
             partition: pages::partition(),
             homes: homes.collect(),
             hardware: X86(()),
