@@ -130,6 +130,8 @@ pub enum Change {
     Image {
         space: SpaceId,
         files: TableId,
+        /// Where the only thread is: what other kernels have of the process goes.
+        alone: Option<KernelId>,
     },
 }
 

@@ -27,6 +27,9 @@ impl Process {
     /// At home: changes this process, not those that it shares something with.
     pub(crate) async fn change_own(self: &Arc<Self>, change: Change) -> Result<()> {
         let system = &self.system;
+        if let Change::Image { alone: Some(at), .. } = change {
+            self.keep_only(at).await;
+        }
         self.apply(change.clone()).await?;
         let replicas = self.replicas();
         if !replicas.is_empty() {
@@ -95,7 +98,7 @@ impl Process {
                 let root = system.directory.open(name).await?;
                 self.set_directories(|directories| directories.root = root);
             }
-            Change::Image { space, files } => {
+            Change::Image { space, files, .. } => {
                 let space = system.vm.attach(space)?;
                 let files = Files::attach(system, files).await?;
                 self.set_space(space);

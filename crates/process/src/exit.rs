@@ -9,7 +9,7 @@ use crate::{process::Flags, thread::Presence, Process, System, Thread};
 use abi::signal::{Signal, SignalFields, SignalInfo};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use machine::{KernelSet, Pid};
+use machine::{KernelId, KernelSet, Pid};
 use messages::process::{
     AskHeir, ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent,
     Survivor, ThreadGone, Unthread, Usage,
@@ -144,6 +144,32 @@ impl Process {
         }
     }
 
+    /// At home, from execve: the only thread is on kernel `at`. What other kernels have of the process goes, so that
+    /// nothing of it dies with them, and no change need be told there.
+    ///
+    /// A signal that follows the thread's way through those kernels may find its track gone in the middle; it is sent on
+    /// from here then ([`System::route_to_thread`]), where the shadow knows the way already.
+    pub(crate) async fn keep_only(&self, at: KernelId) {
+        let Some(home) = self.home() else { return };
+        let gone = {
+            let mut state = home.state.lock();
+            let mut gone = core::mem::take(&mut state.replicas);
+            if gone.remove(at) {
+                state.replicas.insert(at);
+            }
+            gone
+        };
+        if gone.is_empty() {
+            return;
+        }
+        if let Some(shadow) = self.system.thread(self.id) {
+            if let Presence::Away(to) = &mut *shadow.presence.lock() {
+                *to = at;
+            }
+        }
+        self.system.endpoint.multicast(&gone, DropReplica { process: self.id }).await;
+    }
+
     /// Closing its descriptors ends a process's record locks, also on files that others have open too.
     async fn give_up_locks(&self) {
         let files = self.files();
@@ -265,10 +291,16 @@ impl System {
         }
     }
 
-    /// The home has finished a process: the replica goes.
+    /// The home has finished a process, or its only thread is on another kernel and has no use for this one: the replica
+    /// goes, with the shadows of threads that passed through.
     pub(crate) async fn drop_replica(&self, process: Pid) {
         let replica = self.processes.lock().remove(&process);
         drop(replica);
+        let shadows: Vec<Pid> = {
+            let threads = self.threads.lock();
+            threads.values().filter(|thread| thread.process.id == process).map(|thread| thread.tid).collect()
+        };
+        shadows.into_iter().for_each(|tid| self.end_shadow(tid));
         // The address space of the replica goes with the space itself: `Space::destroy` at its home asks
         // every kernel that has it.
         log::trace!("process {process}: replica dropped");

@@ -124,7 +124,8 @@ impl Thread {
         process.system.release_space(&old).await;
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.
-            process.change(Change::Image { space: space.id(), files: files.id() }).await?;
+            let alone = Some(process.system.kernel);
+            process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
         process.leave_circle(Facet::Handlers).await?;
         process.change(Change::ResetActions).await?;

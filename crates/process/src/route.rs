@@ -186,7 +186,12 @@ impl System {
                     mail.push(info);
                     return Ok(());
                 }
-                let process = self.process(message.process).ok_or(Errno::ESRCH)?;
+                let Some(process) = self.process(message.process) else {
+                    // The thread passed through, and execve has dropped what was here: the home knows where it is.
+                    let home = self.origin(message.process).filter(|&home| home != self.kernel);
+                    let home = home.ok_or(Errno::ESRCH)?;
+                    return self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?;
+                };
                 if process.is_home() && message.thread == process.id && process.member_at(process.id).is_none() {
                     // A main thread that has ended is there until its process is waited for, and takes nothing.
                     return Ok(());

@@ -95,7 +95,7 @@ impl Process {
         let own = self.files().copy().await?;
         self.set_files(own.clone()).release().await;
         if !self.is_home() || !self.replicas().is_empty() {
-            self.change(Change::Image { space: self.space().id(), files: own.id() }).await?;
+            self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await?;
         }
         Ok(())
     }
