@@ -10,8 +10,11 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
-use crate::{inode::Extent, services::Services, Object, ObjectId};
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec, vec::Vec};
+mod size;
+mod write_back;
+
+use crate::{services::Services, Object, ObjectId};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::ops::Range;
 use machine::{
     errno::Result,
@@ -387,118 +390,6 @@ impl PageCache {
         Ok(())
     }
 
-    /// Sets the size; `below` does the same in the store, after `permit` was asked (old size, new).
-    pub async fn truncate(
-        &self,
-        size: u64,
-        permit: impl Fn(u64, u64) -> Result<()> + Send,
-        below: BoxFuture<'_, Result<()>>,
-    ) -> Result<()> {
-        let writer = self.writer.lock().await;
-        if size > MAX_SIZE {
-            return Err(Errno::EFBIG);
-        }
-        let old = self.len();
-        permit(old, size)?;
-        let flushing = self.flushing.lock().await;
-        below.await?;
-        self.resize(size);
-        // Address spaces are asked without our locks: one that syncs a mapping may be waiting for them. A
-        // fault finds the new size already.
-        drop((writer, flushing));
-        if size < old {
-            self.services.truncated(self.id, size.div_ceil(PAGE)).await;
-        }
-        Ok(())
-    }
-
-    /// Forgets what lies past `size`; the last page is zero from there on.
-    pub fn resize(&self, size: u64) {
-        let mut state = self.state.lock();
-        state.size = size;
-        state.epoch += 1;
-        let dead = state.pages.split_off(&size.div_ceil(PAGE));
-        for slot in dead.values() {
-            if let Slot::Ready { frame, dirty } = slot {
-                state.dirty -= usize::from(*dirty);
-                self.services.memory.release(*frame);
-            }
-        }
-        let within = (size % PAGE) as usize;
-        match state.pages.get(&(size / PAGE)) {
-            Some(Slot::Ready { frame, .. }) if within > 0 => {
-                self.services.memory.write(*frame, within, &vec![0; PAGE_SIZE - within]);
-            }
-            // Its tail may be on the way: read it again.
-            Some(Slot::Loading(_)) => drop(state.pages.remove(&(size / PAGE))),
-            _ => {}
-        }
-        drop(state);
-        self.loaded.wake_all();
-    }
-
-    /// Makes `start..end` a hole (FALLOC_FL_PUNCH_HOLE); memory files only.
-    pub async fn punch(&self, start: u64, end: u64) {
-        let _writer = self.writer.lock().await;
-        let mut state = self.state.lock();
-        let indices: Vec<u64> = state.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(index, _)| *index).collect();
-        for index in indices {
-            let from = start.max(index * PAGE) - index * PAGE;
-            let to = end.min((index + 1) * PAGE) - index * PAGE;
-            if from == 0 && to == PAGE {
-                if let Some(Slot::Ready { frame, .. }) = state.pages.remove(&index) {
-                    self.services.memory.release(frame);
-                }
-            } else if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
-                self.services.memory.write(*frame, from as usize, &vec![0; (to - from) as usize]);
-            }
-        }
-    }
-
-    /// Allocates the pages of `start..end` and, if asked, moves the end of the file (fallocate).
-    pub async fn reserve(&self, start: u64, end: u64, keep_size: bool) -> Result<()> {
-        let _writer = self.writer.lock().await;
-        if end > MAX_SIZE {
-            return Err(Errno::EFBIG);
-        }
-        for index in start / PAGE..end.div_ceil(PAGE) {
-            if self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
-                let frame = self.frame()?;
-                if let Some(Slot::Ready { frame, .. }) =
-                    self.state.lock().pages.insert(index, Slot::Ready { frame, dirty: false })
-                {
-                    self.services.memory.release(frame);
-                }
-            }
-        }
-        let mut state = self.state.lock();
-        if !keep_size {
-            state.size = state.size.max(end);
-        }
-        Ok(())
-    }
-
-    /// The first byte at or after `offset` that is data (in a page) or hole (in none).
-    pub fn seek(&self, offset: u64, what: Extent) -> Result<u64> {
-        let state = self.state.lock();
-        if offset >= state.size {
-            return Err(Errno::ENXIO);
-        }
-        let mut index = offset / PAGE;
-        match what {
-            Extent::Data => match state.pages.range(index..).next() {
-                Some((page, _)) if page * PAGE < state.size => Ok(offset.max(page * PAGE)),
-                _ => Err(Errno::ENXIO),
-            },
-            Extent::Hole => {
-                while state.pages.contains_key(&index) {
-                    index += 1;
-                }
-                Ok(offset.max(index * PAGE).min(state.size))
-            }
-        }
-    }
-
     /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages.
     pub fn invalidate(&self, size: u64, epoch: u64) {
         let mut state = self.state.lock();
@@ -542,65 +433,6 @@ impl PageCache {
             memory.release(*frame);
         }
         idle.len()
-    }
-
-    /// The next run of dirty pages in `range`, marked clean, and its bytes.
-    fn take_dirty(&self, range: &Range<u64>) -> Option<(Range<u64>, Vec<u8>)> {
-        let mut state = self.state.lock();
-        let size = state.size;
-        let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
-        let first = *state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot))?.0;
-        let mut data = Vec::new();
-        let mut index = first;
-        while index < range.end.min(first + WINDOW.1) {
-            let Some(Slot::Ready { frame, dirty: dirty @ true }) = state.pages.get_mut(&index) else { break };
-            *dirty = false;
-            let start = data.len();
-            data.resize(start + (size - index * PAGE).min(PAGE) as usize, 0);
-            self.services.memory.read(*frame, 0, &mut data[start..]);
-            index += 1;
-        }
-        state.dirty -= (index - first) as usize;
-        state.writing += (index - first) as usize;
-        Some((first..index, data))
-    }
-
-    /// Writes dirty pages back.
-    pub async fn write_back(&self, start: u64, end: u64) -> Result<()> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let mut range = start / PAGE..end.div_ceil(PAGE);
-        let _flushing = self.flushing.lock().await;
-        while let Some((pages, data)) = self.take_dirty(&range) {
-            range.start = pages.end;
-            let mut writing = Writing { cache: self, pages: pages.clone(), written: false };
-            store.write(pages.start * PAGE, data).await?;
-            writing.written = true;
-        }
-        Ok(())
-    }
-}
-
-/// Pages on their way to the store: dirty again unless they get there.
-struct Writing<'a> {
-    cache: &'a PageCache,
-    pages: Range<u64>,
-    written: bool,
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        let mut state = self.cache.state.lock();
-        state.writing -= (self.pages.end - self.pages.start) as usize;
-        state.epoch += 1;
-        if self.written {
-            return;
-        }
-        for index in self.pages.clone() {
-            if let Some(Slot::Ready { dirty, .. }) = state.pages.get_mut(&index) {
-                let was = core::mem::replace(dirty, true);
-                state.dirty += usize::from(!was);
-            }
-        }
     }
 }
 

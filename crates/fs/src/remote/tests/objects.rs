@@ -1,0 +1,132 @@
+//! Mapped files of other kernels.
+
+use super::*;
+
+/// A mapped file of three pages, each full of its number plus a generation.
+struct Mapped {
+    memory: TestMemory,
+    generation: Mutex<u8>,
+    asked: Mutex<Vec<u64>>,
+    written: Mutex<Vec<u64>>,
+}
+
+struct MappedFile(Arc<Mapped>);
+
+impl crate::Object for Mapped {
+    fn id(&self) -> crate::ObjectId {
+        crate::ObjectId { owner: KernelId(0), serial: 9 }
+    }
+    fn size(&self) -> u64 {
+        3 * PAGE_SIZE as u64 - 10
+    }
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        self.asked.lock().unwrap().push(index);
+        let frame = self.memory.alloc().unwrap();
+        let byte = index as u8 + *self.generation.lock().unwrap();
+        self.memory.write(frame, 0, &vec![byte; PAGE_SIZE]);
+        crate::file::ready(Ok(frame))
+    }
+    fn resident(&self, _: u64) -> Option<Frame> {
+        None
+    }
+    fn mark_dirty(&self, index: u64) {
+        self.written.lock().unwrap().push(index);
+    }
+    fn sync(&self, _: u64, _: u64) -> BoxFuture<'_, Result<()>> {
+        let written = core::mem::take(&mut *self.written.lock().unwrap());
+        crate::file::ready(if written == [1, 2] { Ok(()) } else { Err(Errno::EIO) })
+    }
+}
+
+impl File for MappedFile {
+    fn flags(&self) -> OpenFlags {
+        OpenFlags::empty()
+    }
+    fn set_flags(&self, _: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Ok(()))
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<crate::Attributes>> {
+        let mut attributes = crate::anonymous::Identity::untyped().attributes();
+        attributes.modified.seconds = i64::from(*self.0.generation.lock().unwrap());
+        crate::file::ready(Ok(attributes))
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn crate::Object>>> {
+        crate::file::ready(Ok(self.0.clone() as _))
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(Vec::new())
+    }
+    fn as_any(&self) -> &dyn core::any::Any {
+        self
+    }
+}
+
+#[test]
+fn mapped_pages_are_local_copies_until_the_file_changes() {
+    let machine = Machine::new(2);
+    let memory = TestMemory(KernelId(0), machine.ram.clone());
+    let mapped =
+        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
+    let far = machine.pass(0, 1, &file);
+    let object = machine.run(far.object()).unwrap();
+    let local = &machine.kernels[1].memory;
+    let first_byte = |frame: Frame| {
+        let mut byte = [0];
+        local.read(frame, 0, &mut byte);
+        local.release(frame);
+        byte[0]
+    };
+    assert_eq!(first_byte(machine.run(object.page(1)).unwrap()), 11);
+    assert_eq!(first_byte(object.resident(2).expect("it came along")), 12);
+    assert!(object.resident(0).is_none());
+    assert_eq!(machine.run(object.page(3)), Err(Errno::EFAULT));
+    let again = machine.run(far.object()).unwrap();
+    assert_eq!(first_byte(again.resident(1).expect("still there")), 11);
+    assert_eq!(*mapped.asked.lock().unwrap(), [1, 2]);
+    *mapped.generation.lock().unwrap() = 20;
+    let fresh = machine.run(far.object()).unwrap();
+    assert_eq!(first_byte(machine.run(fresh.page(1)).unwrap()), 21);
+    assert_eq!(first_byte(object.resident(1).unwrap()), 11, "an old mapping keeps what it has");
+    drop((object, again, fresh, far));
+    assert_eq!(machine.kernels[1].reclaim(), 2);
+    machine.settle();
+    assert_eq!((machine.frames(), machine.kernels[0].exported()), (0, 0));
+}
+
+#[test]
+fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
+    let machine = Machine::new(2);
+    let memory = TestMemory(KernelId(0), machine.ram.clone());
+    let mapped =
+        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let id = crate::Object::id(&*mapped);
+    assert_eq!(machine.run(machine.kernels[1].resolve(id)).err(), Some(Errno::ESTALE));
+    let own = Arc::downgrade(&mapped);
+    machine.kernels[0].serve_objects(Arc::new(move |name| own.upgrade().filter(|_| name == id).map(|own| own as _)));
+    let unknown = crate::ObjectId { serial: 10, ..id };
+    for kernel in &machine.kernels {
+        assert_eq!(machine.run(kernel.resolve(unknown)).err(), Some(Errno::ESTALE));
+    }
+    let object = machine.run(machine.kernels[1].resolve(id)).unwrap();
+    assert_eq!((object.id(), object.size()), (id, crate::Object::size(&*mapped)));
+    let shared = object.shared().unwrap();
+    drop(object);
+    let frame = machine.run(shared.page(2)).unwrap();
+    assert_eq!(machine.frames(), 1, "no copy");
+    machine.kernels[1].memory.release(frame);
+    // The owner has counted it, but nobody waits for it any more.
+    assert!(once(shared.page(0).as_mut()).is_none());
+    machine.settle();
+    assert_eq!(machine.frames(), 0);
+    shared.mark_dirty(1);
+    shared.mark_dirty(2);
+    assert_eq!(machine.run(shared.sync(0, 8192)), Ok(()), "after the marks");
+    // Who asks and goes leaves nothing behind either.
+    assert!(once(core::pin::pin!(machine.kernels[1].resolve(id))).is_none());
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 1);
+    drop(shared);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0);
+}

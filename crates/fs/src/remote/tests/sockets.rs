@@ -1,0 +1,169 @@
+//! AF_UNIX between kernels.
+
+use super::*;
+use crate::{
+    control::{SocketControl, SocketMessage, UnixPlace},
+    socket::{Socket, SocketKind, UnixNames},
+};
+
+/// Kernels whose sockets find each other; kernel 0 keeps the names.
+fn joined(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
+    let machine = Machine::new(count);
+    let join = |remote: &Arc<Remote>| {
+        let names: Arc<UnixNames> = Arc::default();
+        names.join(remote, KernelId(0));
+        names
+    };
+    let names = machine.kernels.iter().map(join).collect();
+    (machine, names)
+}
+
+fn place(name: &[u8]) -> Option<UnixPlace> {
+    Some(UnixPlace::Abstract(name.to_vec()))
+}
+
+impl Machine {
+    fn socket(&self, socket: &Arc<dyn File>, control: SocketControl) -> Result<ControlAnswer> {
+        let who = caller(1);
+        self.run(socket.control(&who, Control::Socket(control)))
+    }
+
+    fn bind(&self, socket: &Arc<dyn File>, name: &[u8]) -> Result<ControlAnswer> {
+        self.socket(socket, SocketControl::Bind { place: place(name), name: name.to_vec() })
+    }
+
+    fn connect(&self, socket: &Arc<dyn File>, name: &[u8]) -> Result<ControlAnswer> {
+        self.socket(socket, SocketControl::Connect { place: place(name) })
+    }
+}
+
+fn new(names: &[Arc<UnixNames>], kernel: usize, kind: SocketKind) -> Arc<dyn File> {
+    Socket::new(&names[kernel], &caller(1), kind, OpenFlags::empty())
+}
+
+#[test]
+fn a_shell_is_connected_where_the_listener_is_and_used_from_a_third_kernel() {
+    let (machine, names) = joined(3);
+    let (server, client) = (new(&names, 1, SocketKind::Stream), new(&names, 2, SocketKind::Stream));
+    machine.bind(&server, b"s").unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    let far = machine.pass(2, 0, &client);
+    machine.connect(&far, b"s").unwrap();
+    assert_eq!(machine.connect(&client, b"s").err(), Some(Errno::EISCONN));
+    let Ok(ControlAnswer::File(accepted)) =
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+    else {
+        panic!("nobody there")
+    };
+    let data: Vec<u8> = (0..20_000u32).map(|index| (index % 251) as u8).collect();
+    let who = caller(1);
+    assert_eq!(machine.run(far.write_for(&who, &data)), Ok(data.len()));
+    let mut back = vec![0; 30_000];
+    assert_eq!(machine.run(accepted.read(&mut back)), Ok(data.len()));
+    assert_eq!(back[..data.len()], data);
+    // A read that waits on kernel 0, through kernel 2, on kernel 1.
+    let mut buf = [0; 8];
+    let mut reading = far.read(&mut buf);
+    assert!(machine.poll(&mut reading).is_none());
+    machine.run(accepted.write(b"back")).unwrap();
+    assert_eq!(machine.poll(&mut reading), Some(Ok(4)));
+    drop(reading);
+    machine.run(client.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    assert_eq!(machine.run(far.read(&mut buf)), Err(Errno::EAGAIN));
+    drop(accepted);
+    machine.settle();
+    assert_eq!(machine.run(far.read(&mut buf)), Ok(0));
+    drop((far, client, server));
+    machine.settle();
+    assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
+    assert_eq!(machine.frames(), 0);
+}
+
+#[test]
+fn an_answer_for_a_dropped_receive_comes_before_what_is_sent_later() {
+    let (machine, names) = joined(2);
+    let (server, client) = (new(&names, 0, SocketKind::Stream), new(&names, 1, SocketKind::Stream));
+    machine.bind(&server, b"s").unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    machine.connect(&client, b"s").unwrap();
+    let Ok(ControlAnswer::File(accepted)) =
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+    else {
+        panic!("nobody there")
+    };
+    machine.run(accepted.write(b"first")).unwrap();
+    let who = caller(1);
+    let receive = || Control::Socket(SocketControl::Receive { bytes: 5, flags: 0 });
+    {
+        let mut receiving = client.control(&who, receive());
+        assert!(once(receiving.as_mut()).is_none());
+    }
+    machine.run(accepted.write(b"second")).unwrap();
+    let Ok(ControlAnswer::Message(message)) = machine.run(client.control(&who, receive())) else { panic!() };
+    assert_eq!(message.bytes, b"first");
+    let mut buf = [0; 9];
+    assert_eq!(machine.run(client.read(&mut buf)), Ok(6));
+}
+
+#[test]
+fn names_are_the_machines_and_end_with_their_socket() {
+    let (machine, names) = joined(3);
+    let (a, b) = (new(&names, 1, SocketKind::Stream), new(&names, 2, SocketKind::Stream));
+    machine.bind(&a, b"n").unwrap();
+    assert_eq!(machine.bind(&b, b"n").err(), Some(Errno::EADDRINUSE));
+    assert_eq!(machine.connect(&b, b"n").err(), Some(Errno::ECONNREFUSED), "it does not listen");
+    // The message that it is gone is still on its way.
+    drop(a);
+    machine.bind(&b, b"n").unwrap();
+    machine.settle();
+    let c = new(&names, 0, SocketKind::Stream);
+    assert_eq!(machine.bind(&c, b"n").err(), Some(Errno::EADDRINUSE));
+    drop(b);
+    machine.bind(&c, b"n").unwrap();
+}
+
+#[test]
+fn datagrams_wait_for_room_far_away_and_for_the_end() {
+    let (machine, names) = joined(2);
+    let (from, to) = (new(&names, 0, SocketKind::Datagram), new(&names, 1, SocketKind::Datagram));
+    machine.bind(&to, b"d").unwrap();
+    machine.connect(&from, b"d").unwrap();
+    let (read, write) = ends();
+    let message = SocketMessage {
+        bytes: vec![7; 10_000],
+        files: vec![write],
+        credentials: None,
+        name: Vec::new(),
+        full_length: 0,
+    };
+    machine.socket(&from, SocketControl::Send { place: None, message, flags: 0 }).unwrap();
+    let receive = SocketControl::Receive { bytes: 20_000, flags: 0 };
+    let Ok(ControlAnswer::Message(got)) = machine.socket(&to, receive) else { panic!("nothing came") };
+    assert_eq!((got.bytes.len(), got.files.len()), (10_000, 1));
+    machine.run(got.files[0].write(b"x")).unwrap();
+    assert_eq!(machine.run(read.read(&mut [0; 4])), Ok(1));
+    drop((got, read));
+    let mut blocked = loop {
+        let mut writing = from.write(b"x");
+        match machine.poll(&mut writing) {
+            None => break writing,
+            done => assert_eq!(done, Some(Ok(1))),
+        }
+    };
+    machine.run(to.read(&mut [0; 4])).unwrap();
+    assert_eq!(machine.poll(&mut blocked), Some(Ok(1)));
+    drop(blocked);
+    let mut blocked = from.write(b"x");
+    assert!(machine.poll(&mut blocked).is_none());
+    machine.run(from.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    assert_eq!(machine.run(from.write(b"x")), Err(Errno::EAGAIN));
+    assert!(!from.poll().contains(Events::OUT));
+    drop(to);
+    assert_eq!(machine.poll(&mut blocked), Some(Err(Errno::ECONNREFUSED)));
+    assert!(from.poll().contains(Events::OUT));
+    drop(blocked);
+    drop(from);
+    machine.settle();
+    assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
+    assert_eq!(machine.frames(), 0);
+}
