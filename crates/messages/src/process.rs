@@ -455,8 +455,10 @@ messages! {
     take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<SignalInfo>, PendingSet), Low;
 
     /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
-    /// Answers whether the child may be forgotten at once (nobody will wait for it).
-    child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, usage: Usage } -> bool, Low;
+    /// Answers whether the child may be forgotten at once (nobody will wait for it). `order` numbers a child's changes:
+    /// one that comes after a later one (and whatever comes after the end) is out of date.
+    child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, order: u64, usage: Usage }
+        -> bool, Low;
 
     /// fork: the parent's home notes its new child.
     adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8 } -> (), Low;

@@ -14,7 +14,7 @@
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
 
-use crate::{exit::INIT, process::Flags, thread::Presence, Process, System};
+use crate::{exit::INIT, wait::LAST, process::Flags, thread::Presence, Process, System};
 use abi::signal::Signal;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{KernelId, PageRange, Pid, Step};
@@ -140,7 +140,7 @@ impl Process {
         for (child, group, uid) in lost {
             let event = ChildEvent::Exited(KILLED);
             let usage = Default::default();
-            system.child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, usage }).await;
+            system.child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, order: LAST, usage }).await;
         }
         let parent = self.with_shared(|shared| shared.parent);
         if system.origin(parent) == Some(dead) {

@@ -5,7 +5,7 @@
 //! signal) is decided once, at home, and every thread ends itself at its next user boundary; until then it is
 //! a member, so nothing that it uses can go before it.
 
-use crate::{process::Flags, thread::Presence, Process, System, Thread};
+use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use abi::signal::{Signal, SignalFields, SignalInfo};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
@@ -218,7 +218,7 @@ impl Process {
             let uid = home.state.lock().credentials.uid;
             self.with_shared(|shared| (shared.parent, shared.group, uid))
         };
-        let event = ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), usage };
+        let event = ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
         if system.child_changed(event).await {
             system.forget(self.id);
         }
@@ -341,7 +341,7 @@ impl System {
             }
         }
         if let Some(status) = zombie {
-            let event = ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), usage };
+            let event = ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
             if self.child_changed(event).await {
                 self.forget(child);
             }

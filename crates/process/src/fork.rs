@@ -190,7 +190,7 @@ impl crate::System {
     pub(crate) fn adopt_here(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
         let Some(parent) = self.process(parent) else { return };
         if let Some(home) = parent.home() {
-            let entry = Child { group, uid, exit_signal, event: None, usage: Usage::default() };
+            let entry = Child { group, uid, exit_signal, event: None, order: 0, usage: Usage::default() };
             home.state.lock().children.insert(child, entry);
         }
     }

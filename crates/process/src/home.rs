@@ -41,6 +41,8 @@ pub(crate) struct HomeState {
     pub name: Vec<u8>,
     /// The signal that stopped it.
     pub stop_signal: Option<abi::signal::Signal>,
+    /// How often it was stopped or continued.
+    pub stops: u64,
 }
 
 pub(crate) struct Child {
@@ -49,6 +51,8 @@ pub(crate) struct Child {
     pub exit_signal: u8,
     /// The newest thing to report, until it is waited for.
     pub event: Option<ChildEvent>,
+    /// Number of the newest change that was told ([`messages::process::ChildChanged`]).
+    pub order: u64,
     pub usage: Usage,
 }
 

@@ -382,7 +382,12 @@ impl Process {
         if self.has(Flags::STOPPED) == stopped || self.has(Flags::ENDING) {
             return;
         }
-        home.state.lock().stop_signal = signal;
+        let order = {
+            let mut state = home.state.lock();
+            state.stop_signal = signal;
+            state.stops += 1;
+            state.stops
+        };
         self.set_flags(Flags::STOPPED, stopped);
         let replicas = self.replicas();
         if !replicas.is_empty() {
@@ -394,7 +399,7 @@ impl Process {
         };
         let (parent, group) = self.with_shared(|shared| (shared.parent, shared.group));
         let uid = home.state.lock().credentials.uid;
-        let event = ChildChanged { parent, child: self.id, group, uid, event, usage: Usage::default() };
+        let event = ChildChanged { parent, child: self.id, group, uid, event, order, usage: Usage::default() };
         let system = self.system.clone();
         self.system.scheduler.spawn(async move {
             system.child_changed(event).await;

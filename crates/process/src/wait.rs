@@ -12,6 +12,9 @@ use fabric::CallError;
 use machine::{errno::Result, BoxFuture, Errno, Pid};
 use messages::process::{ChildChanged, ChildEvent, Reap, Wait, WaitAnswer, WaitFor};
 
+/// The order of a child's end among its changes.
+pub(crate) const LAST: u64 = u64::MAX;
+
 impl System {
     /// Tells a parent what its child did; true if nobody will wait for the child.
     ///
@@ -43,6 +46,11 @@ impl System {
                 return true;
             }
             let Some(child) = state.children.get_mut(&event.child) else { return true };
+            // A stop or continuation that was overtaken: by the next one, or by the end.
+            if event.order < child.order {
+                return false;
+            }
+            child.order = event.order;
             child.event = Some(event.event);
             child.usage = event.usage;
             child.group = event.group;
