@@ -135,7 +135,11 @@ pub(crate) async fn leave_section(thread: &Arc<Thread>, context: &mut Context) -
     let Some((at, _, signature)) = thread.state.lock().rseq else { return Ok(()) };
     let space = thread.process.space();
     let pointer_at = UserAddr(at).add(SECTION_AT);
-    let pointer: u64 = space.read_value(pointer_at).await?;
+    // Nearly always there, and nearly always 0.
+    let mut pointer = 0u64;
+    if space.table().read(pointer_at, pointer.as_mut_bytes()).is_err() {
+        pointer = space.read_value(pointer_at).await?;
+    }
     if pointer == 0 {
         return Ok(());
     }

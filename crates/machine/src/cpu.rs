@@ -135,6 +135,10 @@ pub trait Cpu: Send + Sync {
     fn current(&self) -> CpuId;
     /// CPUs of this kernel, ascending.
     fn cpus(&self) -> &[CpuId];
+    /// Where the current CPU is among them.
+    fn index(&self) -> usize {
+        self.cpus().binary_search(&self.current()).unwrap_or(0)
+    }
     /// Runs user code until a trap.
     fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap;
     /// Bytes of extended state a thread needs.

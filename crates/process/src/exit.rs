@@ -251,6 +251,7 @@ impl Thread {
         let (usage, visited) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);
+            self.settle_account(&mut state);
             (state.usage, visited)
         };
         if process.is_home() {

@@ -87,7 +87,11 @@ impl Thread {
             return Ok(Absence::Back);
         }
         // man 2 execve: the process's id stays, whichever thread called.
-        let mut state = self.state.lock().clone();
+        let mut state = {
+            let mut state = self.state.lock();
+            self.settle_account(&mut state);
+            state.clone()
+        };
         let visited = core::mem::take(&mut state.visited);
         let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
         process.threads.lock().remove(&self.tid);

@@ -62,10 +62,17 @@ impl System {
 
     /// A thread has been in user mode on this CPU.
     pub(crate) fn count_user(&self, ns: u64) {
-        let index = self.scheduler.index_of(self.cpu.current());
-        if let Some(counter) = index.and_then(|index| self.counters.user_ns.get(index)) {
-            counter.fetch_add(ns, Relaxed);
+        if let Some(counter) = self.counters.user_ns.get(self.cpu.index()) {
+            counter.store(counter.load(Relaxed) + ns, Relaxed);
         }
+    }
+
+    /// The thread of this serial loads its extended state on this CPU, or finds it there: true if it was the last to load.
+    pub(crate) fn claim_fpu(&self, index: usize, serial: u64) -> bool {
+        let Some(owner) = self.counters.fpu_owners.get(index) else { return false };
+        let was = owner.load(Relaxed);
+        owner.store(serial, Relaxed);
+        was == serial
     }
 
     /// A look at any process of the machine.

@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod account;
 mod balance;
 mod barrier;
 mod change;

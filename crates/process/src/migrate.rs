@@ -131,6 +131,7 @@ impl Thread {
     fn pack(&self) -> ThreadState {
         let mut state = self.state.lock();
         state.visited.insert(self.process.system.kernel);
+        self.settle_account(&mut state);
         let packed = state.clone();
         state.pending = Default::default();
         packed
@@ -162,7 +163,7 @@ impl Thread {
         });
         let Some((registers, fpu)) = woken.await else { return Absence::Over };
         context.registers = registers;
-        *self.fpu.lock() = fpu;
+        self.with_fpu(|mine| *mine = fpu);
         self.appear();
         Absence::Back
     }

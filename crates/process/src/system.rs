@@ -46,6 +46,8 @@ pub struct Counters {
     pub migrations_out: AtomicU64,
     /// Time in user mode, by the index of the CPU, which alone writes it.
     pub user_ns: Vec<AtomicU64>,
+    /// Whose extended state was last loaded ([`Thread`]'s serial), by the index of the CPU, which alone uses it.
+    pub(crate) fpu_owners: Vec<AtomicU64>,
 }
 
 pub struct System {
@@ -128,8 +130,8 @@ pub struct Parts {
 
 impl System {
     pub fn new(parts: Parts) -> Arc<System> {
-        let user_ns = parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
-        let counters = Counters { user_ns, ..Counters::default() };
+        let each_cpu = || parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
+        let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };
         let system = Arc::new(System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
             abandoning: AsyncLock::new(()),

@@ -1,12 +1,12 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
-use crate::{process::Flags, Process};
+use crate::{account::Account, process::Flags, Process};
 use abi::signal::{SignalInfo, SignalSet};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*},
+    sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
     task::{Context as TaskContext, Poll, Waker},
 };
 use machine::{
@@ -47,8 +47,13 @@ pub struct Thread {
     pub process: Arc<Process>,
     pub state: Lock<ThreadState>,
     pub(crate) fpu: Lock<FpuState>,
-    /// The extended state is in the CPU's registers, not in `fpu`. Only the CPU polling the thread looks.
+    /// The extended state is in the CPU's registers, and `fpu` may be older. Only the CPU polling the thread looks.
     fpu_live: AtomicBool,
+    /// The CPU (its index and one) whose registers held what `fpu` says when the thread was last suspended, and still do
+    /// if no other thread's state was loaded there ([`System::claim_fpu`]). 0: none.
+    fpu_on: AtomicUsize,
+    /// No other thread of this kernel ever had it.
+    serial: u64,
     pub(crate) presence: Lock<Presence>,
     pub(crate) presence_changed: WaitQueue,
     /// Copies of `state`'s sets, for the check at every return to user mode.
@@ -64,14 +69,17 @@ pub struct Thread {
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
     in_user: AtomicBool,
-    /// ns of the clock when the current stretch of kernel time began.
-    kernel_since: AtomicU64,
-    /// ns of the clock when user mode was entered; 0: it is not there. Ends are noted under `state`'s lock.
-    user_since: AtomicU64,
+    /// A CPU (`last_cpu`) is running its task.
+    polled: AtomicBool,
+    /// What it has used beside what `state` says.
+    pub(crate) account: Account,
     descheduled: AtomicBool,
     /// The CPU that the area of rseq(2) names.
     pub rseq_cpu: AtomicU32,
 }
+
+/// For `serial`; 0 is nobody's.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Thread {
     pub(crate) fn new(tid: Pid, process: Arc<Process>, state: ThreadState, fpu: FpuState) -> Arc<Thread> {
@@ -84,6 +92,8 @@ impl Thread {
             state: Lock::new(state),
             fpu: Lock::new(fpu),
             fpu_live: AtomicBool::new(false),
+            fpu_on: AtomicUsize::new(0),
+            serial: SERIAL.fetch_add(1, Relaxed),
             presence: Lock::new(Presence::Here),
             presence_changed: WaitQueue::new(),
             doomed: AtomicBool::new(false),
@@ -93,8 +103,8 @@ impl Thread {
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
             in_user: AtomicBool::new(false),
-            kernel_since: AtomicU64::new(0),
-            user_since: AtomicU64::new(0),
+            polled: AtomicBool::new(false),
+            account: Account::default(),
             descheduled: AtomicBool::new(true),
             rseq_cpu: AtomicU32::new(u32::MAX),
         })
@@ -121,68 +131,74 @@ impl Thread {
     /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`].
     pub fn run_user(&self, context: &mut Context) -> Trap {
         let cpu = self.cpu();
-        if !self.fpu_live.swap(true, Relaxed) {
-            cpu.fpu_load(&self.fpu.lock());
+        if !self.fpu_live.load(Relaxed) {
+            self.load_fpu();
         }
-        self.last_cpu.store(u64::from(cpu.current().0), Relaxed);
-        let entered = cpu.now();
-        self.user_since.store(entered, Relaxed);
-        self.in_user.store(true, Relaxed);
         let space = self.process.space();
+        let entered = cpu.now();
+        self.account.enters_user(entered);
+        self.in_user.store(true, Relaxed);
         let trap = cpu.run_user(&mut context.registers, &**space.table());
-        let left = cpu.now();
         self.in_user.store(false, Relaxed);
+        let left = cpu.now();
+        self.account.leaves_user(left);
         self.process.system.count_user(left - entered);
-        let mut state = self.state.lock();
-        self.user_since.store(0, Relaxed);
-        let since = self.kernel_since.swap(left, Relaxed);
-        state.usage.user_ns += left - entered;
-        if since != 0 {
-            state.usage.system_ns += entered.saturating_sub(since);
-        }
         trap
+    }
+
+    #[cold]
+    fn load_fpu(&self) {
+        let index = self.cpu().index();
+        let was_last = self.process.system.claim_fpu(index, self.serial);
+        if !was_last || self.fpu_on.load(Relaxed) != index + 1 {
+            self.cpu().fpu_load(&self.fpu.lock());
+        }
+        self.fpu_live.store(true, Relaxed);
     }
 
     /// The extended state, saved and taken out of the CPU.
     pub fn with_fpu<T>(&self, use_state: impl FnOnce(&mut FpuState) -> T) -> T {
         let mut fpu = self.fpu.lock();
-        if self.fpu_live.swap(false, Relaxed) {
+        if self.fpu_live.load(Relaxed) {
             self.cpu().fpu_save(&mut fpu);
+            self.fpu_live.store(false, Relaxed);
         }
+        self.fpu_on.store(0, Relaxed);
         use_state(&mut fpu)
     }
 
     /// The thread is about to be suspended: another may use the CPU's registers.
     fn suspend(&self) {
-        if self.fpu_live.swap(false, Relaxed) {
+        if self.fpu_live.load(Relaxed) {
             self.cpu().fpu_save(&mut self.fpu.lock());
+            self.fpu_live.store(false, Relaxed);
+            self.fpu_on.store(self.cpu().index() + 1, Relaxed);
         }
         self.descheduled.store(true, Relaxed);
-        let mut state = self.state.lock();
-        let since = self.kernel_since.swap(0, Relaxed);
-        if since != 0 {
-            state.usage.system_ns += self.cpu().now().saturating_sub(since);
-            state.usage.voluntary_switches += 1;
-        }
+        self.account.suspended(self.cpu().now());
     }
 
     /// What it has used up to now, the stretch that is not over included.
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
         let mut usage = state.usage;
-        let (user, kernel, now) = (self.user_since.load(Relaxed), self.kernel_since.load(Relaxed), self.cpu().now());
-        if user != 0 {
-            usage.user_ns += now.saturating_sub(user);
-        }
-        if kernel != 0 {
-            usage.system_ns += if user != 0 { user } else { now }.saturating_sub(kernel);
-        }
+        self.account.add_to(&mut usage, self.cpu().now());
         usage
+    }
+
+    /// What it has used goes into what travels or stays when it ends. By the thread itself.
+    pub(crate) fn settle_account(&self, state: &mut ThreadState) {
+        self.account.move_to(&mut state.usage, self.cpu().now());
     }
 
     /// Has it lost its CPU since the last time this was asked? (At first: yes.)
     pub fn was_descheduled(&self) -> bool {
-        self.descheduled.swap(false, Relaxed)
+        // Only the CPU that runs the thread takes it back.
+        let was = self.descheduled.load(Relaxed);
+        if was {
+            self.descheduled.store(false, Relaxed);
+        }
+        was
     }
 
     /// Makes [`Thread::was_descheduled`] say yes.
@@ -208,8 +224,11 @@ impl Thread {
         if let Some(waker) = waker {
             waker.wake();
         }
-        // It may be in user mode right now, on another CPU.
-        if self.in_user.load(SeqCst) && self.last_cpu() != self.cpu().current() {
+        // It may be in user mode right now on another CPU, or about to go there with its last look behind it. What the
+        // caller changed and this load pair with the exchange and the looks after it in the task's poll; a kick that
+        // meets the kernel ends the user mode that follows.
+        fence(SeqCst);
+        if self.polled.load(SeqCst) && self.last_cpu() != self.cpu().current() {
             self.cpu().kick(self.last_cpu());
         }
     }
@@ -309,6 +328,8 @@ impl Thread {
         self.note_descheduled();
         let mut mine = self.state.lock();
         self.pending.store(state.pending.set().0, SeqCst);
+        // What it used here since it left was the move's.
+        self.account.move_to(&mut mine.usage, self.cpu().now());
         *mine = state;
     }
 
@@ -363,8 +384,13 @@ impl Future for ThreadTask {
                 *waker = Some(context.waker().clone());
             }
         }
-        self.thread.kernel_since.store(self.thread.cpu().now(), Relaxed);
+        let cpu = self.thread.cpu();
+        self.thread.last_cpu.store(u64::from(cpu.current().0), Relaxed);
+        self.thread.account.resumed(cpu.now());
+        // A full barrier: see `Thread::wake`.
+        self.thread.polled.swap(true, SeqCst);
         let poll = self.run.as_mut().poll(context);
+        self.thread.polled.store(false, Relaxed);
         if poll.is_pending() {
             self.thread.suspend();
         } else {

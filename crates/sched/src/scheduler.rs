@@ -102,8 +102,7 @@ impl Scheduler {
     }
 
     fn here(&self) -> usize {
-        let current = self.cpu.current();
-        self.index_of(current).unwrap_or(0)
+        self.cpu.index()
     }
 
     /// Position of a global CPU number among this kernel's CPUs.

@@ -43,6 +43,10 @@ impl Cpu for X86Cpu {
         percpu::ids()
     }
 
+    fn index(&self) -> usize {
+        percpu::current_index()
+    }
+
     fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         // A non-canonical rip would fault in the middle of iretq (or, worse, sysret), in kernel mode;
         // bases likewise. The program gets what the CPU would have said.

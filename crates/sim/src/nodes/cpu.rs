@@ -26,6 +26,10 @@ impl Cpu for SimCpu {
         &self.cpus
     }
 
+    fn index(&self) -> usize {
+        self.current.load(SeqCst)
+    }
+
     fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         self.user.run(registers, table)
     }

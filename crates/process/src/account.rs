@@ -1,0 +1,129 @@
+//! What a thread uses of CPUs, counted at every way into and out of user mode: the CPU that runs the thread writes,
+//! without a lock and without a read-modify-write, and others may read at any time.
+//!
+//! A [`Stopwatch`] is one word, so that a reader never adds a stretch twice or finds it missing:
+//!
+//! ```text
+//!   two words: ns, since               one word: stands at ns, or runs since a point of time
+//!   writer: ns += now - since
+//!                      reader: ns + (now - since): the stretch twice
+//!   writer: since = 0
+//! ```
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use messages::process::Usage;
+
+/// Bit 0: it runs. The rest: ns it stands at, or, if it runs, that minus the time of the clock when it was started.
+#[derive(Default)]
+struct Stopwatch(AtomicU64);
+
+const RUNS: u64 = 1;
+
+impl Stopwatch {
+    fn read(&self, now: u64) -> u64 {
+        let word = self.0.load(Relaxed);
+        match word & RUNS {
+            RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
+            _ => word >> 1,
+        }
+    }
+
+    fn start(&self, now: u64) {
+        self.0.store(self.read(now).wrapping_sub(now) << 1 | RUNS, Relaxed);
+    }
+
+    fn stop(&self, now: u64) {
+        self.0.store(self.read(now) << 1, Relaxed);
+    }
+
+    /// What it shows, from which it goes back to zero.
+    fn take(&self, now: u64) -> u64 {
+        let word = self.0.load(Relaxed);
+        self.0.store(if word & RUNS == 0 { 0 } else { 0u64.wrapping_sub(now) << 1 | RUNS }, Relaxed);
+        match word & RUNS {
+            RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
+            _ => word >> 1,
+        }
+    }
+}
+
+/// A thread's time and switches since they were last taken.
+#[derive(Default)]
+pub(crate) struct Account {
+    user: Stopwatch,
+    system: Stopwatch,
+    switches: AtomicU64,
+}
+
+impl Account {
+    /// The thread gets the CPU, in the kernel.
+    pub fn resumed(&self, now: u64) {
+        self.system.start(now);
+    }
+
+    pub fn suspended(&self, now: u64) {
+        self.system.stop(now);
+        self.switches.store(self.switches.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub fn enters_user(&self, now: u64) {
+        self.system.stop(now);
+        self.user.start(now);
+    }
+
+    pub fn leaves_user(&self, now: u64) {
+        self.user.stop(now);
+        self.system.start(now);
+    }
+
+    pub fn add_to(&self, usage: &mut Usage, now: u64) {
+        usage.user_ns += self.user.read(now);
+        usage.system_ns += self.system.read(now);
+        usage.voluntary_switches += self.switches.load(Relaxed);
+    }
+
+    /// Moves everything to `usage`. By the CPU that runs the thread, or when none does.
+    pub fn move_to(&self, usage: &mut Usage, now: u64) {
+        usage.user_ns += self.user.take(now);
+        usage.system_ns += self.system.take(now);
+        usage.voluntary_switches += self.switches.load(Relaxed);
+        self.switches.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopwatch_shows_what_it_ran() {
+        let watch = Stopwatch::default();
+        assert_eq!(watch.read(1 << 50), 0);
+        watch.start(1 << 50);
+        assert_eq!(watch.read((1 << 50) + 7), 7);
+        watch.stop((1 << 50) + 10);
+        assert_eq!(watch.read(1 << 51), 10);
+        watch.start(1 << 52);
+        watch.start((1 << 52) + 5);
+        assert_eq!(watch.read((1 << 52) + 5), 15);
+        assert_eq!(watch.take((1 << 52) + 6), 16);
+        assert_eq!(watch.read((1 << 52) + 8), 2);
+        watch.stop((1 << 52) + 9);
+        assert_eq!((watch.take(0), watch.read(0)), (3, 0));
+    }
+
+    #[test]
+    fn time_is_user_or_system_and_nothing_is_counted_twice() {
+        let (account, mut usage) = (Account::default(), Usage::default());
+        account.resumed(100);
+        account.enters_user(110);
+        account.add_to(&mut usage, 125);
+        assert_eq!((usage.user_ns, usage.system_ns), (15, 10));
+        account.leaves_user(130);
+        let mut usage = Usage::default();
+        account.move_to(&mut usage, 131);
+        account.suspended(140);
+        account.add_to(&mut usage, 1000);
+        assert_eq!((usage.user_ns, usage.system_ns, usage.voluntary_switches), (20, 20, 1));
+    }
+}
