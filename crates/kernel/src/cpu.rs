@@ -7,6 +7,7 @@ use crate::services::Kernel;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::CpuId;
 use platform::{board, Events};
+use sched::Patience;
 use spin::Once;
 
 /// Messages handled before others get their turn.
@@ -28,6 +29,7 @@ fn sibling(_cpu: CpuId) -> ! {
 }
 
 fn work(kernel: &'static Kernel) -> ! {
+    let mut patience = Patience::default();
     loop {
         platform::accept_interrupts();
         let events = platform::take_events();
@@ -43,9 +45,44 @@ fn work(kernel: &'static Kernel) -> ! {
             continue;
         }
         let began = kernel.system.now();
-        platform::idle();
-        kernel.scheduler.end_idle(kernel.system.now() - began);
+        let found = look_out(kernel, began + patience.ns());
+        if !found {
+            platform::idle();
+        }
+        let idle = kernel.system.now() - began;
+        kernel.scheduler.end_idle(idle);
+        if !found {
+            patience.halted(idle);
+        }
     }
+}
+
+/// Looks at the lanes for a while before a halt; true if something came. Siblings and devices interrupt, as they do a
+/// CPU that is halted: it has announced that it is idle.
+fn look_out(kernel: &'static Kernel, until: u64) -> bool {
+    if kernel.system.now() >= until {
+        return false;
+    }
+    kernel.endpoint.start_polling();
+    let mut found = loop {
+        platform::accept_interrupts();
+        if kernel.endpoint.has_mail() || platform::has_events() {
+            break true;
+        }
+        if kernel.system.now() >= until {
+            break false;
+        }
+        core::hint::spin_loop();
+    };
+    // Drained before the doorbell is wanted again. What comes in while it is wanted again makes work, too.
+    if found {
+        kernel.endpoint.drain(BUDGET);
+    }
+    while !kernel.endpoint.stop_polling() {
+        kernel.endpoint.drain(BUDGET);
+        found = true;
+    }
+    found
 }
 
 /// A doorbell: dead kernels are mourned, new ones connected, messages drained.

@@ -54,6 +54,11 @@ pub fn take_events() -> Events {
     Events::from_bits_truncate(percpu::current().take_events())
 }
 
+/// Whether [`take_events`] would say something.
+pub fn has_events() -> bool {
+    percpu::current().events.load(Relaxed) != 0
+}
+
 fn note(event: Events) {
     percpu::current().events.fetch_or(event.bits(), Relaxed);
 }

@@ -11,10 +11,12 @@
 
 extern crate alloc;
 
+mod patience;
 mod queue;
 mod scheduler;
 mod timer;
 
+pub use patience::Patience;
 pub use queue::Class;
 pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef, SLICE_NS};
 pub use timer::{Sleep, Timers};

@@ -1,0 +1,52 @@
+//! How long a CPU with nothing to do looks out for messages before it halts.
+//!
+//! Leaving a halt takes an interrupt from the sender and, in a virtual machine, the hypervisor's scheduler: more than
+//! most answers of another kernel take to come. A CPU that only ever looks, on the other hand, uses power (or a host's CPU)
+//! for nothing. So the time to look follows what happened lately, as in Linux's haltpoll governor: it grows when a
+//! halt was over soon, and shrinks when one was long.
+
+/// A halt longer than this was worth it. (Linux: guest_halt_poll_ns.)
+const MOST_NS: u64 = 200_000;
+/// The first time to look after a short halt, and the last before none.
+const LEAST_NS: u64 = 50_000;
+
+#[derive(Debug, Default)]
+pub struct Patience {
+    ns: u64,
+}
+
+impl Patience {
+    /// How long to look now, in ns.
+    pub fn ns(&self) -> u64 {
+        self.ns
+    }
+
+    /// The CPU had nothing to do for `ns`, the time it looked included, and was halted at the end.
+    pub fn halted(&mut self, ns: u64) {
+        self.ns = match ns <= MOST_NS {
+            true => (self.ns * 2).clamp(LEAST_NS, MOST_NS),
+            false if self.ns / 2 < LEAST_NS => 0,
+            false => self.ns / 2,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_halts_make_it_look_and_long_ones_end_that() {
+        let mut patience = Patience::default();
+        patience.halted(10_000_000);
+        assert_eq!(patience.ns(), 0);
+        for _ in 0..10 {
+            patience.halted(60_000);
+        }
+        assert_eq!(patience.ns(), MOST_NS);
+        for _ in 0..3 {
+            patience.halted(10_000_000);
+        }
+        assert_eq!(patience.ns(), 0);
+    }
+}
