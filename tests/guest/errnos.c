@@ -11,7 +11,8 @@
 #include <sys/uio.h>
 
 // What an argument is: f descriptor, r memory that is read, t a time in it (never missing, or the call would wait), w memory
-// that is written, s a string, n a length, l one of a mapping, x flags, p a process, a an address of a mapping, c as it is.
+// that is written, s a string, n a length, l one of a mapping, x flags, y those
+// among which 2^30 is a namespace, p a process, a an address of a mapping, c as it is.
 struct argument {
     char kind;
     long good;
@@ -35,6 +36,7 @@ static char *mapping;
 #define F(fd) {'f', fd}
 #define N(length) {'n', length}
 #define X(flags) {'x', flags}
+#define Y(flags) {'y', flags}
 #define P(pid) {'p', pid}
 #define S(index) {'s', index}
 #define A {'a', 1}
@@ -134,12 +136,12 @@ static const struct row rows[] = {
     ROW(shutdown, F(SOCKET), X(0)),
     ROW(setsockopt, F(SOCKET), X(1), X(7), R, N(4)),
     ROW(getsockopt, F(SOCKET), X(1), X(7), W, R),
-    ROW(mmap, C(0), N(4096), X(3), X(0x22), C(-1), N(0)),
+    ROW(mmap, C(0), L(4096), X(3), X(0x22), C(-1), N(0)),
     ROW(mmap, C(0), N(4096), X(1), X(1), F(MEMORY_FD), N(0)),
     ROW(mmap, A, L(4096), C(3), C(0x32), C(-1), C(0)),
     ROW(munmap, A, L(4096)),
     ROW(mprotect, A, L(4096), X(1)),
-    ROW(mremap, A, L(4096), N(8192), X(1), C(0)),
+    ROW(mremap, A, L(4096), L(8192), X(1), C(0)),
     ROW(mremap, A, L(4096), L(4096), C(3), A),
     ROW(madvise, A, N(4096), X(4)),
     ROW(msync, A, N(4096), X(4)),
@@ -226,12 +228,12 @@ static const struct row rows[] = {
     ROW(pidfd_send_signal, F(PIDFD), X(0), C(0), X(0)),
     ROW(execve, S(0), C(0), C(0)),
     ROW(execveat, F(DIRECTORY), S(2), C(0), C(0), X(0)),
-    ROW(unshare, X(0)),
+    ROW(unshare, Y(0)),
     ROW(clone3, Z, N(88)),
     ROW(rseq, A, N(32), X(7), C(0)),
     ROW(setxattr, S(0), S(3), R, N(4), X(0)),
     ROW(getxattr, S(0), S(3), W, N(4)),
-    ROW(fgetxattr, F(MEMORY_FD), S(3), W, N(4)),
+    ROW(fgetxattr, F(PIPE_READ), S(3), W, N(4)),
     ROW(listxattr, S(0), W, N(4)),
     ROW(umask, C(022)),
     ROW(chroot, S(0)),
@@ -240,7 +242,7 @@ static const struct row rows[] = {
     ROW(readahead, F(MEMORY_FD), N(0), N(10)),
     ROW(fadvise64, F(MEMORY_FD), N(0), N(10), X(0)),
     ROW(sync_file_range, F(MEMORY_FD), N(0), N(10), X(0)),
-    ROW(shmget, C(0), N(0), X(0600)),
+    ROW(shmget, C(0), L(0), X(0600)),
     ROW(shmat, X(-1), A, X(0)),
     ROW(shmdt, A),
     ROW(shmctl, X(-1), X(2), W),
@@ -309,6 +311,10 @@ static int bad_values(char kind, struct bad *bad) {
         BAD("2^30", 1 << 30);
         BAD("1000", 1000);
         break;
+    case 'y':
+        BAD("-1", -1);
+        BAD("1000", 1000);
+        break;
     case 'p':
         BAD("-1", -1);
         BAD("nobody", 4194303);
@@ -342,9 +348,12 @@ static long good_value(const struct argument *argument) {
     }
 }
 
+// Far from the end of the address space, so that long lengths are looked at; each with nothing behind it.
 static void *map(size_t pages, int protection) {
-    void *at = mmap(NULL, pages * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MUST(at != MAP_FAILED);
+    static char *next = (char *)0x1000000000;
+    void *at = mmap(next, pages * PAGE, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    MUST(at == next);
+    next += 1L << 32;
     return at;
 }
 
@@ -380,8 +389,22 @@ static void prepare(void) {
 
 static volatile long *answer;
 
+// Files are shared with the children: what one left behind must not be seen by the next.
+static void restore(void) {
+    char bytes[4096];
+    lseek(MEMORY_FD, 0, SEEK_SET);
+    MUST(ftruncate(MEMORY_FD, 0) == 0 && write(MEMORY_FD, good_buffer, 100) == 100);
+    lseek(MEMORY_FD, 0, SEEK_SET);
+    lseek(DIRECTORY, 0, SEEK_SET);
+    while (read(PIPE_READ, bytes, sizeof bytes) > 0)
+        ;
+    while (recv(SOCKET, bytes, sizeof bytes, MSG_DONTWAIT) > 0 || recv(61, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+}
+
 // In a child of its own: whatever it does is gone with it.
 static void attempt(const struct row *row, const char *what, int index, long value) {
+    restore();
     pid_t child = fork();
     MUST(child >= 0);
     if (child == 0) {

@@ -1,7 +1,7 @@
 // Programs that one parent starts are spread over the kernels, by fork and by vfork; a command it waits for stays; and
 // an affinity is kept. A child writes a byte when its program runs and then keeps its CPU busy until all have come,
 // so every choice is made while all earlier children run.
-// cob: link=static,dynamic kernels=4 compare=self timeout=120
+// cob: link=static,dynamic kernels=4 compare=self timeout=120 shake=no
 #include "test.h"
 #include <spawn.h>
 #include <sys/prctl.h>

@@ -23,6 +23,8 @@ pub trait Object: Send + Sync + 'static {
     fn mark_dirty(&self, index: u64);
     /// Writes dirty pages of bytes `start..end` back (msync, fsync).
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
+    /// The next user of these pages is to find the object as it is then: a stand-in drops its copies.
+    fn renew(&self, _first: u64, _pages: u64) {}
     /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
     /// shared mappings.
     fn shared(&self) -> Option<Arc<dyn Object>> {

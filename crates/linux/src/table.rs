@@ -10,7 +10,7 @@ use crate::{
     },
     futex::futex,
     ipc, memory,
-    process::{clone, credentials, end, exec, group, limits, pidfd, prctl, schedule, signals},
+    process::{clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals},
     rseq::rseq,
     system,
     time::{clock, itimer, posix, sleep},
@@ -278,8 +278,8 @@ system_calls! {
     306 syncfs => storage::syncfs;
     307 sendmmsg => socket::message::sendmmsg;
     309 getcpu => prctl::getcpu;
-    310 process_vm_readv => memory::process_vm_readv;
-    311 process_vm_writev => memory::process_vm_writev;
+    310 process_vm_readv => process_memory::process_vm_readv;
+    311 process_vm_writev => process_memory::process_vm_writev;
     314 sched_setattr => schedule::sched_setattr;
     315 sched_getattr => schedule::sched_getattr;
     316 renameat2 => name::renameat2;

@@ -54,6 +54,13 @@ pub struct EpollInterest {
     pub data: u64,
 }
 
+/// What is ready of a file, as of its so many-th change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    pub change: u64,
+    pub events: Events,
+}
+
 /// Where an AF_UNIX socket is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UnixPlace {
@@ -247,6 +254,22 @@ messages! {
 
     /// The owner tells a stand-in that readiness may have changed. The next one waits for the answer.
     file_ready: FileReady { file: FileRef, events: Events } -> (), Low;
+
+    /// An epoll of the sender watches the file without keeping it open; answered with what is ready now, and whether
+    /// the file is an epoll itself.
+    file_observe: FileObserve { id: u64 } -> Result<(Readiness, bool)>, Low;
+
+    /// No epoll of the sender watches the file any more.
+    file_unobserve: FileUnobserve { id: u64 } -> (), Low;
+
+    /// epoll_wait: what is ready of the files that the sender's epolls watch. None: it is closed.
+    files_ready: FilesReady { ids: Vec<u64> } -> Vec<Option<Readiness>>, Low;
+
+    /// A file that the receiver's epolls watch has changed, or (None) is closed. The next one waits for the answer.
+    file_observed: FileObserved { file: FileRef, ready: Option<Readiness> } -> (), Low;
+
+    /// An epoll is to watch this one: how deep epolls watch epolls then, `above` counted. ELOOP if one of them is `root`.
+    epoll_depth: EpollDepth { id: u64, root: Option<FileRef>, above: u32 } -> Result<u32>, Low;
 
     /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, or for
     /// whoever claims it, before the reference travels.

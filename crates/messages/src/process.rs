@@ -118,6 +118,8 @@ pub enum Change {
     Subreaper(bool),
     Dumpable(bool),
     NoNewPrivileges,
+    /// What the main thread may: kept at home only, which answers for the process.
+    Owner(Credentials),
     Barriers(u32),
     /// Into a circle, if it is in none yet, or out of it.
     Circle {
@@ -354,6 +356,16 @@ pub enum Inspect {
         start: u64,
         end: u64,
     },
+    /// process_vm_readv: as many bytes as can be read.
+    Peek {
+        at: u64,
+        bytes: u32,
+    },
+    /// process_vm_writev: as many as can be written.
+    Poke {
+        at: u64,
+        bytes: Vec<u8>,
+    },
     /// Open descriptors: number, path, flags.
     Descriptors,
     /// The open file behind one of them.
@@ -371,6 +383,7 @@ pub enum Inspection {
     View(alloc::boxed::Box<ProcessView>),
     Regions(Vec<crate::vm::RegionReport>),
     Bytes(Vec<u8>),
+    Count(u32),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
     File(FileRef),
     Owner { uid: u32, gid: u32, threads: Vec<Pid> },

@@ -27,6 +27,12 @@ impl Process {
     /// At home: changes this process, not those that it shares something with.
     pub(crate) async fn change_own(self: &Arc<Self>, change: Change) -> Result<()> {
         let system = &self.system;
+        if let Change::Owner(owner) = change {
+            if let Some(home) = self.home() {
+                home.state.lock().credentials = owner;
+            }
+            return Ok(());
+        }
         if let Change::Image { alone: Some(at), .. } = change {
             self.keep_only(at).await;
         }
@@ -82,6 +88,8 @@ impl Process {
                     *known = circle;
                 }
             }
+            // Not sent to replicas.
+            Change::Owner(_) => {}
             Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => unreachable!("returned above"),
         }
         Ok(())

@@ -135,7 +135,7 @@ impl Thread {
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;
-        {
+        let owner = {
             let mut state = self.state.lock();
             state.name = name.clone();
             state.alt_stack = AltStack::NONE;
@@ -144,7 +144,10 @@ impl Thread {
             state.rseq = None;
             let (uid, euid) = (state.credentials.uid, state.credentials.euid);
             state.credentials.effective = state.capabilities.after_execute(uid, euid);
-        }
+            state.credentials.clone()
+        };
+        // A thread that was not the main one is it now.
+        process.change(Change::Owner(owner)).await?;
         if let Some(home) = process.home() {
             home.state.lock().name = name;
         }

@@ -95,11 +95,15 @@ impl System {
         reader: Credentials,
     ) -> Result<Inspection> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
-        if !matches!(what, Inspect::View | Inspect::Owner) {
-            let owner = process.credentials();
-            if !(reader.can(abi::capability::SYS_PTRACE) || reader.fsuid == owner.uid) {
-                return Err(Errno::EACCES);
+        match what {
+            Inspect::View | Inspect::Owner => {}
+            // Where man 2 ptrace has PTRACE_MODE_ATTACH_REALCREDS.
+            Inspect::Peek { .. } | Inspect::Poke { .. } if !process.lets(&reader, reader.uid, reader.gid) => {
+                return Err(Errno::EPERM)
             }
+            Inspect::Peek { .. } | Inspect::Poke { .. } => {}
+            _ if !process.lets(&reader, reader.fsuid, reader.fsgid) => return Err(Errno::EACCES),
+            _ => {}
         }
         let ended = process.has(Flags::ENDING) && process.home().is_some_and(|home| home.state.lock().zombie.is_some());
         Ok(match what {
@@ -113,6 +117,18 @@ impl System {
                 process.space().read(machine::UserAddr(start), &mut bytes).await?;
                 Inspection::Bytes(bytes)
             }
+            Inspect::Peek { at, bytes } => {
+                let mut buffer = alloc::vec![0; (bytes as usize).min(1 << 16)];
+                match process.space().read_some(machine::UserAddr(at), &mut buffer).await {
+                    (0, error) => return Err(error),
+                    (read, _) => buffer.truncate(read),
+                }
+                Inspection::Bytes(buffer)
+            }
+            Inspect::Poke { at, bytes } => match process.space().write_some(machine::UserAddr(at), &bytes).await {
+                (0, error) => return Err(error),
+                (written, _) => Inspection::Count(written as u32),
+            },
             Inspect::Descriptors => {
                 let mut list = Vec::new();
                 for (fd, descriptor) in process.files().list().await? {
@@ -153,6 +169,18 @@ impl System {
                 Trail::Cold => return Err(Errno::ESRCH),
             }
         }
+    }
+}
+
+impl Process {
+    /// May somebody look into this process as user `uid` and group `gid` (man 2 ptrace, "Ptrace access mode
+    /// checking", without a security module)? Only at home.
+    fn lets(&self, who: &Credentials, uid: u32, gid: u32) -> bool {
+        let owner = self.credentials();
+        let same = [owner.uid, owner.euid, owner.suid].iter().all(|id| *id == uid)
+            && [owner.gid, owner.egid, owner.sgid].iter().all(|id| *id == gid);
+        let open = self.with_shared(|shared| shared.dumpable) && owner.effective.is_within(who.effective);
+        who.can(abi::capability::SYS_PTRACE) || same && open
     }
 }
 

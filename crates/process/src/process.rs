@@ -257,14 +257,9 @@ impl Process {
         }
     }
 
-    /// Credentials of the process: those of any thread (glibc keeps them equal).
+    /// Credentials of the process, which are those of its main thread. Only at home.
     pub(crate) fn credentials(&self) -> Credentials {
-        let thread = self.threads.lock().values().next().cloned();
-        match (thread, self.home()) {
-            (Some(thread), _) => thread.state.lock().credentials.clone(),
-            (None, Some(home)) => home.state.lock().credentials.clone(),
-            (None, None) => Credentials::default(),
-        }
+        self.home().map(|home| home.state.lock().credentials.clone()).unwrap_or_default()
     }
 
     /// Has its last thread gone? Only at home.

@@ -8,7 +8,7 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{sync::Arc, vec, vec::Vec};
-use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS};
+use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE};
 use messages::vm::{AskResidency, Fault, Operation, Residency};
 
 /// Values of madvise.
@@ -48,7 +48,12 @@ impl Space {
             advice::NORMAL..=advice::DONTNEED | advice::FREE..=advice::DONTNEED_LOCKED => {}
             _ => return Err(Errno::EINVAL),
         }
-        let range = checked_range(start, length).ok_or(Errno::EINVAL)?;
+        let Some(range) = checked_range(start, length) else {
+            // Whole pages, but where nothing can be mapped.
+            let rounded = length.checked_next_multiple_of(PAGE_SIZE as u64);
+            let fits = rounded.is_some_and(|length| start.0.checked_add(length).is_some());
+            return Err(if start.offset() == 0 && fits { Errno::ENOMEM } else { Errno::EINVAL });
+        };
         if let advice::POPULATE_READ | advice::POPULATE_WRITE = advice {
             let write = advice == advice::POPULATE_WRITE;
             return self.fault_all(range, if write { Access::WRITE } else { Access::READ }).await;
@@ -82,7 +87,10 @@ impl Space {
                 advice::DONTNEED if flags.contains(RegionFlags::LOCKED) => return Err(Errno::EINVAL),
                 advice::FREE if !private => return Err(Errno::EINVAL),
                 advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE => {
-                    self.drop_pages(operating, region.range).await
+                    self.drop_pages(operating, region.range).await;
+                    if let Some(backing) = &region.backing {
+                        backing.object.renew(backing.first, region.range.len());
+                    }
                 }
                 // Punching a hole into the object behind the mapping: objects can't.
                 advice::REMOVE if !region.is_shared() => return Err(Errno::EINVAL),

@@ -16,6 +16,7 @@ use crate::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{
     errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE,
+    USER_END,
 };
 use messages::vm::Operation;
 
@@ -48,21 +49,23 @@ impl Space {
     ) -> Result<UserAddr> {
         let known = RemapFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
         let moves = known.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP);
-        let round = |bytes: u64| bytes.checked_next_multiple_of(PAGE_SIZE as u64).ok_or(Errno::EINVAL);
-        let (old_bytes, new_bytes) = (round(old_length)?, round(new_length)?);
+        // Nearly all of the address space is rounded up to nothing, as on Linux.
+        let round = |bytes: u64| bytes.checked_next_multiple_of(PAGE_SIZE as u64).unwrap_or(0);
+        let (old_bytes, new_bytes) = (round(old_length), round(new_length));
         if moves && !known.contains(RemapFlags::MAYMOVE)
             || known.contains(RemapFlags::DONTUNMAP) && old_bytes != new_bytes
             || old.offset() != 0
             || new_bytes == 0
+            || new_bytes > USER_END
         {
             return Err(Errno::EINVAL);
         }
-        let from = checked_range(old, old_bytes).ok_or(Errno::EINVAL)?;
+        let from = checked_range(old, old_bytes);
         let pages = new_bytes >> PAGE_BITS;
         let to = match known.contains(RemapFlags::FIXED) {
             true => {
                 let target = checked_range(to, new_bytes).ok_or(Errno::EINVAL)?;
-                if !target.intersect(from).is_empty() {
+                if from.is_some_and(|from| !target.intersect(from).is_empty()) {
                     return Err(Errno::EINVAL);
                 }
                 if to.0 < crate::MMAP_MIN {
@@ -72,6 +75,7 @@ impl Space {
             }
             false => None,
         };
+        let from = from.ok_or(Errno::EFAULT)?;
         self.remap_pages(from, pages, flags, to).await.map(UserAddr)
     }
 

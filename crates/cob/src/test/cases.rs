@@ -35,6 +35,8 @@ pub struct Case {
     /// A signal for the command as soon as it has printed something.
     pub interrupt: Option<Signal>,
     pub timeout: u64,
+    /// Is it also run with bad luck? Not what is about where things are put.
+    pub shakes: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,7 @@ struct Entry {
     kernels: Option<Vec<u16>>,
     timeout: Option<u64>,
     interrupt: Option<String>,
+    shakes: Option<bool>,
     /// Any of these makes the table the judge instead of the host.
     status: Option<i32>,
     stdout: Option<String>,
@@ -108,6 +111,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         judge,
         interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
+        shakes: entry.shakes.unwrap_or(true),
     })
 }
 
@@ -122,6 +126,7 @@ struct Recipe {
     initramfs: bool,
     args: Vec<String>,
     timeout: u64,
+    shakes: bool,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -133,6 +138,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         initramfs: false,
         args: Vec::new(),
         timeout: TIMEOUT,
+        shakes: true,
     };
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
     for word in line.split_whitespace() {
@@ -145,6 +151,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
             "args" => recipe.args = list(),
+            "shake" => recipe.shakes = value != "no",
             "timeout" => recipe.timeout = value.parse()?,
             _ => bail!("unknown key {key}"),
         }
@@ -178,6 +185,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             judge: if recipe.itself { Judge::Itself } else { Judge::Host },
             interrupt: None,
             timeout: recipe.timeout,
+            shakes: recipe.shakes,
         });
     }
     Ok(cases)

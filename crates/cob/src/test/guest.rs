@@ -121,7 +121,7 @@ fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
     let cases = cases.into_iter().filter(named);
     let seeds = options.seeds();
     if !seeds.is_empty() {
-        let cases: Vec<Case> = cases.filter(|case| case.kernels.contains(&SHAKEN)).collect();
+        let cases: Vec<Case> = cases.filter(|case| case.shakes && case.kernels.contains(&SHAKEN)).collect();
         let shaken =
             |seed: u64| cases.iter().map(move |case| Job { case: case.clone(), kernels: SHAKEN, shake: Some(seed) });
         return seeds.into_iter().flat_map(shaken).collect();

@@ -1,7 +1,7 @@
 //! One file that an epoll watches.
 
 use super::{Held, Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP};
-use crate::{control::EpollInterest, poll::ALWAYS, Events, File};
+use crate::{control::EpollInterest, poll::ALWAYS, remote::Observed, Events, File};
 use alloc::{
     sync::{Arc, Weak},
     task::Wake,
@@ -57,6 +57,14 @@ impl Entry {
     /// The file, unless it is closed.
     pub fn file(&self) -> Option<Arc<dyn File>> {
         self.held.lock().as_ref()?.get()
+    }
+
+    /// The file, if it is another kernel's.
+    pub fn observed(&self) -> Option<Arc<Observed>> {
+        match self.held.lock().as_ref()? {
+            Held::Foreign(file) if !file.is_gone() => Some(file.clone()),
+            _ => None,
+        }
     }
 
     pub fn watch(self: &Arc<Self>, file: &Arc<dyn File>) {

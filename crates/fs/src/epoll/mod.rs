@@ -18,8 +18,7 @@
 //! So an entry is unmarked *before* the file is asked: a later change lists it again.
 //!
 //! An entry holds its file weakly: when the last descriptor is closed the file goes, and the entry with
-//! it. A stand-in for another kernel's file is held strongly, for it lives nowhere else: such an entry
-//! stays until EPOLL_CTL_DEL.
+//! it. Of another kernel's file it holds what `remote/observe.rs` explains, which is no reference either.
 
 mod entry;
 
@@ -27,7 +26,9 @@ use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer, EpollControl, EpollInterest},
     file::ready,
-    poll, Attributes, Caller, Events, File, OpenFlags,
+    poll,
+    remote::{refresh, Observed, RemoteFile},
+    Attributes, Caller, Events, File, FileRef, OpenFlags,
 };
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -38,7 +39,7 @@ use core::any::Any;
 use entry::Entry;
 use machine::{
     errno::Result,
-    sync::{Lock, WaitQueue},
+    sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Errno,
 };
 
@@ -49,14 +50,26 @@ pub const ONESHOT: u32 = 1 << 30;
 pub const EDGE: u32 = 1 << 31;
 
 /// How deep epolls may watch epolls (Linux's EP_MAX_NESTS).
-const MAX_NESTS: usize = 4;
+const MAX_NESTS: u32 = 4;
 
-/// Taken to add an epoll to an epoll, so that two cannot close a circle at once.
-static NESTING: Lock<()> = Lock::new(());
+/// Taken to add an epoll to an epoll, so that two cannot close a circle at once on one kernel.
+static NESTING: AsyncLock<()> = AsyncLock::new(());
 
-/// An entry's name: descriptor number and description. The address stays taken as long as the entry
-/// holds a reference, weak or strong.
-type Key = (i32, usize);
+/// An entry's name: descriptor number and description.
+type Key = (i32, Description);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Description {
+    /// By its address, which stays taken as long as the entry holds a weak reference.
+    Here(usize),
+    Foreign(FileRef),
+}
+
+impl Description {
+    fn of(file: &Arc<dyn File>) -> Self {
+        file.remote().map_or_else(|| Description::Here(address(file)), Description::Foreign)
+    }
+}
 
 struct Shared {
     entries: Lock<BTreeMap<Key, Arc<Entry>>>,
@@ -110,18 +123,22 @@ impl Epoll {
                 if file.changes().is_none() {
                     return Err(Errno::EPERM);
                 }
-                file.watch().await?;
-                self.add((fd, address(&file)), &file, interest)
+                let key = (fd, Description::of(&file));
+                match file.as_any().downcast_ref::<RemoteFile>() {
+                    Some(stand_in) => self.add_foreign(key, stand_in.observe().await?, interest).await,
+                    None => self.add_own(key, &file, interest).await,
+                }
             }
             EpollControl::Modify { fd, file, interest } => {
-                let entry = self.find((fd, address(&file)))?;
+                let entry = self.find((fd, Description::of(&file)))?;
+                refresh(&entry.observed().into_iter().collect::<Vec<_>>()).await?;
                 check_exclusive(&interest, nested, false)?;
                 entry.modify(interest)?;
                 entry.list_if_ready();
                 Ok(())
             }
             EpollControl::Delete { fd, file } => {
-                let entry = self.shared.entries.lock().remove(&(fd, address(&file)));
+                let entry = self.shared.entries.lock().remove(&(fd, Description::of(&file)));
                 entry.ok_or(Errno::ENOENT)?.close();
                 Ok(())
             }
@@ -132,14 +149,27 @@ impl Epoll {
         self.shared.entries.lock().get(&key).cloned().ok_or(Errno::ENOENT)
     }
 
+    async fn add_own(&self, key: Key, file: &Arc<dyn File>, interest: EpollInterest) -> Result<()> {
+        file.watch().await?;
+        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else { return self.add(key, file, interest) };
+        let _nesting = NESTING.lock().await;
+        let deepest = inner.depth_below(self, self.name(), 0).await?;
+        if deepest > MAX_NESTS {
+            return Err(Errno::ELOOP);
+        }
+        self.add(key, file, interest)
+    }
+
+    async fn add_foreign(&self, key: Key, file: Arc<Observed>, interest: EpollInterest) -> Result<()> {
+        let _nesting = NESTING.lock().await;
+        if file.depth(file.name_here(self.address()), 0).await? > MAX_NESTS {
+            return Err(Errno::ELOOP);
+        }
+        self.add(key, &(file as Arc<dyn File>), interest)
+    }
+
     fn add(&self, key: Key, file: &Arc<dyn File>, interest: EpollInterest) -> Result<()> {
         let entry = {
-            let nesting = file.as_any().downcast_ref::<Epoll>().map(|inner| (NESTING.lock(), inner));
-            if let Some((_, inner)) = &nesting {
-                if inner.depth_without(self, 0).ok_or(Errno::ELOOP)? > MAX_NESTS {
-                    return Err(Errno::ELOOP);
-                }
-            }
             let mut entries = self.shared.entries.lock();
             if entries.get(&key).is_some_and(|entry| entry.file().is_some()) {
                 return Err(Errno::EEXIST);
@@ -153,23 +183,62 @@ impl Epoll {
         Ok(())
     }
 
-    /// Levels of epolls from this one down; None if `root` is among them.
-    fn depth_without(&self, root: &Epoll, above: usize) -> Option<usize> {
-        if Arc::ptr_eq(&self.shared, &root.shared) {
-            return None;
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).cast::<()>() as usize
+    }
+
+    fn observed(&self) -> Vec<Arc<Observed>> {
+        self.shared.entries.lock().values().filter_map(|entry| entry.observed()).collect()
+    }
+
+    /// What is known of other kernels' files becomes what is so.
+    async fn refresh(&self) -> Result<()> {
+        refresh(&self.observed()).await
+    }
+
+    /// The name under which other kernels know it: only through a foreign file could it be watched by itself.
+    fn name(&self) -> Option<FileRef> {
+        self.observed().first()?.name_here(self.address())
+    }
+
+    /// For another kernel: see `Observed::depth`.
+    pub(crate) async fn depth(&self, root: Option<&Arc<dyn File>>, name: Option<FileRef>, above: u32) -> Result<u32> {
+        match root.and_then(|root| root.as_any().downcast_ref::<Epoll>()) {
+            Some(root) => self.depth_below(root, name, above).await,
+            None => self.levels(None, name, above).await,
         }
-        if above > MAX_NESTS {
-            return Some(above);
-        }
-        let watched: Vec<Arc<dyn File>> =
-            self.shared.entries.lock().values().filter_map(|entry| entry.file()).collect();
-        let mut deepest = above + 1;
-        for file in &watched {
-            if let Some(inner) = file.as_any().downcast_ref::<Epoll>() {
-                deepest = deepest.max(inner.depth_without(root, above + 1)?);
+    }
+
+    async fn depth_below(&self, root: &Epoll, name: Option<FileRef>, above: u32) -> Result<u32> {
+        self.levels(Some(&root.shared), name, above).await
+    }
+
+    /// Levels of epolls from this one down. ELOOP if the root is among them: here, or at another kernel by `name`.
+    fn levels<'a>(
+        &'a self,
+        root: Option<&'a Arc<Shared>>,
+        name: Option<FileRef>,
+        above: u32,
+    ) -> BoxFuture<'a, Result<u32>> {
+        alloc::boxed::Box::pin(async move {
+            if root.is_some_and(|root| Arc::ptr_eq(&self.shared, root)) {
+                return Err(Errno::ELOOP);
             }
-        }
-        Some(deepest)
+            if above > MAX_NESTS {
+                return Ok(above);
+            }
+            let watched: Vec<Arc<dyn File>> =
+                self.shared.entries.lock().values().filter_map(|entry| entry.file()).collect();
+            let mut deepest = above + 1;
+            for file in &watched {
+                if let Some(inner) = file.as_any().downcast_ref::<Epoll>() {
+                    deepest = deepest.max(inner.levels(root, name, above + 1).await?);
+                } else if let Some(foreign) = file.as_any().downcast_ref::<Observed>() {
+                    deepest = deepest.max(foreign.depth(name, above + 1).await?);
+                }
+            }
+            Ok(deepest)
+        })
     }
 
     /// Up to `max` events that are ready now. Level-triggered entries go to the end of the list, so that
@@ -272,7 +341,10 @@ impl File for Epoll {
             Control::Epoll(control) => {
                 alloc::boxed::Box::pin(async move { self.change(control).await.map(|()| ControlAnswer::Done) })
             }
-            Control::EpollTake(max) => ready(Ok(ControlAnswer::Events(self.take(max as usize)))),
+            Control::EpollTake(max) => alloc::boxed::Box::pin(async move {
+                self.refresh().await?;
+                Ok(ControlAnswer::Events(self.take(max as usize)))
+            }),
             _ => ready(Err(Errno::EINVAL)),
         }
     }
@@ -303,6 +375,10 @@ impl File for Epoll {
         Some(&self.shared.changes)
     }
 
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        alloc::boxed::Box::pin(self.refresh())
+    }
+
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
         ready(b"anon_inode:[eventpoll]".to_vec())
     }
@@ -314,22 +390,22 @@ impl File for Epoll {
 
 /// A file as an entry holds it.
 enum Held {
-    Local(Weak<dyn File>),
-    StandIn(Arc<dyn File>),
+    Own(Weak<dyn File>),
+    Foreign(Arc<Observed>),
 }
 
 impl Held {
     fn new(file: &Arc<dyn File>) -> Self {
-        match file.remote() {
-            None => Held::Local(Arc::downgrade(file)),
-            Some(_) => Held::StandIn(file.clone()),
+        match Arc::downcast::<Observed>(file.clone()) {
+            Ok(observed) => Held::Foreign(observed),
+            Err(_) => Held::Own(Arc::downgrade(file)),
         }
     }
 
     fn get(&self) -> Option<Arc<dyn File>> {
         match self {
-            Held::Local(file) => file.upgrade(),
-            Held::StandIn(file) => Some(file.clone()),
+            Held::Own(file) => file.upgrade(),
+            Held::Foreign(file) => (!file.is_gone()).then(|| file.clone() as Arc<dyn File>),
         }
     }
 }

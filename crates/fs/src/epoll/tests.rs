@@ -142,7 +142,7 @@ fn a_chain_of_epolls_is_limited() {
         })
         .take_while(|result| result.is_ok())
         .count();
-    assert_eq!(added, MAX_NESTS);
+    assert_eq!(added, MAX_NESTS as usize);
 }
 
 #[test]

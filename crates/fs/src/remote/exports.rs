@@ -1,8 +1,12 @@
 //! The files of this kernel that others know, and how often.
 
-use super::watch::Watch;
+use super::{observe::Observation, watch::Watch};
 use crate::{socket::Socket, tty::TtyFile, File, FileRef};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
 use messages::fs::{Opened, Waiting};
 
@@ -14,9 +18,17 @@ struct Export {
     watches: BTreeMap<KernelId, Arc<Watch>>,
 }
 
+/// A file that epolls of other kernels watch. It need not be exported any more.
+struct Seen {
+    /// Keeps the address, not the file.
+    file: Weak<dyn File>,
+    by: BTreeMap<KernelId, Arc<Observation>>,
+}
+
 #[derive(Default)]
 struct Table {
     files: BTreeMap<u64, Export>,
+    seen: BTreeMap<u64, Seen>,
     /// Number of a file by its address: the same file always has the same number.
     numbers: BTreeMap<usize, u64>,
 }
@@ -60,7 +72,14 @@ impl Exports {
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
-        self.table.lock().files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)
+        let table = self.table.lock();
+        let exported = table.files.get(&id).map(|export| export.file.clone());
+        exported.or_else(|| table.seen.get(&id)?.file.upgrade()).ok_or(Errno::EBADF)
+    }
+
+    /// The number of the file at this address.
+    pub fn number(&self, address: usize) -> Option<u64> {
+        self.table.lock().numbers.get(&address).copied()
     }
 
     /// An unclaimed reference becomes `holder`'s, or if this kernel claims it (None), nobody's.
@@ -85,9 +104,24 @@ impl Exports {
     /// All that a dead kernel held.
     pub fn release_all(&self, holder: KernelId) -> Vec<Ended> {
         let mut table = self.table.lock();
+        let watched: Vec<u64> = table.seen.keys().copied().collect();
+        let ended: Vec<_> = watched
+            .into_iter()
+            .filter_map(|id| {
+                let seen = table.seen.get_mut(&id)?;
+                let observation = seen.by.remove(&holder);
+                if seen.by.is_empty() {
+                    table.forget_seen(id);
+                }
+                observation
+            })
+            .collect();
         let held: Vec<u64> =
             table.files.iter().filter(|(_, export)| export.holders.contains_key(&holder)).map(|(&id, _)| id).collect();
-        held.into_iter().filter_map(|id| table.release(id, holder, u64::MAX)).collect()
+        let released = held.into_iter().filter_map(|id| table.release(id, holder, u64::MAX)).collect();
+        drop(table);
+        drop(ended);
+        released
     }
 
     /// `holder` is to hear of changes.
@@ -106,8 +140,45 @@ impl Exports {
         Ok(file)
     }
 
+    /// Epolls of `holder` watch a file that it has a reference to.
+    pub fn observe(
+        &self,
+        id: u64,
+        holder: KernelId,
+        begin: impl FnOnce(&Arc<dyn File>) -> Arc<Observation>,
+    ) -> Result<(Arc<dyn File>, Arc<Observation>)> {
+        let mut table = self.table.lock();
+        let file = table.files.get(&id).map(|export| export.file.clone()).ok_or(Errno::EBADF)?;
+        let seen = table.seen.entry(id).or_insert_with(|| Seen { file: Arc::downgrade(&file), by: BTreeMap::new() });
+        let observation = seen.by.entry(holder).or_insert_with(|| begin(&file)).clone();
+        Ok((file, observation))
+    }
+
+    pub fn observation(&self, id: u64, holder: KernelId) -> Option<Arc<Observation>> {
+        self.table.lock().seen.get(&id)?.by.get(&holder).cloned()
+    }
+
+    /// The observation is to be dropped outside the lock.
+    pub fn unobserve(&self, id: u64, holder: KernelId) -> Option<Arc<Observation>> {
+        let mut table = self.table.lock();
+        let seen = table.seen.get_mut(&id)?;
+        let observation = seen.by.remove(&holder);
+        if seen.by.is_empty() {
+            table.forget_seen(id);
+        }
+        observation
+    }
+
+    /// The file is closed.
+    pub fn end_observed(&self, id: u64) -> Vec<Arc<Observation>> {
+        let seen = self.table.lock().forget_seen(id);
+        seen.map(|seen| seen.by.into_values().collect()).unwrap_or_default()
+    }
+
+    /// Files that other kernels hold or watch.
     pub fn len(&self) -> usize {
-        self.table.lock().files.len()
+        let table = self.table.lock();
+        table.files.len() + table.seen.keys().filter(|id| !table.files.contains_key(id)).count()
     }
 }
 
@@ -133,13 +204,23 @@ impl Table {
         Some(Ended { _file: file, watches })
     }
 
+    fn forget_seen(&mut self, id: u64) -> Option<Seen> {
+        let seen = self.seen.remove(&id)?;
+        if !self.files.contains_key(&id) {
+            self.numbers.remove(&(seen.file.as_ptr().cast::<()>() as usize));
+        }
+        Some(seen)
+    }
+
     fn remove_if_unused(&mut self, id: u64) -> Option<Ended> {
         let export = self.files.get(&id)?;
         if export.unclaimed > 0 || !export.holders.is_empty() {
             return None;
         }
         let export = self.files.remove(&id)?;
-        self.numbers.remove(&address(&export.file));
+        if !self.seen.contains_key(&id) {
+            self.numbers.remove(&address(&export.file));
+        }
         Some(Ended { _file: export.file, watches: export.watches.into_values().collect() })
     }
 }

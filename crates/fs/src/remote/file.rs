@@ -2,7 +2,7 @@
 
 mod control;
 
-use super::{loan::Loan, Remote};
+use super::{loan::Loan, Observed, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer, SocketMessage},
@@ -151,6 +151,11 @@ impl RemoteFile {
 
     pub(super) fn count_one_more(&self) {
         self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The file as an epoll of this kernel sees it.
+    pub async fn observe(&self) -> Result<Arc<Observed>> {
+        self.remote.observe(self.name).await
     }
 
     /// The owner said that readiness may have changed.

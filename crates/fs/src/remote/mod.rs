@@ -3,7 +3,7 @@
 //! A file lives on the kernel that made it. Elsewhere a [`RemoteFile`] stands in for it: there is at most
 //! one per file and kernel, and its operations are calls to the owner. [`Remote`] is one kernel's side of
 //! this: the table of its own files that others know (exports.rs), the stand-ins it has (here), the
-//! services that answer (serve.rs, watch.rs), and paths run on the kernel that owns the root (paths.rs).
+//! services that answer (serve.rs, watch.rs, observe.rs), and paths run on the kernel that owns the root (paths.rs).
 //!
 //! # Who keeps a file alive
 //!
@@ -35,6 +35,7 @@ mod exports;
 mod file;
 mod loan;
 mod object;
+mod observe;
 mod paths;
 mod serve;
 mod shared;
@@ -42,6 +43,7 @@ pub(crate) mod unix;
 mod watch;
 
 pub use file::RemoteFile;
+pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
 
@@ -67,6 +69,7 @@ pub struct Remote {
     spawner: Arc<dyn Spawner>,
     exports: Exports,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
+    observed: Lock<BTreeMap<FileRef, Weak<Observed>>>,
     objects: Lock<VecDeque<Arc<RemoteObject>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
     /// On the kernel that owns the root: how paths are run there.
@@ -88,6 +91,7 @@ impl Remote {
             memory,
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),
+            observed: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
             paths,
@@ -95,6 +99,7 @@ impl Remote {
         });
         serve::register(&remote);
         shared::register(&remote);
+        observe::register(&remote);
         remote
     }
 
@@ -179,6 +184,7 @@ impl Remote {
         for file in orphans {
             file.owner_died();
         }
+        self.observed_died(kernel);
     }
 
     /// Files of this kernel that others hold.

@@ -145,6 +145,17 @@ impl Object for RemoteObject {
         ready(Ok(()))
     }
 
+    fn renew(&self, first: u64, pages: u64) {
+        let mut frames = self.pages.frames.lock();
+        let old: alloc::vec::Vec<u64> = frames.range(first..first.saturating_add(pages)).map(|(&index, _)| index).collect();
+        for index in old {
+            if let Some(frame) = frames.remove(&index) {
+                // Who has it mapped counts it as well.
+                self.pages.memory.release(frame);
+            }
+        }
+    }
+
     fn shared(&self) -> Option<Arc<dyn Object>> {
         Some(Arc::new(SharedPages::new(self.file.clone(), self.name, self.state.id)))
     }

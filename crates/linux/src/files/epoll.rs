@@ -14,6 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 const ADD: i32 = 1;
 const DELETE: i32 = 2;
 const MODIFY: i32 = 3;
+/// EP_MAX_EVENTS.
+const MAX_EVENTS: u32 = i32::MAX as u32 / size_of::<Event>() as u32;
 /// EPOLLERR | EPOLLHUP: told whether asked for or not.
 const ALWAYS: u32 = 0x18;
 
@@ -80,6 +82,9 @@ pub(crate) async fn epoll_pwait2(call: &mut Call<'_>) -> Result<u64> {
 
 async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
     let max = u32::try_from(call.int(2)).map_err(|_| Errno::EINVAL)?;
+    if max == 0 || max > MAX_EVENTS {
+        return Err(Errno::EINVAL);
+    }
     // access_ok comes before the descriptor is looked at.
     let size = u64::from(max) * size_of::<Event>() as u64;
     if call.arg(1).checked_add(size).is_none_or(|end| end > machine::USER_END) {

@@ -18,6 +18,8 @@ const TFD_TIMER_ABSTIME: u64 = 1;
 const TFD_TIMER_CANCEL_ON_SET: u64 = 2;
 const MFD_CLOEXEC: u32 = 1;
 const MFD_HUGETLB: u32 = 4;
+/// With the sizes that may go with MFD_HUGETLB.
+const MFD_KNOWN: u32 = 0x1f | 0x3f << 26;
 /// Longest name of a memfd, without its prefix.
 const MEMFD_NAME_MAX: usize = 249;
 
@@ -118,7 +120,7 @@ pub(crate) async fn memfd_create(call: &mut Call<'_>) -> Result<u64> {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    if flags & MFD_HUGETLB != 0 {
+    if flags & MFD_HUGETLB != 0 && flags & !MFD_KNOWN == 0 {
         // As Linux without huge pages in the pool.
         return Err(Errno::ENOMEM);
     }

@@ -176,7 +176,12 @@ async fn set_lock(call: &Call<'_>, file: &Arc<dyn File>, wait: bool, description
 
 pub(crate) async fn flock(call: &mut Call<'_>) -> Result<u64> {
     const NONBLOCK: u32 = 4;
+    const MANDATORY: u32 = 32;
     let operation = call.arg(1) as u32;
+    if operation & MANDATORY != 0 {
+        // As Linux since 5.18: nothing is locked, and nothing is said.
+        return Ok(0);
+    }
     let mode = match operation & !NONBLOCK {
         1 => LockMode::Shared,
         2 => LockMode::Exclusive,

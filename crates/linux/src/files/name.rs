@@ -90,32 +90,65 @@ async fn make_symlink(call: &Call<'_>, fd: i32, index: usize) -> Result<u64> {
 async fn with_two(call: &Call<'_>, fds: (i32, i32), op: PathOp) -> Result<u64> {
     let (PathOp::Link { from, to, .. } | PathOp::Rename { from, to, .. }) = &op else { return Err(Errno::EINVAL) };
     let mut base = call.base_of(fds.0, from).await?;
-    base.to = Some(call.base_of(fds.1, to).await?.at);
+    base.to = match call.base_of(fds.1, to).await {
+        Ok(base) => Some(base.at),
+        Err(error) => return Err(found_first(call, fds.0, &op).await.err().unwrap_or(error)),
+    };
     call.system().paths.run(&call.caller(), &base, op).await?;
     Ok(0)
 }
 
+/// The new name, given the operation without it. What is wrong with the old one is told first.
+async fn new_name(call: &Call<'_>, fd: i32, index: usize, op: impl FnOnce(Vec<u8>) -> PathOp) -> Result<PathOp> {
+    match call.path(index).await {
+        Ok(to) => Ok(op(to)),
+        Err(error) => Err(found_first(call, fd, &op(Vec::new())).await.err().unwrap_or(error)),
+    }
+}
+
+/// Is there what is to be linked, or the directory of what is to be renamed?
+async fn found_first(call: &Call<'_>, fd: i32, op: &PathOp) -> Result<()> {
+    let (path, follow, empty_ok) = match op {
+        PathOp::Link { from, follow, empty_ok, .. } => (from.clone(), *follow, *empty_ok),
+        PathOp::Rename { from, .. } => (directory_of(from), true, false),
+        _ => return Ok(()),
+    };
+    call.at_path(fd, &path.clone(), PathOp::Stat { path, follow, empty_ok }).await.map(drop)
+}
+
+fn directory_of(path: &[u8]) -> Vec<u8> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    match path[..end].iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => path[..=slash].to_vec(),
+        None if path.starts_with(b"/") => b"/".to_vec(),
+        None => b".".to_vec(),
+    }
+}
+
 pub(crate) async fn link(call: &mut Call<'_>) -> Result<u64> {
-    let (from, to) = (call.path(0).await?, call.path(1).await?);
-    with_two(call, (AT_FDCWD, AT_FDCWD), PathOp::Link { from, to, follow: false, empty_ok: false }).await
+    let from = call.path(0).await?;
+    let op = |to| PathOp::Link { from, to, follow: false, empty_ok: false };
+    let op = new_name(call, AT_FDCWD, 1, op).await?;
+    with_two(call, (AT_FDCWD, AT_FDCWD), op).await
 }
 
 pub(crate) async fn linkat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(4);
     check_flags(flags, AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)?;
-    let (from, to) = (call.path(1).await?, call.path(3).await?);
+    let from = call.path(1).await?;
     let (follow, empty_ok) = (flags & AT_SYMLINK_FOLLOW != 0, flags & AT_EMPTY_PATH != 0);
-    with_two(call, (call.int(0), call.int(2)), PathOp::Link { from, to, follow, empty_ok }).await
+    let op = new_name(call, call.int(0), 3, |to| PathOp::Link { from, to, follow, empty_ok }).await?;
+    with_two(call, (call.int(0), call.int(2)), op).await
 }
 
 pub(crate) async fn rename(call: &mut Call<'_>) -> Result<u64> {
-    let (from, to) = (call.path(0).await?, call.path(1).await?);
-    with_two(call, (AT_FDCWD, AT_FDCWD), PathOp::Rename { from, to, flags: 0 }).await
+    let from = call.path(0).await?;
+    let op = new_name(call, AT_FDCWD, 1, |to| PathOp::Rename { from, to, flags: 0 }).await?;
+    with_two(call, (AT_FDCWD, AT_FDCWD), op).await
 }
 
 pub(crate) async fn renameat(call: &mut Call<'_>) -> Result<u64> {
-    let (from, to) = (call.path(1).await?, call.path(3).await?);
-    with_two(call, (call.int(0), call.int(2)), PathOp::Rename { from, to, flags: 0 }).await
+    rename_at(call, 0).await
 }
 
 pub(crate) async fn renameat2(call: &mut Call<'_>) -> Result<u64> {
@@ -125,8 +158,13 @@ pub(crate) async fn renameat2(call: &mut Call<'_>) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    let (from, to) = (call.path(1).await?, call.path(3).await?);
-    with_two(call, (call.int(0), call.int(2)), PathOp::Rename { from, to, flags: flags as u32 }).await
+    rename_at(call, flags as u32).await
+}
+
+async fn rename_at(call: &Call<'_>, flags: u32) -> Result<u64> {
+    let from = call.path(1).await?;
+    let op = new_name(call, call.int(0), 3, |to| PathOp::Rename { from, to, flags }).await?;
+    with_two(call, (call.int(0), call.int(2)), op).await
 }
 
 pub(crate) async fn readlink(call: &mut Call<'_>) -> Result<u64> {

@@ -2,7 +2,7 @@
 
 use super::{
     transfer::Buffer,
-    vector::{self, scatter, single, total, Segment},
+    vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::call::Call;
 use alloc::sync::Arc;
@@ -84,6 +84,7 @@ pub(crate) async fn into(
         return Err(Errno::EBADF);
     }
     let (wanted, stream) = (total(segments), file.changes().is_some());
+    check_end(offset, wanted)?;
     if wanted == 0 && stream {
         return Ok(0);
     }

@@ -127,6 +127,9 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
     let len = call.arg(4).min(vector::MAX_RW_COUNT as u64);
     let mut from = Cursor::new(call, source, call.pointer(1)).await?;
     let mut to = Cursor::new(call, out.clone(), call.pointer(3)).await?;
+    if [from.at, to.at].iter().any(|at| at.checked_add(call.arg(4)).is_none()) {
+        return Err(Errno::EOVERFLOW);
+    }
     let same = (one.dev, one.ino) == (other.dev, other.ino);
     if same && from.at < to.at.saturating_add(len) && to.at < from.at.saturating_add(len) {
         return Err(Errno::EINVAL);

@@ -87,7 +87,7 @@ pub(crate) async fn readahead(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EBADF);
     }
     match file.attributes().await?.kind() {
-        Kind::Regular | Kind::BlockDevice => Ok(0),
+        Kind::Regular | Kind::BlockDevice if call.arg(2) as i64 >= 0 => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }

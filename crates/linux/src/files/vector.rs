@@ -33,6 +33,8 @@ fn check_range(at: UserAddr, len: u64) -> Result<()> {
 
 /// A vector from user memory. EINVAL for too many or a negative length, EFAULT.
 pub(crate) async fn vector(call: &Call<'_>, at: UserAddr, count: u64) -> Result<Vec<Segment>> {
+    // Linux counts them in 32 bits.
+    let count = u64::from(count as u32);
     if count > IOV_MAX {
         return Err(Errno::EINVAL);
     }
@@ -56,6 +58,14 @@ fn bounded(raw: &[[u64; 2]]) -> Result<Vec<Segment>> {
         segments.push(Segment { at: UserAddr(at), len });
     }
     Ok(segments)
+}
+
+/// Bytes from `offset` on must have places that a position can name.
+pub(crate) fn check_end(offset: Option<u64>, bytes: usize) -> Result<()> {
+    match offset {
+        Some(offset) if offset.saturating_add(bytes as u64) > i64::MAX as u64 => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn total(segments: &[Segment]) -> usize {

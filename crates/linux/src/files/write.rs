@@ -3,7 +3,7 @@
 use super::{
     read::{position, ready_now, RWF_NOWAIT},
     transfer::Buffer,
-    vector::{self, gather, single, total, Segment},
+    vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
 use abi::signal::Signal;
@@ -85,6 +85,7 @@ pub(crate) async fn from(
     if wanted == 0 && file.changes().is_some() {
         return Ok(0);
     }
+    check_end(offset.filter(|offset| *offset != APPEND_AT), wanted)?;
     let wanted = within_limit(call, file, offset, wanted).await?;
     let (caller, space) = (call.caller(), call.space());
     let mut buffer = Buffer::for_bytes(wanted);

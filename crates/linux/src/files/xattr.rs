@@ -9,7 +9,6 @@ use machine::{errno::Result, Errno};
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: u64 = 65536;
 
-/// The file must be there before anything is said about its attributes.
 async fn find(call: &Call<'_>, flags: u64) -> Result<()> {
     if flags & AT_EMPTY_PATH != 0 {
         return call.file(0).await.map(drop);
@@ -19,22 +18,29 @@ async fn find(call: &Call<'_>, flags: u64) -> Result<()> {
     call.at_path(AT_FDCWD, &path, op).await.map(drop)
 }
 
-async fn one(call: &Call<'_>, flags: u64) -> Result<u64> {
-    find(call, flags).await?;
-    let name = call.space().read_c_string(call.pointer(1), XATTR_NAME_MAX + 1).await;
-    match name {
+/// What is wrong with the name is told before anything about the file.
+async fn check_name(call: &Call<'_>) -> Result<()> {
+    match call.space().read_c_string(call.pointer(1), XATTR_NAME_MAX + 1).await {
         Ok(name) if name.is_empty() => Err(Errno::ERANGE),
-        Ok(_) => Err(Errno::EOPNOTSUPP),
+        Ok(_) => Ok(()),
         Err(Errno::ENAMETOOLONG) => Err(Errno::ERANGE),
         Err(error) => Err(error),
     }
 }
 
+async fn one(call: &Call<'_>, flags: u64) -> Result<u64> {
+    check_name(call).await?;
+    find(call, flags).await?;
+    Err(Errno::EOPNOTSUPP)
+}
+
 async fn set(call: &Call<'_>, flags: u64) -> Result<u64> {
     super::check_flags(call.arg(4), 3)?;
+    check_name(call).await?;
     if call.arg(3) > XATTR_SIZE_MAX {
         return Err(Errno::E2BIG);
     }
+    call.bytes(call.pointer(2), call.arg(3) as usize, XATTR_SIZE_MAX as usize).await?;
     one(call, flags).await
 }
 

@@ -4,7 +4,7 @@ use crate::call::Call;
 use abi::{capability, secure, Capabilities, CapabilitySet, Credentials};
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{Inspect, Inspection};
+use messages::process::{Change, Inspect, Inspection};
 use zerocopy::IntoBytes;
 
 /// "Leave it as it is."
@@ -15,17 +15,29 @@ fn read<T>(call: &Call<'_>, get: impl FnOnce(&Credentials) -> T) -> T {
     get(&call.thread.state.lock().credentials)
 }
 
-fn change(call: &Call<'_>, set: impl FnOnce(&mut Credentials) -> Result<()>) -> Result<u64> {
-    let mut state = call.thread.state.lock();
-    let mut new = state.credentials.clone();
-    set(&mut new)?;
-    let ids = |who: &Credentials| [who.uid, who.euid, who.suid];
-    let (old, wanted) = (ids(&state.credentials), ids(&new));
-    if old != wanted {
-        new.effective = state.capabilities.after_set_uid(old, wanted, new.effective);
+async fn change(call: &Call<'_>, set: impl FnOnce(&mut Credentials) -> Result<()>) -> Result<u64> {
+    {
+        let mut state = call.thread.state.lock();
+        let mut new = state.credentials.clone();
+        set(&mut new)?;
+        let ids = |who: &Credentials| [who.uid, who.euid, who.suid];
+        let (old, wanted) = (ids(&state.credentials), ids(&new));
+        if old != wanted {
+            new.effective = state.capabilities.after_set_uid(old, wanted, new.effective);
+        }
+        state.credentials = new;
     }
-    state.credentials = new;
+    tell_home(call).await?;
     Ok(0)
+}
+
+/// Who signals the process or looks into it is checked at its home, against the main thread's credentials.
+async fn tell_home(call: &Call<'_>) -> Result<()> {
+    if call.thread.tid != call.process().id {
+        return Ok(());
+    }
+    let owner = read(call, Credentials::clone);
+    call.process().change(Change::Owner(owner)).await
 }
 
 pub(crate) async fn getuid(call: &mut Call<'_>) -> Result<u64> {
@@ -74,6 +86,7 @@ pub(crate) async fn setuid(call: &mut Call<'_>) -> Result<u64> {
         (who.euid, who.fsuid) = (uid, uid);
         Ok(())
     })
+    .await
 }
 
 pub(crate) async fn setgid(call: &mut Call<'_>) -> Result<u64> {
@@ -90,6 +103,7 @@ pub(crate) async fn setgid(call: &mut Call<'_>) -> Result<u64> {
         (who.egid, who.fsgid) = (gid, gid);
         Ok(())
     })
+    .await
 }
 
 pub(crate) async fn setreuid(call: &mut Call<'_>) -> Result<u64> {
@@ -113,6 +127,7 @@ pub(crate) async fn setreuid(call: &mut Call<'_>) -> Result<u64> {
         who.fsuid = who.euid;
         Ok(())
     })
+    .await
 }
 
 pub(crate) async fn setregid(call: &mut Call<'_>) -> Result<u64> {
@@ -136,6 +151,7 @@ pub(crate) async fn setregid(call: &mut Call<'_>) -> Result<u64> {
         who.fsgid = who.egid;
         Ok(())
     })
+    .await
 }
 
 pub(crate) async fn setresuid(call: &mut Call<'_>) -> Result<u64> {
@@ -150,6 +166,7 @@ pub(crate) async fn setresuid(call: &mut Call<'_>) -> Result<u64> {
         who.fsuid = who.euid;
         Ok(())
     })
+    .await
 }
 
 pub(crate) async fn setresgid(call: &mut Call<'_>) -> Result<u64> {
@@ -164,35 +181,40 @@ pub(crate) async fn setresgid(call: &mut Call<'_>) -> Result<u64> {
         who.fsgid = who.egid;
         Ok(())
     })
+    .await
 }
 
 /// setfsuid answers the old id, whether it changed or not.
 pub(crate) async fn setfsuid(call: &mut Call<'_>) -> Result<u64> {
     let uid = call.arg(0) as u32;
-    let mut state = call.thread.state.lock();
-    let permitted = state.capabilities.permitted;
-    let who = &mut state.credentials;
-    let old = who.fsuid;
-    if who.can(capability::SETUID) || [who.uid, who.euid, who.suid, who.fsuid].contains(&uid) {
-        who.fsuid = if uid == SAME { old } else { uid };
-        let files = CapabilitySet::FILES;
-        match (old, who.fsuid) {
-            (0, 1..) => who.effective = who.effective.without(files),
-            (1.., 0) => who.effective = who.effective.or(permitted.and(files)),
-            _ => {}
+    let permitted = call.thread.state.lock().capabilities.permitted;
+    let old = read(call, |who| who.fsuid);
+    change(call, |who| {
+        if who.can(capability::SETUID) || [who.uid, who.euid, who.suid, who.fsuid].contains(&uid) {
+            who.fsuid = if uid == SAME { old } else { uid };
+            let files = CapabilitySet::FILES;
+            match (old, who.fsuid) {
+                (0, 1..) => who.effective = who.effective.without(files),
+                (1.., 0) => who.effective = who.effective.or(permitted.and(files)),
+                _ => {}
+            }
         }
-    }
+        Ok(())
+    })
+    .await?;
     Ok(u64::from(old))
 }
 
 pub(crate) async fn setfsgid(call: &mut Call<'_>) -> Result<u64> {
     let gid = call.arg(0) as u32;
-    let mut state = call.thread.state.lock();
-    let who = &mut state.credentials;
-    let old = who.fsgid;
-    if who.can(capability::SETGID) || [who.gid, who.egid, who.sgid, who.fsgid].contains(&gid) {
-        who.fsgid = if gid == SAME { old } else { gid };
-    }
+    let old = read(call, |who| who.fsgid);
+    change(call, |who| {
+        if who.can(capability::SETGID) || [who.gid, who.egid, who.sgid, who.fsgid].contains(&gid) {
+            who.fsgid = if gid == SAME { old } else { gid };
+        }
+        Ok(())
+    })
+    .await?;
     Ok(u64::from(old))
 }
 
@@ -223,6 +245,7 @@ pub(crate) async fn setgroups(call: &mut Call<'_>) -> Result<u64> {
         who.groups = groups;
         Ok(())
     })
+    .await
 }
 
 const CAPABILITY_VERSION_1: u32 = 0x1998_0330;

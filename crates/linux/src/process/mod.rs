@@ -6,6 +6,7 @@ pub(crate) mod end;
 pub(crate) mod exec;
 pub(crate) mod group;
 pub(crate) mod limits;
+pub(crate) mod memory;
 pub(crate) mod pidfd;
 pub(crate) mod prctl;
 pub(crate) mod schedule;

@@ -127,14 +127,30 @@ struct SchedAttr {
     period: u64,
 }
 
+/// A structure of any size since the first; what is longer than ours must be zero there. E2BIG tells ours.
+async fn attributes(call: &Call<'_>) -> Result<SchedAttr> {
+    const OURS: usize = core::mem::size_of::<SchedAttr>();
+    let at = call.pointer(1);
+    let size = match call.get::<u32>(at).await? {
+        // Of the first version, which is ours.
+        0 => OURS,
+        size => size as usize,
+    };
+    if (OURS..=machine::PAGE_SIZE).contains(&size) {
+        let rest = call.bytes(at.add(OURS), size - OURS, machine::PAGE_SIZE).await?;
+        if rest.iter().all(|&byte| byte == 0) {
+            return call.get(at).await;
+        }
+    }
+    call.put(at, &(OURS as u32)).await?;
+    Err(Errno::E2BIG)
+}
+
 pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
-    if call.pointer(1).is_null() {
+    if call.pointer(1).is_null() || call.int(0) < 0 || call.arg(2) as u32 != 0 {
         return Err(Errno::EINVAL);
     }
-    let attr: SchedAttr = call.get(call.pointer(1)).await?;
-    if call.arg(2) != 0 || (attr.size as usize) < core::mem::size_of::<SchedAttr>() {
-        return Err(Errno::EINVAL);
-    }
+    let attr = attributes(call).await?;
     set_policy(call, call.int(0), attr.policy, attr.priority).await?;
     if matches!(attr.policy, OTHER | BATCH) {
         let thread = thread_of(call, call.int(0))?;

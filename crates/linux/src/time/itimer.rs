@@ -41,6 +41,9 @@ pub(crate) async fn setitimer(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn getitimer(call: &mut Call<'_>) -> Result<u64> {
     let id = which(call)?;
     let now = call.process().timer(TimerOp::Get { id }).await?;
+    if call.pointer(1).is_null() {
+        return Err(Errno::EFAULT);
+    }
     put(call, 1, now).await
 }
 

@@ -310,6 +310,85 @@ fn poll_and_epoll_hear_of_changes_elsewhere() {
     assert_eq!(machine.poll(&mut waiting).unwrap().unwrap(), [interest]);
 }
 
+fn add(machine: &Machine, epoll: &Arc<dyn File>, fd: i32, file: &Arc<dyn File>, events: u32) -> Result<()> {
+    let interest = crate::control::EpollInterest { events, data: fd as u64 };
+    let add = crate::control::EpollControl::Add { fd, file: file.clone(), interest };
+    machine.run(epoll.control(&caller(1), Control::Epoll(add))).map(drop)
+}
+
+fn take(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
+    match machine.run(epoll.control(&caller(1), Control::EpollTake(8))).unwrap() {
+        ControlAnswer::Events(events) => events.iter().map(|event| (event.data, event.events)).collect(),
+        _ => panic!("no events"),
+    }
+}
+
+fn an_epoll() -> Arc<dyn File> {
+    epoll::Epoll::new(OpenFlags::empty()).unwrap()
+}
+
+#[test]
+fn an_epoll_does_not_keep_another_kernels_file_open() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let epoll = an_epoll();
+    let (in_, out) = (Events::IN.bits(), Events::OUT.bits());
+    let (far_read, far_write) = (machine.pass(0, 1, &read), machine.pass(0, 1, &write));
+    add(&machine, &epoll, 3, &far_read, in_).unwrap();
+    add(&machine, &epoll, 4, &far_write, out).unwrap();
+    assert_eq!(take(&machine, &epoll), [(4, out)]);
+    drop((far_read, far_write));
+    machine.settle();
+    // Its number is still the file's: another stand-in finds the entry.
+    let far_read = machine.pass(0, 1, &read);
+    assert_eq!(add(&machine, &epoll, 3, &far_read, in_), Err(Errno::EEXIST));
+    drop(far_read);
+    machine.run(write.write(b"x")).unwrap();
+    assert_eq!(take(&machine, &epoll).len(), 2);
+    drop(write);
+    assert_eq!(take(&machine, &epoll), [(3, in_ | Events::HUP.bits())]);
+    drop(read);
+    assert_eq!(take(&machine, &epoll), []);
+    machine.settle();
+    assert_eq!(machine.kernels[0].exported(), 0, "nothing is left of it");
+}
+
+#[test]
+fn what_was_written_or_read_before_a_wait_is_known_in_it_and_an_edge_is_told_once() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let epoll = an_epoll();
+    let in_ = Events::IN.bits();
+    let far = machine.pass(0, 1, &read);
+    add(&machine, &epoll, 3, &far, in_ | epoll::EDGE).unwrap();
+    add(&machine, &epoll, 4, &far, in_).unwrap();
+    block_on(write.write(b"x")).unwrap();
+    // Nothing has been told yet.
+    assert_eq!(take(&machine, &epoll), [(3, in_), (4, in_)]);
+    machine.settle();
+    assert_eq!(take(&machine, &epoll), [(4, in_)]);
+    block_on(read.read(&mut [0; 4])).unwrap();
+    assert_eq!(take(&machine, &epoll), []);
+}
+
+#[test]
+fn a_circle_of_epolls_over_kernels_is_refused() {
+    let machine = Machine::new(3);
+    let epolls = [an_epoll(), an_epoll(), an_epoll()];
+    let seen = |from, to| machine.pass(from, to, &epolls[from]);
+    let in_ = Events::IN.bits();
+    // 0 watches 1, 1 watches 2: 2 may not watch 0 or 1.
+    add(&machine, &epolls[0], 3, &seen(1, 0), in_).unwrap();
+    add(&machine, &epolls[1], 3, &seen(2, 1), in_).unwrap();
+    machine.settle();
+    assert_eq!(add(&machine, &epolls[2], 3, &seen(0, 2), in_), Err(Errno::ELOOP));
+    assert_eq!(add(&machine, &epolls[2], 3, &seen(1, 2), in_), Err(Errno::ELOOP));
+    let (read, write) = ends();
+    add(&machine, &epolls[2], 3, &machine.pass(0, 2, &(read as Arc<dyn File>)), in_).unwrap();
+    block_on(write.write(b"x")).unwrap();
+    machine.settle();
+}
+
 #[test]
 fn a_file_goes_to_a_third_kernel_and_home_again() {
     let machine = Machine::new(3);

@@ -1,0 +1,346 @@
+//! Files of other kernels that an epoll watches.
+//!
+//! Problem: an epoll does not keep the files open that it watches; the last close of a file takes it out of all of them.
+//! A stand-in does keep its file open. An epoll that held one would keep a pipe's writer alive, and its reader waiting.
+//!
+//! Idea: the epoll's kernel holds an [`Observed`], which is known to the owner by the file's number but holds no
+//! reference. The owner has an [`Observation`] for it, likewise without a reference, that tells of each change and of
+//! the file's end. The number stays the file's as long as it is observed, so that EPOLL_CTL_MOD and DEL, which come with
+//! a stand-in of their own, name the same entry.
+//!
+//! What is told comes late. A program that writes and then calls epoll_wait expects to find what it has written, at
+//! once, also with a timeout of 0; and what it has read away must not be reported again. So epoll_wait asks each
+//! owner once what is ready of all that is observed there. The danger is an edge that is reported twice:
+//!
+//! ```text
+//! owner                                     epoll's kernel
+//! change 5: readable
+//!   tells of it -----.
+//!                     \   <---- what is ready?
+//!   readable ----------\----->  reports the edge
+//!                       '---->  reports the edge again
+//! ```
+//!
+//! So changes are numbered by the owner, and what brings no newer number than known is no news. The number is taken
+//! before the file is asked: a change in between is told again, never lost.
+//!
+//! An observation that ends and one that begins for the same file must not cross on the way: the end is sent under the
+//! lock of the table in which the next one is entered before it is sent.
+
+use super::Remote;
+use crate::{file::ready, Attributes, Events, File, FileRef, OpenFlags};
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    task::Wake,
+    vec::Vec,
+};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    task::Waker,
+};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    BoxFuture, Errno, KernelId,
+};
+use messages::fs::{EpollDepth, FileObserve, FileObserved, FileUnobserve, FilesReady, Readiness};
+
+/// A file of another kernel, as an epoll sees it.
+pub struct Observed {
+    remote: Arc<Remote>,
+    name: FileRef,
+    /// Is it an epoll itself?
+    nested: AtomicBool,
+    state: Lock<Known>,
+    changes: WaitQueue,
+}
+
+#[derive(Default)]
+struct Known {
+    change: u64,
+    events: Events,
+    gone: bool,
+}
+
+impl Observed {
+    pub fn name(&self) -> FileRef {
+        self.name
+    }
+
+    /// Is the file closed?
+    pub fn is_gone(&self) -> bool {
+        self.state.lock().gone
+    }
+
+    /// None: it is closed.
+    fn hear(&self, ready: Option<Readiness>) {
+        let news = {
+            let mut known = self.state.lock();
+            match ready {
+                None => !core::mem::replace(&mut known.gone, true),
+                Some(ready) if ready.change < known.change => false,
+                Some(ready) => {
+                    known.events = ready.events;
+                    core::mem::replace(&mut known.change, ready.change) != ready.change
+                }
+            }
+        };
+        if news {
+            self.changes.wake_all();
+        }
+    }
+
+    /// How many epolls are below it, `above` counted too. ELOOP if `root` is among them, or they are too many.
+    pub async fn depth(&self, root: Option<FileRef>, above: u32) -> Result<u32> {
+        if Some(self.name) == root {
+            return Err(Errno::ELOOP);
+        }
+        match self.nested.load(Ordering::Relaxed) {
+            true => self.remote.endpoint.call(self.name.owner, EpollDepth { id: self.name.id, root, above }).await?,
+            false => Ok(above),
+        }
+    }
+
+    /// The name under which other kernels observe `address`, if any does.
+    pub fn name_here(&self, address: usize) -> Option<FileRef> {
+        let id = self.remote.exports.number(address)?;
+        Some(FileRef { owner: self.remote.me(), id })
+    }
+}
+
+/// Asks the owners what is ready, each once.
+pub async fn refresh(observed: &[Arc<Observed>]) -> Result<()> {
+    let mut owners: BTreeMap<KernelId, Vec<&Arc<Observed>>> = BTreeMap::new();
+    for file in observed.iter().filter(|file| !file.is_gone()) {
+        owners.entry(file.name.owner).or_default().push(file);
+    }
+    for (owner, files) in owners {
+        let ids = files.iter().map(|file| file.name.id).collect();
+        // A dead owner has no open files any more.
+        let answer = files[0].remote.endpoint.call(owner, FilesReady { ids }).await.unwrap_or_default();
+        for (index, file) in files.iter().enumerate() {
+            file.hear(answer.get(index).cloned().flatten());
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        let mut table = self.remote.observed.lock();
+        if table.get(&self.name).is_some_and(|there| there.strong_count() == 0) {
+            table.remove(&self.name);
+            // A dead owner has forgotten it.
+            let _ = self.remote.endpoint.send(self.name.owner, FileUnobserve { id: self.name.id });
+        }
+    }
+}
+
+impl File for Observed {
+    fn flags(&self) -> OpenFlags {
+        OpenFlags::empty()
+    }
+
+    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EBADF))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Err(Errno::EBADF))
+    }
+
+    fn poll(&self) -> Events {
+        self.state.lock().events
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(&self.changes)
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(Vec::new())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Remote {
+    /// `name` is open as long as the caller has a stand-in for it.
+    pub(super) async fn observe(&self, name: FileRef) -> Result<Arc<Observed>> {
+        let observed = {
+            let mut table = self.observed.lock();
+            match table.get(&name).and_then(Weak::upgrade) {
+                Some(there) => there,
+                None => {
+                    let observed = Arc::new(Observed {
+                        remote: self.shared(),
+                        name,
+                        nested: AtomicBool::new(false),
+                        state: Lock::default(),
+                        changes: WaitQueue::new(),
+                    });
+                    table.insert(name, Arc::downgrade(&observed));
+                    observed
+                }
+            }
+        };
+        let (now, nested) = self.endpoint.call(name.owner, FileObserve { id: name.id }).await??;
+        observed.nested.store(nested, Ordering::Relaxed);
+        observed.hear(Some(now));
+        Ok(observed)
+    }
+
+    fn hear_of(&self, name: FileRef, ready: Option<Readiness>) {
+        let observed = self.observed.lock().get(&name).and_then(Weak::upgrade);
+        if let Some(observed) = observed {
+            observed.hear(ready);
+        }
+    }
+
+    /// The files of a dead kernel are closed.
+    pub(super) fn observed_died(&self, kernel: KernelId) {
+        let all = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
+        let observed: Vec<_> = self.observed.lock().range(all).filter_map(|(_, file)| file.upgrade()).collect();
+        for file in observed {
+            file.hear(None);
+        }
+    }
+}
+
+/// At the owner: one kernel's epolls watch one file.
+pub struct Observation {
+    file: Weak<dyn File>,
+    state: Arc<State>,
+    subscription: usize,
+}
+
+#[derive(Default)]
+struct State {
+    changes: AtomicU64,
+    /// The file's queue is gone, or nobody wants to hear of it.
+    over: AtomicBool,
+    unwanted: AtomicBool,
+    woken: WaitQueue,
+}
+
+/// What lies in the file's queue. If the queue is the file's own, this goes with the file.
+struct Ears(Arc<State>);
+
+impl Wake for Ears {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.changes.fetch_add(1, Ordering::AcqRel);
+        self.0.woken.wake_all();
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.woken.wake_all();
+    }
+}
+
+impl Observation {
+    pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
+        let state = Arc::new(State::default());
+        let ears = Waker::from(Arc::new(Ears(state.clone())));
+        let subscription = file.changes().map_or(0, |queue| queue.subscribe(ears));
+        let observation = Observation { file: Arc::downgrade(file), state: state.clone(), subscription };
+        remote.spawn(tell(remote.clone(), observation.file.clone(), name, holder, state));
+        Arc::new(observation)
+    }
+
+    /// None: the file is closed.
+    pub fn ready(&self) -> Option<Readiness> {
+        look(&self.file, &self.state)
+    }
+}
+
+fn look(file: &Weak<dyn File>, state: &State) -> Option<Readiness> {
+    let change = state.changes.load(Ordering::Acquire);
+    Some(Readiness { change, events: file.upgrade()?.poll() })
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.state.unwanted.store(true, Ordering::Release);
+        if let Some(file) = self.file.upgrade() {
+            if let Some(queue) = file.changes() {
+                queue.unsubscribe(self.subscription);
+            }
+        }
+        self.state.woken.wake_all();
+    }
+}
+
+async fn tell(remote: Arc<Remote>, file: Weak<dyn File>, name: FileRef, holder: KernelId, state: Arc<State>) {
+    let mut told = 0;
+    loop {
+        let news = || {
+            let unwanted = state.unwanted.load(Ordering::Acquire);
+            let changed = state.changes.load(Ordering::Acquire) != told || state.over.load(Ordering::Acquire);
+            (unwanted || changed).then_some(unwanted)
+        };
+        if state.woken.wait_until(news).await {
+            return;
+        }
+        let ready = look(&file, &state);
+        match &ready {
+            Some(ready) => told = ready.change,
+            None => drop(remote.exports.end_observed(name.id)),
+        }
+        let gone = ready.is_none();
+        if remote.endpoint.call(holder, FileObserved { file: name, ready }).await.is_err() || gone {
+            return;
+        }
+    }
+}
+
+/// Registers what answers each message of the subject.
+pub(super) fn register(remote: &Arc<Remote>) {
+    let of = remote.clone();
+    remote.endpoint.on::<FileObserve, _, _>(move |from, FileObserve { id }| {
+        let name = FileRef { owner: of.me(), id };
+        // Before anything is awaited: an end that follows must find it.
+        let begun = of.exports.observe(id, from, |file| Observation::start(&of, file, name, from));
+        async move {
+            let (file, observation) = begun?;
+            // A socket whose other half is on a third kernel asks there.
+            file.watch().await?;
+            Ok((observation.ready().ok_or(Errno::EBADF)?, file.as_any().is::<crate::epoll::Epoll>()))
+        }
+    });
+    let of = remote.clone();
+    remote.endpoint.on_sync::<FileUnobserve, _>(move |from, FileUnobserve { id }| {
+        drop(of.exports.unobserve(id, from));
+    });
+    super::serve::on::<FilesReady, _>(remote, |remote, from, FilesReady { ids }| async move {
+        let mut all = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Ok(file) = remote.exports.get(id) {
+                // What it answers, the file's own look tells as well.
+                let _ = file.watch().await;
+            }
+            all.push(remote.exports.observation(id, from).and_then(|observation| observation.ready()));
+        }
+        all
+    });
+    let of = remote.clone();
+    remote.endpoint.on_sync::<FileObserved, _>(move |_, FileObserved { file, ready }| of.hear_of(file, ready));
+    super::serve::on::<EpollDepth, _>(remote, |remote, _, EpollDepth { id, root, above }| async move {
+        let file = remote.exports.get(id)?;
+        let root_here = root.filter(|root| root.owner == remote.me()).and_then(|root| remote.exports.get(root.id).ok());
+        match file.as_any().downcast_ref::<crate::epoll::Epoll>() {
+            Some(epoll) => epoll.depth(root_here.as_ref(), root, above).await,
+            None => Ok(above),
+        }
+    });
+}
