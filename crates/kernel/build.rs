@@ -6,5 +6,8 @@ fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none") {
         println!("cargo:rustc-link-arg-bins=-T{script}");
         println!("cargo:rustc-link-arg-bins=-zmax-page-size=4096");
+        // One copy of functions that are the same code for different types. Nothing here compares their addresses; a backtrace may name
+        // another function of the same code.
+        println!("cargo:rustc-link-arg-bins=--icf=all");
     }
 }
