@@ -106,7 +106,7 @@ pub struct TestOptions {
     /// Guest tests only with so many kernels.
     #[arg(long, value_name = "N")]
     pub kernels: Option<u16>,
-    /// Guest tests on 4 kernels with the bad luck of `cob run --shake SEED`.
+    /// Guest tests on 4 kernels with the bad luck of `cob run --shake SEED`, and audited.
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
     /// So many seeds, from --shake's (or 1) on.
