@@ -108,7 +108,8 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
             let to = space.futex_key(second, shared).await?;
             let expected = (kind == CMP_REQUEUE).then_some(third);
             let (woken, moved) = futexes.requeue(from, to, value, timeout as u32, expected).await?;
-            Ok(u64::from(if kind == CMP_REQUEUE { woken + moved } else { woken }))
+            // Both count what they moved too, whatever futex(2) says of the older one.
+            Ok(u64::from(woken + moved))
         }
         WAKE_OP => {
             let first = space.futex_key(at, shared).await?;

@@ -378,20 +378,26 @@ impl Process {
             return;
         }
         let Some(home) = self.home() else { return };
-        let stopped = signal.is_some();
-        if self.has(Flags::STOPPED) == stopped || self.has(Flags::ENDING) {
+        let changes = self.has(Flags::STOPPED) != signal.is_some();
+        if self.has(Flags::ENDING) || signal.is_some() && !changes {
             return;
         }
         let order = {
             let mut state = home.state.lock();
-            state.stop_signal = signal;
-            state.stops += 1;
+            if changes {
+                state.stop_signal = signal;
+                state.stops += 1;
+            }
             state.stops
         };
-        self.set_flags(Flags::STOPPED, stopped);
+        self.set_stopped_here(signal);
+        // To continue what does not stand still discards the stops that wait for its threads all the same.
         let replicas = self.replicas();
         if !replicas.is_empty() {
             self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, signal }).await;
+        }
+        if !changes {
+            return;
         }
         let event = match signal {
             Some(signal) => ChildEvent::Stopped(signal),
@@ -404,6 +410,15 @@ impl Process {
         self.system.scheduler.spawn(async move {
             system.child_changed(event).await;
         });
+    }
+
+    /// On this kernel. A stop that waits for one of its threads must not be taken after it was continued: it would stop
+    /// for ever.
+    pub(crate) fn set_stopped_here(&self, signal: Option<Signal>) {
+        if signal.is_none() {
+            self.discard(SignalSet::STOPPING);
+        }
+        self.set_flags(Flags::STOPPED, signal.is_some());
     }
 
     /// What a signal without handler does to the process when a thread takes it.

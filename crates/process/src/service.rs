@@ -65,7 +65,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         match process.is_home() {
             true => process.set_stopped(ask.signal).await,
-            false => process.set_flags(crate::Flags::STOPPED, ask.signal.is_some()),
+            false => process.set_stopped_here(ask.signal),
         }
     });
     answer!(SignalProcess, |system, _from, ask| {

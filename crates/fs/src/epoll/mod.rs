@@ -112,6 +112,9 @@ impl Epoll {
                 file
             }
         };
+        if file.changes().is_none() {
+            return Err(Errno::EPERM);
+        }
         let inner = file.as_any().downcast_ref::<Epoll>();
         if inner.is_some_and(|inner| Arc::ptr_eq(&inner.shared, &self.shared)) {
             return Err(Errno::EINVAL);
@@ -120,9 +123,6 @@ impl Epoll {
         match control {
             EpollControl::Add { fd, file, interest } => {
                 check_exclusive(&interest, nested, true)?;
-                if file.changes().is_none() {
-                    return Err(Errno::EPERM);
-                }
                 let key = (fd, Description::of(&file));
                 match file.as_any().downcast_ref::<RemoteFile>() {
                     Some(stand_in) => self.add_foreign(key, stand_in.observe().await?, interest).await,
