@@ -31,15 +31,11 @@ pub fn notice(kernel: &'static Kernel, dead: KernelId) {
 
 /// Everything that can be done at once; false if it was done before.
 fn detach(kernel: &Kernel, dead: KernelId) -> bool {
-    if !kernel.endpoint.is_alive(dead) {
+    if !linux::node::detach(&kernel.system, &kernel.remote, dead) {
         return false;
     }
     log::error!("kernel {dead} is dead");
-    kernel.endpoint.declare_dead(dead);
     kernel.lanes.disconnect(dead);
-    kernel.system.remove_kernel(dead);
-    kernel.remote.kernel_died(dead);
-    kernel.system.extension::<fs::socket::UnixNames>().kernel_died(dead);
     true
 }
 

@@ -93,6 +93,19 @@ impl Node {
     }
 }
 
+/// What a survivor does at once when `dead` is no more: nobody calls it or waits for it any longer. False if it was done
+/// before. Then `System::kernel_died` ends the processes that had something there.
+pub fn detach(system: &Arc<System>, remote: &Remote, dead: KernelId) -> bool {
+    if !system.endpoint.is_alive(dead) {
+        return false;
+    }
+    system.endpoint.declare_dead(dead);
+    system.remove_kernel(dead);
+    remote.kernel_died(dead);
+    system.extension::<UnixNames>().kernel_died(dead);
+    true
+}
+
 /// The paths of the kernel that owns the root, once there is a root: whoever comes earlier waits.
 #[derive(Default)]
 pub struct LatePaths {
