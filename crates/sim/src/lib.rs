@@ -38,6 +38,7 @@
 //! |---|---|
 //! | nodes | kernels with all services and the Linux ABI on top; programs that run on them |
 //! | life | processes, threads, signals and waits, compared with a model |
+//! | order | futexes; descriptors and the files behind them: is there an order of the calls that explains the answers? |
 //!
 //! Another scenario builds its services on `Machine` as cluster.rs does, implements [`scenario::Scenario`], and is
 //! entered in [`KINDS`], and in [`USUAL`] once 10,000 seeds of it pass in a minute.
@@ -54,6 +55,7 @@ pub mod memory;
 pub mod model;
 pub mod nodes;
 pub mod object;
+pub mod order;
 pub mod popcorn;
 pub mod port;
 pub mod rng;
@@ -69,6 +71,8 @@ pub const KINDS: &[scenario::Kind] = &[
     scenario::Kind::of::<memory::Program>(),
     scenario::Kind::of::<popcorn::Program>(),
     scenario::Kind::of::<life::Program>(),
+    scenario::Kind::of::<order::Program<order::Futex>>(),
+    scenario::Kind::of::<order::Program<order::Files>>(),
 ];
 
 /// Those that run when none is named.

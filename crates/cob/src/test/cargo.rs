@@ -59,8 +59,8 @@ pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
     run("unit", project, &words, names, tally);
 }
 
-/// Random programs that `cob test` runs; `cob sim --seeds 1000000` runs more.
-const SEEDS: &str = "10000";
+/// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
+const SEEDS: [(&str, &str); 4] = [("memory", "10000"), ("life", "400"), ("futex", "1000"), ("files", "500")];
 
 /// The simulator; its arguments are still to come.
 pub fn simulator(project: &Path) -> Command {
@@ -77,8 +77,10 @@ pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
     // In release, as the seeds are: most of the stage is the simulator running.
     run("sim", project, &[words, vec!["--release".to_string()]].concat(), names, tally);
     if names.is_empty() || names.iter().any(|name| "seeds".contains(name.as_str())) {
-        let outcome = outcome(simulator(project).args(["--seeds", SEEDS]));
-        tally.add(&format!("sim: {SEEDS} seeds"), outcome.map(|text| print!("{text}")));
+        for (kind, seeds) in SEEDS {
+            let outcome = outcome(simulator(project).args([kind, "--seeds", seeds]));
+            tally.add(&format!("sim {kind}: {seeds} seeds"), outcome.map(|text| print!("{text}")));
+        }
     }
 }
 

@@ -6,16 +6,19 @@
 
 use super::model::{Id, Model, Op, Thread};
 use crate::nodes::user::Event;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 /// What is left to be explained.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Left {
     model: Model,
     seen: BTreeMap<Id, VecDeque<Seen>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Seen {
     Result(u64, i64, Vec<u8>),
     Signal(u8),
@@ -35,7 +38,7 @@ pub fn explain(
     idle: &BTreeSet<Id>,
 ) -> Result<Vec<Model>, String> {
     let seen = by_thread(events);
-    let mut search = Search { idle, tried: BTreeSet::new(), found: BTreeSet::new(), complaint: String::new(), best: 0 };
+    let mut search = Search { idle, tried: HashSet::new(), found: BTreeSet::new(), complaint: String::new(), best: 0 };
     for model in states {
         let mut model = model.clone();
         for (&number, &(thread, op)) in calls {
@@ -67,7 +70,7 @@ fn by_thread(events: &[Event]) -> BTreeMap<Id, VecDeque<Seen>> {
 
 struct Search<'a> {
     idle: &'a BTreeSet<Id>,
-    tried: BTreeSet<Left>,
+    tried: HashSet<u64>,
     found: BTreeSet<Model>,
     /// What was missing where the search came farthest.
     complaint: String,
@@ -75,8 +78,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn go(&mut self, left: Left, depth: usize) {
-        if self.found.len() >= MOST_STATES || self.tried.len() >= MOST_TRIES || !self.tried.insert(left.clone()) {
+    fn go(&mut self, mut left: Left, depth: usize) {
+        while left.advance() {}
+        if self.found.len() >= MOST_STATES || self.tried.len() >= MOST_TRIES || !self.tried.insert(left.fingerprint()) {
             return;
         }
         self.conclude(&left, depth);
@@ -109,6 +113,35 @@ impl Search<'_> {
 }
 
 impl Left {
+    /// In place of the state itself, which is long.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Takes a step that excludes no other and that no other makes possible, without which the search would go
+    /// through all places where it could stand: a result is seen that the model has, a thread is born, a call is made
+    /// whose answer does not depend on when. False if there is none.
+    fn advance(&mut self) -> bool {
+        let model = &mut self.model;
+        for (&thread, events) in &mut self.seen {
+            let seen = match events.front() {
+                Some(Seen::Result(number, result, output)) => {
+                    (model.expects(thread, *number) || model.ask_about_itself(thread, *number, *result, output))
+                        && model.see(thread, *number, *result, output)
+                }
+                Some(Seen::Born(_)) => model.lives(thread),
+                _ => false,
+            };
+            if seen {
+                events.pop_front();
+                return true;
+            }
+        }
+        false
+    }
+
     fn busy(&self) -> BTreeSet<Id> {
         self.seen.iter().filter(|(_, events)| !events.is_empty()).map(|(thread, _)| *thread).collect()
     }

@@ -14,7 +14,7 @@ use crate::{
     scenario::{Log, Scenario, Step},
     shape::Shape,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Threads and processes that a program has at most.
 const MOST_THREADS: usize = 14;
@@ -79,20 +79,7 @@ impl Scenario for Program {
     /// Ends everything; then no kernel knows any process any more.
     fn finish(&mut self, log: &Log) {
         log.line(|| "all are killed");
-        for node in &self.nodes.nodes {
-            let system = node.node.system.clone();
-            let kill = abi::signal::SignalInfo::kernel(abi::signal::Signal::KILL);
-            self.nodes.run(node.id, async move {
-                // Where there is nobody left: ESRCH.
-                let _ = system.signal(process::Target::All, Some(kill), None, ::machine::Pid(0)).await;
-            });
-        }
-        assert_eq!(self.nodes.idle(), BTreeSet::new(), "threads that outlived SIGKILL");
-        for node in &self.nodes.nodes {
-            let left = node.node.system.records();
-            assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
-            assert_eq!(node.node.system.futexes.waiting(), 0, "waiters on {:?}", node.id);
-        }
+        self.nodes.end_all();
     }
 
     fn operations(&self) -> u64 {

@@ -175,6 +175,8 @@ impl Nodes {
     /// A turn for every task that could go on, and none did.
     fn is_at_rest(&self) -> bool {
         self.user.forget_idle();
+        let load = || self.nodes.iter().map(|node| node.scheduler.load()).sum::<usize>();
+        let before = load();
         for node in &self.nodes {
             for cpu in 0..node.cpu.cpus.len() {
                 for _ in 0..=node.scheduler.load() {
@@ -184,7 +186,8 @@ impl Nodes {
                 }
             }
         }
-        !self.has_work()
+        // A timer may have woken a thread that stands behind those which had a turn.
+        !self.has_work() && load() == before
     }
 
     /// At rest: goes on to the next message that arrives, or to the next timer. False if there is none.
@@ -200,6 +203,24 @@ impl Nodes {
                 true
             }
             None => false,
+        }
+    }
+
+    /// Kills all processes; then no kernel knows any of them any more.
+    pub fn end_all(&self) {
+        for node in &self.nodes {
+            let system = node.node.system.clone();
+            let kill = abi::signal::SignalInfo::kernel(abi::signal::Signal::KILL);
+            self.run(node.id, async move {
+                // Where there is nobody left: ESRCH.
+                let _ = system.signal(process::Target::All, Some(kill), None, Pid(0)).await;
+            });
+        }
+        assert_eq!(self.idle(), BTreeSet::new(), "threads that outlived SIGKILL");
+        for node in &self.nodes {
+            let left = node.node.system.records();
+            assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
+            assert_eq!(node.node.system.futexes.waiting(), 0, "waiters on {:?}", node.id);
         }
     }
 

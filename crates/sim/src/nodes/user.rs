@@ -44,6 +44,7 @@ pub mod call {
     pub const WRITE: u64 = 1;
     pub const CLOSE: u64 = 3;
     pub const LSEEK: u64 = 8;
+    pub const MMAP: u64 = 9;
     pub const SIGACTION: u64 = 13;
     pub const SIGPROCMASK: u64 = 14;
     pub const SIGRETURN: u64 = 15;
@@ -70,7 +71,11 @@ pub mod call {
     pub const EXIT_GROUP: u64 = 231;
     pub const TGKILL: u64 = 234;
     pub const OPENAT: u64 = 257;
+    pub const EPOLL_WAIT: u64 = 232;
+    pub const EPOLL_CTL: u64 = 233;
     pub const EVENTFD2: u64 = 290;
+    pub const EPOLL_CREATE1: u64 = 291;
+    pub const DUP3: u64 = 292;
 }
 
 /// An argument of a call.
@@ -91,13 +96,16 @@ pub struct Command {
     pub input: Vec<u8>,
     /// Bytes of output to be read after a call that succeeded.
     pub output: usize,
+    /// Where input and output are, if not in the thread's scratch memory: so a program stores to and loads from
+    /// memory that it shares with others.
+    pub at: Option<u64>,
 }
 
 impl Command {
     pub fn new(call: u64, arguments: &[Arg]) -> Self {
         let mut all = [Arg::Value(0); 6];
         all[..arguments.len()].copy_from_slice(arguments);
-        Command { call, arguments: all, input: Vec::new(), output: 0 }
+        Command { call, arguments: all, input: Vec::new(), output: 0, at: None }
     }
 
     /// A call with numbers only.
@@ -112,6 +120,10 @@ impl Command {
 
     pub fn output(self, output: usize) -> Self {
         Command { output, ..self }
+    }
+
+    pub fn at(self, at: u64) -> Self {
+        Command { at: Some(at), ..self }
     }
 }
 
@@ -286,8 +298,9 @@ impl State {
                     let (number, result) = (registers.r13, registers.rbp as i64);
                     let mut output = Vec::new();
                     if result >= 0 {
-                        output.resize(self.running[&number].output, 0);
-                        table.read(UserAddr(registers.r12 + OUTPUT), &mut output)?;
+                        let command = &self.running[&number];
+                        output.resize(command.output, 0);
+                        table.read(UserAddr(command.at.unwrap_or(registers.r12 + OUTPUT)), &mut output)?;
                     }
                     self.running.remove(&number);
                     registers.r14 = phase::IDLE;
@@ -302,7 +315,7 @@ impl State {
     fn start(&mut self, registers: &mut Registers, table: &dyn PageTable) -> Result<Trap, UserFault> {
         let command = &self.running[&registers.r13];
         if !command.input.is_empty() {
-            table.write(UserAddr(registers.r12), &command.input)?;
+            table.write(UserAddr(command.at.unwrap_or(registers.r12)), &command.input)?;
         }
         let scratch = registers.r12;
         let arguments = command.arguments.map(|argument| match argument {
