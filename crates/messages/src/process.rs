@@ -210,6 +210,8 @@ pub struct ThreadState {
     pub started: u64,
     /// Kernels it has been on.
     pub visited: KernelSet,
+    /// How often it has moved.
+    pub moves: u64,
 }
 
 impl ThreadState {
@@ -236,6 +238,7 @@ impl ThreadState {
             usage: Usage::default(),
             started,
             visited: KernelSet::new(),
+            moves: 0,
         }
     }
 }
@@ -413,8 +416,9 @@ messages! {
         process: Pid, home: KernelId, thread: Pid, registers: Registers, fpu: FpuState, state: ThreadState,
     } -> errno::Result<()>, Low;
 
-    /// The kernel that a thread arrived on tells its home, so that signals find it.
-    moved: Moved { process: Pid, thread: Pid, to: KernelId } -> (), High;
+    /// The kernel that a thread arrived on tells its home, so that signals find it. `moves` is how often it has moved: what
+    /// two kernels tell may come in another order than it happened.
+    moved: Moved { process: Pid, thread: Pid, to: KernelId, moves: u64 } -> (), High;
 
     /// A kernel asks the home to change what the threads of a process share; answered when all replicas
     /// have it.

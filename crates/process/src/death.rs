@@ -80,7 +80,7 @@ impl Process {
     fn had_something_on(&self, dead: KernelId) -> bool {
         let member = |home: &crate::home::Home| {
             let state = home.state.lock();
-            state.zombie.is_none() && (state.replicas.contains(dead) || state.members.values().any(|at| *at == dead))
+            state.zombie.is_none() && (state.replicas.contains(dead) || state.members.values().any(|member| member.at == dead))
         };
         self.home == dead
             || self.space().id().home == dead
@@ -115,7 +115,7 @@ impl Process {
             let mut state = home.state.lock();
             state.replicas.remove(dead);
             let before = state.members.len();
-            state.members.retain(|_, at| *at != dead);
+            state.members.retain(|_, member| member.at != dead);
             before > 0 && state.members.is_empty()
         };
         self.end(KILLED).await;

@@ -105,8 +105,8 @@ impl Process {
         }
         // The survivor goes on under the process's own id.
         let mut state = home.state.lock();
-        if let Some(at) = state.members.remove(&survivor) {
-            state.members.insert(self.id, at);
+        if let Some(member) = state.members.remove(&survivor) {
+            state.members.insert(self.id, member);
         }
         Ok(())
     }

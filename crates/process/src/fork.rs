@@ -88,6 +88,7 @@ impl Thread {
         state.usage = Usage::default();
         state.started = self.process.system.now();
         state.visited = KernelSet::new();
+        state.moves = 0;
         if !request.thread {
             state.parent_death_signal = 0;
         }

@@ -19,7 +19,7 @@ pub(crate) struct Home {
 #[derive(Default)]
 pub(crate) struct HomeState {
     /// Live threads and where they are.
-    pub members: BTreeMap<Pid, KernelId>,
+    pub members: BTreeMap<Pid, Member>,
     /// Kernels that hold a replica.
     pub replicas: KernelSet,
     pub children: BTreeMap<Pid, Child>,
@@ -43,6 +43,12 @@ pub(crate) struct HomeState {
     pub stop_signal: Option<abi::signal::Signal>,
     /// How often it was stopped or continued.
     pub stops: u64,
+}
+
+/// Where a thread of the process is, by the newest word of it.
+pub(crate) struct Member {
+    pub at: KernelId,
+    pub moves: u64,
 }
 
 pub(crate) struct Child {
@@ -122,24 +128,24 @@ impl Process {
         if self.has(crate::Flags::ENDING) || self.survivor.lock().is_some() {
             return Err(Errno::EAGAIN);
         }
-        state.members.insert(thread, at);
+        state.members.insert(thread, Member { at, moves: 0 });
         Ok(())
     }
 
-    pub(crate) fn member_moved(&self, thread: Pid, to: KernelId) {
+    pub(crate) fn member_moved(&self, thread: Pid, at: KernelId, moves: u64) {
         if let Some(home) = self.home() {
-            if let Some(at) = home.state.lock().members.get_mut(&thread) {
-                *at = to;
+            if let Some(known) = home.state.lock().members.get_mut(&thread).filter(|known| known.moves < moves) {
+                *known = Member { at, moves };
             }
         }
     }
 
     /// Tells the home where a thread is now.
-    pub(crate) fn tell_moved(&self, thread: Pid, to: KernelId) {
+    pub(crate) fn tell_moved(&self, thread: Pid, to: KernelId, moves: u64) {
         match self.home() {
-            Some(_) => self.member_moved(thread, to),
+            Some(_) => self.member_moved(thread, to, moves),
             None => {
-                let moved = Moved { process: self.id, thread, to };
+                let moved = Moved { process: self.id, thread, to, moves };
                 // If the home is dead the process is about to be killed.
                 let _ = self.system.endpoint.send(self.home, moved);
             }
@@ -148,7 +154,7 @@ impl Process {
 
     /// Where a member is. Only at home.
     pub(crate) fn member_at(&self, thread: Pid) -> Option<KernelId> {
-        self.home()?.state.lock().members.get(&thread).copied()
+        self.home()?.state.lock().members.get(&thread).map(|member| member.at)
     }
 }
 

@@ -129,6 +129,8 @@ impl Thread {
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.
             let alone = Some(process.system.kernel);
+            // It is about to have a replica, which may never ask for a page, and must hear of the end.
+            space.expect(process.home);
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
         process.leave_circle(Facet::Handlers).await?;

@@ -132,6 +132,8 @@ impl Thread {
         let mut state = self.state.lock();
         state.visited.insert(self.process.system.kernel);
         self.settle_account(&mut state);
+        // Also counted if the move fails: the next one must be newer.
+        state.moves += 1;
         let packed = state.clone();
         state.pending = Default::default();
         packed
@@ -212,7 +214,7 @@ impl System {
         let Migrate { process, home, thread: tid, registers, fpu, state } = message;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
-            shadow.process.tell_moved(tid, self.kernel);
+            shadow.process.tell_moved(tid, self.kernel, state.moves);
             *shadow.presence.lock() = Presence::Returning(Box::new((registers, fpu, state)));
             shadow.presence_changed.wake_all();
             self.counters.migrations_in.fetch_add(1, Relaxed);
@@ -223,10 +225,11 @@ impl System {
             // It comes here to end; that is as good a place as any.
             log::debug!("thread {tid} of ending process {} arrives", process.id);
         }
+        let moves = state.moves;
         let thread = Thread::new(tid, process.clone(), state, fpu);
         self.threads.lock().insert(tid, thread.clone());
         thread.appear();
-        process.tell_moved(tid, self.kernel);
+        process.tell_moved(tid, self.kernel, moves);
         self.counters.migrations_in.fetch_add(1, Relaxed);
         thread.start(Context { registers });
         Ok(())

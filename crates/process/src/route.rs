@@ -353,8 +353,8 @@ impl Process {
     async fn is_blocked_somewhere(&self, signal: Signal) -> bool {
         let Some(home) = self.home() else { return true };
         let mut elsewhere: BTreeMap<KernelId, Vec<Pid>> = BTreeMap::new();
-        for (thread, at) in &home.state.lock().members {
-            elsewhere.entry(*at).or_default().push(*thread);
+        for (thread, member) in &home.state.lock().members {
+            elsewhere.entry(member.at).or_default().push(*thread);
         }
         let system = &self.system;
         if elsewhere.remove(&system.kernel).is_some_and(|here| system.block_here(&here, signal)) {

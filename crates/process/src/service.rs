@@ -32,7 +32,7 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(Migrate, |system, _from, ask| system.arrive(ask).await);
     answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {
-        process.member_moved(ask.thread, ask.to);
+        process.member_moved(ask.thread, ask.to, ask.moves);
     });
     answer!(ChangeShared, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.change_asked(ask.change).await,
