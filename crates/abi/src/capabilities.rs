@@ -122,7 +122,11 @@ impl Capabilities {
         self.permitted = if all { self.bounding.or(self.inheritable) } else { CapabilitySet::NONE };
         self.permitted = self.permitted.or(self.ambient);
         self.secure &= !secure::KEEP_CAPS;
-        if effective { self.permitted } else { self.ambient }
+        if effective {
+            self.permitted
+        } else {
+            self.ambient
+        }
     }
 }
 

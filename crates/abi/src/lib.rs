@@ -13,8 +13,8 @@ mod lock;
 mod path;
 pub mod signal;
 
-pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use attributes::{Attributes, Caller, Credentials, Kind, SetAttributes, Timestamp};
+pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
 pub use lock::{LockConflict, LockMode, LockOp, LockRange};

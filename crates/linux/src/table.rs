@@ -10,7 +10,9 @@ use crate::{
     },
     futex::futex,
     ipc, memory,
-    process::{clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals},
+    process::{
+        clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals,
+    },
     rseq::rseq,
     system,
     time::{clock, itimer, posix, sleep},

@@ -189,7 +189,8 @@ fn copies() {
             let mut set = fresh();
             set[to..to + length].fill(core::hint::black_box(0xa5));
             let source = fresh();
-            let right = |(at, byte): (usize, &u8)| *byte == if (to..to + length).contains(&at) { 0xa5 } else { source[at] };
+            let right =
+                |(at, byte): (usize, &u8)| *byte == if (to..to + length).contains(&at) { 0xa5 } else { source[at] };
             assert!(seen(&mut set).iter().enumerate().all(right), "memset of {length}");
         }
     }

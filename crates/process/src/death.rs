@@ -14,7 +14,7 @@
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
 
-use crate::{exit::INIT, wait::LAST, process::Flags, thread::Presence, Process, System};
+use crate::{exit::INIT, process::Flags, thread::Presence, wait::LAST, Process, System};
 use abi::signal::Signal;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{KernelId, PageRange, Pid, Step};
@@ -80,7 +80,8 @@ impl Process {
     fn had_something_on(&self, dead: KernelId) -> bool {
         let member = |home: &crate::home::Home| {
             let state = home.state.lock();
-            state.zombie.is_none() && (state.replicas.contains(dead) || state.members.values().any(|member| member.at == dead))
+            state.zombie.is_none()
+                && (state.replicas.contains(dead) || state.members.values().any(|member| member.at == dead))
         };
         self.home == dead
             || self.space().id().home == dead
@@ -140,7 +141,9 @@ impl Process {
         for (child, group, uid) in lost {
             let event = ChildEvent::Exited(KILLED);
             let usage = Default::default();
-            system.child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, order: LAST, usage }).await;
+            system
+                .child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, order: LAST, usage })
+                .await;
         }
         let parent = self.with_shared(|shared| shared.parent);
         if system.origin(parent) == Some(dead) {

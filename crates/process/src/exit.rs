@@ -218,7 +218,8 @@ impl Process {
             let uid = home.state.lock().credentials.uid;
             self.with_shared(|shared| (shared.parent, shared.group, uid))
         };
-        let event = ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
+        let event =
+            ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
         if system.child_changed(event).await {
             system.forget(self.id);
         }
@@ -342,7 +343,8 @@ impl System {
             }
         }
         if let Some(status) = zombie {
-            let event = ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
+            let event =
+                ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
             if self.child_changed(event).await {
                 self.forget(child);
             }

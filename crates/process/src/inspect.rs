@@ -199,7 +199,8 @@ impl Thread {
 
     fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
         let mut state = self.state.lock();
-        let owns = sender.can(abi::capability::SYS_NICE) || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
+        let owns = sender.can(abi::capability::SYS_NICE)
+            || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
         if !matches!(tune, Tune::Read) && !owns {
             return Err(Errno::EPERM);
         }

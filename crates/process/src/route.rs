@@ -22,7 +22,8 @@ pub enum Target {
 /// man 2 kill: the sender's real or effective id equals the target's real or saved one; SIGCONT also within
 /// a session (checked by the caller, who knows sessions).
 pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
-    sender.can(abi::capability::KILL) || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
+    sender.can(abi::capability::KILL)
+        || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
 }
 
 impl System {

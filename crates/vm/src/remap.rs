@@ -15,8 +15,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{
-    errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE,
-    USER_END,
+    errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
 };
 use messages::vm::Operation;
 

@@ -61,7 +61,9 @@ impl LocalPaths {
         match kind {
             Kind::Directory => return Err(Errno::EPERM),
             Kind::Symlink => return Err(Errno::EINVAL),
-            Kind::CharDevice | Kind::BlockDevice if !caller.credentials.can(abi::capability::MKNOD) => return Err(Errno::EPERM),
+            Kind::CharDevice | Kind::BlockDevice if !caller.credentials.can(abi::capability::MKNOD) => {
+                return Err(Errno::EPERM)
+            }
             _ => {}
         }
         self.create(caller, base, path, NewNode { rdev, ..new_node(kind, mode) }).await

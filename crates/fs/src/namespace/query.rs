@@ -79,7 +79,14 @@ impl LocalPaths {
         let own = &caller.credentials;
         let credentials = match effective {
             true => own.clone(),
-            false => Credentials { euid: own.uid, egid: own.gid, fsuid: own.uid, fsgid: own.gid, effective: if own.uid == 0 { own.effective } else { abi::CapabilitySet::NONE }, ..own.clone() },
+            false => Credentials {
+                euid: own.uid,
+                egid: own.gid,
+                fsuid: own.uid,
+                fsgid: own.gid,
+                effective: if own.uid == 0 { own.effective } else { abi::CapabilitySet::NONE },
+                ..own.clone()
+            },
         };
         let caller = Caller { credentials, ..caller.clone() };
         let (now, location) = match self.target(&caller, base, path, follow, empty_ok).await? {

@@ -147,7 +147,8 @@ impl Object for RemoteObject {
 
     fn renew(&self, first: u64, pages: u64) {
         let mut frames = self.pages.frames.lock();
-        let old: alloc::vec::Vec<u64> = frames.range(first..first.saturating_add(pages)).map(|(&index, _)| index).collect();
+        let old: alloc::vec::Vec<u64> =
+            frames.range(first..first.saturating_add(pages)).map(|(&index, _)| index).collect();
         for index in old {
             if let Some(frame) = frames.remove(&index) {
                 // Who has it mapped counts it as well.

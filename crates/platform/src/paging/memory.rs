@@ -46,7 +46,14 @@ impl<H: Hardware> PartitionMemory<H> {
         homes.sort_by_key(|(range, _)| range.start);
         let cpus = Cpus::new(hardware);
         // Never freed: a kernel has one memory, and it ends with the kernel.
-        PartitionMemory(Box::leak(Box::new(Shared { kernel, life, partition, foreign: Foreign::default(), homes, cpus })))
+        PartitionMemory(Box::leak(Box::new(Shared {
+            kernel,
+            life,
+            partition,
+            foreign: Foreign::default(),
+            homes,
+            cpus,
+        })))
     }
 
     pub fn partition(&self) -> &'static Partition {
