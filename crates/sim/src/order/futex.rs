@@ -39,7 +39,7 @@ pub enum Op {
         value: Option<u32>,
     },
     /// Adds 1 to the second word; wakes there too if it was `compare`.
-    WakeOp {
+    AddAndWake {
         word: usize,
         second: usize,
         count: u32,
@@ -181,7 +181,7 @@ impl Subject for Futex {
             45..=46 if patient && rng.one_in(3) => Op::Exit,
             0..=54 => Op::Wake { word, count, bits },
             55..=64 => Op::Requeue { from: word, to: other, wake: few, take: count, value: compared },
-            65..=73 => Op::WakeOp { word, second: other, count, compare: rng.below(3) as u32 },
+            65..=73 => Op::AddAndWake { word, second: other, count, compare: rng.below(3) as u32 },
             74..=80 => Op::Store { word, value: rng.below(3) as u32 },
             81..=86 => Op::Load { word },
             87..=91 => Op::TryLock,
@@ -213,7 +213,7 @@ impl Subject for Futex {
                 let kind = if value.is_some() { CMP_REQUEUE } else { REQUEUE };
                 plain(&[at(from), kind, wake.into(), take.into(), at(to), value.unwrap_or(0).into()])
             }
-            Op::WakeOp { word, second, count, compare } => {
+            Op::AddAndWake { word, second, count, compare } => {
                 // FUTEX_OP_ADD 1; FUTEX_OP_CMP_EQ.
                 let encoded = 1 << 28 | 1 << 12 | u64::from(compare);
                 plain(&[at(word), WAKE_OP, count.into(), count.into(), at(second), encoded])
@@ -241,7 +241,7 @@ impl Subject for Futex {
             Op::Requeue { from, value: Some(value), .. } if self.values[from] != value => done(EAGAIN),
             Op::Requeue { from, to, wake, take, .. } => done(self.requeue(from, to, wake, take).into()),
             // The words may be different kernels': the change and the two wakes are three steps (docs/limits.md).
-            Op::WakeOp { second, compare, .. } => {
+            Op::AddAndWake { second, compare, .. } => {
                 let before = self.values[second];
                 self.values[second] = before.wrapping_add(1);
                 self.waking.insert(thread, (before == compare, None));
@@ -278,7 +278,7 @@ impl Subject for Futex {
             return Some(done(0));
         }
         match op {
-            Op::WakeOp { word, second, count, .. } => Some(match self.waking.remove(&thread)? {
+            Op::AddAndWake { word, second, count, .. } => Some(match self.waking.remove(&thread)? {
                 (met, None) => {
                     let woken = self.wake(word, count, ALL_BITS);
                     self.waking.insert(thread, (met, Some(woken)));
