@@ -69,8 +69,7 @@ fn each_end_goes_one_way() {
 fn the_size_is_a_power_of_two_and_holds_what_is_there() {
     let (reader, writer) = pair();
     let root = caller(1);
-    let mut user = caller(1);
-    user.credentials.euid = 1000;
+    let user = user(1, 1000);
     let set = |caller, size| match block_on(writer.control(caller, Control::SetPipeSize(size))) {
         Ok(ControlAnswer::Number(size)) => Ok(size),
         Ok(_) => unreachable!(),

@@ -1,6 +1,7 @@
 //! What the tests of this crate run futures with.
 
 use crate::{Caller, Credentials};
+use abi::CapabilitySet;
 use alloc::{boxed::Box, sync::Arc, task::Wake};
 use core::{
     future::Future,
@@ -16,6 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 pub fn caller(process: u32) -> Caller {
     let pid = Pid(process);
     Caller { credentials: Credentials::default(), process: pid, thread: pid, group: pid, session: pid, umask: 0o022 }
+}
+
+/// A caller whose effective user is `uid`, not 0, without capabilities.
+pub fn user(process: u32, uid: u32) -> Caller {
+    let mut caller = caller(process);
+    caller.credentials.euid = uid;
+    caller.credentials.effective = CapabilitySet::NONE;
+    caller
 }
 
 struct Unpark(std::thread::Thread);

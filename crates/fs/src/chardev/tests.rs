@@ -78,11 +78,10 @@ fn reads_and_writes_are_those_of_linux() {
 #[test]
 fn entropy_can_be_asked_for_but_not_taken_away() {
     let file = open(Device::Random, OpenFlags::empty());
-    let mut user = caller(1);
+    let user = user(1, 1000);
     let mut data = Vec::new();
     assert_eq!(block_on(file.ioctl(&user, RNDGETENTCNT, &mut data)), Ok(0));
     assert_eq!(data, 256i32.to_ne_bytes());
-    user.credentials.euid = 1000;
     assert_eq!(block_on(file.ioctl(&user, RNDCLEARPOOL, &mut data)), Err(Errno::EPERM));
     let null = open(Device::Null, OpenFlags::empty());
     assert_eq!(block_on(null.ioctl(&user, RNDGETENTCNT, &mut data)), Err(Errno::ENOTTY));

@@ -121,8 +121,7 @@ fn files_travel_and_stop_a_stream_read() {
 fn credentials_come_when_asked_for_and_cannot_be_forged() {
     let (a, b) = pair(SocketKind::Datagram);
     control(&b, SocketControl::SetOption { level: 1, name: 16, value: 1i32.to_ne_bytes().to_vec() }).unwrap();
-    let mut who = caller(9);
-    who.credentials.euid = 5;
+    let who = user(9, 5);
     block_on(a.write_for(&who, b"x")).unwrap();
     let got = receive(&b, 9).unwrap();
     assert_eq!(got.credentials, Some(UnixCredentials { pid: 9, uid: 5, gid: 0 }));

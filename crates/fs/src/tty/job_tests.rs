@@ -150,8 +150,7 @@ fn min_and_time() {
 fn a_locked_or_exclusive_terminal_does_not_open() {
     let rig = Rig::new();
     let root = caller(1);
-    let mut user = caller(2);
-    user.credentials.euid = 1000;
+    let user = user(2, 1000);
     let master = rig.terminals.open_ptmx(&root, OpenFlags::RDWR).unwrap();
     assert_eq!(rig.terminals.open_pts(0, &root, OpenFlags::RDWR, None).err(), Some(Errno::EIO));
     ioctl(&master, &root, TIOCSPTLCK, int(0)).unwrap();
