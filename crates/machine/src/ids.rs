@@ -63,7 +63,7 @@ impl Serials {
     const LIFE_BITS: u32 = 40;
 
     pub fn new(memory: &dyn Memory) -> Self {
-        let life = u64::from(memory.life() & 0x3f_ffff);
+        let life = u64::from(memory.life().wrapping_sub(1) & 0x3f_ffff);
         Serials(AtomicU64::new(life << Self::LIFE_BITS | 1))
     }
 

@@ -193,11 +193,13 @@ impl System {
                     let home = home.ok_or(Errno::ESRCH)?;
                     return self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?;
                 };
-                if process.is_home() && message.thread == process.id && process.member_at(process.id).is_none() {
-                    // A main thread that has ended is there until its process is waited for, and takes nothing.
-                    return Ok(());
+                match process.member_at(message.thread).filter(|&at| at != self.kernel) {
+                    Some(next) => next,
+                    // A main thread that has ended, though the home may not have heard yet, is there until its process is
+                    // waited for, and takes nothing.
+                    None if message.thread == process.id => return Ok(()),
+                    None => return Err(Errno::ESRCH),
                 }
-                process.member_at(message.thread).filter(|&at| at != self.kernel).ok_or(Errno::ESRCH)?
             }
         };
         self.endpoint.call(next, message).await.map_err(|_| Errno::ESRCH)?

@@ -75,18 +75,26 @@ impl RemoteObject {
         }
         let run = (index / RUN * RUN + RUN).min(pages) - index;
         let remote = &self.file.remote;
-        let loan = Loan::for_bytes(&remote.memory, run as usize * PAGE_SIZE);
-        if loan.frames().is_empty() {
-            return Err(Errno::ENOMEM);
+        loop {
+            let loan = Loan::for_bytes(&remote.memory, run as usize * PAGE_SIZE);
+            if loan.frames().is_empty() {
+                return Err(Errno::ENOMEM);
+            }
+            let message = ObjectPages { id: self.name.id, first: index, frames: loan.frames().to_vec() };
+            let here = self.pages.clone();
+            let accept = move |reply: Result<u32>| -> Result<u32> {
+                let read = reply?;
+                here.add(index, loan.keep(read as usize));
+                Ok(read)
+            };
+            let read = remote.ask(self.name.owner, message, accept, drop).await??;
+            match self.pages.get(index) {
+                Some(frame) => return Ok(frame),
+                None if read == 0 => return Err(Errno::EIO),
+                // Came, and was renewed at once by another thread's madvise.
+                None => {}
+            }
         }
-        let message = ObjectPages { id: self.name.id, first: index, frames: loan.frames().to_vec() };
-        let here = self.pages.clone();
-        let accept = move |reply: Result<u32>| -> Result<()> {
-            here.add(index, loan.keep(reply? as usize));
-            Ok(())
-        };
-        remote.ask(self.name.owner, message, accept, drop).await??;
-        self.pages.get(index).ok_or(Errno::EIO)
     }
 }
 
