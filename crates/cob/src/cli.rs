@@ -80,9 +80,18 @@ pub struct MachineOptions {
     /// Look for leaks and wrong page tables when the program has ended; status 125 if there are any.
     #[arg(long)]
     pub audit: bool,
+    /// Spread threads and programs over the kernels (the default), or fill one kernel after the other.
+    #[arg(long, value_enum)]
+    pub placement: Option<Placement>,
     /// Words for the kernel command line, such as cob.partition=node.
     #[arg(long, value_name = "WORDS")]
     pub append: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    Spread,
+    Pack,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -11,7 +11,7 @@ use link::{Config, Rlimit, Root, Share, VERSION};
 use nix::sys::resource::{getrlimit, Resource};
 use nix::sys::stat::{umask, Mode};
 
-use crate::cli::MachineOptions;
+use crate::cli::{MachineOptions, Placement};
 use crate::program;
 use crate::terminal::Terminal;
 use crate::vm::{self, Machine};
@@ -78,6 +78,9 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
     let mut words = options.shake.map(|seed| format!(" cob.shake={seed}")).unwrap_or_default();
     if options.audit {
         words.push_str(" cob.audit=on");
+    }
+    if let Some(Placement::Pack) = options.placement {
+        words += " cob.placement=pack";
     }
     if let Some(more) = &options.append {
         words = format!("{words} {more}");

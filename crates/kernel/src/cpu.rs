@@ -4,7 +4,7 @@
 //! drained when a doorbell has come; while draining, senders see the polling flag and spare the doorbell.
 
 use crate::services::Kernel;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::SeqCst;
 use machine::CpuId;
 use platform::{board, Events};
 use sched::Patience;
@@ -37,6 +37,9 @@ fn work(kernel: &'static Kernel) -> ! {
             attend(kernel);
         }
         publish_load(kernel);
+        if kernel.scheduler.has_waiting() {
+            kernel.system.balance();
+        }
         if kernel.scheduler.turn() {
             continue;
         }
@@ -115,9 +118,15 @@ pub fn look_again() {
 
 /// Puts this kernel's load on the board. Written only if it changed: the others read the line.
 pub fn publish_load(kernel: &Kernel) {
-    let load = kernel.system.thread_load() as u32;
+    let Some(mut load) = kernel.scheduler.changed_load() else { return };
     let entry = &board::entry(kernel.system.kernel).pulse.0.load;
-    if entry.load(Relaxed) != load {
-        entry.store(load, Relaxed);
+    loop {
+        entry.store(load as u32, SeqCst);
+        // A sibling may have stored meanwhile what was true later: the last one to store looks once more.
+        let now = kernel.scheduler.load();
+        if now == load {
+            return;
+        }
+        load = now;
     }
 }

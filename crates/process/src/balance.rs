@@ -9,12 +9,46 @@
 //!   signalling it cost its parent no message. A process is sent away once at most, and only by another thread
 //!   that wants the CPU here just now: a shell that waits for its command keeps it.
 //!
+//! - A thread that **waits** for a CPU here, while it could have one elsewhere, is moved by [`System::balance`].
+//!   Moving costs it its memory: every page it uses is fetched, or borrowed from then on. Whether it will
+//!   run long enough to be worth that, nobody knows; so it goes when it has waited about as long as the move
+//!   costs (as in renting skis: at most twice as bad as knowing). A thread that came to a kernel stays for a while, and goes
+//!   only where it is better off by a whole thread; so two kernels never pass one to and fro.
+//!
 //! The board shows loads a moment late. Dangerous: ten programs started in that moment all see the same idle
 //! kernel. So what is on its way to a kernel from here is counted as if it were there (`under_way`).
 
 use crate::{placement::Candidate, process::Flags, System, Thread};
-use core::sync::atomic::Ordering::*;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use machine::KernelId;
+
+/// Between two looks at who waits.
+const LOOK_NS: u64 = 10_000_000;
+/// A thread that has come to a kernel stays there as long.
+const STAY_NS: u64 = 500_000_000;
+/// What a move costs, and what each page costs that the thread has touched (a borrowed page takes two messages).
+const MOVE_NS: u64 = 30_000_000;
+const PAGE_NS: u64 = 20_000;
+/// Nobody waits longer than this for an idle CPU.
+const PATIENCE_NS: u64 = 3_000_000_000;
+
+/// Where a thread goes at its next user boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// There; it is counted as under way.
+    Placed(KernelId),
+    /// Wherever it is better off then.
+    Relief,
+}
+
+/// What the balancer remembers.
+#[derive(Default)]
+pub(crate) struct Balance {
+    next_look: AtomicU64,
+    /// Since when every look found somebody who would be better off elsewhere; 0: the last one found nobody.
+    since: AtomicU64,
+}
 
 impl System {
     /// Has `kernel` a CPU of this affinity?
@@ -54,6 +88,56 @@ impl System {
             false => (self.board_load)(kernel),
         };
         load + under_way
+    }
+
+    /// Called by a CPU on which threads wait: may send one of them to another kernel.
+    pub fn balance(&self) {
+        let now = self.now();
+        let due = self.balance.next_look.load(Relaxed);
+        let looks = |next: u64| self.balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
+        if now < due || !looks(now + LOOK_NS) {
+            return;
+        }
+        self.scheduler.even_out();
+        let better = match self.thread_load() > self.cpu.cpus().len() {
+            true => self.cheapest_to_move(now),
+            false => None,
+        };
+        let Some((thread, cost, to)) = better else { return self.balance.since.store(0, Relaxed) };
+        let since = match self.balance.since.load(Relaxed) {
+            // Nobody has waited meanwhile, or there would have been a look.
+            since if since == 0 || now > due + 2 * LOOK_NS => now,
+            since => since,
+        };
+        let moves = now.saturating_sub(since) >= cost.min(PATIENCE_NS);
+        self.balance.since.store(if moves { 0 } else { since }, Relaxed);
+        if moves {
+            log::debug!("thread {} waits for a CPU: it goes to kernel {to}", thread.tid);
+            *thread.destination.lock() = Some(Destination::Relief);
+            thread.misplaced.store(true, SeqCst);
+        }
+    }
+
+    /// The waiting thread that is better off on another kernel and is moved most cheaply: what it costs, and where.
+    fn cheapest_to_move(&self, now: u64) -> Option<(Arc<Thread>, u64, KernelId)> {
+        let waiting: alloc::vec::Vec<Arc<Thread>> = {
+            let threads = self.threads.lock();
+            threads.values().filter(|thread| thread.waits_for_cpu()).cloned().collect()
+        };
+        let settled = |thread: &&Arc<Thread>| {
+            let stays = now.saturating_sub(thread.here_since.load(Relaxed)) < STAY_NS;
+            !stays && !thread.is_away() && thread.destination.lock().is_none()
+        };
+        let costs = waiting.iter().filter(settled).filter_map(|thread| {
+            let (affinity, pages) = {
+                let state = thread.state.lock();
+                (state.affinity.clone(), state.usage.minor_faults)
+            };
+            let relieve = |all: &[Candidate<'_>]| self.placement.relieve(self.kernel, all);
+            let to = self.with_candidates(&affinity, 1, relieve).flatten()?;
+            (to != self.kernel).then(|| (thread.clone(), MOVE_NS + pages * PAGE_NS, to))
+        });
+        costs.min_by_key(|(_, cost, _)| *cost)
     }
 
     /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
@@ -105,15 +189,40 @@ impl Thread {
             return;
         }
         system.note_under_way(kernel, true);
-        if let Some(before) = self.destination.lock().replace(kernel) {
-            system.note_under_way(before, false);
-        }
+        let before = self.destination.lock().replace(Destination::Placed(kernel));
+        self.drop_destination(before);
         self.misplaced.store(true, SeqCst);
+    }
+
+    /// At the user boundary: where it goes now, counted as under way there.
+    pub(crate) fn decide(&self, destination: Destination, affinity: &abi::CpuSet) -> Option<KernelId> {
+        let system = &self.process.system;
+        match destination {
+            // An affinity that was set since wins.
+            Destination::Placed(kernel) if system.reaches(kernel, affinity) => Some(kernel),
+            Destination::Placed(kernel) => {
+                system.note_under_way(kernel, false);
+                None
+            }
+            Destination::Relief => {
+                // It may have slept for hours since.
+                let relieve = |all: &[Candidate<'_>]| system.placement.relieve(system.kernel, all);
+                let to = system.with_candidates(affinity, 1, relieve).flatten();
+                let to = to.filter(|&kernel| kernel != system.kernel)?;
+                system.note_under_way(to, true);
+                Some(to)
+            }
+        }
     }
 
     /// It ends, and goes nowhere.
     pub(crate) fn forget_destination(&self) {
-        if let Some(kernel) = self.destination.lock().take() {
+        let destination = self.destination.lock().take();
+        self.drop_destination(destination);
+    }
+
+    fn drop_destination(&self, destination: Option<Destination>) {
+        if let Some(Destination::Placed(kernel)) = destination {
             self.process.system.note_under_way(kernel, false);
         }
     }

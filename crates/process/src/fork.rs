@@ -1,5 +1,6 @@
 //! New threads and processes (man 2 clone).
 
+use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
 use crate::{home::Child, process::Directories, Context, Files, Process, Thread};
 use abi::signal::{AltStack, Pending};
 use alloc::sync::Arc;
@@ -84,6 +85,14 @@ impl Thread {
         state.robust_list = (0, 0);
         if request.share_space {
             state.rseq = None;
+        }
+        // man 7 sched: the child does not inherit what is above the default.
+        if state.policy.0 & RESET_ON_FORK != 0 {
+            state.policy.0 &= !RESET_ON_FORK;
+            if matches!(state.policy.0, FIFO | ROUND_ROBIN) {
+                state.policy = (0, 0);
+            }
+            state.nice = state.nice.max(0);
         }
         state.usage = Usage::default();
         state.started = self.process.system.now();

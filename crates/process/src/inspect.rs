@@ -204,6 +204,7 @@ impl Thread {
         if !matches!(tune, Tune::Read) && !owns {
             return Err(Errno::EPERM);
         }
+        let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
         match tune {
             Tune::Read => {}
             Tune::Affinity(wanted) => {
@@ -221,7 +222,12 @@ impl Thread {
             Tune::Name(name) => state.name = name,
             Tune::Policy(policy, priority) => state.policy = (policy, priority),
         }
-        Ok((state.affinity.clone(), state.nice, state.policy))
+        let tuning = (state.affinity.clone(), state.nice, state.policy);
+        drop(state);
+        if reschedule {
+            self.reschedule();
+        }
+        Ok(tuning)
     }
 
     pub(crate) fn view(&self) -> ThreadView {

@@ -59,12 +59,8 @@ impl Thread {
         let system = self.process.system.clone();
         let affinity = self.state.lock().affinity.clone();
         let destination = self.destination.lock().take();
-        if let Some(to) = destination {
-            // An affinity that was set since wins.
-            if system.reaches(to, &affinity) {
-                return self.move_placed(context, to).await;
-            }
-            system.note_under_way(to, false);
+        if let Some(to) = destination.and_then(|destination| self.decide(destination, &affinity)) {
+            return self.move_placed(context, to).await;
         }
         if system.admits(&affinity) {
             // Another CPU of this kernel: the scheduler's affair.
@@ -191,6 +187,8 @@ impl Thread {
         if let Some(task) = &*self.task.lock() {
             task.set_allowed(process.system.local_mask(&affinity));
         }
+        self.here_since.store(process.system.now(), Relaxed);
+        self.reschedule();
         if !affinity.contains(process.system.cpu.current()) {
             self.misplaced.store(true, SeqCst);
         }

@@ -72,6 +72,7 @@ pub struct System {
     machine_changed: WaitQueue,
     /// Threads on their way to a kernel whose load on the board does not show them yet.
     pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
+    pub(crate) balance: crate::balance::Balance,
     pub counters: Counters,
     pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
     /// Live threads here and shadows of threads that went away.
@@ -153,6 +154,7 @@ impl System {
             shake: parts.shake,
             board_load: parts.board_load,
             abi: parts.abi,
+            balance: Default::default(),
             counters,
             processes: Lock::default(),
             threads: Lock::default(),

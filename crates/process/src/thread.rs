@@ -1,6 +1,6 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
-use crate::{account::Account, process::Flags, Process};
+use crate::{account::Account, balance::Destination, process::Flags, Process};
 use abi::signal::{SignalInfo, SignalSet};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
@@ -14,7 +14,14 @@ use machine::{
     BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Trap,
 };
 use messages::process::{ThreadState, Usage};
-use sched::TaskRef;
+use sched::{Class, TaskRef};
+
+/// Policies of sched_setscheduler(2), and the flag that may stand beside them.
+pub const FIFO: u32 = 1;
+pub const ROUND_ROBIN: u32 = 2;
+pub const BATCH: u32 = 3;
+pub const IDLE: u32 = 5;
+pub const RESET_ON_FORK: u32 = 0x4000_0000;
 
 /// What a thread is at the user boundary, beside the extended state, which its [`Thread`] keeps.
 pub struct Context {
@@ -63,8 +70,10 @@ pub struct Thread {
     pub(crate) doomed: AtomicBool,
     /// The thread is wanted on another CPU (of this kernel or another).
     pub(crate) misplaced: AtomicBool,
-    /// The kernel it goes to at its next user boundary (balance.rs), counted as under way there.
-    pub(crate) destination: Lock<Option<KernelId>>,
+    /// Where it goes at its next user boundary (balance.rs).
+    pub(crate) destination: Lock<Option<Destination>>,
+    /// When it came to this kernel, ns of the clock.
+    pub(crate) here_since: AtomicU64,
     waker: Lock<Option<Waker>>,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
@@ -84,6 +93,7 @@ static SERIAL: AtomicU64 = AtomicU64::new(1);
 impl Thread {
     pub(crate) fn new(tid: Pid, process: Arc<Process>, state: ThreadState, fpu: FpuState) -> Arc<Thread> {
         let cpu = process.system.cpu.current();
+        let now = process.system.now();
         Arc::new(Thread {
             tid,
             blocked: AtomicU64::new(state.blocked.0),
@@ -99,6 +109,7 @@ impl Thread {
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
             destination: Lock::new(None),
+            here_since: AtomicU64::new(now),
             waker: Lock::new(None),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
@@ -206,6 +217,34 @@ impl Thread {
         self.descheduled.store(true, Relaxed);
     }
 
+    /// How its state says that it is scheduled.
+    fn class(&self) -> Class {
+        let state = self.state.lock();
+        let priority = state.policy.1.clamp(1, 99) as u8;
+        match state.policy.0 & !RESET_ON_FORK {
+            FIFO => Class::Fifo(priority),
+            ROUND_ROBIN => Class::RoundRobin(priority),
+            BATCH => Class::Batch(state.nice),
+            IDLE => Class::Idle,
+            _ => Class::Normal(state.nice),
+        }
+    }
+
+    /// The scheduler hears what the state says now.
+    pub(crate) fn reschedule(&self) {
+        let class = self.class();
+        // Cloned first: the scheduler may wake somebody.
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            self.process.system.scheduler.set_class(&task, class);
+        }
+    }
+
+    /// Could it run, if it had a CPU?
+    pub(crate) fn waits_for_cpu(&self) -> bool {
+        self.task.lock().as_ref().is_some_and(TaskRef::is_waiting)
+    }
+
     /// Starts its future on this kernel's scheduler.
     pub(crate) fn start(self: &Arc<Self>, context: Context) {
         let system = &self.process.system;
@@ -215,7 +254,7 @@ impl Thread {
         let task = Box::pin(ThreadTask { thread: self.clone(), run });
         // Held over the start: the thread may run at once on another CPU, and look for its task.
         let mut slot = self.task.lock();
-        *slot = Some(system.scheduler.spawn_thread(mask, task));
+        *slot = Some(system.scheduler.spawn_thread(self.class(), mask, task));
     }
 
     pub fn wake(&self) {

@@ -2,7 +2,7 @@
 //!
 //! A task is a future: a user thread (which runs user code inside its poll) or a piece of kernel work.
 //! Every CPU has a queue of its own, which it alone takes from unless it idles and helps a sibling of the
-//! same kernel. Nothing here knows other kernels; moving a thread to another kernel is crate `process`.
+//! same kernel, with the classes of Linux in it: kernel work, real time (realtime.rs), fair (fair.rs). Nothing here knows other kernels; moving a thread to another kernel is crate `process`.
 //!
 //! [`Scheduler::turn`] is one step of a CPU's main loop; the loop itself, which also drains the fabric and
 //! idles, is in crate `kernel` (and in `sim`, with one simulated CPU per kernel).
@@ -11,12 +11,19 @@
 
 extern crate alloc;
 
+mod class;
+mod fair;
 mod patience;
 mod queue;
+mod realtime;
 mod scheduler;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod cpu_tests;
 mod timer;
 
+pub use class::Class;
 pub use patience::Patience;
-pub use queue::Class;
-pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef, SLICE_NS};
+pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef};
 pub use timer::{Sleep, Timers};

@@ -1,46 +1,179 @@
-//! The run queue of one CPU.
+//! The run queue of one CPU: kernel work, then the real-time class, then the fair class. It knows the task
+//! that runs, and the time, but neither CPUs nor futures, so tests drive it with a clock of their own.
 
-use crate::scheduler::Runnable;
+use crate::{class::Class, fair::Fair, realtime::Realtime};
 use alloc::collections::VecDeque;
 
-/// How urgent a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Kernel work: short, runs before any thread.
-    Kernel,
-    /// User threads: round robin by time slice.
-    Thread,
+pub(crate) struct Queue<T> {
+    kernel: VecDeque<T>,
+    realtime: Realtime<T>,
+    fair: Fair<T>,
+    /// Class of the task that runs, and since when its time is not charged.
+    running: Option<Class>,
+    since: u64,
+    /// It has called sched_yield.
+    yields: bool,
+    /// Which task it is, as the scheduler names it; 0: none.
+    token: usize,
 }
 
-#[derive(Default)]
-pub(crate) struct Queue {
-    kernel: VecDeque<Runnable>,
-    threads: VecDeque<Runnable>,
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Queue {
+            kernel: VecDeque::new(),
+            realtime: Realtime::default(),
+            fair: Fair::default(),
+            running: None,
+            since: 0,
+            yields: false,
+            token: 0,
+        }
+    }
 }
 
-impl Queue {
-    pub fn push(&mut self, task: Runnable, class: Class) {
+impl<T> Queue<T> {
+    /// A task has become runnable. `lag`: what it was owed when it went to sleep.
+    pub fn enqueue(&mut self, task: T, class: Class, lag: i64, now: u64) {
+        self.charge(now);
         match class {
             Class::Kernel => self.kernel.push_back(task),
-            Class::Thread => self.threads.push_back(task),
+            Class::Fifo(_) | Class::RoundRobin(_) => self.realtime.enqueue(task, class),
+            Class::Normal(_) | Class::Batch(_) | Class::Idle => self.fair.enqueue(task, class, lag),
         }
     }
 
-    pub fn pop(&mut self) -> Option<Runnable> {
-        self.kernel.pop_front().or_else(|| self.threads.pop_front())
+    /// Takes the task that is to run now; nothing is running.
+    pub fn next(&mut self, now: u64) -> Option<(T, Class)> {
+        self.since = now;
+        let next = match self.kernel.pop_front() {
+            Some(task) => Some((task, Class::Kernel)),
+            None if self.realtime_first(now) => self.realtime.next(),
+            None => self.fair.next(),
+        };
+        self.running = next.as_ref().map(|(_, class)| *class);
+        next
     }
 
-    /// The first task that `may` run elsewhere, for an idle sibling.
-    pub fn steal(&mut self, may: impl Fn(&Runnable) -> bool) -> Option<Runnable> {
-        let index = self.threads.iter().position(may)?;
-        self.threads.remove(index)
+    /// Names the task that [`Queue::next`] gave.
+    pub fn name_running(&mut self, token: usize) {
+        self.token = token;
     }
 
-    pub fn has_kernel_work(&self) -> bool {
-        !self.kernel.is_empty()
+    /// Gives the running task another class, if it is the one with this name.
+    pub fn change_running(&mut self, token: usize, class: Class, now: u64) {
+        if self.token != token || self.running.is_none() {
+            return;
+        }
+        self.charge(now);
+        let lag = self.leave();
+        self.running = Some(class);
+        match class.priority() {
+            Some(_) => self.realtime.adopt(class),
+            None => self.fair.adopt(class, lag),
+        }
     }
 
-    pub fn len(&self) -> usize {
-        self.kernel.len() + self.threads.len()
+    /// May the real-time class run before the fair one?
+    fn realtime_first(&mut self, now: u64) -> bool {
+        !self.realtime.is_empty() && (self.fair.len() == 0 || !self.realtime.is_throttled(now))
+    }
+
+    fn charge(&mut self, now: u64) {
+        let ns = now.saturating_sub(self.since);
+        self.since = now;
+        match self.running {
+            None | Some(Class::Kernel) => {}
+            Some(_) if self.realtime.is_running() => self.realtime.charge(ns),
+            Some(_) => self.fair.charge(ns),
+        }
+    }
+
+    /// Must the running thread let another run?
+    pub fn must_switch(&mut self, now: u64) -> bool {
+        if self.waiting() == 0 {
+            return false;
+        }
+        self.charge(now);
+        if !self.kernel.is_empty() {
+            return true;
+        }
+        match self.realtime.is_running() {
+            true => self.realtime.must_switch() || self.fair.len() > 0 && self.realtime.is_throttled(now),
+            false => self.fair.must_switch() || !self.realtime.is_empty() && !self.realtime.is_throttled(now),
+        }
+    }
+
+    /// When [`Queue::must_switch`] has to be asked again, if nothing happens before; None: never.
+    pub fn deadline(&self) -> Option<u64> {
+        if self.waiting() == 0 {
+            return None;
+        }
+        let remaining = match self.realtime.is_running() {
+            true => self.realtime.remaining(self.fair.len() > 0),
+            false => self.fair.remaining(),
+        };
+        let own = remaining.map(|ns| self.since.saturating_add(ns));
+        // The fair class runs though others wait: they have had their part of this period.
+        let throttled = !self.realtime.is_running() && !self.realtime.is_empty();
+        match (own, throttled) {
+            (Some(own), true) => Some(own.min(self.realtime.period_end())),
+            (None, true) => Some(self.realtime.period_end()),
+            (own, false) => own,
+        }
+    }
+
+    /// The running thread lets others of its class run when it is next put back.
+    pub fn ask_yield(&mut self) {
+        self.yields = true;
+    }
+
+    /// The running task goes back into the queue, with the class it has now.
+    pub fn put_back(&mut self, task: T, class: Class, now: u64) {
+        self.charge(now);
+        let was = self.running.take();
+        self.token = 0;
+        let yields = core::mem::take(&mut self.yields);
+        match (was.and_then(Class::priority), class.priority()) {
+            _ if class == Class::Kernel || was == Some(Class::Kernel) => self.enqueue(task, class, 0, now),
+            (Some(_), Some(_)) => self.realtime.put_back(task, class, yields),
+            (None, None) => self.fair.put_back(task, class, yields),
+            _ => {
+                let lag = self.leave();
+                self.enqueue(task, class, lag, now);
+            }
+        }
+    }
+
+    /// The running task sleeps, ends or goes elsewhere: what it is owed.
+    pub fn block(&mut self, now: u64) -> i64 {
+        self.charge(now);
+        self.running = None;
+        self.token = 0;
+        self.yields = false;
+        self.leave()
+    }
+
+    fn leave(&mut self) -> i64 {
+        self.realtime.take_running();
+        self.fair.take_running()
+    }
+
+    /// Takes out a waiting thread (no kernel work) that `wanted` accepts, the most urgent first.
+    pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool, now: u64) -> Option<(T, Class, i64)> {
+        self.charge(now);
+        match self.realtime.remove(&mut wanted) {
+            Some((task, class)) => Some((task, class, 0)),
+            None => self.fair.remove(wanted),
+        }
+    }
+
+    /// Threads that wait.
+    pub fn threads(&self) -> usize {
+        self.realtime.len() + self.fair.len()
+    }
+
+    /// Tasks that wait.
+    pub fn waiting(&self) -> usize {
+        self.kernel.len() + self.threads()
     }
 }

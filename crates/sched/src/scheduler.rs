@@ -3,32 +3,69 @@
 //! The one dangerous interleaving: CPU A finds its queue empty and is about to halt while CPU B queues a
 //! task for it. B pushes, then reads A's `idle` flag; A sets `idle`, then looks into its queue once more
 //! (both SeqCst). So either A sees the task or B sees the flag and kicks A out of its halt.
+//!
+//! A second one: the class of a task changes (sched_setscheduler) while the task is on its way into a queue.
+//! The changer stores the class, then reads which CPU the task is with, and looks into that CPU's queue; the
+//! queuer, with the queue locked, stores the CPU, then reads the class (both SeqCst). So either the task goes
+//! in with the new class, or the changer finds it in there and puts it where it belongs.
 
 use crate::{
-    queue::{Class, Queue},
+    class::Class,
+    fair::{lag_after, SLICE_NS},
+    queue::Queue,
+    realtime::ROUND_ROBIN_NS,
     timer::{Sleep, Timers},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use async_task::{ScheduleInfo, WithInfo};
 use core::{
     future::Future,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*},
+    sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     task::Poll,
 };
 use machine::{sync::Lock, BoxFuture, Cpu, CpuId, Spawner};
 
-/// How long a thread runs while others wait for its CPU, in ns. (Linux: a few ms; sched(7).)
-pub const SLICE_NS: u64 = 3_000_000;
-
 pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
+
+/// A name for a task.
+fn token(entity: &Arc<Entity>) -> usize {
+    Arc::as_ptr(entity) as usize
+}
+
+/// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
+const ALARM_SLACK_NS: u64 = 20_000;
+/// No alarm.
+const NEVER: u64 = u64::MAX;
 
 /// What the scheduler keeps about a task.
 pub(crate) struct Entity {
-    class: Class,
-    /// Index of the CPU it last ran on.
-    last: AtomicUsize,
+    /// [`Class::to_bits`].
+    class: AtomicU32,
+    /// Index of the CPU whose queue it is in, or where it last was.
+    cpu: AtomicUsize,
     /// Bit i: may run on CPU i of this kernel. Kernels of more than 64 CPUs take whole words per task
     /// only when someone builds one; see docs/limits.md.
     allowed: AtomicU64,
+    /// It waits in a queue.
+    queued: AtomicBool,
+    /// What the fair class owed it when it went to sleep, and when that was.
+    lag: AtomicI64,
+    slept: AtomicU64,
+}
+
+impl Entity {
+    fn class(&self) -> Class {
+        Class::from_bits(self.class.load(SeqCst))
+    }
+
+    fn may_run_on(&self, cpu: usize) -> bool {
+        cpu >= 64 || self.allowed.load(Relaxed) >> cpu & 1 == 1
+    }
+
+    /// What it is owed now.
+    fn lag(&self, now: u64) -> i64 {
+        lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed)))
+    }
 }
 
 /// A handle on a task's scheduling.
@@ -40,18 +77,44 @@ impl TaskRef {
     pub fn set_allowed(&self, mask: u64) {
         self.0.allowed.store(mask, Relaxed);
     }
+
+    /// It could run, but another has the CPU.
+    pub fn is_waiting(&self) -> bool {
+        self.0.queued.load(Relaxed)
+    }
 }
 
+/// One CPU's. Lines of its own: siblings read it only when they look for work, or for a CPU.
+#[repr(align(128))]
 struct Local {
-    queue: Lock<Queue>,
+    queue: Lock<Queue<Runnable>>,
     idle: AtomicBool,
-    /// End of the running thread's slice.
-    slice_end: AtomicU64,
+    /// [`Class::level`] of the task that runs.
+    level: AtomicU8,
+    /// Threads queued or running here.
+    load: AtomicUsize,
+    /// What `load` was when this kernel's load was last published.
+    published: AtomicUsize,
+    /// The hardware's alarm, as far as this CPU knows; NEVER: none.
+    alarm: AtomicU64,
     idle_ns: AtomicU64,
     /// Tasks it has run.
     turns: AtomicU64,
-    /// Tasks queued or running here.
-    load: AtomicUsize,
+}
+
+impl Local {
+    fn new() -> Local {
+        Local {
+            queue: Lock::new(Queue::default()),
+            idle: AtomicBool::new(false),
+            level: AtomicU8::new(0),
+            load: AtomicUsize::new(0),
+            published: AtomicUsize::new(usize::MAX),
+            alarm: AtomicU64::new(NEVER),
+            idle_ns: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+        }
+    }
 }
 
 pub struct Scheduler {
@@ -62,15 +125,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     pub fn new(cpu: Arc<dyn Cpu>) -> Arc<Self> {
-        let local = || Local {
-            queue: Lock::new(Queue::default()),
-            idle: AtomicBool::new(false),
-            slice_end: AtomicU64::new(0),
-            idle_ns: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
-            load: AtomicUsize::new(0),
-        };
-        let locals = cpu.cpus().iter().map(|_| local()).collect();
+        let locals = cpu.cpus().iter().map(|_| Local::new()).collect();
         Arc::new(Scheduler { timers: Timers::new(cpu.clone()), cpu, locals })
     }
 
@@ -83,19 +138,41 @@ impl Scheduler {
     }
 
     /// Starts a user thread's future. It may run on this kernel's CPUs whose index bit is set in `allowed`.
-    pub fn spawn_thread(self: &Arc<Self>, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        self.start(Class::Thread, allowed, task)
+    pub fn spawn_thread(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
+        self.start(class, allowed, task)
+    }
+
+    /// Starts kernel work.
+    pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        self.start(Class::Kernel, u64::MAX, Box::pin(task));
+    }
+
+    /// Starts kernel work that stays on one CPU, by its index.
+    pub fn spawn_on(self: &Arc<Self>, cpu: usize, task: impl Future<Output = ()> + Send + 'static) {
+        self.start(Class::Kernel, 1 << cpu, Box::pin(task));
     }
 
     fn start(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        let entity = Arc::new(Entity { class, last: AtomicUsize::new(self.here()), allowed: AtomicU64::new(allowed) });
+        let entity = Arc::new(Entity {
+            class: AtomicU32::new(class.to_bits()),
+            cpu: AtomicUsize::new(self.here()),
+            allowed: AtomicU64::new(allowed),
+            queued: AtomicBool::new(false),
+            lag: AtomicI64::new(0),
+            slept: AtomicU64::new(0),
+        });
         let scheduler = Arc::downgrade(self);
-        let schedule = move |runnable: Runnable| {
+        let schedule = move |runnable: Runnable, info: ScheduleInfo| {
             if let Some(scheduler) = scheduler.upgrade() {
-                scheduler.enqueue(runnable);
+                match info.woken_while_running {
+                    // Called by the CPU that has just run it.
+                    true => scheduler.put_back(runnable),
+                    false => scheduler.enqueue(runnable),
+                }
             }
         };
-        let (runnable, task) = async_task::Builder::new().metadata(entity.clone()).spawn(move |_| task, schedule);
+        let builder = async_task::Builder::new().metadata(entity.clone());
+        let (runnable, task) = builder.spawn(move |_| task, WithInfo(schedule));
         task.detach();
         runnable.schedule();
         TaskRef(entity)
@@ -111,34 +188,76 @@ impl Scheduler {
     }
 
     fn enqueue(&self, runnable: Runnable) {
+        let cpu = self.place(runnable.metadata());
+        self.push(runnable, cpu);
+    }
+
+    fn push(&self, runnable: Runnable, cpu: usize) {
         let entity = runnable.metadata().clone();
-        let cpu = self.place(&entity);
         let local = &self.locals[cpu];
-        local.load.fetch_add(1, Relaxed);
-        local.queue.lock().push(runnable, entity.class);
+        let now = self.cpu.now();
+        {
+            let mut queue = local.queue.lock();
+            entity.cpu.store(cpu, SeqCst);
+            entity.queued.store(true, Relaxed);
+            let class = entity.class();
+            if class != Class::Kernel {
+                local.load.fetch_add(1, Relaxed);
+            }
+            queue.enqueue(runnable, class, entity.lag(now), now);
+        }
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
-        // kicked too, so that its running thread yields at the end of its slice.
-        core::sync::atomic::fence(SeqCst);
+        // kicked too, so that it looks whose turn it is.
+        fence(SeqCst);
         if cpu != self.here() {
             self.cpu.kick(self.cpu.cpus()[cpu]);
         }
     }
 
+    /// The task that has just run here goes on waiting for the CPU.
+    fn put_back(&self, runnable: Runnable) {
+        let here = self.here();
+        let entity = runnable.metadata().clone();
+        if !entity.may_run_on(here) {
+            self.leave(&entity, here);
+            return self.enqueue(runnable);
+        }
+        let mut queue = self.locals[here].queue.lock();
+        entity.queued.store(true, Relaxed);
+        queue.put_back(runnable, entity.class(), self.cpu.now());
+    }
+
+    /// The task that has just run here waits for no CPU of ours any more.
+    fn leave(&self, entity: &Entity, here: usize) {
+        let local = &self.locals[here];
+        let now = self.cpu.now();
+        let lag = local.queue.lock().block(now);
+        if entity.class() != Class::Kernel {
+            entity.lag.store(lag, Relaxed);
+            entity.slept.store(now, Relaxed);
+            local.load.fetch_sub(1, Relaxed);
+        }
+    }
+
     /// The CPU for a task that became runnable: where it last ran if that is idle, else an idle CPU it may
-    /// use, else the least loaded.
+    /// use, else one where it is the most urgent, else the least loaded.
     fn place(&self, entity: &Entity) -> usize {
-        let last = entity.last.load(Relaxed);
+        let last = entity.cpu.load(Relaxed);
         if self.locals.len() == 1 {
             return 0;
         }
-        let allowed = entity.allowed.load(Relaxed);
-        let may = |cpu: usize| cpu >= 64 || allowed >> cpu & 1 == 1;
-        if may(last) && self.locals[last].load.load(Relaxed) == 0 {
+        if entity.may_run_on(last) && self.locals[last].load.load(Relaxed) == 0 {
             return last;
         }
+        let level = entity.class().level();
         (0..self.locals.len())
-            .filter(|&cpu| may(cpu))
-            .min_by_key(|&cpu| (self.locals[cpu].load.load(Relaxed), cpu != last))
+            .filter(|&cpu| entity.may_run_on(cpu))
+            .min_by_key(|&cpu| {
+                let local = &self.locals[cpu];
+                // A fair task need not look whom it would take the CPU from; one of the real-time class must.
+                let blocked = level > 2 && local.level.load(Relaxed) >= level;
+                (blocked, local.load.load(Relaxed), cpu != last)
+            })
             .unwrap_or(last)
     }
 
@@ -147,57 +266,118 @@ impl Scheduler {
         let here = self.here();
         self.timers.fire(here);
         let local = &self.locals[here];
-        let next = local.queue.lock().pop();
-        let Some((from, runnable)) = next.map(|task| (here, task)).or_else(|| self.steal(here)) else {
+        local.alarm.store(NEVER, Relaxed);
+        let now = self.cpu.now();
+        let mut next = self.take(here, now);
+        if next.is_none() && self.steal(here) {
+            next = self.take(here, now);
+        }
+        let Some((runnable, class)) = next else {
+            local.level.store(0, Relaxed);
             return false;
         };
-        runnable.metadata().last.store(here, Relaxed);
-        local.slice_end.store(self.cpu.now() + SLICE_NS, Relaxed);
-        if from != here {
-            self.locals[from].load.fetch_sub(1, Relaxed);
-            local.load.fetch_add(1, Relaxed);
-        }
+        let entity = runnable.metadata().clone();
+        entity.queued.store(false, Relaxed);
+        local.level.store(class.level(), Relaxed);
         local.turns.fetch_add(1, Relaxed);
-        runnable.run();
-        local.load.fetch_sub(1, Relaxed);
+        let waits_again = runnable.run();
+        if !waits_again {
+            self.leave(&entity, here);
+        }
         true
     }
 
-    fn steal(&self, here: usize) -> Option<(usize, Runnable)> {
-        (0..self.locals.len()).filter(|&cpu| cpu != here).find_map(|cpu| {
-            let other = &self.locals[cpu];
-            if other.load.load(Relaxed) < 2 {
-                return None;
-            }
-            let may = |task: &Runnable| here >= 64 || task.metadata().allowed.load(Relaxed) >> here & 1 == 1;
-            other.queue.lock().steal(may).map(|task| (cpu, task))
-        })
+    fn take(&self, here: usize, now: u64) -> Option<(Runnable, Class)> {
+        let mut queue = self.locals[here].queue.lock();
+        let next = queue.next(now);
+        if let Some((runnable, _)) = &next {
+            queue.name_running(token(runnable.metadata()));
+        }
+        next
     }
 
-    /// Called by a thread about to (re-)enter user mode: must it let others run first? Also arms the
-    /// alarm that ends its slice, or the next timer if nobody waits.
+    /// Takes a waiting thread from the sibling where most wait; false if nobody waits that may come here.
+    fn steal(&self, here: usize) -> bool {
+        let busiest = (0..self.locals.len())
+            .filter(|&cpu| cpu != here && self.locals[cpu].load.load(Relaxed) >= 2)
+            .max_by_key(|&cpu| self.locals[cpu].load.load(Relaxed));
+        busiest.is_some_and(|from| self.pull(from, here))
+    }
+
+    /// Moves one waiting thread between queues.
+    fn pull(&self, from: usize, to: usize) -> bool {
+        let may = |task: &Runnable| task.metadata().may_run_on(to);
+        let other = &self.locals[from];
+        let Some((runnable, class, lag)) = other.queue.lock().remove(may, self.cpu.now()) else { return false };
+        other.load.fetch_sub(1, Relaxed);
+        let local = &self.locals[to];
+        local.load.fetch_add(1, Relaxed);
+        let mut queue = local.queue.lock();
+        runnable.metadata().cpu.store(to, SeqCst);
+        let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
+        queue.enqueue(runnable, class, lag, self.cpu.now());
+        true
+    }
+
+    /// Called now and then by a CPU that is busy: if a sibling has two threads more, takes one of them.
+    pub fn even_out(&self) {
+        let here = self.here();
+        let own = self.locals[here].load.load(Relaxed);
+        let busiest = (0..self.locals.len())
+            .filter(|&cpu| cpu != here)
+            .max_by_key(|&cpu| self.locals[cpu].load.load(Relaxed))
+            .filter(|&cpu| self.locals[cpu].load.load(Relaxed) >= own + 2);
+        if let Some(from) = busiest {
+            self.pull(from, here);
+        }
+    }
+
+    /// Gives a task another class, at once also where it waits.
+    pub fn set_class(&self, task: &TaskRef, class: Class) {
+        let entity = &task.0;
+        entity.class.store(class.to_bits(), SeqCst);
+        // Between the store and the load: see the head of this file.
+        fence(SeqCst);
+        let cpu = entity.cpu.load(SeqCst);
+        let now = self.cpu.now();
+        {
+            let mut queue = self.locals[cpu].queue.lock();
+            let found = queue.remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
+            match found {
+                Some((runnable, _, lag)) => queue.enqueue(runnable, class, lag, now),
+                None => queue.change_running(token(entity), class, now),
+            }
+        }
+        if cpu != self.here() {
+            self.cpu.kick(self.cpu.cpus()[cpu]);
+        }
+    }
+
+    /// Called by a thread about to (re-)enter user mode: must it let others run first? Also sets the alarm for
+    /// the moment when it must, or the next timer if that is earlier.
     pub fn should_yield(&self) -> bool {
         let here = self.here();
         let local = &self.locals[here];
-        let timer = self.timers.next(here);
+        let timer = self.timers.next(here).unwrap_or(NEVER);
         let now = self.cpu.now();
-        if timer.is_some_and(|at| at <= now) {
+        if timer <= now {
             return true;
         }
-        let (waiting, kernel_work) = {
-            let queue = local.queue.lock();
-            (queue.len() > 0, queue.has_kernel_work())
+        let end = {
+            let mut queue = local.queue.lock();
+            if queue.must_switch(now) {
+                return true;
+            }
+            queue.deadline().unwrap_or(NEVER)
         };
-        let slice_end = local.slice_end.load(Relaxed);
-        if kernel_work || (waiting && now >= slice_end) {
-            return true;
+        // Not in the past: the queue would have said so, but for rounding.
+        let wanted = end.max(now + 1).min(timer);
+        let set = local.alarm.load(Relaxed);
+        let same = set > now && wanted.abs_diff(set) <= ALARM_SLACK_NS || set == wanted;
+        if !same {
+            local.alarm.store(wanted, Relaxed);
+            self.cpu.set_alarm((wanted != NEVER).then_some(wanted));
         }
-        let alarm = match (waiting, timer) {
-            (true, Some(at)) => Some(at.min(slice_end)),
-            (true, None) => Some(slice_end),
-            (false, timer) => timer,
-        };
-        self.cpu.set_alarm(alarm);
         false
     }
 
@@ -207,7 +387,7 @@ impl Scheduler {
         let local = &self.locals[here];
         local.idle.store(true, SeqCst);
         let alarm = self.timers.next(here);
-        if local.queue.lock().len() > 0 || alarm.is_some_and(|at| at <= self.cpu.now()) {
+        if local.queue.lock().waiting() > 0 || alarm.is_some_and(|at| at <= self.cpu.now()) {
             local.idle.store(false, SeqCst);
             return false;
         }
@@ -232,9 +412,37 @@ impl Scheduler {
         self.locals.iter().map(|local| local.turns.load(Relaxed)).sum()
     }
 
-    /// Tasks running or waiting for a CPU, for the load board.
+    /// Threads running or waiting for a CPU.
     pub fn load(&self) -> usize {
         self.locals.iter().map(|local| local.load.load(Relaxed)).sum()
+    }
+
+    /// [`Scheduler::load`], if the part of this CPU has changed since this was last asked here: siblings'
+    /// lines are not read without need.
+    pub fn changed_load(&self) -> Option<usize> {
+        let local = &self.locals[self.here()];
+        let own = local.load.load(Relaxed);
+        (local.published.swap(own, Relaxed) != own).then(|| self.load())
+    }
+
+    /// Does a thread wait for this CPU?
+    pub fn has_waiting(&self) -> bool {
+        self.locals[self.here()].load.load(Relaxed) > 1
+    }
+
+    /// sched_yield: lets the others of its class run, as far as that class does.
+    pub async fn yield_thread(&self) {
+        self.locals[self.here()].queue.lock().ask_yield();
+        yield_now().await;
+    }
+
+    /// The time that a thread of this class gets at once (sched_rr_get_interval).
+    pub fn interval(class: Class) -> u64 {
+        match class {
+            Class::Fifo(_) => 0,
+            Class::RoundRobin(_) => ROUND_ROBIN_NS,
+            _ => SLICE_NS,
+        }
     }
 }
 
@@ -247,14 +455,7 @@ impl Spawner for KernelTasks {
     }
 }
 
-impl Scheduler {
-    /// Starts kernel work.
-    pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        self.start(Class::Kernel, u64::MAX, Box::pin(task));
-    }
-}
-
-/// Goes to the end of the queue once.
+/// Lets the CPU look around: at interrupts, messages, and at whose turn it is.
 pub async fn yield_now() {
     let mut yielded = false;
     core::future::poll_fn(|context| {

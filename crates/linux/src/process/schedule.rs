@@ -5,6 +5,8 @@ use abi::CpuSet;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
 use messages::process::Tune;
+use process::RESET_ON_FORK;
+use sched::{Class, Scheduler};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const OTHER: u32 = 0;
@@ -12,7 +14,8 @@ const FIFO: u32 = 1;
 const RR: u32 = 2;
 const BATCH: u32 = 3;
 const IDLE: u32 = 5;
-const RESET_ON_FORK: u32 = 0x4000_0000;
+/// SCHED_FLAG_RESET_ON_FORK of sched_setattr.
+const FLAG_RESET_ON_FORK: u64 = 1;
 
 /// The thread a pid argument means; 0 is the caller.
 fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
@@ -52,8 +55,8 @@ pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
     Ok(size as u64)
 }
 
-pub(crate) async fn sched_yield(_call: &mut Call<'_>) -> Result<u64> {
-    sched::yield_now().await;
+pub(crate) async fn sched_yield(call: &mut Call<'_>) -> Result<u64> {
+    call.system().scheduler.yield_thread().await;
     Ok(0)
 }
 
@@ -66,9 +69,8 @@ fn check_policy(policy: u32, priority: u32) -> Result<()> {
 
 async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Result<u64> {
     let thread = thread_of(call, pid)?;
-    let policy = policy & !RESET_ON_FORK;
-    check_policy(policy, priority)?;
-    let realtime = matches!(policy, FIFO | RR);
+    check_policy(policy & !RESET_ON_FORK, priority)?;
+    let realtime = matches!(policy & !RESET_ON_FORK, FIFO | RR);
     if realtime && !call.caller().credentials.can(abi::capability::SYS_NICE) {
         return Err(Errno::EPERM);
     }
@@ -151,7 +153,11 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let attr = attributes(call).await?;
-    set_policy(call, call.int(0), attr.policy, attr.priority).await?;
+    if attr.flags & !FLAG_RESET_ON_FORK != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flag = if attr.flags & FLAG_RESET_ON_FORK != 0 { RESET_ON_FORK } else { 0 };
+    set_policy(call, call.int(0), attr.policy | flag, attr.priority).await?;
     if matches!(attr.policy, OTHER | BATCH) {
         let thread = thread_of(call, call.int(0))?;
         tune(call, thread, Tune::Nice(attr.nice.clamp(-20, 19) as i8)).await?;
@@ -170,7 +176,9 @@ pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
     }
     let thread = thread_of(call, call.int(0))?;
     let (_, nice, (policy, priority)) = tune(call, thread, Tune::Read).await?;
-    let attr = SchedAttr { size: size as u32, policy, nice: i32::from(nice), priority, ..SchedAttr::default() };
+    let flags = if policy & RESET_ON_FORK != 0 { FLAG_RESET_ON_FORK } else { 0 };
+    let policy = policy & !RESET_ON_FORK;
+    let attr = SchedAttr { size: size as u32, policy, flags, nice: i32::from(nice), priority, ..SchedAttr::default() };
     call.put(call.pointer(1), &attr).await?;
     Ok(0)
 }
@@ -193,8 +201,13 @@ pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
-    tune(call, thread, Tune::Read).await?;
-    call.put(call.pointer(1), &[0u64, sched::SLICE_NS]).await?;
+    let (_, nice, (policy, priority)) = tune(call, thread, Tune::Read).await?;
+    let class = match policy & !RESET_ON_FORK {
+        FIFO => Class::Fifo(priority as u8),
+        RR => Class::RoundRobin(priority as u8),
+        _ => Class::Normal(nice),
+    };
+    call.put(call.pointer(1), &[0u64, Scheduler::interval(class)]).await?;
     Ok(0)
 }
 

@@ -1,5 +1,6 @@
 //! stat, statm, status, sched: a process or thread in numbers (man 5 proc).
 
+use process::RESET_ON_FORK;
 use super::{
     made::{number_list, number_mask, put, Text},
     Subject, TICK_NS,
@@ -46,7 +47,7 @@ impl<'a> Shown<'a> {
     }
 
     fn policy(&self) -> (u32, u32) {
-        self.thread.map_or((0, 0), |thread| thread.policy)
+        self.thread.map_or((0, 0), |thread| (thread.policy.0 & !RESET_ON_FORK, thread.policy.1))
     }
 
     fn nice(&self) -> i64 {

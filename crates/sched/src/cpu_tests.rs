@@ -1,0 +1,198 @@
+//! The scheduler on CPUs that tests turn by hand.
+
+use crate::{yield_now, Class, Scheduler};
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use machine::{sync::Lock, Cpu, CpuId, FpuState, PageTable, Registers, Trap};
+
+struct Hand {
+    cpus: Vec<CpuId>,
+    current: AtomicU32,
+    now: AtomicU64,
+    kicked: Lock<Vec<CpuId>>,
+}
+
+impl Cpu for Hand {
+    fn current(&self) -> CpuId {
+        CpuId(self.current.load(Relaxed))
+    }
+    fn cpus(&self) -> &[CpuId] {
+        &self.cpus
+    }
+    fn run_user(&self, _: &mut Registers, _: &dyn PageTable) -> Trap {
+        Trap::Interrupt
+    }
+    fn fpu_size(&self) -> usize {
+        0
+    }
+    fn fpu_load(&self, _: &FpuState) {}
+    fn fpu_save(&self, _: &mut FpuState) {}
+    fn now(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+    fn set_alarm(&self, _: Option<u64>) {}
+    fn kick(&self, cpu: CpuId) {
+        self.kicked.lock().push(cpu);
+    }
+    fn capabilities(&self) -> (u64, u64) {
+        (0, 0)
+    }
+    fn random(&self, _: &mut [u8]) {}
+}
+
+struct Bench {
+    hand: Arc<Hand>,
+    scheduler: Arc<Scheduler>,
+    /// Who was polled, and on which CPU.
+    ran: Arc<Lock<Vec<(usize, u32)>>>,
+    over: Arc<AtomicBool>,
+}
+
+const ALL: u64 = u64::MAX;
+const STEP: u64 = 1_000_000;
+
+impl Bench {
+    /// CPUs 4, 5, ... of the machine.
+    fn new(cpus: u32) -> Bench {
+        let hand = Arc::new(Hand {
+            cpus: (4..4 + cpus).map(CpuId).collect(),
+            current: AtomicU32::new(4),
+            now: AtomicU64::new(1),
+            kicked: Lock::new(vec![]),
+        });
+        let scheduler = Scheduler::new(hand.clone());
+        Bench { hand, scheduler, ran: Arc::default(), over: Arc::default() }
+    }
+
+    /// A thread that uses a millisecond at a time, as long as it may.
+    fn hog(&self, name: usize, class: Class, allowed: u64) -> crate::TaskRef {
+        let (hand, scheduler) = (self.hand.clone(), self.scheduler.clone());
+        let (ran, over) = (self.ran.clone(), self.over.clone());
+        let body = async move {
+            while !over.load(Relaxed) {
+                ran.lock().push((name, hand.current().0));
+                hand.now.fetch_add(STEP, Relaxed);
+                scheduler.should_yield();
+                yield_now().await;
+            }
+        };
+        self.scheduler.spawn_thread(class, allowed, Box::pin(body))
+    }
+
+    fn turn(&self, cpu: u32) -> bool {
+        self.hand.current.store(cpu, Relaxed);
+        self.scheduler.turn()
+    }
+
+    fn took(&self) -> Vec<(usize, u32)> {
+        core::mem::take(&mut *self.ran.lock())
+    }
+}
+
+#[test]
+fn threads_get_idle_cpus_and_keep_them() {
+    let bench = Bench::new(2);
+    bench.hog(0, Class::Normal(0), ALL);
+    bench.hog(1, Class::Normal(0), ALL);
+    assert_eq!(bench.scheduler.load(), 2);
+    for _ in 0..20 {
+        assert!(bench.turn(4) && bench.turn(5));
+    }
+    let ran = bench.took();
+    assert!(ran.iter().all(|(name, cpu)| *cpu == 4 + *name as u32), "{ran:?}");
+    bench.over.store(true, Relaxed);
+    assert!(bench.turn(4) && bench.turn(5));
+    assert_eq!(bench.scheduler.load(), 0);
+    assert!(!bench.turn(4) && !bench.turn(5));
+}
+
+#[test]
+fn an_idle_cpu_takes_what_waits_elsewhere_if_it_may_come() {
+    let bench = Bench::new(2);
+    // Both may only use the first CPU; then one may come over.
+    let _first = bench.hog(0, Class::Normal(0), 1);
+    let second = bench.hog(1, Class::Normal(0), 1);
+    for _ in 0..10 {
+        assert!(bench.turn(4) && !bench.turn(5));
+    }
+    assert!(second.is_waiting());
+    second.set_allowed(ALL);
+    bench.took();
+    while !bench.turn(5) {
+        assert!(bench.turn(4));
+    }
+    assert_eq!(bench.took().last(), Some(&(1, 5)));
+    // One that may no longer stay goes when it is next put back.
+    second.set_allowed(1);
+    bench.turn(5);
+    assert!(!bench.turn(5));
+    assert_eq!(bench.scheduler.load(), 2);
+}
+
+#[test]
+fn a_class_counts_at_once_wherever_the_task_is() {
+    let bench = Bench::new(1);
+    bench.hog(0, Class::Normal(0), ALL);
+    let low = bench.hog(1, Class::Idle, ALL);
+    // A slice of its own at most, of fifty turns.
+    for _ in 0..50 {
+        bench.turn(4);
+    }
+    assert!(bench.took().iter().filter(|(name, _)| *name == 1).count() <= 4);
+    // It waits: now it is first.
+    bench.scheduler.set_class(&low, Class::Fifo(1));
+    for _ in 0..50 {
+        bench.turn(4);
+    }
+    assert!(bench.took().iter().all(|(name, _)| *name == 1));
+    bench.scheduler.set_class(&low, Class::Idle);
+    for _ in 0..50 {
+        bench.turn(4);
+    }
+    assert!(bench.took().iter().filter(|(name, _)| *name == 1).count() <= 4);
+}
+
+#[test]
+fn a_busy_cpu_evens_out_when_it_is_asked_to() {
+    let bench = Bench::new(2);
+    let pinned: Vec<_> = (0..4).map(|name| bench.hog(name, Class::Normal(0), 1)).collect();
+    bench.hog(9, Class::Normal(0), 2);
+    bench.turn(5);
+    pinned.iter().for_each(|task| task.set_allowed(ALL));
+    for _ in 0..5 {
+        bench.hand.current.store(5, Relaxed);
+        bench.scheduler.even_out();
+    }
+    bench.took();
+    for _ in 0..100 {
+        bench.turn(4);
+        bench.turn(5);
+    }
+    let mut on_five: Vec<usize> = bench.took().into_iter().filter(|(_, cpu)| *cpu == 5).map(|(name, _)| name).collect();
+    on_five.sort();
+    on_five.dedup();
+    // 4 and 1 become 3 and 2, and that is even enough.
+    assert_eq!(on_five.len(), 2, "{on_five:?}");
+}
+
+#[test]
+fn sleeping_threads_are_no_load_and_pinned_work_stays() {
+    let bench = Bench::new(2);
+    let (hand, scheduler, ran) = (bench.hand.clone(), bench.scheduler.clone(), bench.ran.clone());
+    bench.scheduler.spawn_on(1, async move {
+        loop {
+            ran.lock().push((7, hand.current().0));
+            scheduler.sleep_until(hand.now() + 10 * STEP).await;
+        }
+    });
+    assert_eq!(bench.scheduler.load(), 0);
+    assert!(!bench.turn(4) && bench.turn(5));
+    for _ in 0..5 {
+        assert!(!bench.turn(4) && !bench.turn(5));
+        bench.hand.now.fetch_add(10 * STEP, Relaxed);
+        assert!(!bench.turn(4) && bench.turn(5));
+    }
+    assert!(bench.took().iter().all(|ran| *ran == (7, 5)));
+    assert_eq!(bench.scheduler.changed_load(), Some(0));
+    assert_eq!(bench.scheduler.changed_load(), None);
+}

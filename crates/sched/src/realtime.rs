@@ -1,0 +1,149 @@
+//! The real-time class of one CPU (SCHED_FIFO, SCHED_RR; man 7 sched): the highest priority runs, and among
+//! equals the one that came first, until it sleeps or yields or, with SCHED_RR, its slice is over. Who is
+//! interrupted by a higher priority stays first of its own.
+//!
+//! So that a runaway thread does not take the machine with it, the class gets 950 ms of each second while
+//! others wait (`sched_rt_runtime_us` of Linux).
+
+use crate::class::Class;
+use alloc::collections::{BTreeMap, VecDeque};
+
+/// `sched_rr_timeslice_ms` of Linux.
+pub const ROUND_ROBIN_NS: u64 = 100_000_000;
+const PERIOD_NS: u64 = 1_000_000_000;
+const RUNTIME_NS: u64 = 950_000_000;
+
+struct Waiting<T> {
+    task: T,
+    class: Class,
+    /// Left of the slice of SCHED_RR.
+    left: u64,
+}
+
+struct Running {
+    class: Class,
+    left: u64,
+}
+
+pub(crate) struct Realtime<T> {
+    /// By priority. No list is empty.
+    waiting: BTreeMap<u8, VecDeque<Waiting<T>>>,
+    running: Option<Running>,
+    /// The current period began at this time, and the class has used so much of it.
+    period: u64,
+    used: u64,
+}
+
+impl<T> Default for Realtime<T> {
+    fn default() -> Self {
+        Realtime { waiting: BTreeMap::new(), running: None, period: 0, used: 0 }
+    }
+}
+
+impl<T> Realtime<T> {
+    pub fn len(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Begins a new period if it is time; true if the class has had its part of this one.
+    pub fn is_throttled(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.period) >= PERIOD_NS {
+            self.period = now;
+            self.used = 0;
+        }
+        self.used >= RUNTIME_NS
+    }
+
+    /// When the class may run again.
+    pub fn period_end(&self) -> u64 {
+        self.period + PERIOD_NS
+    }
+
+    pub fn enqueue(&mut self, task: T, class: Class) {
+        let priority = class.priority().unwrap_or(1);
+        self.waiting.entry(priority).or_default().push_back(Waiting { task, class, left: ROUND_ROBIN_NS });
+    }
+
+    pub fn next(&mut self) -> Option<(T, Class)> {
+        let mut highest = self.waiting.last_entry()?;
+        let next = highest.get_mut().pop_front();
+        if highest.get().is_empty() {
+            highest.remove();
+        }
+        let Waiting { task, class, left } = next?;
+        self.running = Some(Running { class, left });
+        Some((task, class))
+    }
+
+    pub fn charge(&mut self, ns: u64) {
+        if let Some(running) = &mut self.running {
+            running.left = running.left.saturating_sub(ns);
+            self.used += ns;
+        }
+    }
+
+    fn highest(&self) -> u8 {
+        self.waiting.last_key_value().map_or(0, |(priority, _)| *priority)
+    }
+
+    pub fn must_switch(&self) -> bool {
+        let Some(running) = &self.running else { return false };
+        let priority = running.class.priority().unwrap_or(1);
+        let turn_over = matches!(running.class, Class::RoundRobin(_)) && running.left == 0;
+        self.highest() > priority || turn_over && self.highest() == priority
+    }
+
+    /// How much longer the running task may have the CPU; None: as long as it likes. `others`: the other class
+    /// waits.
+    pub fn remaining(&self, others: bool) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        let rotates = matches!(running.class, Class::RoundRobin(_)) && running.class.priority() == Some(self.highest());
+        let turn = if rotates { running.left } else { u64::MAX };
+        let throttle = if others { RUNTIME_NS.saturating_sub(self.used) } else { u64::MAX };
+        Some(turn.min(throttle)).filter(|&ns| ns < u64::MAX)
+    }
+
+    /// The running task waits again: first of its priority if it was interrupted, last if it yields or its
+    /// turn is over, or (man 7 sched) its priority was raised.
+    pub fn put_back(&mut self, task: T, class: Class, yields: bool) {
+        let Some(Running { class: was, left }) = self.running.take() else { return self.enqueue(task, class) };
+        let turn_over = matches!(class, Class::RoundRobin(_)) && left == 0;
+        let raised = class.priority() > was.priority();
+        if yields || turn_over || raised {
+            return self.enqueue(task, class);
+        }
+        let priority = class.priority().unwrap_or(1);
+        self.waiting.entry(priority).or_default().push_front(Waiting { task, class, left });
+    }
+
+    /// The running task has come into this class.
+    pub fn adopt(&mut self, class: Class) {
+        self.running = Some(Running { class, left: ROUND_ROBIN_NS });
+    }
+
+    pub fn take_running(&mut self) {
+        self.running = None;
+    }
+
+    /// Takes out the most urgent waiting task that `wanted` accepts.
+    pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<(T, Class)> {
+        let found = self.waiting.iter().rev().find_map(|(priority, list)| {
+            list.iter().position(|waiting| wanted(&waiting.task)).map(|index| (*priority, index))
+        });
+        let (priority, index) = found?;
+        let list = self.waiting.get_mut(&priority)?;
+        let taken = list.remove(index);
+        if list.is_empty() {
+            self.waiting.remove(&priority);
+        }
+        taken.map(|waiting| (waiting.task, waiting.class))
+    }
+}

@@ -1,0 +1,304 @@
+//! The run queue under a clock of its own: shares, latency, order.
+
+use crate::{
+    class::Class,
+    fair::{lag_after, SLICE_NS},
+    queue::Queue,
+    realtime::ROUND_ROBIN_NS,
+};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+use Class::*;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+
+/// Runs `burst` ns, sleeps `sleep` ns, and so on; a sleep of 0: never.
+#[derive(Clone, Copy)]
+struct Behaviour {
+    class: Class,
+    burst: u64,
+    sleep: u64,
+}
+
+fn hog(class: Class) -> Behaviour {
+    Behaviour { class, burst: u64::MAX, sleep: 0 }
+}
+
+/// One CPU, driven as the scheduler drives it.
+struct Machine {
+    queue: Queue<usize>,
+    now: u64,
+    tasks: Vec<Behaviour>,
+    lag: Vec<i64>,
+    /// CPU time of each task, and what is left of its burst.
+    used: Vec<u64>,
+    left: Vec<u64>,
+    slept: Vec<u64>,
+    woken: Vec<u64>,
+    /// Longest time from wake-up to CPU.
+    latency: Vec<u64>,
+    wakeups: BTreeMap<(u64, usize), ()>,
+    running: Option<usize>,
+    /// Who got the CPU, one after the other.
+    order: Vec<usize>,
+}
+
+impl Machine {
+    fn new(tasks: &[Behaviour]) -> Machine {
+        let count = tasks.len();
+        let mut machine = Machine {
+            queue: Queue::default(),
+            now: SECOND,
+            tasks: tasks.to_vec(),
+            lag: vec![0; count],
+            used: vec![0; count],
+            left: tasks.iter().map(|task| task.burst).collect(),
+            slept: vec![0; count],
+            woken: vec![0; count],
+            latency: vec![0; count],
+            wakeups: BTreeMap::new(),
+            running: None,
+            order: Vec::new(),
+        };
+        for task in 0..count {
+            machine.wake(task);
+            // What counts is how long it waits later.
+            machine.woken[task] = 0;
+        }
+        machine
+    }
+
+    fn wake(&mut self, task: usize) {
+        self.woken[task] = self.now;
+        let lag = lag_after(self.lag[task], self.now - self.slept[task]);
+        self.queue.enqueue(task, self.tasks[task].class, lag, self.now);
+    }
+
+    fn choose(&mut self) {
+        self.running = self.queue.next(self.now).map(|(task, _)| task);
+        let Some(task) = self.running else { return };
+        let waited = self.now - self.woken[task];
+        if self.woken[task] != 0 {
+            self.latency[task] = self.latency[task].max(waited);
+            self.woken[task] = 0;
+        }
+        if self.order.last() != Some(&task) {
+            self.order.push(task);
+        }
+    }
+
+    fn run(&mut self, ns: u64) {
+        let end = self.now + ns;
+        while self.now < end {
+            if self.running.is_none() {
+                self.choose();
+            }
+            let wake = self.wakeups.keys().next().map_or(end, |(at, _)| *at);
+            let Some(task) = self.running else {
+                self.now = wake.min(end).max(self.now);
+                self.deliver();
+                continue;
+            };
+            let look = self.queue.deadline().unwrap_or(end).max(self.now + 1);
+            let until = look.min(wake).min(end).min(self.now.saturating_add(self.left[task])).max(self.now);
+            self.used[task] += until - self.now;
+            self.left[task] -= until - self.now;
+            self.now = until;
+            self.deliver();
+            if self.left[task] == 0 {
+                self.block();
+            } else if self.queue.must_switch(self.now) {
+                self.queue.put_back(task, self.tasks[task].class, self.now);
+                self.running = None;
+            }
+        }
+    }
+
+    fn block(&mut self) {
+        let Some(task) = self.running.take() else { return };
+        self.lag[task] = self.queue.block(self.now);
+        self.slept[task] = self.now;
+        self.left[task] = self.tasks[task].burst;
+        if self.tasks[task].sleep > 0 {
+            self.wakeups.insert((self.now + self.tasks[task].sleep, task), ());
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(&(at, task)) = self.wakeups.keys().next().filter(|(at, _)| *at <= self.now) {
+            self.wakeups.remove(&(at, task));
+            self.wake(task);
+        }
+    }
+}
+
+#[test]
+fn shares_follow_weights() {
+    let classes = [Normal(0), Normal(0), Normal(5), Normal(-5), Batch(10), Idle];
+    let mut machine = Machine::new(&classes.map(hog));
+    machine.run(20 * SECOND);
+    let total: u64 = classes.iter().map(|class| u64::from(class.weight())).sum();
+    for (class, used) in classes.iter().zip(&machine.used) {
+        let share = 20 * SECOND * u64::from(class.weight()) / total;
+        assert!(used.abs_diff(share) <= 2 * SLICE_NS, "{class:?} has {used} instead of {share}");
+    }
+}
+
+#[test]
+fn a_task_that_comes_later_gets_its_share_from_then_on() {
+    let mut machine = Machine::new(&[hog(Normal(0)), Behaviour { class: Normal(0), burst: u64::MAX, sleep: 1 }]);
+    // The second sleeps for a second before it ever runs.
+    machine.run(1);
+    machine.queue.remove(|task| *task == 1, machine.now).unwrap();
+    machine.run(SECOND);
+    let before = machine.used[0];
+    machine.wake(1);
+    machine.run(SECOND);
+    assert!((machine.used[0] - before).abs_diff(machine.used[1]) <= 3 * SLICE_NS, "{:?}", machine.used);
+}
+
+#[test]
+fn nobody_starves() {
+    let mut tasks = vec![hog(Normal(-20)); 3];
+    tasks.push(hog(Normal(19)));
+    tasks.push(hog(Idle));
+    let mut machine = Machine::new(&tasks);
+    machine.run(600 * SECOND);
+    assert!(machine.used.iter().all(|used| *used > 0), "{:?}", machine.used);
+}
+
+#[test]
+fn who_needs_little_waits_little() {
+    let mut tasks = vec![hog(Normal(0)); 4];
+    tasks.push(Behaviour { class: Normal(0), burst: MS / 5, sleep: 10 * MS });
+    let mut machine = Machine::new(&tasks);
+    machine.run(10 * SECOND);
+    // Not the 12 ms that four others with full slices would take.
+    assert!(machine.latency[4] <= 2 * SLICE_NS, "{} us", machine.latency[4] / 1000);
+    assert!(machine.used[4] >= 10 * SECOND / 53 * 10 / 10 / 2, "{} us", machine.used[4] / 1000);
+}
+
+#[test]
+fn batch_waits_for_its_turn_and_idle_is_interrupted_at_once() {
+    let sleeper = |class| Behaviour { class, burst: MS / 10, sleep: 20 * MS };
+    let mut machine = Machine::new(&[hog(Idle), sleeper(Normal(0))]);
+    machine.run(5 * SECOND);
+    assert_eq!(machine.latency[1], 0);
+    let mut machine = Machine::new(&[hog(Normal(0)), sleeper(Batch(0))]);
+    machine.run(5 * SECOND);
+    assert!(machine.latency[1] > 0 && machine.latency[1] <= SLICE_NS, "{}", machine.latency[1]);
+}
+
+#[test]
+fn sleeping_earns_nothing() {
+    // It could use the whole CPU when it is awake, but half of that is the other's.
+    let mut machine = Machine::new(&[hog(Normal(0)), Behaviour { class: Normal(0), burst: 50 * MS, sleep: 500 * MS }]);
+    machine.run(60 * SECOND);
+    // Each 50 ms of work takes at least 100 - 2 * lag.
+    let bursts = machine.used[1] / (50 * MS);
+    assert!(bursts <= 60_000 / (500 + 100 - 12) + 1, "{bursts} bursts");
+}
+
+#[test]
+fn fifo_runs_by_priority_and_in_order_until_it_sleeps() {
+    let burst = |class| Behaviour { class, burst: 200 * MS, sleep: 0 };
+    let mut machine = Machine::new(&[burst(Fifo(10)), burst(Fifo(10)), burst(Fifo(20)), burst(Normal(0))]);
+    machine.run(2 * SECOND);
+    assert_eq!(machine.order, [2, 0, 1, 3]);
+}
+
+#[test]
+fn who_is_interrupted_by_a_higher_priority_stays_first_of_its_own() {
+    let mut queue = Queue::default();
+    for task in ["a", "b"] {
+        queue.enqueue(task, Fifo(5), 0, 0);
+    }
+    assert_eq!(queue.next(0).unwrap().0, "a");
+    queue.enqueue("urgent", Fifo(6), 0, 10);
+    assert!(queue.must_switch(10));
+    queue.put_back("a", Fifo(5), 10);
+    assert_eq!(queue.next(10).unwrap().0, "urgent");
+    queue.block(20);
+    assert_eq!(queue.next(20).unwrap().0, "a");
+    // sched_yield: behind its equals.
+    queue.ask_yield();
+    queue.put_back("a", Fifo(5), 30);
+    assert_eq!(queue.next(30).unwrap().0, "b");
+}
+
+#[test]
+fn round_robin_changes_every_slice() {
+    let mut machine = Machine::new(&[hog(RoundRobin(3)), hog(RoundRobin(3)), hog(RoundRobin(2))]);
+    machine.run(10 * ROUND_ROBIN_NS);
+    assert_eq!(machine.used, [5 * ROUND_ROBIN_NS, 5 * ROUND_ROBIN_NS, 0]);
+}
+
+#[test]
+fn real_time_leaves_a_twentieth_to_others_that_wait() {
+    let mut machine = Machine::new(&[hog(Fifo(99)), hog(Normal(0))]);
+    machine.run(10 * SECOND);
+    assert!(machine.used[1].abs_diff(500 * MS) <= 60 * MS, "{} ms", machine.used[1] / MS);
+    let mut machine = Machine::new(&[hog(Fifo(99))]);
+    machine.run(10 * SECOND);
+    assert_eq!(machine.used[0], 10 * SECOND);
+}
+
+#[test]
+fn yielding_lets_another_run() {
+    let mut queue = Queue::default();
+    queue.enqueue("a", Normal(0), 0, 0);
+    queue.enqueue("b", Normal(0), 0, 0);
+    let (first, _) = queue.next(0).unwrap();
+    queue.ask_yield();
+    queue.put_back(first, Normal(0), 1000);
+    let (second, _) = queue.next(1000).unwrap();
+    assert_ne!(first, second);
+    // Without others it goes on at once.
+    let mut queue = Queue::default();
+    queue.enqueue("a", Normal(0), 0, 0);
+    queue.next(0).unwrap();
+    queue.ask_yield();
+    queue.put_back("a", Normal(0), 1000);
+    assert_eq!(queue.next(1000).unwrap().0, "a");
+}
+
+#[test]
+fn an_interrupt_alone_changes_nothing() {
+    let mut queue = Queue::default();
+    for task in 0..4 {
+        queue.enqueue(task, Normal(0), 0, 0);
+    }
+    let (first, class) = queue.next(0).unwrap();
+    // Every 100 us the CPU looks around, as at an interrupt.
+    for step in 1..SLICE_NS / 100_000 {
+        queue.put_back(first, class, step * 100_000);
+        assert_eq!(queue.next(step * 100_000).unwrap().0, first);
+    }
+    assert!(queue.must_switch(SLICE_NS));
+    queue.put_back(first, class, SLICE_NS);
+    assert_ne!(queue.next(SLICE_NS).unwrap().0, first);
+}
+
+#[test]
+fn kernel_work_goes_first_and_a_change_of_class_counts_at_once() {
+    let mut queue = Queue::default();
+    queue.enqueue("thread", Normal(0), 0, 0);
+    queue.enqueue("idle", Idle, 0, 0);
+    queue.enqueue("work", Kernel, 0, 0);
+    assert_eq!(queue.next(0).unwrap(), ("work", Kernel));
+    queue.block(5);
+    assert_eq!(queue.next(5).unwrap().0, "thread");
+    // What waited with the least weight is made urgent.
+    let (task, class, _) = queue.remove(|task| *task == "idle", 10).unwrap();
+    assert_eq!(class, Idle);
+    queue.enqueue(task, Fifo(1), 0, 10);
+    assert!(queue.must_switch(10));
+    // The one that runs becomes FIFO, too, and of a higher priority: at once, or when it is put back.
+    queue.name_running(7);
+    queue.change_running(8, Idle, 10);
+    queue.change_running(7, Fifo(3), 10);
+    assert!(!queue.must_switch(10));
+    queue.put_back("thread", Fifo(2), 10);
+    assert_eq!(queue.next(10).unwrap(), ("thread", Fifo(2)));
+    assert!(!queue.must_switch(20));
+}
