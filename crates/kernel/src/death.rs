@@ -3,8 +3,8 @@
 //! By default a panic of any kernel ends the machine: `cob run` shows the log and answers 125. With
 //! `cob.on_panic=survive` a secondary dies alone. (The primary has the devices and the root file system;
 //! nothing could go on without it.) The dying kernel itself marks the board and rings everybody
-//! (`platform::panic`), so that nobody has to watch for deaths; a kernel that hangs with interrupts off is
-//! not found this way.
+//! (`platform::panic`), so that nobody has to watch for that. One that hangs is found by its neighbour
+//! (watch.rs), and from then on dies the same way.
 //!
 //! A survivor notices at its next doorbell: it fails the calls to the dead kernel, unmaps its lanes, takes its
 //! CPUs off the machine, and kills the processes that had something there (crate `process`, death.rs). The dead
@@ -12,7 +12,7 @@
 
 use crate::services::Kernel;
 use machine::KernelId;
-use messages::control::KernelDied;
+use messages::control::{KernelDied, Stop};
 
 pub fn set_policy(kernel: &Kernel) {
     let policy = platform::plan::option(&kernel.plan.command_line, "cob.on_panic");
@@ -55,9 +55,20 @@ pub async fn bury(kernel: &'static Kernel, dead: KernelId) {
 /// Root wants this kernel to end. Never inlined: the backtrace of a panic names it.
 #[inline(never)]
 pub fn stop(by: KernelId, status: u8) {
-    if status != 0 {
-        panic!("a panic was asked for through kernel {by}");
+    match status {
+        Stop::QUIETLY => {}
+        Stop::HANGING => hang(by),
+        _ => panic!("a panic was asked for through kernel {by}"),
     }
     log::warn!("stopped through kernel {by}");
     platform::panic::die_alone();
+}
+
+/// Spins for ever, with interrupts off, in the middle of a drain: what tests of the heartbeat ask for.
+#[inline(never)]
+fn hang(by: KernelId) -> ! {
+    log::warn!("hangs, as was asked for through kernel {by}");
+    loop {
+        core::hint::spin_loop();
+    }
 }

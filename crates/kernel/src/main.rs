@@ -11,6 +11,7 @@
 //! | audit.rs | is anything left over when the programs have ended? |
 //! | shake.rs | messages that come late, for tests |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
+//! | watch.rs | heartbeats, and what becomes of a kernel that hangs |
 //! | terminal.rs | terminals ask processes about sessions and groups |
 //! | init.rs | runs the program that the host asked for |
 //! | console.rs | what runs when there is no host command: an initramfs and a serial line |
@@ -45,6 +46,8 @@ mod services;
 mod shake;
 #[cfg(target_os = "none")]
 mod terminal;
+#[cfg(target_os = "none")]
+mod watch;
 
 #[cfg(target_os = "none")]
 platform::entry!(kernel_main);
@@ -57,6 +60,7 @@ fn kernel_main(boot: platform::Boot) -> ! {
     }
     let kernel = services::Kernel::start(&boot);
     control::start(kernel);
+    watch::start(kernel);
     if boot.kernel == machine::KernelId::PRIMARY {
         init::start(kernel);
     }

@@ -91,7 +91,7 @@ messages! {
     /// maps its memory any more.
     dead: KernelDied { kernel: KernelId } -> (), High;
 
-    /// Root wants the kernel to end: quietly and alone if `status` is 0, else by a panic.
+    /// Root wants the kernel to end; `status` is one of those below.
     stop: Stop { status: u8 } -> (), High;
 
     /// What partitions there are; any kernel knows.
@@ -102,4 +102,12 @@ messages! {
 
     /// How many messages of each type a kernel has sent and received, without the answers.
     message_types: MessageTypes {} -> Vec<(u16, u64, u64)>, Low;
+}
+
+impl Stop {
+    /// Alone, without a word.
+    pub const QUIETLY: u8 = 0;
+    pub const BY_A_PANIC: u8 = 1;
+    /// Not at all: it spins with interrupts off, until another kernel notices.
+    pub const HANGING: u8 = 2;
 }

@@ -134,6 +134,11 @@ pub fn send(target: u32, vector: u8) {
     command(target, 0x4000 | u32::from(vector));
 }
 
+/// Interrupts a CPU also where it takes no interrupts.
+pub fn send_nmi(target: u32) {
+    command(target, 0x4400);
+}
+
 /// Resets a CPU: it waits for `send_startup`.
 pub fn send_init(target: u32) {
     command(target, 0x4500);

@@ -75,6 +75,7 @@ pub struct Entry {
     /// Read by every sender, written by the receiver when it starts or stops to look at its lanes.
     pub doorbell: Doorbell,
     pub pulse: Line<Pulse>,
+    pub watch: Line<Watch>,
 }
 
 #[repr(C)]
@@ -94,6 +95,15 @@ pub struct Life {
 pub struct Pulse {
     pub heartbeat: AtomicU64,
     pub load: AtomicU32,
+}
+
+/// Written only when a kernel is suspected (heartbeat.rs).
+#[repr(C)]
+pub struct Watch {
+    /// Probes that the kernel has answered.
+    pub answered: AtomicU32,
+    /// The life (`boots`) in which another kernel found that it hangs; 0: none.
+    pub condemned: AtomicU32,
 }
 
 impl Entry {

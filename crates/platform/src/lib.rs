@@ -14,6 +14,7 @@ extern crate alloc;
 pub mod layout;
 pub mod paging;
 pub mod plan;
+pub mod suspicion;
 pub mod tables;
 pub mod virtio;
 
@@ -31,6 +32,8 @@ pub mod clock;
 mod cpu;
 #[cfg(target_os = "none")]
 pub mod heap;
+#[cfg(target_os = "none")]
+pub mod heartbeat;
 #[cfg(target_os = "none")]
 pub mod initramfs;
 #[cfg(target_os = "none")]

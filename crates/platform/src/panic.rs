@@ -82,6 +82,12 @@ pub(crate) fn from_trap(frame: &Frame, address: u64) -> ! {
     die(text, Some(frame.rip), frame.rbp)
 }
 
+/// Another kernel has found that this one hangs, and interrupts it where it does.
+pub(crate) fn from_hang(frame: Option<&Frame>) -> ! {
+    let (rip, base) = frame.map_or((None, 0), |frame| (Some(frame.rip), frame.rbp));
+    die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), rip, base)
+}
+
 fn die(text: Arguments, rip: Option<u64>, frame_pointer: u64) -> ! {
     if PANICKING.swap(true, AcqRel) {
         halt(); // a panic in a panic, or a sibling's

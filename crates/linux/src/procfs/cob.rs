@@ -22,6 +22,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
         .with("boot", control::boot(proc))
         .with("stop", control::stop(proc))
         .with("panic", control::panic(proc))
+        .with("hang", control::hang(proc))
 }
 
 /// Every partition of the plan; numbers where there is a kernel to ask.

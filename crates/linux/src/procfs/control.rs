@@ -1,4 +1,4 @@
-//! Files that root writes to: `boot`, `stop` and `panic` in /proc/cob take the id of a kernel, and
+//! Files that root writes to: `boot`, `stop`, `panic` and `hang` in /proc/cob take the id of a kernel, and
 //! /proc/sysrq-trigger takes `c`, the one key of it that Cob knows. `boot` also takes `ID BY`: kernel BY
 //! starts kernel ID.
 //!
@@ -25,6 +25,10 @@ pub(super) fn panic(proc: &Arc<Proc>) -> Node {
     node(proc, "/proc/cob/panic", Wish::Panic)
 }
 
+pub(super) fn hang(proc: &Arc<Proc>) -> Node {
+    node(proc, "/proc/cob/hang", Wish::Hang)
+}
+
 pub(super) fn sysrq(proc: &Arc<Proc>) -> Node {
     node(proc, "/proc/sysrq-trigger", Wish::Sysrq)
 }
@@ -38,6 +42,7 @@ enum Wish {
     Boot,
     Stop,
     Panic,
+    Hang,
     Sysrq,
 }
 
@@ -45,9 +50,6 @@ struct Control {
     proc: Arc<Proc>,
     wish: Wish,
 }
-
-/// What [`Stop`] says for a panic.
-const BY_A_PANIC: u8 = 1;
 
 impl Content for Control {
     fn read<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
@@ -65,15 +67,19 @@ impl Content for Control {
                 Wish::Stop => match ids(data)?[..] {
                     // The kernel with the devices ends with the machine only.
                     [id] if id == me => return Err(Errno::EBUSY),
-                    [id] => self.end(id, 0).await?,
+                    [id] => self.end(id, Stop::QUIETLY).await?,
                     _ => return Err(Errno::EINVAL),
                 },
                 Wish::Panic => match ids(data)?[..] {
-                    [id] => self.end(id, BY_A_PANIC).await?,
+                    [id] => self.end(id, Stop::BY_A_PANIC).await?,
+                    _ => return Err(Errno::EINVAL),
+                },
+                Wish::Hang => match ids(data)?[..] {
+                    [id] => self.end(id, Stop::HANGING).await?,
                     _ => return Err(Errno::EINVAL),
                 },
                 Wish::Sysrq => match data.first() {
-                    Some(b'c') => self.end(me, BY_A_PANIC).await?,
+                    Some(b'c') => self.end(me, Stop::BY_A_PANIC).await?,
                     _ => return Err(Errno::EINVAL),
                 },
             }

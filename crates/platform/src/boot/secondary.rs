@@ -36,6 +36,8 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         }
         // Its predecessor may have died while it was looking at its lanes.
         entry.reset_doorbell();
+        entry.pulse.0.heartbeat.store(0, Relaxed);
+        entry.pulse.0.load.store(0, Relaxed);
         let first = partition.memory[0];
         let mut memory = Remote { next: first.start, end: first.end, open: Cell::new(0) };
         let (start_at, start) = fill(&mut memory, kernel, &partition.memory)?;

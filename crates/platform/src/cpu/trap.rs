@@ -2,7 +2,7 @@
 //! fault (or a malformed extended state) at an instruction that says where to go on. Anything else is
 //! a bug of the kernel.
 
-use crate::{irq, usercopy};
+use crate::{heartbeat, irq, usercopy};
 use machine::USER_END;
 use x86_64::registers::control::Cr2;
 
@@ -36,6 +36,7 @@ pub struct Frame {
     pub ss: u64,
 }
 
+pub const NMI: u64 = 2;
 pub const GENERAL_PROTECTION: u64 = 13;
 pub const PAGE_FAULT: u64 = 14;
 
@@ -43,6 +44,7 @@ pub const PAGE_FAULT: u64 = 14;
 extern "C" fn kernel_trap(frame: &mut Frame) {
     match frame.vector {
         32.. => irq::dispatch(frame.vector as u8),
+        NMI => heartbeat::on_probe(Some(frame)),
         PAGE_FAULT => {
             let at = Cr2::read_raw();
             match usercopy::fixup(frame.rip).filter(|_| at < USER_END) {

@@ -140,7 +140,9 @@ trap_in_kernel:
     push r14
     push r15
     // The vectors with a stack of their own may come between swapgs and iretq, where gs is still or
-    // already the user's. They never return, so fixing gs here is enough.
+    // already the user's. Of those, 2 (the probe of heartbeat.rs) returns: rbx, which calls preserve, says
+    // whether gs must go back to what it was.
+    xor ebx, ebx
     mov eax, [rsp + 15 * 8]
     cmp eax, 18
     je 1f
@@ -155,8 +157,13 @@ trap_in_kernel:
     test edx, edx
     js 2f
     swapgs
+    mov ebx, 1
 2:  mov rdi, rsp
     call kernel_trap
+    test ebx, ebx
+    jz 3f
+    swapgs
+3:
     pop r15
     pop r14
     pop r13

@@ -1,7 +1,7 @@
 //! User mode as a function call, and the rest of `machine::Cpu`.
 
 use crate::cpu::{features, trap, Fpu};
-use crate::{apic, clock, irq, paging, percpu, random, usercopy};
+use crate::{apic, clock, heartbeat, irq, paging, percpu, random, usercopy};
 use core::arch::asm;
 use machine::{Access, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
 use x86_64::registers::control::Cr2;
@@ -133,7 +133,11 @@ fn trap_of(left: Left, at: u64) -> Trap {
             irq::dispatch(vector as u8);
             Trap::Interrupt
         }
-        vector @ (2 | 8 | 18) => panic!("vector {vector} (NMI, double fault or machine check) in user mode"),
+        trap::NMI => {
+            heartbeat::on_probe(None);
+            Trap::Interrupt
+        }
+        vector @ (8 | 18) => panic!("vector {vector} (double fault or machine check) in user mode"),
         vector => Trap::Exception { vector: vector as u8, code: left.code },
     }
 }

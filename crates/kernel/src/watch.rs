@@ -1,0 +1,73 @@
+//! Heartbeats: this kernel beats once a second, and watches the next one in the ring of those that run. What
+//! counts as evidence is in `platform/src/suspicion.rs`.
+//!
+//! A kernel that hangs ends as one that panics does (death.rs): by default the machine ends with it, with
+//! `cob.on_panic=survive` a secondary ends alone. Its own CPU says where it hangs.
+//!
+//! In a cluster only the CPU that takes doorbells beats. A sibling that hangs is noticed when that CPU waits for it.
+
+use crate::services::Kernel;
+use machine::KernelId;
+use platform::{
+    heartbeat,
+    suspicion::{Suspicion, Verdict},
+};
+
+const BEAT_NS: u64 = 1_000_000_000;
+/// From probe to probe of a kernel that is suspected.
+const PROBE_NS: u64 = BEAT_NS / 10;
+
+/// Once, on the boot CPU, which takes the doorbells.
+pub fn start(kernel: &'static Kernel) {
+    if kernel.plan.kernels.len() == 1 {
+        return;
+    }
+    let boot_cpu = kernel.scheduler.index_of(kernel.system.cpu.current()).unwrap_or(0);
+    kernel.scheduler.spawn_on(boot_cpu, async move {
+        let mut watched: Option<(KernelId, Suspicion)> = None;
+        let mut pause = BEAT_NS;
+        loop {
+            heartbeat::beat();
+            let began = kernel.system.now();
+            kernel.scheduler.sleep_until(began + pause).await;
+            // A pause that took longer says nothing: this CPU was held up.
+            let on_time = kernel.system.now() - began < pause * 3 / 2;
+            let Some(next) = next_in_ring(kernel) else {
+                (watched, pause) = (None, BEAT_NS);
+                continue;
+            };
+            let suspicion = match &mut watched {
+                Some((known, suspicion)) if *known == next => suspicion,
+                _ => &mut watched.insert((next, Suspicion::default())).1,
+            };
+            pause = look(next, suspicion, on_time);
+        }
+    });
+}
+
+/// The kernel after this one that has ever beaten in its present life.
+fn next_in_ring(kernel: &Kernel) -> Option<KernelId> {
+    let (me, count) = (kernel.system.kernel.index(), kernel.plan.kernels.len());
+    let others = (1..count).map(|step| KernelId(((me + step) % count) as u16));
+    others.into_iter().find(|other| heartbeat::seen(*other).is_some())
+}
+
+/// Says how long to wait for the next look.
+fn look(watched: KernelId, suspicion: &mut Suspicion, on_time: bool) -> u64 {
+    let Some((beat, answered)) = heartbeat::seen(watched) else { return BEAT_NS };
+    match suspicion.look(beat, answered, on_time) {
+        Verdict::Well | Verdict::Wait => BEAT_NS,
+        Verdict::Probe => {
+            if suspicion.is_new() {
+                log::warn!("kernel {watched} has not beaten for seconds: probing it");
+            }
+            heartbeat::probe(watched);
+            PROBE_NS
+        }
+        Verdict::Hangs => {
+            log::error!("kernel {watched} hangs: its CPU runs, but it does not beat");
+            heartbeat::condemn(watched);
+            BEAT_NS
+        }
+    }
+}
