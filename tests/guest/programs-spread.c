@@ -94,10 +94,8 @@ int main(int argc, char **argv) {
     spread("vfork", 8, 1);
 
     // One at a time, waited for: nobody else wants the CPU, so nothing moves.
-    int moved = 0;
+    int here = sched_getcpu(), moved = 0;
     for (int i = 0; i < 10; i++) {
-        // The parent itself may have been relieved while its children were busy.
-        int here = sched_getcpu();
         pid_t pid;
         int status;
         char *arguments[] = {self, "where", NULL};
