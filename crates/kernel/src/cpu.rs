@@ -39,6 +39,8 @@ fn work(kernel: &'static Kernel) -> ! {
         publish_load(kernel);
         if kernel.scheduler.has_waiting() {
             kernel.system.balance();
+        } else {
+            kernel.system.relax();
         }
         if kernel.scheduler.turn() {
             continue;

@@ -57,8 +57,8 @@ fn look(watched: KernelId, suspicion: &mut Suspicion, on_time: bool) -> u64 {
     let Some((beat, answered)) = heartbeat::seen(watched) else { return BEAT_NS };
     match suspicion.look(beat, answered, on_time) {
         Verdict::Well | Verdict::Wait => BEAT_NS,
-        Verdict::Probe => {
-            if suspicion.is_new() {
+        verdict @ (Verdict::Suspect | Verdict::Probe) => {
+            if verdict == Verdict::Suspect {
                 log::warn!("kernel {watched} has not beaten for seconds: probing it");
             }
             heartbeat::probe(watched);

@@ -22,6 +22,7 @@ pub(crate) async fn leave(thread: &Arc<Thread>) {
 }
 
 async fn say_goodbye(thread: &Arc<Thread>) {
+    thread.discount();
     let (robust, clear) = {
         let state = thread.state.lock();
         (state.robust_list.0, state.clear_child_tid)

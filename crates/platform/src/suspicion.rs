@@ -38,6 +38,8 @@ pub enum Verdict {
     Wait,
     /// Interrupt it, and look again after a tenth of a second.
     Probe,
+    /// The same, for the first time since its last beat.
+    Suspect,
     /// It hangs.
     Hangs,
 }
@@ -59,7 +61,8 @@ impl Suspicion {
         }
         if !on_time {
             self.answered = answered;
-            return Verdict::Wait;
+            // It proves nothing, but goes on: else a slow host makes a second of each tenth.
+            return if self.missed > PATIENCE { Verdict::Probe } else { Verdict::Wait };
         }
         self.missed += 1;
         // Only an answer to a probe of this silence proves anything.
@@ -69,14 +72,10 @@ impl Suspicion {
         self.answered = answered;
         match (self.proofs >= PROOFS, self.missed > PATIENCE) {
             (true, _) => Verdict::Hangs,
+            (false, true) if self.missed == PATIENCE + 1 => Verdict::Suspect,
             (false, true) => Verdict::Probe,
             (false, false) => Verdict::Wait,
         }
-    }
-
-    /// Has it just become suspect?
-    pub fn is_new(&self) -> bool {
-        self.missed == PATIENCE + 1
     }
 }
 
@@ -93,11 +92,11 @@ mod tests {
         for _ in 0..PATIENCE + 1 + PROOFS {
             let verdict = suspicion.look(7, answered, true);
             // Every probe is answered before the next look.
-            answered += u32::from(verdict == Probe);
+            answered += u32::from(matches!(verdict, Suspect | Probe));
             verdicts.push(verdict);
         }
-        assert_eq!(verdicts[..5], [Wait, Wait, Wait, Probe, Probe]);
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Probe).count(), PROOFS as usize);
+        assert_eq!(verdicts[..5], [Wait, Wait, Wait, Suspect, Probe]);
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Probe).count(), PROOFS as usize - 1);
         assert_eq!(verdicts.last(), Some(&Hangs));
     }
 
@@ -106,7 +105,7 @@ mod tests {
         let mut suspicion = Suspicion::default();
         suspicion.look(7, 0, true);
         for _ in 0..1000 {
-            assert!(matches!(suspicion.look(7, 0, true), Wait | Probe));
+            assert!(matches!(suspicion.look(7, 0, true), Wait | Suspect | Probe));
         }
         // It gets a moment, in which it answers what has piled up, and beats a moment later.
         assert_eq!(suspicion.look(7, 1, true), Probe);
@@ -121,6 +120,19 @@ mod tests {
             assert_eq!(suspicion.look(7, answered, false), Wait);
         }
         assert_eq!(suspicion.look(7, 1000, true), Wait);
+    }
+
+    /// Half of the looks at a kernel that hangs come late: they prove nothing, and cost no more than their own time.
+    #[test]
+    fn late_looks_neither_prove_nor_start_anew() {
+        let mut suspicion = Suspicion::default();
+        suspicion.look(7, 0, true);
+        let mut looks = 0;
+        while suspicion.look(7, looks, looks % 2 == 0) != Hangs {
+            looks += 1;
+            assert!(looks < 3 * (PATIENCE + PROOFS));
+        }
+        assert!(looks >= 2 * PROOFS);
     }
 
     #[test]

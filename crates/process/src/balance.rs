@@ -11,7 +11,7 @@
 //!
 //! - A thread that **waits** for a CPU here, while it could have one elsewhere, is moved by [`System::balance`].
 //!   Moving costs it its memory: every page it uses is fetched, or borrowed from then on. Whether it will
-//!   run long enough to be worth that, nobody knows; so it goes when it has waited about as long as the move
+//!   run long enough to be worth that, nobody knows; so one goes when threads have waited here about as long as the move
 //!   costs (as in renting skis: at most twice as bad as knowing). A thread that came to a kernel stays for a while, and goes
 //!   only where it is better off by a whole thread; so two kernels never pass one to and fro.
 //!
@@ -20,8 +20,8 @@
 
 use crate::{placement::Candidate, process::Flags, System, Thread};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering::*};
-use machine::KernelId;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use machine::{sync::Lock, KernelId};
 
 /// Between two looks at who waits.
 const LOOK_NS: u64 = 10_000_000;
@@ -32,6 +32,9 @@ const MOVE_NS: u64 = 30_000_000;
 const PAGE_NS: u64 = 20_000;
 /// Nobody waits longer than this for an idle CPU.
 const PATIENCE_NS: u64 = 3_000_000_000;
+/// Where threads wait, a CPU looks whose turn it is more often than this. If it has not, it was held up itself (by the
+/// host, or by long work of the kernel), and nobody knows what happened meanwhile.
+const HELD_UP_NS: u64 = 10_000_000;
 
 /// Where a thread goes at its next user boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +49,31 @@ pub(crate) enum Destination {
 #[derive(Default)]
 pub(crate) struct Balance {
     next_look: AtomicU64,
-    /// Since when every look found somebody who would be better off elsewhere; 0: the last one found nobody.
-    since: AtomicU64,
+    pressure: Lock<Pressure>,
+    /// `pressure` is not zero, or grows: who finds nobody waiting need not take the lock to see that.
+    pressed: AtomicBool,
+}
+
+/// For how long somebody has waited here for a CPU, ns. Time in which nobody did is taken off again: a parent and the
+/// child it starts want the CPU together for a moment, again and again, and neither has waited long for that.
+#[derive(Default)]
+struct Pressure {
+    waited: u64,
+    at: u64,
+    waits: bool,
+}
+
+impl Pressure {
+    /// Now somebody waits, or nobody does.
+    fn note(&mut self, now: u64, waits: bool) -> u64 {
+        let passed = now.saturating_sub(self.at);
+        self.waited = match self.waits {
+            true => self.waited + passed.min(HELD_UP_NS),
+            false => self.waited.saturating_sub(passed),
+        };
+        (self.at, self.waits) = (now, waits);
+        self.waited
+    }
 }
 
 impl System {
@@ -93,29 +119,44 @@ impl System {
     /// Called by a CPU on which threads wait: may send one of them to another kernel.
     pub fn balance(&self) {
         let now = self.now();
+        self.balance.pressed.store(true, Relaxed);
+        let waited = self.balance.pressure.lock().note(now, true);
         let due = self.balance.next_look.load(Relaxed);
         let looks = |next: u64| self.balance.next_look.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
         if now < due || !looks(now + LOOK_NS) {
             return;
         }
         self.scheduler.even_out();
-        let better = match self.thread_load() > self.cpu.cpus().len() {
+        let better = match self.is_crowded() {
             true => self.cheapest_to_move(now),
             false => None,
         };
-        let Some((thread, cost, to)) = better else { return self.balance.since.store(0, Relaxed) };
-        let since = match self.balance.since.load(Relaxed) {
-            // Nobody has waited meanwhile, or there would have been a look.
-            since if since == 0 || now > due + 2 * LOOK_NS => now,
-            since => since,
-        };
-        let moves = now.saturating_sub(since) >= cost.min(PATIENCE_NS);
-        self.balance.since.store(if moves { 0 } else { since }, Relaxed);
-        if moves {
-            log::debug!("thread {} waits for a CPU: it goes to kernel {to}", thread.tid);
-            *thread.destination.lock() = Some(Destination::Relief);
-            thread.misplaced.store(true, SeqCst);
+        match better {
+            Some((_, cost, _)) if waited < cost.min(PATIENCE_NS) => return,
+            Some((thread, _, to)) => {
+                log::debug!("thread {} waits for a CPU: it goes to kernel {to}", thread.tid);
+                *thread.destination.lock() = Some(Destination::Relief);
+                thread.misplaced.store(true, SeqCst);
+            }
+            None => {}
         }
+        self.balance.pressure.lock().waited = 0;
+    }
+
+    /// Called by a CPU on which nobody waits.
+    pub fn relax(&self) {
+        if !self.balance.pressed.load(Relaxed) || self.is_crowded() {
+            return;
+        }
+        if self.balance.pressure.lock().note(self.now(), false) == 0 {
+            // A sibling that sees somebody waiting this moment says so again at its next turn.
+            self.balance.pressed.store(false, Relaxed);
+        }
+    }
+
+    /// More threads want a CPU here than there are.
+    fn is_crowded(&self) -> bool {
+        self.thread_load() > self.cpu.cpus().len()
     }
 
     /// The waiting thread that is better off on another kernel and is moved most cheaply: what it costs, and where.
@@ -225,5 +266,48 @@ impl Thread {
         if let Some(Destination::Placed(kernel)) = destination {
             self.process.system.note_under_way(kernel, false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pressure;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn pressure_is_the_time_that_somebody_waits() {
+        let mut pressure = Pressure::default();
+        pressure.note(1000 * MS, true);
+        for turn in 1..=20 {
+            assert_eq!(pressure.note((1000 + 3 * turn) * MS, true), 3 * turn * MS);
+        }
+    }
+
+    #[test]
+    fn moments_of_waiting_do_not_add_up_while_the_cpu_is_mostly_free() {
+        let mut pressure = Pressure::default();
+        for command in 0..1000 {
+            let began = command * 40 * MS;
+            pressure.note(began, true);
+            assert!(pressure.note(began + 5 * MS, false) <= 5 * MS);
+        }
+    }
+
+    #[test]
+    fn short_sleeps_of_those_that_wait_mostly_only_slow_it_down() {
+        let mut pressure = Pressure::default();
+        for turn in 0..100 {
+            pressure.note(turn * 8 * MS, true);
+            pressure.note((turn * 8 + 6) * MS, false);
+        }
+        assert!(pressure.waited >= 300 * MS);
+    }
+
+    #[test]
+    fn a_cpu_that_was_held_up_has_seen_little() {
+        let mut pressure = Pressure::default();
+        pressure.note(MS, true);
+        assert_eq!(pressure.note(5000 * MS, true), 10 * MS);
     }
 }

@@ -240,6 +240,14 @@ impl Thread {
         }
     }
 
+    /// It has begun to end: no load any more, though it still runs.
+    pub fn discount(&self) {
+        let task = self.task.lock().clone();
+        if let Some(task) = task {
+            self.process.system.scheduler.discount(&task);
+        }
+    }
+
     /// Could it run, if it had a CPU?
     pub(crate) fn waits_for_cpu(&self) -> bool {
         self.task.lock().as_ref().is_some_and(TaskRef::is_waiting)

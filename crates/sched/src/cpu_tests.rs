@@ -196,3 +196,30 @@ fn sleeping_threads_are_no_load_and_pinned_work_stays() {
     assert_eq!(bench.scheduler.changed_load(), Some(0));
     assert_eq!(bench.scheduler.changed_load(), None);
 }
+
+/// What is left to do of a thread that has ended keeps nobody from starting here.
+#[test]
+fn a_thread_that_ends_is_no_load() {
+    let bench = Bench::new(1);
+    let (task, end) = (Arc::new(Lock::new(None::<crate::TaskRef>)), Arc::new(AtomicBool::new(false)));
+    let (scheduler, mine, ends) = (bench.scheduler.clone(), task.clone(), end.clone());
+    let body = async move {
+        yield_now().await;
+        let me = mine.lock().clone();
+        scheduler.discount(&me.expect("it has been started"));
+        while !ends.load(Relaxed) {
+            yield_now().await;
+        }
+    };
+    *task.lock() = Some(bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(body)));
+    assert!(bench.turn(4));
+    assert_eq!(bench.scheduler.load(), 1);
+    bench.hog(7, Class::Normal(0), ALL);
+    while bench.scheduler.load() > 1 {
+        bench.turn(4);
+    }
+    end.store(true, Relaxed);
+    bench.over.store(true, Relaxed);
+    while bench.turn(4) {}
+    assert_eq!(bench.scheduler.load(), 0);
+}

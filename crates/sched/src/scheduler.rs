@@ -48,6 +48,8 @@ pub(crate) struct Entity {
     allowed: AtomicU64,
     /// It waits in a queue.
     queued: AtomicBool,
+    /// It counts as load wherever it runs or waits: a thread, until it ends. Changes only while it runs.
+    counts: AtomicBool,
     /// What the fair class owed it when it went to sleep, and when that was.
     lag: AtomicI64,
     slept: AtomicU64,
@@ -56,6 +58,10 @@ pub(crate) struct Entity {
 impl Entity {
     fn class(&self) -> Class {
         Class::from_bits(self.class.load(SeqCst))
+    }
+
+    fn counts(&self) -> bool {
+        self.counts.load(Relaxed)
     }
 
     fn may_run_on(&self, cpu: usize) -> bool {
@@ -158,6 +164,7 @@ impl Scheduler {
             cpu: AtomicUsize::new(self.here()),
             allowed: AtomicU64::new(allowed),
             queued: AtomicBool::new(false),
+            counts: AtomicBool::new(class != Class::Kernel),
             lag: AtomicI64::new(0),
             slept: AtomicU64::new(0),
         });
@@ -201,7 +208,7 @@ impl Scheduler {
             entity.cpu.store(cpu, SeqCst);
             entity.queued.store(true, Relaxed);
             let class = entity.class();
-            if class != Class::Kernel {
+            if entity.counts() {
                 local.load.fetch_add(1, Relaxed);
             }
             queue.enqueue(runnable, class, entity.lag(now), now);
@@ -232,9 +239,9 @@ impl Scheduler {
         let local = &self.locals[here];
         let now = self.cpu.now();
         let lag = local.queue.lock().block(now);
-        if entity.class() != Class::Kernel {
-            entity.lag.store(lag, Relaxed);
-            entity.slept.store(now, Relaxed);
+        entity.lag.store(lag, Relaxed);
+        entity.slept.store(now, Relaxed);
+        if entity.counts() {
             local.load.fetch_sub(1, Relaxed);
         }
     }
@@ -306,7 +313,7 @@ impl Scheduler {
 
     /// Moves one waiting thread between queues.
     fn pull(&self, from: usize, to: usize) -> bool {
-        let may = |task: &Runnable| task.metadata().may_run_on(to);
+        let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().counts();
         let other = &self.locals[from];
         let Some((runnable, class, lag)) = other.queue.lock().remove(may, self.cpu.now()) else { return false };
         other.load.fetch_sub(1, Relaxed);
@@ -329,6 +336,14 @@ impl Scheduler {
             .filter(|&cpu| self.locals[cpu].load.load(Relaxed) >= own + 2);
         if let Some(from) = busiest {
             self.pull(from, here);
+        }
+    }
+
+    /// Called by a thread that ends: it needs the CPU for a moment yet, to give back what it has. Nobody who looks for a
+    /// CPU now should go elsewhere because of that.
+    pub fn discount(&self, task: &TaskRef) {
+        if task.0.counts.swap(false, Relaxed) {
+            self.locals[self.here()].load.fetch_sub(1, Relaxed);
         }
     }
 
