@@ -28,8 +28,8 @@ const LOOK_NS: u64 = 10_000_000;
 /// A thread that has come to a kernel stays there as long.
 const STAY_NS: u64 = 500_000_000;
 /// What a move costs, and what each page costs that the thread has touched (a borrowed page takes two messages).
-const MOVE_NS: u64 = 30_000_000;
-const PAGE_NS: u64 = 20_000;
+const MOVE_NS: u64 = 100_000_000;
+const PAGE_NS: u64 = 50_000;
 /// Nobody waits longer than this for an idle CPU.
 const PATIENCE_NS: u64 = 3_000_000_000;
 /// Where threads wait, a CPU looks whose turn it is more often than this. If it has not, it was held up itself (by the

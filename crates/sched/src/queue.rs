@@ -42,6 +42,16 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Gives the waiting task that `wanted` accepts another class; false if it does not wait here.
+    pub fn change_waiting(&mut self, wanted: impl FnMut(&T) -> bool, class: Class, now: u64) -> bool {
+        let Some((task, was, lag)) = self.remove(wanted, now) else { return false };
+        match class.priority() {
+            Some(_) => self.realtime.change(task, was, class),
+            None => self.enqueue(task, class, lag, now),
+        }
+        true
+    }
+
     /// Takes the task that is to run now; nothing is running.
     pub fn next(&mut self, now: u64) -> Option<(T, Class)> {
         self.since = now;

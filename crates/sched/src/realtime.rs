@@ -72,6 +72,16 @@ impl<T> Realtime<T> {
         self.waiting.entry(priority).or_default().push_back(Waiting { task, class, left: ROUND_ROBIN_NS });
     }
 
+    /// A waiting task has this class from now on. Lowered inside the class, it comes first of its new equals; raised, or
+    /// come into the class, last (man 7 sched).
+    pub fn change(&mut self, task: T, was: Class, class: Class) {
+        if was.priority() <= class.priority() {
+            return self.enqueue(task, class);
+        }
+        let priority = class.priority().unwrap_or(1);
+        self.waiting.entry(priority).or_default().push_front(Waiting { task, class, left: ROUND_ROBIN_NS });
+    }
+
     pub fn next(&mut self) -> Option<(T, Class)> {
         let mut highest = self.waiting.last_entry()?;
         let next = highest.get_mut().pop_front();

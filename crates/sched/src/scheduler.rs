@@ -350,17 +350,17 @@ impl Scheduler {
     /// Gives a task another class, at once also where it waits.
     pub fn set_class(&self, task: &TaskRef, class: Class) {
         let entity = &task.0;
-        entity.class.store(class.to_bits(), SeqCst);
+        if entity.class.swap(class.to_bits(), SeqCst) == class.to_bits() {
+            return;
+        }
         // Between the store and the load: see the head of this file.
         fence(SeqCst);
         let cpu = entity.cpu.load(SeqCst);
         let now = self.cpu.now();
         {
             let mut queue = self.locals[cpu].queue.lock();
-            let found = queue.remove(|waiting| Arc::ptr_eq(waiting.metadata(), entity), now);
-            match found {
-                Some((runnable, _, lag)) => queue.enqueue(runnable, class, lag, now),
-                None => queue.change_running(token(entity), class, now),
+            if !queue.change_waiting(|waiting| Arc::ptr_eq(waiting.metadata(), entity), class, now) {
+                queue.change_running(token(entity), class, now);
             }
         }
         if cpu != self.here() {

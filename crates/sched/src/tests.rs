@@ -227,6 +227,21 @@ fn who_is_interrupted_by_a_higher_priority_stays_first_of_its_own() {
 }
 
 #[test]
+fn who_is_lowered_comes_first_of_its_equals_and_who_is_raised_last() {
+    let mut queue = Queue::default();
+    for (task, priority) in [("high", 9), ("middle", 5), ("low", 1)] {
+        queue.enqueue(task, Fifo(priority), 0, 0);
+    }
+    assert!(queue.change_waiting(|task| *task == "high", Fifo(5), 0));
+    assert!(queue.change_waiting(|task| *task == "low", Fifo(5), 0));
+    assert!(!queue.change_waiting(|task| *task == "nobody", Fifo(5), 0));
+    for expected in ["high", "middle", "low"] {
+        assert_eq!(queue.next(0).unwrap().0, expected);
+        queue.block(0);
+    }
+}
+
+#[test]
 fn round_robin_changes_every_slice() {
     let mut machine = Machine::new(&[hog(RoundRobin(3)), hog(RoundRobin(3)), hog(RoundRobin(2))]);
     machine.run(10 * ROUND_ROBIN_NS);
