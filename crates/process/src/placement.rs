@@ -165,4 +165,42 @@ mod tests {
             assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
         }
     }
+    /// The same where everybody who is crowded decides in the same moment, by loads that are already old: too many may go to
+    /// one idle kernel, but they do not go on so.
+    #[test]
+    fn settles_when_all_decide_at_once() {
+        let mut seed = 7u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % below
+        };
+        for round in 0..2000 {
+            let (kernels, cpus) = (2 + random(15), 1 + random(4));
+            let mut loads: Vec<usize> = (0..kernels).map(|_| random(12)).collect();
+            let start = loads.clone();
+            let policy: &dyn Placement = if round % 2 == 0 { &Spread } else { &Pack };
+            let mut looks = 0;
+            loop {
+                let seen = loads.clone();
+                let mut moved = false;
+                for here in (0..kernels).filter(|&here| seen[here] > cpus) {
+                    let mut view = seen.clone();
+                    view[here] -= 1;
+                    let to = policy.relieve(KernelId(here as u16), &candidates(&view, cpus));
+                    if let Some(to) = to.filter(|to| to.index() != here) {
+                        loads[here] -= 1;
+                        loads[to.index()] += 1;
+                        moved = true;
+                    }
+                }
+                if !moved {
+                    break;
+                }
+                looks += 1;
+                assert!(looks < 12 * kernels, "{start:?} on {cpus} CPUs each is still {loads:?}");
+            }
+            let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+            assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
+        }
+    }
 }
