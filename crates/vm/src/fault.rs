@@ -98,8 +98,8 @@ impl Space {
                     Err(_) => return Failed(Fault::PastEnd),
                 },
                 Resolution::Withdraw(withdrawal) => {
-                    let page = PageRange::one(demand.page);
-                    self.settle_then(None, withdrawal, move |space| space.not_busy(page)).await;
+                    let page = demand.page;
+                    self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
                 }
                 Failed(Fault::NoMemory) if self.try_again(&mut attempts).await => {}
                 end => return end,
@@ -111,6 +111,18 @@ impl Space {
     async fn try_again(&self, attempts: &mut usize) -> bool {
         *attempts += 1;
         *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id).await
+    }
+
+    /// The sharers of a page that was kept busy have given it back.
+    fn not_exported(&self, page: Page) {
+        let mut state = self.state.lock();
+        state.exports.remove(&page);
+        if let Some(mapping) = self.table.get(page).filter(|mapping| mapping.soft.contains(Soft::EXPORTED)) {
+            // In place, so it can't fail.
+            let _ = self.table.set(page, Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping });
+        }
+        drop(state);
+        self.not_busy(PageRange::one(page));
     }
 
     pub(crate) fn not_busy(&self, range: PageRange) {
@@ -280,15 +292,14 @@ impl Space {
     }
 
     /// Makes the page this space's own. If other kernels can read the shared frame, they give it back
-    /// first: else they would go on reading what is no longer this page.
+    /// first: else they would go on reading what is no longer this page. Until they have, the page stays exported:
+    /// a change that takes it away meanwhile must ask them too, or it would release the frame under them.
     fn copy_on_write(&self, state: &mut State, demand: &mut Demand, full: Access, mapping: Mapping) -> Resolution {
         let page = demand.page;
         if mapping.soft.contains(Soft::EXPORTED) {
             let mut withdrawal = Withdrawal::new();
-            withdrawal.unexport(state, page);
-            let soft = mapping.soft - Soft::EXPORTED;
-            if let failed @ Failed(_) = self.put(page, Mapping { soft, ..mapping }) {
-                return failed;
+            if let Some(sharers) = state.exports.get(&page) {
+                withdrawal.narrow(sharers, page);
             }
             state.busy.push(PageRange::one(page));
             return Resolution::Withdraw(withdrawal);

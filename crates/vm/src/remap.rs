@@ -262,7 +262,7 @@ impl Space {
     async fn move_here(self: &Arc<Self>, operating: &Operating, region: &Region, step: Move) -> Result<u64> {
         let Move { from, to, keep_region } = step;
         let mut withdrawal = Withdrawal::new();
-        let removed = {
+        let (removed, entered) = {
             let mut state = self.state.lock();
             let state = &mut *state;
             let mut removed = state.regions.remove(to);
@@ -278,29 +278,30 @@ impl Space {
             // The new entries first: they may need page-table pages, and then nothing is lost yet.
             // While others still have some at the old place, nobody may use the new one.
             let shared = entries.iter().any(|(_, mapping)| mapping.soft.contains(Soft::EXPORTED));
-            for (index, (page, mapping)) in entries.iter().enumerate() {
+            let entered = entries.iter().try_for_each(|(page, mapping)| {
                 let access = if shared { Access::empty() } else { mapping.access };
-                let entry = Mapping { access, soft: mapping.soft - Soft::EXPORTED, ..*mapping };
-                if self.table.set(*page, entry).is_err() {
-                    for (page, _) in &entries[..index] {
-                        self.table.clear(*page);
-                    }
-                    self.table.flush(to);
-                    return Err(Errno::ENOMEM);
+                let soft = mapping.soft - Soft::EXPORTED;
+                self.table.set(*page, Mapping { access, soft, ..*mapping }).map(drop)
+            });
+            if entered.is_ok() {
+                self.take_pages(state, from, &mut withdrawal, |_, _| true);
+                if !keep_region {
+                    removed.extend(state.regions.remove(from));
                 }
+                state.regions.insert(moved(region, from.start, to.start, to));
+            } else {
+                entries.iter().for_each(|(page, _)| drop(self.table.clear(*page)));
+                self.table.flush(to);
             }
-            self.take_pages(state, from, &mut withdrawal, |_, _| true);
-            if !keep_region {
-                removed.extend(state.regions.remove(from));
-            }
-            state.regions.insert(moved(region, from.start, to.start, to));
             if !withdrawal.sharers.is_empty() {
                 state.busy.push(to);
             }
-            removed
+            (removed, entered)
         };
         drop(removed);
+        // Also if it failed: what was at the new place is gone.
         self.settle_then(Some(operating), withdrawal, move |space| space.not_busy(to)).await;
+        entered.map_err(|_| Errno::ENOMEM)?;
         if !keep_region {
             self.give_up(operating, from).await;
         }

@@ -60,7 +60,7 @@ pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
 }
 
 /// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
-const SEEDS: [(&str, &str); 4] = [("memory", "4000"), ("life", "400"), ("futex", "1000"), ("files", "500")];
+const SEEDS: [(&str, &str); 4] = [("memory", "10000"), ("life", "400"), ("futex", "1000"), ("files", "500")];
 
 /// The simulator; its arguments are still to come.
 pub fn simulator(project: &Path) -> Command {
