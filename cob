@@ -73,7 +73,7 @@ prepare() {
         wanted="$wanted $(missing_packages /usr/bin/rustc rustc-web /usr/bin/cargo cargo-web \
             '/usr/src/rustc-*/library/core/src/lib.rs' rust-web-src)"
         cargo=/usr/bin/cargo
-        words="-Zbuild-std=core,alloc,compiler_builtins -Zbuild-std-features=compiler-builtins-mem"
+        words="-Zbuild-std=core,alloc,compiler_builtins -Zbuild-std-features=compiler-builtins-mem,optimize_for_size"
         words="$words --target x86_64-unknown-none"
     fi
     # Word by word on purpose.

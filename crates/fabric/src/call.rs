@@ -12,7 +12,7 @@ use core::{
     task::{Context, Poll, Waker},
 };
 use machine::{Errno, KernelId};
-use messages::{Priority, Request};
+use messages::{Kind, Priority, Request};
 use slab::Slab;
 
 /// Why there is no reply.
@@ -179,31 +179,61 @@ impl Calls {
     }
 }
 
+/// A call under way whose reply is bytes still: what [`Call`] and [`Multicast`] are made of.
+pub(crate) struct Pending<'a> {
+    pub endpoint: &'a Endpoint,
+    pub to: KernelId,
+    pub kind: Kind,
+    pub priority: Priority,
+    /// `None` once the answer was collected, or if there was nobody to ask.
+    pub id: Option<u64>,
+}
+
+impl Pending<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+        let Some(id) = self.id else { return Poll::Ready(Err(CallError::Dead)) };
+        let answer = self.endpoint.poll_call(self.to, id, context.waker());
+        if answer.is_ready() {
+            self.id = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.endpoint.abandon(self, id);
+        }
+    }
+}
+
+fn decode<M: Request>(answer: Answer) -> Result<M::Reply, CallError> {
+    answer.and_then(|body| body.decode().ok_or(CallError::Refused))
+}
+
 /// A call under way. Dropping it cancels it: the other kernel is told to stop, and the answer is
 /// thrown away when it comes (the closure of `call_then` still runs if it is a reply).
 #[must_use = "a call that is dropped is cancelled"]
 pub struct Call<'a, M: Request> {
-    endpoint: &'a Endpoint,
-    to: KernelId,
-    /// `None` once the answer was collected, or if there was nobody to ask.
-    id: Option<u64>,
+    pending: Pending<'a>,
     message: PhantomData<fn() -> M>,
 }
 
 impl<'a, M: Request> Call<'a, M> {
-    pub(crate) fn new(endpoint: &'a Endpoint, to: KernelId, id: Option<u64>) -> Self {
-        Call { endpoint, to, id, message: PhantomData }
+    pub(crate) fn new(pending: Pending<'a>) -> Self {
+        Call { pending, message: PhantomData }
     }
 
     pub fn to(&self) -> KernelId {
-        self.to
+        self.pending.to
     }
 
     /// Asks the other kernel to stop. Await the call afterwards: it gives `Err(Cancelled)` if the
     /// other kernel had not finished, and else the reply.
     pub fn cancel(&self) {
-        if let Some(id) = self.id {
-            self.endpoint.cancel::<M>(self.to, id);
+        if let Some(id) = self.pending.id {
+            self.pending.endpoint.cancel(&self.pending, id);
         }
     }
 }
@@ -212,20 +242,7 @@ impl<M: Request> Future for Call<'_, M> {
     type Output = Result<M::Reply, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(id) = self.id else { return Poll::Ready(Err(CallError::Dead)) };
-        let Poll::Ready(answer) = self.endpoint.poll_call(self.to, id, context.waker()) else {
-            return Poll::Pending;
-        };
-        self.id = None;
-        Poll::Ready(answer.and_then(|body| body.decode().ok_or(CallError::Refused)))
-    }
-}
-
-impl<M: Request> Drop for Call<'_, M> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.endpoint.abandon::<M>(self.to, id);
-        }
+        self.pending.poll(context).map(decode::<M>)
     }
 }
 
@@ -235,36 +252,46 @@ pub type Answers<M> = Vec<(KernelId, Result<<M as Request>::Reply, CallError>)>;
 /// One message to many kernels, done when all have answered or died.
 #[must_use = "a multicast that is dropped is cancelled"]
 pub struct Multicast<'a, M: Request> {
-    waiting: Vec<Call<'a, M>>,
-    answers: Answers<M>,
+    waiting: Vec<Pending<'a>>,
+    answers: Vec<(KernelId, Answer)>,
+    message: PhantomData<fn() -> M>,
 }
 
 impl<'a, M: Request> Multicast<'a, M> {
-    pub(crate) fn new(waiting: Vec<Call<'a, M>>) -> Self {
+    pub(crate) fn new(waiting: Vec<Pending<'a>>) -> Self {
         let answers = Vec::with_capacity(waiting.len());
-        Multicast { waiting, answers }
+        Multicast { waiting, answers, message: PhantomData }
     }
 }
 
-impl<M: Request> Unpin for Multicast<'_, M> {}
+/// Gathers the answers that have come. Ready when all have, in the order of the kernels.
+fn gather(
+    waiting: &mut Vec<Pending<'_>>,
+    answers: &mut Vec<(KernelId, Answer)>,
+    context: &mut Context<'_>,
+) -> Poll<Vec<(KernelId, Answer)>> {
+    waiting.retain_mut(|call| match call.poll(context) {
+        Poll::Pending => true,
+        Poll::Ready(answer) => {
+            answers.push((call.to, answer));
+            false
+        }
+    });
+    if !waiting.is_empty() {
+        return Poll::Pending;
+    }
+    answers.sort_unstable_by_key(|(kernel, _)| *kernel);
+    Poll::Ready(mem::take(answers))
+}
 
 impl<M: Request> Future for Multicast<'_, M> {
     type Output = Answers<M>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Multicast { waiting, answers } = &mut *self;
-        waiting.retain_mut(|call| match Pin::new(&mut *call).poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(answer) => {
-                answers.push((call.to, answer));
-                false
-            }
-        });
-        if !waiting.is_empty() {
-            return Poll::Pending;
-        }
-        let mut answers = mem::take(answers);
-        answers.sort_by_key(|(kernel, _)| *kernel);
-        Poll::Ready(answers)
+        let Multicast { waiting, answers, .. } = &mut *self;
+        let decoded = |answers: Vec<(KernelId, Answer)>| {
+            answers.into_iter().map(|(kernel, answer)| (kernel, decode::<M>(answer))).collect()
+        };
+        gather(waiting, answers, context).map(decoded)
     }
 }

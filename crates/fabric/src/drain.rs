@@ -179,7 +179,7 @@ impl Endpoint {
         let Incoming { peer, header, .. } = incoming;
         self.counters.received(header.kind);
         let outcome = match self.handlers.get(header.kind) {
-            Some(handler) => handler(self, incoming),
+            Some(handler) => self.begin(handler, incoming),
             None => Outcome::Malformed,
         };
         if outcome == Outcome::Malformed {

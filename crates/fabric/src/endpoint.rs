@@ -4,7 +4,7 @@
 //! seen from the caller in call.rs, flow control in outbox.rs.
 #![forbid(unsafe_code)]
 
-use crate::call::{Answer, Call, CallError, Calls, Multicast, Then};
+use crate::call::{Answer, Call, CallError, Calls, Multicast, Pending, Then};
 use crate::handler::{Handlers, Running};
 use crate::outbox::{Outbox, Sent};
 use crate::port::Port;
@@ -19,7 +19,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, KernelSet, Spawner,
 };
-use messages::{Priority, Request};
+use messages::{Kind, Priority, Request};
 
 /// What arrived from one peer with one priority; locked by the CPU that is draining it.
 #[derive(Default)]
@@ -164,7 +164,7 @@ impl Endpoint {
 
     /// Like [`Self::call`]; the request is on its way when this returns, and the handle can cancel it.
     pub fn start<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M> {
-        self.start_packet(to, &mut request::<M>(&message), None)
+        Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), None))
     }
 
     /// Like [`Self::call`], and when the reply arrives `then` runs with it *inside the drain*, before the
@@ -181,13 +181,13 @@ impl Endpoint {
                 then(&reply);
             }
         });
-        self.start_packet(to, &mut request::<M>(&message), Some(then))
+        Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)))
     }
 
     /// Sends the same message to all of `set` and gathers the answers, in the order of the ids.
     pub fn multicast<M: Request>(&self, set: &KernelSet, message: M) -> Multicast<'_, M> {
         let mut packet = request::<M>(&message);
-        Multicast::new(set.iter().map(|to| self.start_packet(to, &mut packet, None)).collect())
+        Multicast::new(self.start_all(set, M::PRIORITY, &mut packet))
     }
 
     /// Sends a notice: no answer. It never waits; a notice that there is no credit for yet is kept
@@ -196,7 +196,7 @@ impl Endpoint {
         let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).filter(|peer| peer.is_alive()).ok_or(CallError::Dead)?;
-        self.transmit_request(peer, M::PRIORITY, 0, &packet);
+        self.transmit_request(peer, M::PRIORITY, M::KIND, 0, &packet);
         Ok(())
     }
 
@@ -233,26 +233,31 @@ impl Endpoint {
         self.this.upgrade().expect("someone is calling its method")
     }
 
-    fn start_packet<M: Request>(&self, to: KernelId, packet: &mut Packet, then: Option<Then>) -> Call<'_, M> {
-        let Some(peer) = self.peer(to) else { return Call::new(self, to, None) };
+    fn start_all(&self, set: &KernelSet, priority: Priority, packet: &mut Packet) -> Vec<Pending<'_>> {
+        set.iter().map(|to| self.start_packet(to, priority, packet, None)).collect()
+    }
+
+    fn start_packet(&self, to: KernelId, priority: Priority, packet: &mut Packet, then: Option<Then>) -> Pending<'_> {
+        let header = packet.header();
+        let mut pending = Pending { endpoint: self, to, kind: header.kind, priority, id: None };
+        let Some(peer) = self.peer(to) else { return pending };
         let id = {
             let mut calls = peer.calls.lock();
             if !peer.is_alive() {
                 // `then` must not be dropped under the lock: it may own anything.
                 drop(calls);
-                return Call::new(self, to, None);
+                return pending;
             }
-            calls.insert(M::PRIORITY, then)
+            calls.insert(priority, then)
         };
-        packet.set_header(Header { kind: M::KIND, role: Role::Request, parked: false, id });
-        self.transmit_request(peer, M::PRIORITY, id, packet);
-        Call::new(self, to, Some(id))
+        pending.id = Some(id);
+        packet.set_header(Header { id, ..header });
+        self.transmit_request(peer, priority, header.kind, id, packet);
+        pending
     }
 
-    fn transmit_request(&self, peer: &Peer, priority: Priority, id: u64, packet: &Packet) {
-        if let Some((header, _)) = Header::split(packet) {
-            self.counters.sent(header.kind);
-        }
+    fn transmit_request(&self, peer: &Peer, priority: Priority, kind: Kind, id: u64, packet: &[u8]) {
+        self.counters.sent(kind);
         if peer.id == self.me {
             return self.deliver_to_self(peer, priority, packet);
         }
@@ -297,28 +302,26 @@ impl Endpoint {
         peer.room.wake_all();
     }
 
-    /// Tells `to` to stop working on call `id`, once.
-    pub(crate) fn cancel<M: Request>(&self, to: KernelId, id: u64) {
-        let Some(peer) = self.peer(to) else { return };
-        if peer.calls.lock().cancel(id) {
-            self.send_cancel::<M>(peer, id);
-        }
+    /// Has the other kernel stop working on call `id`, once.
+    pub(crate) fn cancel(&self, call: &Pending<'_>, id: u64) {
+        self.give_up(call, id, Calls::cancel);
     }
 
     /// The future of call `id` was dropped.
-    pub(crate) fn abandon<M: Request>(&self, to: KernelId, id: u64) {
-        let Some(peer) = self.peer(to) else { return };
-        if peer.calls.lock().abandon(id) {
-            self.send_cancel::<M>(peer, id);
-        }
+    pub(crate) fn abandon(&self, call: &Pending<'_>, id: u64) {
+        self.give_up(call, id, Calls::abandon);
     }
 
-    fn send_cancel<M: Request>(&self, peer: &Peer, id: u64) {
-        if peer.out[M::PRIORITY.index()].withdraw(id) {
+    fn give_up(&self, call: &Pending<'_>, id: u64, how: impl FnOnce(&mut Calls, u64) -> bool) {
+        let Some(peer) = self.peer(call.to) else { return };
+        if !how(&mut peer.calls.lock(), id) {
+            return;
+        }
+        if peer.out[call.priority.index()].withdraw(id) {
             return self.complete(peer, id, Err(CallError::Cancelled));
         }
-        let header = Header { kind: M::KIND, role: Role::Cancel, parked: false, id };
-        self.transmit(peer, M::PRIORITY, &Packet::bare(header));
+        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
+        self.transmit(peer, call.priority, &Packet::bare(header));
     }
 
     pub(crate) fn poll_call(&self, to: KernelId, id: u64, waker: &Waker) -> Poll<Answer> {

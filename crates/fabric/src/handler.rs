@@ -8,6 +8,9 @@
 //!
 //! A handler that must not stop half-way (it has begun to revoke, say) is registered with
 //! [`Endpoint::on_to_completion`] and does not see cancels.
+//!
+//! The type of a message is known only where its bytes are read and its reply is written: a handler is stored as what
+//! makes a [`Packet`] of a body, and everything else here and in call.rs exists once, not once per message.
 #![forbid(unsafe_code)]
 
 use crate::endpoint::{Endpoint, Peer};
@@ -21,6 +24,8 @@ use core::{
 };
 use machine::{sync::Lock, KernelId};
 use messages::{Kind, Request, CATALOGUE};
+use pin_project_lite::pin_project;
+use serde::Serialize;
 use spin::Once;
 
 /// A request as it came out of a lane.
@@ -44,7 +49,34 @@ pub(crate) enum Outcome {
     Malformed,
 }
 
-type Handler = Box<dyn Fn(&Endpoint, Incoming<'_>) -> Outcome + Send + Sync>;
+/// Reads a body and does what it says, or begins to. `None`: the bytes make no sense.
+type Begin<T> = Box<dyn Fn(KernelId, Header, &[u8]) -> Option<T> + Send + Sync>;
+
+/// A handler at work; it ends with the reply.
+type Work = Pin<Box<dyn Future<Output = Packet> + Send>>;
+
+pub(crate) enum Handler {
+    Sync(Begin<Packet>),
+    Async { begin: Begin<Work>, cancellable: bool },
+}
+
+pin_project! {
+    /// A handler's future, whose reply becomes a packet.
+    struct Answering<R> {
+        #[pin]
+        handler: R,
+        request: Header,
+    }
+}
+
+impl<R: Future<Output: Serialize>> Future for Answering<R> {
+    type Output = Packet;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Packet> {
+        let this = self.project();
+        this.handler.poll(context).map(|reply| Packet::reply(*this.request, &reply))
+    }
+}
 
 /// One handler per type of message, by its place in the catalogue.
 pub(crate) struct Handlers(Box<[Once<Handler>]>);
@@ -112,7 +144,7 @@ impl Endpoint {
         F: Fn(KernelId, M) -> R + Send + Sync + 'static,
         R: Future<Output = M::Reply> + Send + 'static,
     {
-        self.handlers.set::<M>(asynchronous(handler, true));
+        self.handlers.set::<M>(asynchronous::<M, F, R>(handler, true));
     }
 
     /// Like [`Self::on`], but a handler that was begun always runs to its end.
@@ -122,7 +154,7 @@ impl Endpoint {
         F: Fn(KernelId, M) -> R + Send + Sync + 'static,
         R: Future<Output = M::Reply> + Send + 'static,
     {
-        self.handlers.set::<M>(asynchronous(handler, false));
+        self.handlers.set::<M>(asynchronous::<M, F, R>(handler, false));
     }
 
     /// Registers a handler that runs wholly inside the drain, before the next message of its lane:
@@ -132,28 +164,50 @@ impl Endpoint {
         M: Request,
         F: Fn(KernelId, M) -> M::Reply + Send + Sync + 'static,
     {
-        self.handlers.set::<M>(Box::new(move |endpoint, incoming| {
-            let Ok(message) = postcard::from_bytes(incoming.body) else { return Outcome::Malformed };
-            let reply = handler(incoming.peer.id, message);
-            endpoint.answer::<M>(incoming.peer, incoming.header, false, &reply);
-            Outcome::Answered
-        }));
+        self.handlers.set::<M>(Handler::Sync(Box::new(move |from, request, body| {
+            Some(Packet::reply(request, &handler(from, postcard::from_bytes(body).ok()?)))
+        })));
     }
 
-    fn answer<M: Request>(&self, peer: &Peer, request: Header, parked: bool, reply: &M::Reply) {
+    /// Runs the handler of a request that came in.
+    pub(crate) fn begin(&self, handler: &Handler, incoming: Incoming<'_>) -> Outcome {
+        let Incoming { peer, header, body, .. } = incoming;
+        match handler {
+            Handler::Sync(run) => match run(peer.id, header, body) {
+                Some(reply) => {
+                    self.answer(peer, header, reply);
+                    Outcome::Answered
+                }
+                None => Outcome::Malformed,
+            },
+            Handler::Async { begin, cancellable } => {
+                let Some(mut work) = begin(peer.id, header, body) else { return Outcome::Malformed };
+                // Nobody listens to this waker: if the future has to wait, its task polls it again at once.
+                match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(reply) => {
+                        // First, so that the caller finds all the handler had released.
+                        drop(work);
+                        self.answer(peer, header, reply);
+                        Outcome::Answered
+                    }
+                    Poll::Pending => {
+                        self.park(incoming, work, *cancellable);
+                        Outcome::Parked
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&self, peer: &Peer, request: Header, reply: Packet) {
         if request.role == Role::Request {
-            let header = Header { role: Role::Reply, parked, ..request };
-            self.transmit_answer(peer, &Packet::new(header, reply));
+            self.transmit_answer(peer, &reply);
         }
     }
 
     /// Starts the task for a request whose handler has to wait.
-    fn park<M: Request>(
-        &self,
-        Incoming { peer, epoch, header: request, .. }: Incoming<'_>,
-        mut handler: Pin<Box<impl Future<Output = M::Reply> + Send + 'static>>,
-        cancellable: bool,
-    ) {
+    fn park(&self, incoming: Incoming<'_>, mut work: Work, cancellable: bool) {
+        let Incoming { peer, epoch, header: request, .. } = incoming;
         let running = Arc::new(Running::default());
         let cancellable = cancellable && request.role == Role::Request;
         if cancellable {
@@ -167,23 +221,25 @@ impl Endpoint {
         self.spawner.spawn(Box::pin(async move {
             let reply = poll_fn(|context| match cancellable && running.is_cancelled(context.waker()) {
                 true => Poll::Ready(None),
-                false => handler.as_mut().poll(context).map(Some),
+                false => work.as_mut().poll(context).map(Some),
             })
             .await;
-            // Before the answer, so that the caller finds all the handler had released.
-            drop(handler);
-            endpoint.unpark::<M>(from, epoch, request, reply);
+            drop(work);
+            endpoint.unpark(from, epoch, request, reply);
         }));
     }
 
-    fn unpark<M: Request>(&self, from: KernelId, epoch: u32, request: Header, reply: Option<M::Reply>) {
+    fn unpark(&self, from: KernelId, epoch: u32, request: Header, reply: Option<Packet>) {
         let Some(peer) = self.peer(from) else { return };
         peer.running.lock().remove(&(epoch, request.id));
         if peer.epoch.load(Ordering::Acquire) != epoch {
             return; // It died; ids of its successor mean other calls.
         }
         match reply {
-            Some(reply) => self.answer::<M>(peer, request, true, &reply),
+            Some(mut reply) => {
+                reply.set_header(Header { role: Role::Reply, parked: true, ..request });
+                self.answer(peer, request, reply);
+            }
             None => {
                 let header = Header { role: Role::Cancelled, parked: true, ..request };
                 self.transmit_answer(peer, &Packet::bare(header));
@@ -198,20 +254,9 @@ where
     F: Fn(KernelId, M) -> R + Send + Sync + 'static,
     R: Future<Output = M::Reply> + Send + 'static,
 {
-    Box::new(move |endpoint, incoming| {
-        let Ok(message) = postcard::from_bytes(incoming.body) else { return Outcome::Malformed };
-        let mut future = Box::pin(handler(incoming.peer.id, message));
-        // Nobody listens to this waker: if the future has to wait, its task polls it again at once.
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(reply) => {
-                drop(future);
-                endpoint.answer::<M>(incoming.peer, incoming.header, false, &reply);
-                Outcome::Answered
-            }
-            Poll::Pending => {
-                endpoint.park::<M>(incoming, future, cancellable);
-                Outcome::Parked
-            }
-        }
-    })
+    let begin = move |from, request, body: &[u8]| -> Option<Work> {
+        let handler = handler(from, postcard::from_bytes(body).ok()?);
+        Some(Box::pin(Answering { handler, request }))
+    };
+    Handler::Async { begin: Box::new(begin), cancellable }
 }

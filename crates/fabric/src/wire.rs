@@ -103,6 +103,11 @@ impl Packet {
         Packet::Short(bytes, HEADER + body_len)
     }
 
+    /// The answer to `request`.
+    pub fn reply<T: Serialize>(request: Header, body: &T) -> Packet {
+        Packet::new(Header { role: Role::Reply, parked: false, ..request }, body)
+    }
+
     fn long<T: Serialize>(header: Header, body: &T) -> Packet {
         let bytes = postcard::to_extend(body, header.to_bytes().to_vec());
         Packet::Long(bytes.expect("a message is plain data of known length"))
@@ -110,6 +115,10 @@ impl Packet {
 
     pub fn bare(header: Header) -> [u8; HEADER] {
         header.to_bytes()
+    }
+
+    pub fn header(&self) -> Header {
+        Header::split(self).expect("it was made with one").0
     }
 
     pub fn set_header(&mut self, header: Header) {

@@ -5,6 +5,30 @@
 .text
 .code64
 
+.macro copy_8
+    mov r8, [rsi]
+    mov [rdi], r8
+.endm
+.macro copy_32 at
+    mov r8, [rsi + \at]
+    mov r9, [rsi + \at + 8]
+    mov r10, [rsi + \at + 16]
+    mov r11, [rsi + \at + 24]
+    mov [rdi + \at], r8
+    mov [rdi + \at + 8], r9
+    mov [rdi + \at + 16], r10
+    mov [rdi + \at + 24], r11
+.endm
+.macro copy_64
+    copy_32 0
+    copy_32 32
+.endm
+.macro advance bytes
+    add rsi, \bytes
+    add rdi, \bytes
+    sub rdx, \bytes
+.endm
+
 // memcpy(rdi = to, rsi = from, rdx = bytes) -> rax = to
 .global memcpy
 .type memcpy, @function
@@ -12,46 +36,24 @@ memcpy:
     mov rax, rdi
 1:  cmp rdx, 64
     jb 2f
-    mov r8, [rsi]
-    mov r9, [rsi + 8]
-    mov r10, [rsi + 16]
-    mov r11, [rsi + 24]
-    mov [rdi], r8
-    mov [rdi + 8], r9
-    mov [rdi + 16], r10
-    mov [rdi + 24], r11
-    mov r8, [rsi + 32]
-    mov r9, [rsi + 40]
-    mov r10, [rsi + 48]
-    mov r11, [rsi + 56]
-    mov [rdi + 32], r8
-    mov [rdi + 40], r9
-    mov [rdi + 48], r10
-    mov [rdi + 56], r11
-    add rsi, 64
-    add rdi, 64
-    sub rdx, 64
+    copy_64
+    advance 64
     jmp 1b
 2:  cmp rdx, 8
     jb 3f
-    mov r8, [rsi]
-    mov [rdi], r8
-    add rsi, 8
-    add rdi, 8
-    sub rdx, 8
+    copy_8
+    advance 8
     jmp 2b
 3:  test rdx, rdx
     jz 4f
     mov cl, [rsi]
     mov [rdi], cl
-    inc rsi
-    inc rdi
-    dec rdx
+    advance 1
     jmp 3b
 4:  ret
 
-// memmove(rdi = to, rsi = from, rdx = bytes) -> rax = to. Downwards only when `to` lies inside of what is read; each word
-// is read before any of its bytes can be overwritten, so overlapping by less than a word is safe too.
+// memmove(rdi = to, rsi = from, rdx = bytes) -> rax = to. Upwards unless `to` lies inside of what is read: then memcpy does
+// it, for it has read all that it overwrites. Downwards each word is read before any of its bytes is overwritten.
 .global memmove
 .type memmove, @function
 memmove:
@@ -59,36 +61,20 @@ memmove:
     mov rcx, rdi
     sub rcx, rsi
     cmp rcx, rdx
-    jb 3f
+    jae memcpy
 1:  cmp rdx, 8
     jb 2f
-    mov r8, [rsi]
-    mov [rdi], r8
-    add rsi, 8
-    add rdi, 8
-    sub rdx, 8
-    jmp 1b
-2:  test rdx, rdx
-    jz 6f
-    mov cl, [rsi]
-    mov [rdi], cl
-    inc rsi
-    inc rdi
-    dec rdx
-    jmp 2b
-3:  cmp rdx, 8
-    jb 5f
     mov r8, [rsi + rdx - 8]
     mov [rdi + rdx - 8], r8
     sub rdx, 8
-    jmp 3b
-5:  test rdx, rdx
-    jz 6f
+    jmp 1b
+2:  test rdx, rdx
+    jz 3f
     mov cl, [rsi + rdx - 1]
     mov [rdi + rdx - 1], cl
     dec rdx
-    jmp 5b
-6:  ret
+    jmp 2b
+3:  ret
 
 // memset(rdi = to, esi = value, rdx = bytes) -> rax = to
 .global memset

@@ -19,7 +19,7 @@ pub mod tables;
 pub mod virtio;
 
 #[cfg(target_os = "none")]
-core::arch::global_asm!(include_str!("bytes.s"));
+core::arch::global_asm!(include_str!("bytes.s"), include_str!("usercopy.s"));
 #[cfg(target_os = "none")]
 mod apic;
 #[cfg(target_os = "none")]

@@ -5,8 +5,6 @@
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-core::arch::global_asm!(include_str!("usercopy.s"));
-
 /// Read by the assembly: whether `stac` and `clac` exist and are needed.
 #[no_mangle]
 static SMAP_ON: AtomicU8 = AtomicU8::new(0);

@@ -1,6 +1,6 @@
 // The only instructions of the kernel that touch user addresses. A page fault in one of them resumes
 // at the place the table at the end says, so a wild pointer is a return value. The kernel isn't
-// preempted and runs with interrupts off, so nothing else happens on this CPU in between.
+// preempted and runs with interrupts off, so nothing else happens on this CPU in between. The macros are bytes.s's.
 
 .text
 .code64
@@ -26,37 +26,17 @@ copy_blocks:
     cmp rdx, 64
     jb copy_rest
 copy_block_start:
-    mov r8, [rsi]
-    mov r9, [rsi + 8]
-    mov r10, [rsi + 16]
-    mov r11, [rsi + 24]
-    mov [rdi], r8
-    mov [rdi + 8], r9
-    mov [rdi + 16], r10
-    mov [rdi + 24], r11
-    mov r8, [rsi + 32]
-    mov r9, [rsi + 40]
-    mov r10, [rsi + 48]
-    mov r11, [rsi + 56]
-    mov [rdi + 32], r8
-    mov [rdi + 40], r9
-    mov [rdi + 48], r10
-    mov [rdi + 56], r11
+    copy_64
 copy_block_end:
-    add rsi, 64
-    add rdi, 64
-    sub rdx, 64
+    advance 64
     jmp copy_blocks
 copy_rest:
     cmp rdx, 8
     jb copy_bytes
 copy_word_start:
-    mov r8, [rsi]
-    mov [rdi], r8
+    copy_8
 copy_word_end:
-    add rsi, 8
-    add rdi, 8
-    sub rdx, 8
+    advance 8
     jmp copy_rest
 copy_bytes:                     // also where a faulting block or word goes on, to the very byte
     test rdx, rdx
@@ -65,9 +45,7 @@ copy_byte_start:
     mov al, [rsi]
     mov [rdi], al
 copy_byte_end:
-    inc rsi
-    inc rdi
-    dec rdx
+    advance 1
     jmp copy_bytes
 copy_done:
     user_access_end

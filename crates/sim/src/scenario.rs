@@ -59,6 +59,25 @@ pub struct Step {
     pub acts: Acts,
 }
 
+impl Step {
+    /// What some of the `idle` threads do in this step, `most` of them at most. `draw` is asked for all that the step could
+    /// have, so that what is left out changes nothing of the rest.
+    pub fn draw<T, A>(self, most: usize, mut idle: Vec<T>, rng: &Rng, mut draw: impl FnMut(&T) -> A) -> Vec<(T, A)> {
+        let mut acts = Vec::new();
+        for act in 0..1 + rng.below(most) {
+            if idle.is_empty() {
+                break;
+            }
+            let thread = idle.swap_remove(rng.below(idle.len()));
+            let drawn = draw(&thread);
+            if self.acts.contains(act) {
+                acts.push((thread, drawn));
+            }
+        }
+        acts
+    }
+}
+
 /// `17`, or `17ac` for its first and third operation alone.
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

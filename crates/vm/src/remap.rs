@@ -290,7 +290,9 @@ impl Space {
                 }
                 state.regions.insert(moved(region, from.start, to.start, to));
             } else {
-                entries.iter().for_each(|(page, _)| drop(self.table.clear(*page)));
+                for (page, _) in &entries {
+                    self.table.clear(*page);
+                }
                 self.table.flush(to);
             }
             if !withdrawal.sharers.is_empty() {

@@ -54,9 +54,26 @@ pub fn outcome(command: &mut Command) -> Result<String, String> {
 }
 
 pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
-    let mut words = hosted(project);
-    words.extend(present(project, "--exclude", &["sim"]));
-    run("unit", project, &words, names, tally);
+    // What of `platform` needs no hardware is tested here too.
+    let words = [vec!["--workspace".to_string()], present(project, "--exclude", &["kernel", "sim"])].concat();
+    run("unit", cargo(project), &words, names, tally);
+}
+
+/// The lock-free parts, whose orders of accesses loom tries: the words that choose their tests.
+const MODELS: [(&[&str], &str); 2] =
+    [(&["-p", "fabric", "--test", "loom"], ""), (&["-p", "platform", "--lib"], "paging::tests::order")];
+
+pub fn loom(project: &Path, names: &[String], tally: &mut Tally) {
+    if !names.is_empty() && !names.iter().any(|name| "loom".contains(name.as_str())) {
+        return;
+    }
+    for (words, filter) in MODELS {
+        let mut command = cargo(project);
+        // All that depends on loom is another build.
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", project.join("target/loom"));
+        let words: Vec<String> = words.iter().chain(&["--release"]).map(|word| word.to_string()).collect();
+        run("loom", command, &words, &[filter.to_string()], tally);
+    }
 }
 
 /// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
@@ -75,7 +92,7 @@ pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
         return tally.skip("sim", "crates/sim is not in the tree");
     }
     // In release, as the seeds are: most of the stage is the simulator running.
-    run("sim", project, &[words, vec!["--release".to_string()]].concat(), names, tally);
+    run("sim", cargo(project), &[words, vec!["--release".to_string()]].concat(), names, tally);
     if names.is_empty() || names.iter().any(|name| "seeds".contains(name.as_str())) {
         for (kind, seeds) in SEEDS {
             let outcome = outcome(simulator(project).args([kind, "--seeds", seeds]));
@@ -84,8 +101,7 @@ pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {
     }
 }
 
-fn run(stage: &str, project: &Path, words: &[String], names: &[String], tally: &mut Tally) {
-    let mut command = cargo(project);
+fn run(stage: &str, mut command: Command, words: &[String], names: &[String], tally: &mut Tally) {
     command.arg("test").arg("--no-fail-fast").args(words).arg("--").args(names);
     let output = match command.output() {
         Ok(output) => output,

@@ -69,6 +69,7 @@ pub fn main(options: TestOptions) -> Result<u8> {
     if wanted(TestStage::Unit) {
         println!("== unit");
         cargo::unit(&project, &options.names, &mut tally);
+        cargo::loom(&project, &options.names, &mut tally);
     }
     if wanted(TestStage::Sim) {
         println!("== sim");

@@ -52,18 +52,8 @@ impl Scenario for Program {
     }
 
     fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
-        let mut threads: Vec<Id> = self.nodes.idle().into_iter().collect();
-        let mut acts = Vec::new();
-        for act in 0..1 + rng.below(MOST_ACTS) {
-            if threads.is_empty() {
-                break;
-            }
-            let thread = threads.swap_remove(rng.below(threads.len()));
-            let op = self.random_op(thread, rng);
-            if step.acts.contains(act) {
-                acts.push((thread, op));
-            }
-        }
+        let idle = self.nodes.idle().into_iter().collect();
+        let mut acts = step.draw(MOST_ACTS, idle, rng, |thread| self.random_op(*thread, rng));
         // Who is stopped or ended with its group before its parent has seen it was never seen at all.
         let harsh = |op: &Op| matches!(op, Op::Kill(group, STOP | KILL | TERM) if *group < 0);
         if let Some(index) = acts.iter().position(|(_, op)| harsh(op)) {

@@ -54,18 +54,8 @@ impl<S: Subject> Scenario for Program<S> {
     }
 
     fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
-        let mut idle: Vec<Id> = self.nodes.idle().into_iter().collect();
-        let mut acts = Vec::new();
-        for act in 0..1 + rng.below(MOST_ACTS) {
-            if idle.is_empty() {
-                break;
-            }
-            let thread = idle.swap_remove(rng.below(idle.len()));
-            let drawn = self.draw(thread, rng);
-            if step.acts.contains(act) {
-                acts.push((thread, drawn));
-            }
-        }
+        let idle = self.nodes.idle().into_iter().collect();
+        let acts = step.draw(MOST_ACTS, idle, rng, |thread| self.draw(*thread, rng));
         if !acts.is_empty() {
             log.line(|| format!("step {}", step.number));
             self.operations += acts.len() as u64;
