@@ -237,11 +237,24 @@ impl Actions {
     }
 }
 
+/// A signal that was taken to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    pub info: SignalInfo,
+    /// How many SIGCONTs its process had been sent when it was sent. A stop that is older than the last of them is void.
+    pub continues: u64,
+}
+
 /// Signals that were sent and not yet taken.
+///
+/// SIGCONT voids the stops that were sent before it, wherever they wait or are on their way. A process's home numbers the
+/// SIGCONTs; each queue knows the last number it heard of, and a stop comes with the number that was the last when it was sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     set: SignalSet,
     queue: VecDeque<SignalInfo>,
+    /// The stops in the queue were sent after this many SIGCONTs.
+    continues: u64,
 }
 
 impl Pending {
@@ -265,6 +278,32 @@ impl Pending {
         self.queue.push_back(info);
     }
 
+    /// Queues what was sent after `continues` SIGCONTs: a stop discards a SIGCONT that waits (man 7 signal), and one that
+    /// was sent before a SIGCONT that is known here comes too late.
+    pub fn push_sent(&mut self, info: SignalInfo, continues: u64) {
+        if SignalSet::STOPPING.contains(info.signal) {
+            if continues < self.continues {
+                return;
+            }
+            self.continued(continues);
+            self.discard(SignalSet::only(Signal::CONT));
+        }
+        self.push(info);
+    }
+
+    /// SIGCONT number `continues` was sent: stops that were sent before it are void.
+    pub fn continued(&mut self, continues: u64) {
+        if continues > self.continues {
+            self.continues = continues;
+            self.discard(SignalSet::STOPPING);
+        }
+    }
+
+    /// The last SIGCONT known here.
+    pub fn continues(&self) -> u64 {
+        self.continues
+    }
+
     /// The count in the queued signal of timer `id`.
     pub fn overrun_of(&mut self, id: i32) -> Option<&mut i32> {
         self.queue.iter_mut().find_map(|info| match &mut info.fields {
@@ -275,7 +314,7 @@ impl Pending {
 
     /// Takes the pending signal that is delivered first among those in `wanted`: synchronous faults,
     /// then the lowest number, then the oldest.
-    pub fn take(&mut self, wanted: SignalSet) -> Option<SignalInfo> {
+    pub fn take(&mut self, wanted: SignalSet) -> Option<Taken> {
         const SYNCHRONOUS: [Signal; 6] =
             [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::TRAP, Signal::FPE, Signal::SYS];
         let candidates = SignalSet(self.set.0 & wanted.0);
@@ -286,7 +325,7 @@ impl Pending {
         if !self.queue.iter().any(|info| info.signal == signal) {
             self.set.remove(signal);
         }
-        Some(info)
+        Some(Taken { info, continues: self.continues })
     }
 
     pub fn discard(&mut self, signals: SignalSet) {
@@ -340,9 +379,29 @@ mod tests {
             pending.push(user(realtime, value));
         }
         assert_eq!(pending.len(), 4);
-        let order: Vec<_> = core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).collect();
+        let order: Vec<_> = core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).map(|taken| taken.info).collect();
         assert_eq!(order, [user(Signal::USR1, 0), user(realtime, 0), user(realtime, 1), user(realtime, 2)]);
         assert!(pending.set().is_empty());
+    }
+
+    #[test]
+    fn a_stop_is_void_after_the_next_continuation() {
+        let all = SignalSet(u64::MAX);
+        let mut pending = Pending::default();
+        pending.push_sent(user(Signal::CONT, 0), 0);
+        pending.push_sent(user(Signal::STOP, 0), 0);
+        // The stop discards the continuation that waits.
+        assert_eq!(pending.set(), SignalSet::only(Signal::STOP));
+        pending.continued(1);
+        assert_eq!(pending.take(all), None);
+        // One that was under way meanwhile comes too late; the next one counts, and voids those before what it knows.
+        pending.push_sent(user(Signal::TSTP, 0), 0);
+        assert!(pending.is_empty());
+        pending.push_sent(user(Signal::TSTP, 0), 1);
+        pending.push_sent(user(Signal::STOP, 1), 2);
+        assert_eq!(pending.take(all), Some(Taken { info: user(Signal::STOP, 1), continues: 2 }));
+        pending.continued(2);
+        assert_eq!(pending.take(all), None);
     }
 
     #[test]
@@ -358,10 +417,10 @@ mod tests {
             pending.push(info);
         }
         let all = SignalSet(u64::MAX);
-        let taken: Vec<_> = core::iter::from_fn(|| pending.take(all)).collect();
+        let taken: Vec<_> = core::iter::from_fn(|| pending.take(all)).map(|taken| taken.info).collect();
         assert_eq!(taken, [tick(1, 5), tick(2, 0)]);
         pending.push(tick(1, 0));
-        assert_eq!(pending.take(all), Some(tick(1, 0)));
+        assert_eq!(pending.take(all).map(|taken| taken.info), Some(tick(1, 0)));
     }
 
     #[test]
@@ -371,8 +430,8 @@ mod tests {
         pending.push(SignalInfo::fault(Signal::SEGV, 1, 0));
         pending.push(user(Signal::INT, 0));
         let all = SignalSet(u64::MAX);
-        assert_eq!(pending.take(all).unwrap().signal, Signal::SEGV);
-        assert_eq!(pending.take(all.without(SignalSet::only(Signal::HUP))).unwrap().signal, Signal::INT);
+        assert_eq!(pending.take(all).unwrap().info.signal, Signal::SEGV);
+        assert_eq!(pending.take(all.without(SignalSet::only(Signal::HUP))).unwrap().info.signal, Signal::INT);
         assert_eq!(pending.set(), SignalSet::only(Signal::HUP));
     }
 }

@@ -38,12 +38,13 @@ pub(crate) async fn deliver(thread: &Arc<Thread>, context: &mut Context, restart
             return;
         }
         let wanted = SignalSet(u64::MAX).without(thread.blocked());
-        let Some(info) = thread.take_signal(wanted).await else { break };
+        let Some(taken) = thread.take_signal(wanted).await else { break };
+        let info = taken.info;
         let action = process.take_action(info.signal).await;
         match action.handler {
             Action::IGNORE => {}
             Action::DEFAULT => {
-                process.default_action(&info).await;
+                process.default_action(&taken).await;
                 if thread.must_end() {
                     return;
                 }

@@ -1,7 +1,7 @@
 //! Processes and threads: membership, migration, shared state, signals, waiting, descriptors.
 
 use abi::{
-    signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet},
+    signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet, Taken},
     Capabilities, CapabilitySet, CpuSet, Credentials, FileRef,
 };
 use alloc::vec::Vec;
@@ -272,8 +272,18 @@ pub struct Replica {
     pub root: FileRef,
     pub ending: Option<ExitStatus>,
     pub survivor: Option<Survivor>,
-    pub stopped: bool,
+    pub standing: Standing,
     pub pending: PendingSet,
+}
+
+/// Whether a process is stopped, as its home has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    pub stopped: bool,
+    /// How often it was stopped or continued: what a replica hears late is no news.
+    pub order: u64,
+    /// How many SIGCONTs it was sent.
+    pub continues: u64,
 }
 
 /// Which process-directed signals wait, as the home has it. The version grows with each change: what a replica hears may
@@ -449,16 +459,25 @@ messages! {
     /// The home tells a replica that the process is no more.
     drop_replica: DropReplica { process: Pid } -> (), Low;
 
-    /// Stop the threads of a process with `signal`, or continue them (None): a replica asks the home, and the
-    /// home tells the replicas.
-    set_stopped: SetStopped { process: Pid, signal: Option<Signal> } -> (), High;
+    /// A thread has taken a stop that was sent after `continues` SIGCONTs. The home stops the process, unless it was sent
+    /// another SIGCONT since.
+    stop: Stop { process: Pid, signal: Signal, continues: u64 } -> (), Low;
+
+    /// The home tells a replica whether the threads of the process are stopped, and that stops sent before the last SIGCONT
+    /// are void.
+    set_stopped: SetStopped { process: Pid, standing: Standing } -> (), High;
+
+    /// A stop or SIGCONT is sent to a thread: the home continues the process if it must, and answers the number of the
+    /// last SIGCONT.
+    sending: Sending { process: Pid, signal: Signal } -> u64, Low;
 
     /// A signal for a process, sent to its home. `sender` is checked for permission there.
     signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, Low;
 
-    /// A signal for one thread, sent to the home of its process and on to where the thread is.
+    /// A signal for one thread, sent to the home of its process and on to where the thread is. `continues` once it has had
+    /// the effects of being sent: the number of the last SIGCONT.
     signal_thread: SignalThread {
-        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>,
+        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>, continues: Option<u64>,
     } -> errno::Result<()>, Low;
 
     /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
@@ -469,7 +488,7 @@ messages! {
     pending: PendingSignals { process: Pid, pending: PendingSet } -> (), High;
 
     /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left.
-    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<SignalInfo>, PendingSet), Low;
+    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<Taken>, PendingSet), Low;
 
     /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
     /// Answers whether the child may be forgotten at once (nobody will wait for it). `order` numbers a child's changes:

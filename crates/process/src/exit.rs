@@ -339,7 +339,8 @@ impl System {
         for thread in process.local_threads() {
             let signal = thread.state.lock().parent_death_signal;
             if let Some(signal) = Signal::new(u64::from(signal)) {
-                thread.push_signal(SignalInfo { signal, code: 0, errno: 0, fields: SignalFields::None });
+                let info = SignalInfo { signal, code: 0, errno: 0, fields: SignalFields::None };
+                thread.push_signal(info, process.continues());
             }
         }
         if let Some(status) = zombie {

@@ -4,7 +4,7 @@ use crate::{Process, System};
 use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
-use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, ThreadBorn, Usage};
+use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, Standing, ThreadBorn, Usage};
 
 #[derive(Default)]
 pub(crate) struct Home {
@@ -66,6 +66,10 @@ impl HomeState {
     pub fn pending_set(&self) -> PendingSet {
         PendingSet { set: self.pending.set(), version: self.pending_version }
     }
+
+    pub fn standing(&self) -> Standing {
+        Standing { stopped: self.stop_signal.is_some(), order: self.stops, continues: self.pending.continues() }
+    }
 }
 
 impl Process {
@@ -88,6 +92,10 @@ impl Process {
         // Also a replica that never faults must hear of the end.
         self.space().expect(kernel);
         let directories = self.directories();
+        let (standing, pending) = {
+            let state = home.state.lock();
+            (state.standing(), state.pending_set())
+        };
         Ok(Replica {
             cwd: self.system.directory.name(&directories.cwd).await?,
             root: self.system.directory.name(&directories.root).await?,
@@ -96,8 +104,8 @@ impl Process {
             files: self.files().id(),
             ending: *self.ending.lock(),
             survivor: *self.survivor.lock(),
-            stopped: self.has(crate::Flags::STOPPED),
-            pending: home.state.lock().pending_set(),
+            standing,
+            pending,
         })
     }
 
@@ -205,7 +213,7 @@ impl System {
             *made.ending.lock() = Some(status);
             made.set_flags(crate::Flags::ENDING, true);
         }
-        made.set_flags(crate::Flags::STOPPED, replica.stopped);
+        made.stand(replica.standing);
         Ok(made)
     }
 

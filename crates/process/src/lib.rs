@@ -36,6 +36,7 @@ mod route;
 mod service;
 mod shake;
 mod sharing;
+mod stop;
 mod system;
 mod thread;
 mod timer;

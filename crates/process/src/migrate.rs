@@ -136,8 +136,8 @@ impl Thread {
     }
 
     fn push_all(self: &Arc<Self>, mut signals: abi::signal::Pending) {
-        while let Some(info) = signals.take(abi::signal::SignalSet(u64::MAX)) {
-            self.push_signal(info);
+        while let Some(taken) = signals.take(abi::signal::SignalSet(u64::MAX)) {
+            self.push_signal(taken.info, taken.continues);
         }
     }
 
@@ -174,6 +174,8 @@ impl Thread {
         if let Some(mail) = mail {
             self.push_all(mail);
         }
+        // It may have been under way while its process was continued.
+        self.continued(process.continues());
         // It may have been under way while execve ended all others.
         let ended = |survivor: Survivor| survivor.thread != self.tid && self.state.lock().started < survivor.at;
         if process.survivor.lock().is_some_and(ended) {

@@ -1,7 +1,7 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
 use crate::{home::Home, Files, System, Thread};
-use abi::signal::{Pending, SignalInfo, SignalSet};
+use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -10,7 +10,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, Pid,
 };
-use messages::process::{ExitStatus, PendingSet, Shared, Survivor, TakeSignal};
+use messages::process::{ExitStatus, PendingSet, Shared, Standing, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -43,6 +43,8 @@ pub struct Process {
     /// Live threads on this kernel.
     pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
     flags: AtomicU32,
+    /// The last that the home said of stops and SIGCONT (stop.rs); `Flags::STOPPED` follows it.
+    pub(crate) standing: Lock<Standing>,
     /// Process-directed signals waiting to be taken: at home the truth, on a replica the last the home said.
     pending: AtomicU64,
     /// The home's version of that.
@@ -82,6 +84,7 @@ impl Process {
             files: Lock::new(files),
             threads: Lock::default(),
             flags: AtomicU32::new(0),
+            standing: Lock::default(),
             pending: AtomicU64::new(0),
             pending_version: Lock::new(0),
             changed: WaitQueue::new(),
@@ -154,11 +157,20 @@ impl Process {
 
     /// Sets or clears flags and gets every local thread's attention.
     pub(crate) fn set_flags(&self, flags: Flags, on: bool) {
+        self.change_flags(flags, on);
+        self.call_attention();
+    }
+
+    pub(crate) fn change_flags(&self, flags: Flags, on: bool) {
         if on {
             self.flags.fetch_or(flags.bits(), SeqCst);
         } else {
             self.flags.fetch_and(!flags.bits(), SeqCst);
         }
+    }
+
+    /// Gets every local thread's attention.
+    pub(crate) fn call_attention(&self) {
         self.changed.wake_all();
         for thread in self.local_threads() {
             thread.wake();
@@ -207,25 +219,25 @@ impl Process {
     }
 
     /// Takes a process-directed signal of `wanted`, at the home.
-    pub(crate) async fn take_signal(&self, wanted: SignalSet) -> Option<SignalInfo> {
+    pub async fn take_signal(&self, wanted: SignalSet) -> Option<Taken> {
         if !self.is_home() {
             let ask = TakeSignal { process: self.id, wanted };
-            let Ok((info, left)) = self.system.endpoint.call(self.home, ask).await else { return None };
+            let Ok((taken, left)) = self.system.endpoint.call(self.home, ask).await else { return None };
             // Not if the home has said something newer since: a signal that came meanwhile is not forgotten.
             self.set_pending(left);
-            return info;
+            return taken;
         }
         self.take_signal_here(wanted).0
     }
 
     /// At home: one of the signals `wanted`, and those that are left.
-    pub(crate) fn take_signal_here(&self, wanted: SignalSet) -> (Option<SignalInfo>, PendingSet) {
+    pub(crate) fn take_signal_here(&self, wanted: SignalSet) -> (Option<Taken>, PendingSet) {
         match self.with_pending(|pending| pending.take(wanted)) {
-            Some((info, left)) => {
-                if info.is_some() {
+            Some((taken, left)) => {
+                if taken.is_some() {
                     self.tell_pending(left);
                 }
-                (info, left)
+                (taken, left)
             }
             None => Default::default(),
         }

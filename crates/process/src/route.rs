@@ -1,14 +1,13 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
-use crate::{exit::INIT, process::Flags, thread::Presence, Process, System, Thread};
-use abi::signal::{Action, DefaultAction, Signal, SignalInfo, SignalSet};
+use crate::{exit::INIT, thread::Presence, Process, System, Thread};
+use abi::signal::{Action, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
-use messages::process::{
-    AskBlocked, ChildChanged, ChildEvent, ExitStatus, FindThread, SetStopped, SignalGroup, SignalProcess, SignalThread,
-    Usage,
-};
+use messages::process::{AskBlocked, ExitStatus, FindThread, SignalGroup, SignalProcess, SignalThread};
+
+const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
 /// Whom kill(2) means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,12 +155,12 @@ impl System {
             Some(process) => process,
             None => self.process_of(thread).await.ok_or(Errno::ESRCH)?,
         };
+        let message = SignalThread { process: owner, thread, info, sender, continues: None };
         // Most signals to a thread come from its own process on its own kernel.
         if let Some(local) = self.thread(thread).filter(|thread| !thread.is_away() && thread.process.id == owner) {
-            return self.deliver(&local, info, sender).await;
+            return self.deliver(&local, message).await;
         }
         let home = self.origin(owner).ok_or(Errno::ESRCH)?;
-        let message = SignalThread { process: owner, thread, info, sender };
         if home == self.kernel {
             return self.route_to_thread(message).await;
         }
@@ -169,76 +168,96 @@ impl System {
     }
 
     /// At the home, or on a kernel that the home named: delivers, or passes on to where the thread went.
-    pub(crate) async fn route_to_thread(self: &Arc<Self>, message: SignalThread) -> Result<()> {
-        let next = match self.thread(message.thread) {
-            Some(thread) if thread.process.id != message.process => return Err(Errno::ESRCH),
-            Some(thread) => {
+    pub(crate) async fn route_to_thread(self: &Arc<Self>, mut message: SignalThread) -> Result<()> {
+        let next = loop {
+            if let Some(thread) = self.thread(message.thread) {
+                if thread.process.id != message.process {
+                    return Err(Errno::ESRCH);
+                }
                 let away = match *thread.presence.lock() {
                     Presence::Away(to) => Some(to),
                     _ => None,
                 };
                 match away {
-                    None => return self.deliver(&thread, message.info, message.sender).await,
-                    Some(to) => to,
+                    None => return self.deliver(&thread, message).await,
+                    Some(to) => break to,
                 }
             }
-            None => {
-                if let (Some(mail), Some(info)) = (self.arriving.lock().get_mut(&message.thread), message.info) {
-                    mail.push(info);
-                    return Ok(());
+            if !self.arriving.lock().contains_key(&message.thread) {
+                match self.next_hop(&message)? {
+                    Some(next) => break next,
+                    None => return Ok(()),
                 }
-                let Some(process) = self.process(message.process) else {
-                    // The thread passed through, and execve has dropped what was here: the home knows where it is.
-                    let home = self.origin(message.process).filter(|&home| home != self.kernel);
-                    let home = home.ok_or(Errno::ESRCH)?;
-                    return self.endpoint.call(home, message).await.map_err(|_| Errno::ESRCH)?;
-                };
-                match process.member_at(message.thread).filter(|&at| at != self.kernel) {
-                    Some(next) => next,
-                    // A main thread that has ended, though the home may not have heard yet, is there until its process is
-                    // waited for, and takes nothing.
-                    None if message.thread == process.id => return Ok(()),
-                    None => return Err(Errno::ESRCH),
-                }
+            }
+            let Some(info) = message.info else { return Ok(()) };
+            let Some(continues) = message.continues else {
+                // It may have arrived when that is done.
+                message.continues = Some(self.sending(message.process, info.signal).await);
+                continue;
+            };
+            if let Some(mail) = self.arriving.lock().get_mut(&message.thread) {
+                mail.push_sent(info, continues);
+                return Ok(());
             }
         };
         self.endpoint.call(next, message).await.map_err(|_| Errno::ESRCH)?
     }
 
+    /// Where to send a signal for a thread of which nothing is here.
+    fn next_hop(&self, message: &SignalThread) -> Result<Option<KernelId>> {
+        let Some(process) = self.process(message.process) else {
+            // The thread passed through, and execve has dropped what was here: the home knows where it is.
+            let home = self.origin(message.process).filter(|&home| home != self.kernel);
+            return Ok(Some(home.ok_or(Errno::ESRCH)?));
+        };
+        match process.member_at(message.thread).filter(|&at| at != self.kernel) {
+            Some(next) => Ok(Some(next)),
+            // A main thread that has ended, though the home may not have heard yet, is there until its process is
+            // waited for, and takes nothing.
+            None if message.thread == process.id => Ok(None),
+            None => Err(Errno::ESRCH),
+        }
+    }
+
     /// Sends a signal after a thread that has just left.
-    pub(crate) fn forward_signal(self: &Arc<Self>, process: Pid, thread: Pid, info: SignalInfo, to: KernelId) {
+    pub(crate) fn forward_signal(
+        self: &Arc<Self>,
+        process: Pid,
+        thread: Pid,
+        info: SignalInfo,
+        continues: u64,
+        to: KernelId,
+    ) {
         let system = self.clone();
         self.scheduler.spawn(async move {
-            let message = SignalThread { process, thread, info: Some(info), sender: None };
+            let message = SignalThread { process, thread, info: Some(info), sender: None, continues: Some(continues) };
             if system.endpoint.call(to, message).await.is_err() {
                 log::warn!("a signal for thread {thread} was lost with kernel {to}");
             }
         });
     }
 
-    async fn deliver(
-        self: &Arc<Self>,
-        thread: &Arc<crate::Thread>,
-        info: Option<SignalInfo>,
-        sender: Option<Credentials>,
-    ) -> Result<()> {
-        if sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
+    async fn deliver(self: &Arc<Self>, thread: &Arc<crate::Thread>, message: SignalThread) -> Result<()> {
+        if message.sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
             return Err(Errno::EPERM);
         }
-        let Some(info) = info else { return Ok(()) };
+        let Some(info) = message.info else { return Ok(()) };
         let process = thread.process.clone();
-        match process.before_queueing(info.signal).await {
-            // KILL acts on the whole process (man 7 signal).
-            Verdict::End(status) => process.end(status).await,
-            Verdict::Queue => {
-                // A signal the thread blocks may wait for sigwait even if its action is to ignore it.
-                let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
-                // Of one that has just left it is not known here.
-                if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
-                    thread.push_signal(info);
-                    process.changed.wake_all();
-                }
-            }
+        // KILL acts on the whole process (man 7 signal).
+        if info.signal == Signal::KILL {
+            process.end(KILLED).await;
+            return Ok(());
+        }
+        let continues = match message.continues {
+            Some(continues) => continues,
+            None => self.sending(process.id, info.signal).await,
+        };
+        // A signal the thread blocks may wait for sigwait even if its action is to ignore it.
+        let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
+        // Of one that has just left it is not known here.
+        if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
+            thread.push_signal(info, continues);
+            process.changed.wake_all();
         }
         Ok(())
     }
@@ -300,28 +319,7 @@ pub(crate) enum Trail {
     Cold,
 }
 
-/// What to do with a signal before it is queued.
-pub(crate) enum Verdict {
-    Queue,
-    End(ExitStatus),
-}
-
 impl Process {
-    /// The effects a signal has when it is *sent*: KILL ends, CONT continues and discards stops, stops
-    /// discard CONT.
-    pub(crate) async fn before_queueing(self: &Arc<Self>, signal: Signal) -> Verdict {
-        if signal == Signal::KILL {
-            return Verdict::End(ExitStatus::Signal { signal, core: false });
-        }
-        if signal == Signal::CONT {
-            self.discard(SignalSet::STOPPING);
-            self.set_stopped(None).await;
-        } else if SignalSet::STOPPING.contains(signal) {
-            self.discard(SignalSet::only(Signal::CONT));
-        }
-        Verdict::Queue
-    }
-
     /// Forgets pending signals of the process and of its local threads.
     pub fn discard(&self, signals: SignalSet) {
         self.with_pending(|pending| pending.discard(signals));
@@ -336,18 +334,23 @@ impl Process {
         if home.state.lock().zombie.is_some() {
             return;
         }
-        match self.before_queueing(info.signal).await {
-            Verdict::End(status) => return self.end(status).await,
-            Verdict::Queue => {}
+        if info.signal == Signal::KILL {
+            return self.end(KILLED).await;
         }
-        let ignored = self.with_shared(|shared| shared.actions.ignores(info.signal));
-        if ignored && !self.is_blocked_somewhere(info.signal).await {
+        self.sending(info.signal).await;
+        if !self.wants(info.signal).await {
             return;
         }
-        if let Some(((), waiting)) = self.with_pending(|pending| pending.push(info)) {
+        if let Some(((), waiting)) = self.with_pending(|pending| pending.push_sent(info, pending.continues())) {
             self.tell_pending(waiting);
             self.rouse(waiting.set);
         }
+    }
+
+    /// At home: does a signal for the process do anything, now or when it is no longer blocked?
+    pub(crate) async fn wants(&self, signal: Signal) -> bool {
+        let ignored = self.with_shared(|shared| shared.actions.ignores(signal));
+        !ignored || self.is_blocked_somewhere(signal).await
     }
 
     /// At home: does a thread block the signal, on whatever kernel? Yes also if that can't be known, because a thread is
@@ -370,75 +373,6 @@ impl Process {
             }
         }
         false
-    }
-
-    /// Stops the process with `signal`, or continues it. Callable on any kernel that has the process.
-    pub async fn set_stopped(self: &Arc<Self>, signal: Option<Signal>) {
-        if !self.is_home() {
-            // The home turns the signal into the stop, so that there is one order.
-            // A dead home takes the process with it anyway.
-            let _ = self.system.endpoint.call(self.home, SetStopped { process: self.id, signal }).await;
-            return;
-        }
-        let Some(home) = self.home() else { return };
-        let changes = self.has(Flags::STOPPED) != signal.is_some();
-        if self.has(Flags::ENDING) || signal.is_some() && !changes {
-            return;
-        }
-        let order = {
-            let mut state = home.state.lock();
-            if changes {
-                state.stop_signal = signal;
-                state.stops += 1;
-            }
-            state.stops
-        };
-        self.set_stopped_here(signal);
-        // To continue what does not stand still discards the stops that wait for its threads all the same.
-        let replicas = self.replicas();
-        if !replicas.is_empty() {
-            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, signal }).await;
-        }
-        if !changes {
-            return;
-        }
-        let event = match signal {
-            Some(signal) => ChildEvent::Stopped(signal),
-            None => ChildEvent::Continued,
-        };
-        let (parent, group) = self.with_shared(|shared| (shared.parent, shared.group));
-        let uid = home.state.lock().credentials.uid;
-        let event = ChildChanged { parent, child: self.id, group, uid, event, order, usage: Usage::default() };
-        let system = self.system.clone();
-        self.system.scheduler.spawn(async move {
-            system.child_changed(event).await;
-        });
-    }
-
-    /// On this kernel. A stop that waits for one of its threads must not be taken after it was continued: it would stop
-    /// for ever.
-    pub(crate) fn set_stopped_here(&self, signal: Option<Signal>) {
-        if signal.is_none() {
-            self.discard(SignalSet::STOPPING);
-        }
-        self.set_flags(Flags::STOPPED, signal.is_some());
-    }
-
-    /// What a signal without handler does to the process when a thread takes it.
-    pub async fn default_action(self: &Arc<Self>, info: &SignalInfo) {
-        match info.signal.default_action() {
-            DefaultAction::Ignore | DefaultAction::Continue => {}
-            DefaultAction::Stop => {
-                // POSIX: nobody could continue an orphaned group, so only SIGSTOP stops it.
-                let (group, session) = self.with_shared(|shared| (shared.group, shared.session));
-                if info.signal == Signal::STOP || !self.system.is_orphaned(group, session).await {
-                    self.set_stopped(Some(info.signal)).await;
-                }
-            }
-            DefaultAction::Terminate | DefaultAction::Core => {
-                self.end(ExitStatus::Signal { signal: info.signal, core: false }).await;
-            }
-        }
     }
 
     /// The action for a signal that is about to be delivered; SA_RESETHAND takes effect.

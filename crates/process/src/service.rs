@@ -63,11 +63,12 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
     answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
-        match process.is_home() {
-            true => process.set_stopped(ask.signal).await,
-            false => process.set_stopped_here(ask.signal),
-        }
+        process.stand(ask.standing);
     });
+    answer!(Stop, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.stop_here(ask.signal, ask.continues).await;
+    });
+    answer!(Sending, |system, _from, ask| system.sending_here(ask.process, ask.signal).await);
     answer!(SignalProcess, |system, _from, ask| {
         system.signal_process_here(ask.process, ask.info, ask.sender).await
     });

@@ -1,7 +1,7 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
 use crate::{account::Account, balance::Destination, process::Flags, Process};
-use abi::signal::{SignalInfo, SignalSet};
+use abi::signal::{SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
@@ -282,16 +282,18 @@ impl Thread {
 
     // ---- signals of this thread
 
-    /// Queues a signal for this thread and gets its attention.
-    pub(crate) fn push_signal(&self, info: SignalInfo) {
+    /// Queues a signal, sent after `continues` SIGCONTs, for this thread and gets its attention.
+    pub(crate) fn push_signal(&self, info: SignalInfo, continues: u64) {
         match &mut *self.presence.lock() {
             Presence::Here => {
                 let mut state = self.state.lock();
-                state.pending.push(info);
+                state.pending.push_sent(info, continues);
                 self.pending.store(state.pending.set().0, SeqCst);
             }
-            Presence::Returning(baggage) => baggage.2.pending.push(info),
-            Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, *to),
+            Presence::Returning(baggage) => baggage.2.pending.push_sent(info, continues),
+            Presence::Away(to) => {
+                self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to)
+            }
             Presence::Ended => {}
         }
         // For those who wait for it by signalfd.
@@ -345,7 +347,7 @@ impl Thread {
     }
 
     /// Takes one pending signal of `wanted`: its own first, then one of its process (asking the home).
-    pub async fn take_signal(&self, wanted: SignalSet) -> Option<SignalInfo> {
+    pub async fn take_signal(&self, wanted: SignalSet) -> Option<Taken> {
         {
             let mut state = self.state.lock();
             let own = state.pending.take(wanted);
@@ -358,6 +360,13 @@ impl Thread {
             return None;
         }
         self.process.take_signal(wanted).await
+    }
+
+    /// SIGCONT number `continues` was sent to the process.
+    pub(crate) fn continued(&self, continues: u64) {
+        let mut state = self.state.lock();
+        state.pending.continued(continues);
+        self.pending.store(state.pending.set().0, SeqCst);
     }
 
     pub(crate) fn discard_signals(&self, signals: SignalSet) {

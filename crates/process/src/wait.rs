@@ -10,7 +10,7 @@ use core::{
 };
 use fabric::CallError;
 use machine::{errno::Result, BoxFuture, Errno, Pid};
-use messages::process::{ChildChanged, ChildEvent, Reap, Wait, WaitAnswer, WaitFor};
+use messages::process::{ChildChanged, ChildEvent, ExitStatus, PendingSignals, Reap, Wait, WaitAnswer, WaitFor};
 
 /// The order of a child's end among its changes.
 pub(crate) const LAST: u64 = u64::MAX;
@@ -38,9 +38,25 @@ impl System {
     pub(crate) async fn child_changed_here(self: &Arc<Self>, event: ChildChanged) -> bool {
         let Some(parent) = self.process(event.parent) else { return true };
         let Some(home) = parent.home() else { return true };
-        let action = parent.with_shared(|shared| shared.actions.get(Signal::CHLD));
-        let exited = matches!(event.event, ChildEvent::Exited(_));
         let exit_signal = {
+            let state = home.state.lock();
+            match state.children.get(&event.child) {
+                Some(child) if state.zombie.is_none() => child.exit_signal,
+                _ => return true,
+            }
+        };
+        let action = parent.with_shared(|shared| shared.actions.get(Signal::CHLD));
+        let info = news_of(&event, exit_signal, &action);
+        // Those that have effects of their own go the long way.
+        let queued = match info.filter(|info| info.signal == Signal::CHLD) {
+            Some(info) if parent.wants(info.signal).await => Some(info),
+            _ => None,
+        };
+        // POSIX: a parent that ignores SIGCHLD, or has SA_NOCLDWAIT, gets no zombies.
+        let unwanted = matches!(event.event, ChildEvent::Exited(_))
+            && exit_signal == Signal::CHLD.number()
+            && (action.handler == Action::IGNORE || action.flags & Action::NOCLDWAIT != 0);
+        {
             let mut state = home.state.lock();
             if state.zombie.is_some() {
                 return true;
@@ -55,38 +71,50 @@ impl System {
             child.usage = event.usage;
             child.group = event.group;
             child.uid = event.uid;
-            child.exit_signal
-        };
-        // POSIX: a parent that ignores SIGCHLD, or has SA_NOCLDWAIT, gets no zombies.
-        let unwanted = exited
-            && exit_signal == Signal::CHLD.number()
-            && (action.handler == Action::IGNORE || action.flags & Action::NOCLDWAIT != 0);
-        if unwanted {
-            home.state.lock().children.remove(&event.child);
+            if unwanted {
+                state.children.remove(&event.child);
+            }
+            // In one step: who has waited for a child and blocks SIGCHLD finds it pending, and a handler finds the child.
+            if let Some(info) = queued {
+                state.pending.push(info);
+                state.pending_version += 1;
+                let pending = state.pending_set();
+                parent.set_pending(pending);
+                for kernel in state.replicas.iter() {
+                    // A dead kernel has no thread that could take it.
+                    let _ = self.endpoint.send(kernel, PendingSignals { process: parent.id, pending });
+                }
+            }
+        }
+        if queued.is_some() {
+            parent.rouse(parent.pending());
         }
         home.children_changed.wake_all();
-        let signal = match exited {
-            true => Signal::new(u64::from(exit_signal)),
-            false => Some(Signal::CHLD).filter(|_| action.flags & Action::NOCLDSTOP == 0),
-        };
-        if let Some(signal) = signal {
-            // CLD_EXITED 1, KILLED 2, DUMPED 3, STOPPED 5, CONTINUED 6 (man 2 sigaction).
-            use messages::process::ExitStatus;
-            let (code, status) = match event.event {
-                ChildEvent::Exited(ExitStatus::Code(code)) => (1, i32::from(code)),
-                ChildEvent::Exited(ExitStatus::Signal { signal, core }) => {
-                    (if core { 3 } else { 2 }, i32::from(signal.number()))
-                }
-                ChildEvent::Stopped(signal) => (5, i32::from(signal.number())),
-                ChildEvent::Continued => (6, i32::from(Signal::CONT.number())),
-            };
-            // In clock ticks of 10 ms, as siginfo has them.
-            let (utime, stime) = (event.usage.user_ns / 10_000_000, event.usage.system_ns / 10_000_000);
-            let fields = SignalFields::Child { pid: event.child, uid: event.uid, status, utime, stime };
-            parent.signal_here(SignalInfo { signal, code, errno: 0, fields }).await;
+        if let Some(info) = info.filter(|_| queued.is_none()) {
+            parent.signal_here(info).await;
         }
         unwanted
     }
+}
+
+/// The signal that tells a parent of its child's change.
+fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<SignalInfo> {
+    let signal = match event.event {
+        ChildEvent::Exited(_) => Signal::new(u64::from(exit_signal))?,
+        _ if action.flags & Action::NOCLDSTOP != 0 => return None,
+        _ => Signal::CHLD,
+    };
+    // CLD_EXITED 1, KILLED 2, DUMPED 3, STOPPED 5, CONTINUED 6 (man 2 sigaction).
+    let (code, status) = match event.event {
+        ChildEvent::Exited(ExitStatus::Code(code)) => (1, i32::from(code)),
+        ChildEvent::Exited(ExitStatus::Signal { signal, core }) => (if core { 3 } else { 2 }, i32::from(signal.number())),
+        ChildEvent::Stopped(signal) => (5, i32::from(signal.number())),
+        ChildEvent::Continued => (6, i32::from(Signal::CONT.number())),
+    };
+    // In clock ticks of 10 ms, as siginfo has them.
+    let (utime, stime) = (event.usage.user_ns / 10_000_000, event.usage.system_ns / 10_000_000);
+    let fields = SignalFields::Child { pid: event.child, uid: event.uid, status, utime, stime };
+    Some(SignalInfo { signal, code, errno: 0, fields })
 }
 
 /// Which changes a wait takes, and how.

@@ -7,5 +7,5 @@ mod timerfd;
 
 pub use eventfd::EventFd;
 pub use pidfd::PidFd;
-pub use signalfd::{signalfd, SignalFd, SignalSource};
+pub use signalfd::{signalfd, Fetched, SignalFd, SignalSource};
 pub use timerfd::{TimerFd, Timers};

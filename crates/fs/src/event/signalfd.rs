@@ -1,14 +1,16 @@
 //! signalfd(2): signals read as bytes. What is pending belongs to whoever reads, not to the file, so every
 //! operation asks crate `process` through [`SignalSource`].
+//!
+//! What waits on another kernel (signals for a process wait at its home) is fetched by a task of its own into the file, where
+//! whoever reads next finds it: a read may be interrupted while the answer that brings the signal is on its way.
 
 use crate::{
     anonymous::{Identity, StatusFlags},
     file::ready,
-    waiting::attempt,
     Attributes, Caller, Events, File, OpenFlags,
 };
 use abi::signal::{SignalFields, SignalInfo, SignalSet};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
     errno::Result,
@@ -18,19 +20,34 @@ use machine::{
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
+const SI_SIGIO: i32 = -5;
 
 /// The signals pending for one process, as crate `process` keeps them. Linux lets whoever reads take its own signals; a source
 /// belongs to the process that made the descriptor, which differs only for one that is inherited over fork.
 pub trait SignalSource: Send + Sync {
-    /// Takes the first pending signal of `wanted`, of `reader` or of its process.
+    /// Takes the first pending signal of `wanted`, of `reader` or of its process, that is on this kernel.
     fn take(&self, reader: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo>;
+    /// If signals of `wanted` wait on another kernel: begins to take as many as `most` of them, and says so. `then` gets what
+    /// came, maybe nothing, in any case.
+    fn fetch(&self, reader: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool;
+    /// Those on other kernels too, as far as is known here.
     fn pending(&self) -> SignalSet;
     /// Woken whenever a signal becomes pending.
     fn changes(&self) -> &WaitQueue;
 }
 
+pub type Fetched = Box<dyn FnOnce(Vec<SignalInfo>) + Send>;
+
+/// Signals that were fetched from another kernel, and how many fetches have come back.
+#[derive(Default)]
+struct Brought {
+    signals: VecDeque<SignalInfo>,
+    answers: u64,
+}
+
 pub struct SignalFd {
     source: Arc<dyn SignalSource>,
+    brought: Arc<Lock<Brought>>,
     wanted: Lock<SignalSet>,
     flags: StatusFlags,
     inode: Identity,
@@ -43,6 +60,7 @@ pub fn signalfd(source: Arc<dyn SignalSource>, wanted: SignalSet, flags: OpenFla
     }
     Ok(Arc::new(SignalFd {
         source,
+        brought: Arc::default(),
         wanted: Lock::new(wanted.without(SignalSet::UNBLOCKABLE)),
         flags: StatusFlags::new(flags | OpenFlags::RDWR),
         inode: Identity::untyped(),
@@ -56,26 +74,57 @@ impl SignalFd {
         self.source.changes().wake_all();
     }
 
-    fn take(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Result<usize> {
+    /// Bytes of the signals that are here.
+    fn take(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Option<usize> {
         let wanted = *self.wanted.lock();
         let mut count = 0;
         for record in buf.chunks_exact_mut(RECORD) {
-            let Some(info) = self.source.take(reader, wanted) else { break };
+            let brought = self.brought.lock().signals.pop_front();
+            let Some(info) = brought.or_else(|| self.source.take(reader, wanted)) else { break };
             record.copy_from_slice(&encode(&info));
             count += RECORD;
         }
-        if count == 0 {
-            Err(Errno::EAGAIN)
-        } else {
-            Ok(count)
-        }
+        (count > 0).then_some(count)
     }
 
-    fn read_as<'a>(&'a self, reader: Option<&'a Caller>, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        if buf.len() < RECORD {
-            return ready(Err(Errno::EINVAL));
+    /// Brings signals of other kernels here; false if there are none.
+    async fn fetch(&self, reader: Option<&Caller>, most: usize) -> bool {
+        let wanted = *self.wanted.lock();
+        let before = self.brought.lock().answers;
+        let (brought, source) = (self.brought.clone(), self.source.clone());
+        let then = move |signals: Vec<SignalInfo>| {
+            {
+                let mut brought = brought.lock();
+                brought.signals.extend(signals);
+                brought.answers += 1;
+            }
+            source.changes().wake_all();
+        };
+        if !self.source.fetch(reader, wanted, most, Box::new(then)) {
+            return false;
         }
-        attempt(self.source.changes(), self.flags.nonblocking(), move || self.take(reader, buf))
+        let answered = || (self.brought.lock().answers != before).then_some(());
+        self.source.changes().wait_until(answered).await;
+        true
+    }
+
+    async fn read_as(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Result<usize> {
+        let most = buf.len() / RECORD;
+        if most == 0 {
+            return Err(Errno::EINVAL);
+        }
+        loop {
+            if let Some(count) = self.take(reader, buf) {
+                return Ok(count);
+            }
+            if self.fetch(reader, most).await {
+                continue;
+            }
+            if self.flags.nonblocking() {
+                return Err(Errno::EAGAIN);
+            }
+            self.source.changes().wait_until(|| (!self.poll().is_empty()).then_some(())).await;
+        }
     }
 }
 
@@ -87,7 +136,28 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
     put(4, &info.errno.to_ne_bytes());
     put(8, &info.code.to_ne_bytes());
     match info.fields {
-        SignalFields::None | SignalFields::Raw { .. } => {}
+        SignalFields::None => {}
+        // What the sender made of it means what its code says (Linux: siginfo_layout).
+        SignalFields::Raw { words: [first, second, ..] } => match info.code {
+            SignalInfo::SI_TIMER => {
+                put(24, &(first as u32).to_ne_bytes());
+                put(32, &((first >> 32) as u32).to_ne_bytes());
+                put(44, &(second as i32).to_ne_bytes());
+                put(48, &second.to_ne_bytes());
+            }
+            SI_SIGIO => {
+                put(20, &(second as u32).to_ne_bytes());
+                put(28, &(first as u32).to_ne_bytes());
+            }
+            code => {
+                put(12, &(first as u32).to_ne_bytes());
+                put(16, &((first >> 32) as u32).to_ne_bytes());
+                if code < 0 {
+                    put(44, &(second as i32).to_ne_bytes());
+                    put(48, &second.to_ne_bytes());
+                }
+            }
+        },
         SignalFields::Sender { pid, uid, value } => {
             put(12, &pid.0.to_ne_bytes());
             put(16, &uid.to_ne_bytes());
@@ -118,11 +188,11 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
 
 impl File for SignalFd {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.read_as(None, buf)
+        Box::pin(self.read_as(None, buf))
     }
 
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.read_as(Some(caller), buf)
+        Box::pin(self.read_as(Some(caller), buf))
     }
 
     fn flags(&self) -> OpenFlags {
@@ -141,7 +211,7 @@ impl File for SignalFd {
     fn poll(&self) -> Events {
         let wanted = *self.wanted.lock();
         let pending = self.source.pending();
-        match SignalSet(pending.0 & wanted.0).is_empty() {
+        match SignalSet(pending.0 & wanted.0).is_empty() && self.brought.lock().signals.is_empty() {
             true => Events::empty(),
             false => Events::IN,
         }
@@ -170,15 +240,34 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         pending: Lock<Pending>,
+        /// At the home.
+        away: Lock<Pending>,
+        asked: Lock<Vec<(SignalSet, usize, Fetched)>>,
         changes: WaitQueue,
+    }
+
+    impl Fake {
+        /// The home's answer.
+        fn answer(&self) {
+            let (wanted, most, then) = self.asked.lock().pop().expect("a read asks");
+            let taken = core::iter::from_fn(|| self.away.lock().take(wanted)).take(most).map(|taken| taken.info);
+            then(taken.collect());
+        }
     }
 
     impl SignalSource for Fake {
         fn take(&self, _: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo> {
-            self.pending.lock().take(wanted)
+            self.pending.lock().take(wanted).map(|taken| taken.info)
+        }
+        fn fetch(&self, _: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool {
+            let there = self.away.lock().set().0 & wanted.0 != 0;
+            if there {
+                self.asked.lock().push((wanted, most, then));
+            }
+            there
         }
         fn pending(&self) -> SignalSet {
-            self.pending.lock().set()
+            self.pending.lock().set().union(self.away.lock().set())
         }
         fn changes(&self) -> &WaitQueue {
             &self.changes
@@ -200,5 +289,29 @@ mod tests {
         assert_eq!(block_on(file.read(&mut buf)), Ok(RECORD));
         assert_eq!((buf[0], buf[12], buf[16]), (Signal::TERM.number(), 7, 9));
         assert_eq!(block_on(file.read(&mut buf[..127])), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_signal_that_waits_elsewhere_is_seen_and_an_interrupted_read_leaves_it_for_the_next() {
+        let source = Arc::new(Fake::default());
+        let file = signalfd(source.clone(), SignalSet(u64::MAX), OpenFlags::empty()).unwrap();
+        let mut buf = [0; 300];
+        let mut reading = file.read(&mut buf);
+        let waker = core::task::Waker::noop();
+        let mut context = core::task::Context::from_waker(waker);
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        for signal in [Signal::CHLD, Signal::TERM, Signal::USR1] {
+            source.away.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
+        }
+        source.changes.wake_all();
+        assert_eq!(file.poll(), Events::IN);
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        // A signal interrupts the read before the answer comes, which brings as many as the read had room for.
+        drop(reading);
+        source.answer();
+        assert_eq!(file.poll(), Events::IN);
+        assert_eq!(block_on(file.read(&mut buf)), Ok(2 * RECORD));
+        assert_eq!((buf[0], buf[RECORD]), (Signal::USR1.number(), Signal::TERM.number()));
+        assert_eq!(source.away.lock().set(), SignalSet::only(Signal::CHLD));
     }
 }

@@ -1,20 +1,18 @@
 //! signalfd, signalfd4 (man 2 signalfd): the signals of the process that made the descriptor, as crate
 //! `process` keeps them.
 //!
-//! A read takes without waiting for another kernel. So on a kernel that is not the process's home only
-//! signals sent to the reading thread itself are seen; those sent to the process wait until a thread at
-//! home reads.
+//! A read takes the signals of the thread that reads and of its process, wherever that is at home.
 
 use crate::{call::Call, process::signals::check_size};
-use abi::signal::{SignalInfo, SignalSet};
-use alloc::sync::Arc;
+use abi::signal::{SignalInfo, SignalSet, Taken};
+use alloc::{sync::Arc, vec::Vec};
 use core::{
     future::Future,
-    pin::pin,
+    pin::{pin, Pin},
     task::{Context, Poll, Waker},
 };
 use fs::{
-    event::{signalfd as make, SignalFd, SignalSource},
+    event::{signalfd as make, Fetched, SignalFd, SignalSource},
     Caller, OpenFlags,
 };
 use machine::{errno::Result, sync::WaitQueue, Errno, UserAddr};
@@ -22,7 +20,7 @@ use process::{Process, Thread};
 
 struct ProcessSignals(Arc<Process>);
 
-/// What `thread` can take at once.
+/// What `thread` can take without a message.
 fn at_hand(thread: &Thread) -> SignalSet {
     match thread.process.is_home() {
         true => thread.pending(),
@@ -30,25 +28,59 @@ fn at_hand(thread: &Thread) -> SignalSet {
     }
 }
 
+impl ProcessSignals {
+    /// The thread that reads, if it is here.
+    fn reader(&self, reader: Option<&Caller>) -> Option<Arc<Thread>> {
+        let own = reader.and_then(|reader| self.0.system.thread(reader.thread)).filter(|thread| !thread.is_away());
+        own.or_else(|| self.0.local_threads().into_iter().next())
+    }
+}
+
 impl SignalSource for ProcessSignals {
     fn take(&self, reader: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo> {
-        let own = reader.and_then(|reader| self.0.system.thread(reader.thread)).filter(|thread| !thread.is_away());
-        let thread = own.or_else(|| self.0.local_threads().into_iter().next())?;
-        let takable = SignalSet(wanted.0 & at_hand(&thread).0);
-        if takable.is_empty() {
-            return None;
-        }
-        // What is at hand is taken without a message, hence without waiting.
-        let taking = pin!(thread.take_signal(takable));
-        match taking.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(info) => info,
+        let at_once = |taking: Pin<&mut dyn Future<Output = Option<Taken>>>| match taking
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(taken) => taken.map(|taken| taken.info),
             Poll::Pending => None,
+        };
+        // What is at hand is taken without a message, hence without waiting.
+        match self.reader(reader) {
+            Some(thread) => match SignalSet(wanted.0 & at_hand(&thread).0) {
+                none if none.is_empty() => None,
+                takable => at_once(pin!(thread.take_signal(takable))),
+            },
+            // All threads are elsewhere.
+            None if self.0.is_home() => at_once(pin!(self.0.take_signal(wanted))),
+            None => None,
         }
+    }
+
+    fn fetch(&self, reader: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool {
+        let process = self.reader(reader).map_or(self.0.clone(), |thread| thread.process.clone());
+        if process.is_home() || process.pending().0 & wanted.0 == 0 {
+            return false;
+        }
+        process.system.scheduler.clone().spawn(async move {
+            let mut signals = Vec::new();
+            while signals.len() < most {
+                // What is left is known with the answer.
+                match process.take_signal(wanted).await {
+                    Some(taken) => signals.push(taken.info),
+                    None => break,
+                }
+                if process.pending().0 & wanted.0 == 0 {
+                    break;
+                }
+            }
+            then(signals);
+        });
+        true
     }
 
     /// Signals sent to any thread here count: who polls is not known. A read by another thread finds none.
     fn pending(&self) -> SignalSet {
-        self.0.local_threads().iter().fold(SignalSet::EMPTY, |all, thread| all.union(at_hand(thread)))
+        self.0.local_threads().iter().fold(self.0.pending(), |all, thread| all.union(at_hand(thread)))
     }
 
     fn changes(&self) -> &WaitQueue {

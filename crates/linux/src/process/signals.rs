@@ -189,8 +189,8 @@ pub(crate) async fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<u64> {
     // While it waits these signals are not blocked: they wake it, and are taken here instead of delivered.
     let old = call.thread.blocked();
     let result = loop {
-        if let Some(info) = call.thread.take_signal(wanted).await {
-            break Ok(info);
+        if let Some(taken) = call.thread.take_signal(wanted).await {
+            break Ok(taken.info);
         }
         let mut sleep = core::pin::pin!(call.system().scheduler.sleep_until(deadline));
         let thread = call.thread;

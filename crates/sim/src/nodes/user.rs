@@ -17,7 +17,7 @@
 use super::elf::{stack_top, ENTRY, HANDLER, RESTORER, SYSCALL};
 use machine::{PageTable, Registers, Trap, UserAddr, UserFault};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Mutex, MutexGuard},
 };
 
@@ -155,7 +155,7 @@ pub enum Event {
 
 #[derive(Default)]
 struct State {
-    commands: HashMap<u32, (u64, Command)>,
+    commands: HashMap<u32, VecDeque<(u64, Command)>>,
     /// Commands under way, by number.
     running: BTreeMap<u64, Command>,
     number: u64,
@@ -176,11 +176,17 @@ impl User {
 
     /// Tells an idle thread what to do; the number of the command.
     pub fn tell(&self, thread: u32, command: Command) -> u64 {
+        self.tell_all(thread, [command])
+    }
+
+    /// Tells an idle thread what to do, one thing after the other; the number of the first.
+    pub fn tell_all(&self, thread: u32, commands: impl IntoIterator<Item = Command>) -> u64 {
         let mut state = self.lock();
-        state.number += 1;
-        let number = state.number;
-        state.commands.insert(thread, (number, command));
-        number
+        let first = state.number + 1;
+        let commands: VecDeque<_> = (first..).zip(commands).collect();
+        state.number += commands.len() as u64;
+        state.commands.insert(thread, commands);
+        first
     }
 
     /// What has happened since this was last asked.
@@ -271,7 +277,7 @@ impl State {
                 }
                 phase::IDLE => {
                     let thread = registers.r15 as u32;
-                    let Some((number, command)) = self.commands.remove(&thread) else {
+                    let Some((number, command)) = self.commands.get_mut(&thread).and_then(VecDeque::pop_front) else {
                         self.idle.insert(thread);
                         return Ok(Trap::Interrupt);
                     };

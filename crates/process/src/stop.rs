@@ -1,0 +1,164 @@
+//! Stopping a process and continuing it (man 7 signal).
+//!
+//! A stop has its effect when a thread takes it, SIGCONT when it is sent. So a stop is on its way for a while: it waits at the
+//! home or with a thread, moves with the thread, is in the hands of a thread that has taken it; and a SIGCONT that is sent
+//! meanwhile must make it void wherever it is, or the process would stand for ever:
+//!
+//! ```text
+//!   thread (K1)                 home                       sender
+//!                               SIGSTOP waits              kill(SIGSTOP) has returned
+//!   -- TakeSignal ------------>
+//!   <------- SIGSTOP, 4 ------- continues = 4
+//!                               continues = 5  <---------- kill(SIGCONT)
+//!   -- Stop { 4 } ------------> 4 < 5: void
+//! ```
+//!
+//! The home numbers the SIGCONTs (`Pending::continues`, under the lock of its state), and a stop carries the number that was the
+//! last when it was sent: one for the process gets it in its queue at home, one for a thread asks the home ([`Sending`]) before it goes
+//! to the thread. The home stops the process only if the number is still the last; check and change are one step there.
+//! Who takes a stop may find it discarded (a replica hears of SIGCONT before kill returns), but that is for the eyes of sigpending and of
+//! handlers of SIGTSTP; the number decides.
+//!
+//! Stops and continuations are ordered (`Standing::order`): two CPUs of the home may tell a replica in another order than they happened.
+//! The parent has been told when kill returns: a shell that continues a job and waits for it must not find it stopped.
+
+use crate::{process::Flags, Process, System};
+use abi::signal::{DefaultAction, Signal, SignalSet, Taken};
+use alloc::sync::Arc;
+use machine::Pid;
+use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, Standing, Stop, Usage};
+
+impl System {
+    /// The effects on its process that a signal for a thread has when it is sent; the number of the last SIGCONT, for
+    /// the signals that it matters to.
+    pub(crate) async fn sending(self: &Arc<Self>, process: Pid, signal: Signal) -> u64 {
+        if signal != Signal::CONT && !SignalSet::STOPPING.contains(signal) {
+            return 0;
+        }
+        match self.origin(process) {
+            Some(home) if home == self.kernel => self.sending_here(process, signal).await,
+            // A dead home takes the process with it anyway.
+            Some(home) => self.endpoint.call(home, Sending { process, signal }).await.unwrap_or(0),
+            None => 0,
+        }
+    }
+
+    pub(crate) async fn sending_here(self: &Arc<Self>, process: Pid, signal: Signal) -> u64 {
+        match self.process(process) {
+            Some(process) => process.sending(signal).await,
+            None => 0,
+        }
+    }
+}
+
+impl Process {
+    /// At home: the effects that stops and SIGCONT have on the process when they are sent. The number of the last SIGCONT.
+    pub(crate) async fn sending(self: &Arc<Self>, signal: Signal) -> u64 {
+        if signal == Signal::CONT {
+            self.go_on().await;
+        } else if SignalSet::STOPPING.contains(signal) {
+            self.discard(SignalSet::only(Signal::CONT));
+        }
+        self.home().map_or(0, |home| home.state.lock().pending.continues())
+    }
+
+    /// SIGCONT is sent. At home.
+    async fn go_on(self: &Arc<Self>) {
+        let Some(home) = self.home().filter(|_| !self.has(Flags::ENDING)) else { return };
+        let (stood, standing, left) = {
+            let mut state = home.state.lock();
+            let number = state.pending.continues() + 1;
+            state.pending.continued(number);
+            state.pending_version += 1;
+            let stood = state.stop_signal.take().is_some();
+            state.stops += u64::from(stood);
+            (stood, state.standing(), state.pending_set())
+        };
+        self.set_pending(left);
+        // Also what does not stand has stops on their way.
+        self.tell_standing(standing).await;
+        if stood {
+            self.tell_parent(ChildEvent::Continued, standing.order).await;
+        }
+    }
+
+    /// A thread on this kernel has taken a stop.
+    async fn stop(self: &Arc<Self>, signal: Signal, continues: u64) {
+        if !self.is_home() {
+            let _ = self.system.endpoint.call(self.home, Stop { process: self.id, signal, continues }).await;
+            return;
+        }
+        self.stop_here(signal, continues).await;
+    }
+
+    /// At home.
+    pub(crate) async fn stop_here(self: &Arc<Self>, signal: Signal, continues: u64) {
+        let Some(home) = self.home().filter(|_| !self.has(Flags::ENDING)) else { return };
+        let standing = {
+            let mut state = home.state.lock();
+            if state.stop_signal.is_some() || continues < state.pending.continues() {
+                return;
+            }
+            state.stop_signal = Some(signal);
+            state.stops += 1;
+            state.standing()
+        };
+        self.tell_standing(standing).await;
+        self.tell_parent(ChildEvent::Stopped(signal), standing.order).await;
+    }
+
+    async fn tell_standing(&self, standing: Standing) {
+        self.stand(standing);
+        let replicas = self.replicas();
+        if !replicas.is_empty() {
+            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, standing }).await;
+        }
+    }
+
+    async fn tell_parent(&self, event: ChildEvent, order: u64) {
+        let Some(home) = self.home() else { return };
+        let (parent, group) = self.with_shared(|shared| (shared.parent, shared.group));
+        let uid = home.state.lock().credentials.uid;
+        let event = ChildChanged { parent, child: self.id, group, uid, event, order, usage: Usage::default() };
+        self.system.child_changed(event).await;
+    }
+
+    /// On this kernel, as the home says.
+    pub(crate) fn stand(&self, told: Standing) {
+        {
+            let mut known = self.standing.lock();
+            known.continues = known.continues.max(told.continues);
+            if told.order > known.order {
+                (known.order, known.stopped) = (told.order, told.stopped);
+                self.change_flags(Flags::STOPPED, told.stopped);
+            }
+        }
+        for thread in self.local_threads() {
+            thread.continued(told.continues);
+        }
+        self.call_attention();
+    }
+
+    /// The number of the last SIGCONT that this kernel knows of.
+    pub(crate) fn continues(&self) -> u64 {
+        self.standing.lock().continues
+    }
+
+    /// What a signal without handler does to the process when a thread takes it.
+    pub async fn default_action(self: &Arc<Self>, taken: &Taken) {
+        let signal = taken.info.signal;
+        match signal.default_action() {
+            DefaultAction::Ignore | DefaultAction::Continue => {}
+            DefaultAction::Stop => {
+                // POSIX: nobody could continue an orphaned group, so only SIGSTOP stops it.
+                let (group, session) = self.with_shared(|shared| (shared.group, shared.session));
+                if signal == Signal::STOP || !self.system.is_orphaned(group, session).await {
+                    self.stop(signal, taken.continues).await;
+                }
+            }
+            DefaultAction::Terminate | DefaultAction::Core => {
+                self.end(ExitStatus::Signal { signal, core: false }).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A stop that is on its way when SIGCONT is sent: man 7 signal, and crates/process/src/stop.rs.
+
+use sim::{
+    life::model::{Id, CONT, STOP, WNOHANG, WUNTRACED},
+    nodes::{
+        machine::Nodes,
+        user::{call, clone_thread, Arg, Command, Event},
+    },
+    shape::Shape,
+};
+
+struct Family {
+    nodes: Nodes,
+    parent: Id,
+    child: Id,
+    /// A thread of the child beside its first.
+    thread: Id,
+}
+
+impl Family {
+    fn new(seed: u64, kernels: usize) -> Self {
+        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, kernels) });
+        let parent = nodes.boot(0);
+        nodes.user.events();
+        let child = born(&nodes, parent, Command::plain(call::FORK, &[]));
+        let thread = born(&nodes, child, clone_thread(1));
+        Family { nodes, parent, child, thread }
+    }
+
+    /// The thread goes to some CPU.
+    fn wander(&self, thread: Id) {
+        let cpu = self.nodes.world.rng.below(self.nodes.cpus() as usize);
+        let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
+        let command = Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]);
+        self.nodes.user.tell(thread, command.input(mask));
+    }
+
+    /// The parent stops the child, continues it, and looks whether it is stopped.
+    fn stop_and_continue(&self, stop: Command) {
+        let number = |number: u8| u64::from(number);
+        let options = WNOHANG | WUNTRACED;
+        let commands = [
+            stop,
+            Command::plain(call::KILL, &[self.child.into(), number(CONT)]),
+            Command::new(call::WAIT4, &[Arg::Value(self.child.into()), Arg::Output, Arg::Value(options)]),
+        ];
+        let first = self.nodes.user.tell_all(self.parent, commands);
+        self.nodes.settle();
+        let results: Vec<_> = self.nodes.user.events().into_iter().filter_map(|event| returned(event, first)).collect();
+        assert_eq!(results, [(0, 0), (1, 0), (2, 0)], "(call, result): wait finds the child stopped");
+        let idle = self.nodes.idle();
+        assert!(idle.contains(&self.child) && idle.contains(&self.thread), "the child is stopped for ever");
+    }
+}
+
+fn born(nodes: &Nodes, parent: Id, command: Command) -> Id {
+    nodes.user.tell(parent, command);
+    nodes.settle();
+    let born = nodes.user.events().into_iter().find_map(|event| match event {
+        Event::Born { thread, .. } => Some(thread),
+        _ => None,
+    });
+    born.expect("there is room")
+}
+
+fn returned(event: Event, first: u64) -> Option<(u64, i64)> {
+    match event {
+        Event::Returned { number, result, .. } if number >= first => Some((number - first, result)),
+        _ => None,
+    }
+}
+
+#[test]
+fn who_is_continued_is_not_stopped() {
+    for seed in 1..150 {
+        let family = Family::new(seed, 1 + seed as usize % 3);
+        let (child, thread, stop) = (u64::from(family.child), u64::from(family.thread), u64::from(STOP));
+        for round in 0..8 {
+            println!("seed {seed}, round {round}");
+            family.wander(family.child);
+            family.wander(family.thread);
+            // In half of the rounds they are still under way when the stop comes.
+            if round % 2 == 0 {
+                family.nodes.settle();
+                family.nodes.user.events();
+            }
+            family.stop_and_continue(match round % 4 {
+                0 | 1 => Command::plain(call::KILL, &[child, stop]),
+                2 => Command::plain(call::TGKILL, &[child, child, stop]),
+                _ => Command::plain(call::TGKILL, &[child, thread, stop]),
+            });
+        }
+        family.nodes.end_all();
+    }
+}

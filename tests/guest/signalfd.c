@@ -1,0 +1,127 @@
+// signalfd: signals for the process and for the thread, read and polled on the CPU (and kernel) where the process was made
+// and after it has moved; descriptors made there and here.
+// cob: link=static flags=-pthread kernels=1,2,4 compare=host
+#include "test.h"
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+
+static int readable(int fd, int timeout) {
+    struct pollfd poll_ = {fd, POLLIN, 0};
+    return poll(&poll_, 1, timeout) == 1 && poll_.revents == POLLIN;
+}
+
+static void show(int fd) {
+    struct signalfd_siginfo infos[4];
+    errno = 0;
+    long bytes = read(fd, infos, sizeof infos);
+    if (bytes < 0) {
+        printf("  read: %s\n", error_name(errno));
+        return;
+    }
+    for (long i = 0; i < bytes / (long)sizeof *infos; i++)
+        printf("  read: signal %d code %d pid %d status %d value %d\n", infos[i].ssi_signo, infos[i].ssi_code,
+               infos[i].ssi_pid == (unsigned)getpid() ? 1 : infos[i].ssi_pid ? 2 : 0, infos[i].ssi_status, infos[i].ssi_int);
+}
+
+static void handler(int signal) { (void)signal; }
+
+static void watch(const char *where, sigset_t *set) {
+    printf("%s\n", where);
+    int fd = signalfd(-1, set, SFD_CLOEXEC), nonblocking = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
+    MUST(fd >= 0 && nonblocking >= 0);
+    printf(" nothing: %d\n", readable(fd, 0));
+    show(nonblocking);
+
+    printf(" for the process\n");
+    MUST(kill(getpid(), SIGUSR1) == 0);
+    printf("  readable %d\n", readable(fd, -1));
+    show(fd);
+    printf("  readable %d\n", readable(fd, 0));
+
+    printf(" for the thread\n");
+    MUST(syscall(SYS_tgkill, getpid(), gettid(), SIGUSR1) == 0);
+    show(nonblocking);
+
+    printf(" queued\n");
+    for (int i = 0; i < 3; i++)
+        MUST(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i}) == 0);
+    int read_ = 0;
+    // One read gives all on Linux; it may give fewer.
+    struct signalfd_siginfo infos[4];
+    while (read_ < 3) {
+        long bytes = read(fd, infos, sizeof infos);
+        MUST(bytes > 0);
+        for (long i = 0; i < bytes / (long)sizeof *infos; i++)
+            printf("  value %d\n", infos[i].ssi_int), read_++;
+    }
+    show(nonblocking);
+
+    printf(" a child's end, waited for without end\n");
+    pid_t child = fork();
+    if (child == 0)
+        _exit(7);
+    printf("  readable %d\n", readable(fd, -1));
+    show(fd);
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+
+    printf(" by epoll\n");
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN}, got;
+    MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+    printf("  %d\n", epoll_wait(epoll, &got, 1, 0));
+    child = fork();
+    if (child == 0) {
+        kill(getppid(), SIGUSR1);
+        _exit(0);
+    }
+    printf("  %d\n", epoll_wait(epoll, &got, 1, -1));
+    MUST(waitpid(child, &status, 0) == child);
+    while (readable(fd, 0))
+        MUST(read(nonblocking, infos, sizeof infos) > 0);
+
+    printf(" interrupted\n");
+    child = fork();
+    while (child == 0) {
+        // Until the read is there to be interrupted.
+        kill(getppid(), SIGUSR2);
+        sched_yield();
+    }
+    show(fd);
+    kill(child, SIGKILL);
+    // It may still be sending.
+    while (waitpid(child, &status, 0) != child)
+        MUST(errno == EINTR);
+    while (readable(fd, 0))
+        MUST(read(nonblocking, infos, sizeof infos) > 0);
+    close(fd);
+    close(nonblocking);
+    close(epoll);
+}
+
+int main(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGRTMIN);
+    MUST(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    struct sigaction action = {.sa_handler = handler};
+    MUST(sigaction(SIGUSR2, &action, NULL) == 0);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    watch("at home", &set);
+    int old = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    move_to(cpu_count() - 1);
+    watch("moved", &set);
+    printf("a descriptor made before the move\n");
+    MUST(kill(getpid(), SIGUSR1) == 0);
+    printf(" readable %d\n", readable(old, -1));
+    show(old);
+    printf(" readable %d\n", readable(old, 0));
+    move_to(0);
+    MUST(kill(getpid(), SIGUSR1) == 0);
+    show(old);
+    show(old);
+    return 0;
+}
