@@ -152,7 +152,7 @@ pub async fn report(kernel: &Kernel) -> String {
             "{:<6} {:<9} {:>11}/{:<9} {:>8}  {:>5}/{:<6} {:>10}/{:<8} {:>8}/{:<9} {:>9}",
             id.0,
             cpus,
-            alloc::format!("{}.{}", used / MIB, used % MIB * 10 / MIB),
+            alloc::format!("{}.{:02}", used / MIB, used % MIB * 100 / MIB),
             free,
             status.threads_run,
             status.migrations_in,
