@@ -172,14 +172,15 @@ impl Nodes {
         }
     }
 
-    /// A turn for every task that could go on, and none did.
+    /// Turns enough that every task that could go on had one (a thread that has had more than its share waits until the others
+    /// have had two slices), and none did.
     fn is_at_rest(&self) -> bool {
         self.user.forget_idle();
         let load = || self.nodes.iter().map(|node| node.scheduler.load()).sum::<usize>();
         let before = load();
         for node in &self.nodes {
             for cpu in 0..node.cpu.cpus.len() {
-                for _ in 0..=node.scheduler.load() {
+                for _ in 0..=3 * node.scheduler.load() {
                     if self.turn(node, cpu) {
                         return false;
                     }

@@ -53,6 +53,7 @@ pub mod call {
     pub const DUP2: u64 = 33;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
+    pub const SCHED_YIELD: u64 = 24;
     pub const FORK: u64 = 57;
     pub const EXECVE: u64 = 59;
     pub const EXIT: u64 = 60;
@@ -212,19 +213,12 @@ impl User {
     /// Goes on with a thread until its next trap.
     pub fn run(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         let mut state = self.lock();
-        match state.advance(registers, table) {
-            Ok(trap) => {
-                match trap {
-                    Trap::Interrupt => state.spins += 1,
-                    _ => state.steps += 1,
-                }
-                trap
-            }
-            Err(fault) => {
-                state.steps += 1;
-                Trap::Page { at: fault.at, access: fault.access }
-            }
+        let spins = state.spins;
+        let trap = state.advance(registers, table);
+        if state.spins == spins {
+            state.steps += 1;
         }
+        trap.unwrap_or_else(|fault| Trap::Page { at: fault.at, access: fault.access })
     }
 }
 
@@ -279,7 +273,9 @@ impl State {
                     let thread = registers.r15 as u32;
                     let Some((number, command)) = self.commands.get_mut(&thread).and_then(VecDeque::pop_front) else {
                         self.idle.insert(thread);
-                        return Ok(Trap::Interrupt);
+                        self.spins += 1;
+                        // So that all others have a turn before it is its own again, without time going by.
+                        return Ok(system_call(registers, call::SCHED_YIELD, AFTER));
                     };
                     registers.r13 = number;
                     registers.r14 = phase::PREPARES;
