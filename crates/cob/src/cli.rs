@@ -190,6 +190,8 @@ pub enum Bench {
     Boot,
     /// Memory and host CPU of an idle machine of 4 kernels.
     Idle,
+    /// The lanes between kernels, as two threads of this machine, beside rtrb and crossbeam-channel.
+    Fabric,
     /// What single operations cost.
     Micro,
     All,

@@ -1,12 +1,17 @@
 //! A lane against the queues it has to measure up to, between two threads.
 //!
 //! `one way`: time per message when one thread sends and the other receives as fast as they can.
-//! `round trip`: one message there, and one back. 56 bytes fill one slot of a lane, 64 bytes take two.
+//! `round trip`: one message there, and one back. 56 bytes fill one slot of a lane, 64 bytes take two. `flag`: a word in a line
+//! of its own, which is as fast as two CPUs can tell each other anything.
 
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
 use fabric::local;
 use std::{
     hint::spin_loop,
+    sync::{
+        atomic::{AtomicU64, Ordering::*},
+        Arc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -48,6 +53,23 @@ mod queues {
     pub fn rtrb<const N: usize>() -> (impl FnMut(u8), impl FnMut() -> u8) {
         let (mut sender, mut receiver) = rtrb::RingBuffer::<[u8; N]>::new(SLOTS);
         (move |byte| spin_until!(sender.push([byte; N]).is_ok()), move || until(|| receiver.pop().ok())[N - 1])
+    }
+
+    pub fn flag() -> (impl FnMut(u8), impl FnMut() -> u8) {
+        #[repr(align(128))]
+        struct Line(AtomicU64);
+        let here = Arc::new(Line(AtomicU64::new(0)));
+        let there = here.clone();
+        let (mut sent, mut seen) = (0u64, 0u64);
+        let send = move |byte| {
+            sent += 1;
+            here.0.store(sent << 8 | u64::from(byte), Release);
+        };
+        let receive = move || {
+            seen += 1;
+            until(|| Some(there.0.load(Acquire)).filter(|word| word >> 8 == seen)) as u8
+        };
+        (send, receive)
     }
 
     pub fn crossbeam<const N: usize>() -> (impl FnMut(u8), impl FnMut() -> u8) {
@@ -100,6 +122,14 @@ where
         bencher.iter_custom(|count| one_way(count, queue));
     });
     group.finish();
+    compare_round_trip(criterion, name, bytes, queue);
+}
+
+fn compare_round_trip<S, R>(criterion: &mut Criterion, name: &str, bytes: usize, queue: fn() -> (S, R))
+where
+    S: FnMut(u8) + Send,
+    R: FnMut() -> u8 + Send,
+{
     let mut group = criterion.benchmark_group("round trip");
     group.bench_function(BenchmarkId::new(name, bytes), |bencher| {
         bencher.iter_custom(|count| round_trip(count, queue));
@@ -113,6 +143,7 @@ fn lanes(criterion: &mut Criterion) {
     compare(criterion, "lane", 64, queues::lane::<64>);
     compare(criterion, "rtrb", 64, queues::rtrb::<64>);
     compare(criterion, "crossbeam", 64, queues::crossbeam::<64>);
+    compare_round_trip(criterion, "flag", 8, queues::flag);
 }
 
 criterion_group! {

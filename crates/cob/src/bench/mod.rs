@@ -1,9 +1,10 @@
 //! `cob bench`: measurements. They print what was measured and on what; nothing here passes or fails.
 //!
-//! `boot`, `idle`, `micro`: one measurement each. `machines`: the systems that are compared, in the same QEMU.
+//! `boot`, `idle`, `fabric`, `micro`: one measurement each. `machines`: the systems that are compared, in the same QEMU.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
+mod fabric;
 mod idle;
 mod machines;
 mod micro;
@@ -29,6 +30,9 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     }
     if wanted(Bench::Idle) {
         idle::run(&options, &project)?;
+    }
+    if wanted(Bench::Fabric) {
+        fabric::run(&project)?;
     }
     if wanted(Bench::Micro) {
         micro::run(&options, &project, &machine)?;

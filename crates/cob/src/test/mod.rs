@@ -5,7 +5,7 @@
 //!
 //! Only cob itself calls this. Nothing is skipped without being counted and named.
 
-mod cargo;
+pub mod cargo;
 mod cases;
 mod check;
 mod guest;
