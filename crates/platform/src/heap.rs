@@ -41,6 +41,21 @@ pub fn init() {
     RESERVE.store(reserve.map_or(0, |run| run.address()), Relaxed);
 }
 
+/// Gives the heap what only the boot needed: its stack and the first page tables.
+///
+/// # Safety
+///
+/// Once, when this kernel runs on another stack, and under page tables of its own.
+pub unsafe fn adopt_boot_memory() {
+    extern "C" {
+        static mut boot_tables: u8;
+        static mut boot_stack_end: u8;
+    }
+    let (start, end) = (&raw mut boot_tables, &raw mut boot_stack_end);
+    // SAFETY: start.s lays the stack directly behind the tables; the caller says that nobody uses them.
+    unsafe { HEAP.lock().claim(start, end as usize - start as usize) };
+}
+
 // SAFETY: `acquire` takes frames, which never allocate from this heap.
 unsafe impl Source for Grow {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {

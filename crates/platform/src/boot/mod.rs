@@ -174,6 +174,8 @@ fn start(start: Start) -> ! {
 }
 
 extern "C" fn enter_kernel() -> ! {
+    // SAFETY: we have just left that stack, and `root` is loaded.
+    unsafe { heap::adopt_boot_memory() };
     let kernel = crate::kernel();
     let plan = crate::plan();
     let partition = &plan.kernels[kernel.index()];

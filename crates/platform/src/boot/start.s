@@ -113,6 +113,7 @@ boot_gdt_pointer:
     .long boot_gdt_load         // set by the linker to the physical address
     .long 0
 
+// The heap takes both when the kernel runs (heap.rs).
 .section .bss
 .balign 4096
 .global boot_tables
