@@ -17,7 +17,9 @@ pub mod capability {
     pub const SETGID: u32 = 6;
     pub const SETUID: u32 = 7;
     pub const SETPCAP: u32 = 8;
+    pub const IPC_LOCK: u32 = 14;
     pub const IPC_OWNER: u32 = 15;
+    pub const SYS_RAWIO: u32 = 17;
     pub const SYS_CHROOT: u32 = 18;
     pub const SYS_PTRACE: u32 = 19;
     pub const SYS_ADMIN: u32 = 21;

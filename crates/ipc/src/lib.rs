@@ -144,7 +144,10 @@ impl Ipc {
         match wanted.kind {
             Kind::Semaphores => self.sets.insert(semaphores::Set::new(wanted, now)?),
             Kind::Messages => self.queues.insert(queues::Queue::new(wanted, now)),
-            Kind::Memory => self.segments.insert(segments::Segment::new(&self.services, wanted, now).await?),
+            Kind::Memory => {
+                let most = self.system.vm.machine_pages().saturating_mul(machine::PAGE_SIZE as u64);
+                self.segments.insert(segments::Segment::new(&self.services, wanted, now, most).await?)
+            }
         }
     }
 

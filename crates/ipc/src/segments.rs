@@ -24,6 +24,8 @@ const FILE_MAX: u64 = i64::MAX as u64;
 /// Bits of the mode that only the kernel sets.
 const DESTROYED: u32 = 0o1000;
 const LOCKED: u32 = 0o2000;
+/// SHM_NORESERVE.
+const NORESERVE: u32 = 0o10000;
 
 pub(crate) struct Segment {
     pub size: u64,
@@ -41,11 +43,17 @@ struct State {
 }
 
 impl Segment {
-    pub async fn new(services: &Arc<Services>, wanted: &Wanted, now: i64) -> Result<Segment> {
+    /// `most` is the memory of the machine.
+    pub async fn new(services: &Arc<Services>, wanted: &Wanted, now: i64, most: u64) -> Result<Segment> {
         if wanted.size == 0 || wanted.size > SIZE_MAX {
             return Err(Errno::EINVAL);
         }
-        if wanted.size > FILE_MAX - PAGE_SIZE as u64 {
+        // More than the machine has is promised to nobody (vm.overcommit_memory 0), unless SHM_NORESERVE says so.
+        let most = match wanted.flags & NORESERVE {
+            0 => most,
+            _ => FILE_MAX - PAGE_SIZE as u64,
+        };
+        if wanted.size > most {
             return Err(Errno::ENOMEM);
         }
         let file = fs::memfd(services, format!("SYSV{:08x}", wanted.key).as_bytes(), 0)?;

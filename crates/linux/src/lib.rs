@@ -16,6 +16,7 @@ mod files;
 mod futex;
 mod ipc;
 mod memory;
+mod mlock;
 pub mod node;
 mod process;
 pub mod procfs;

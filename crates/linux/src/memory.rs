@@ -1,6 +1,6 @@
-//! mmap and its kin (man 2 mmap, munmap, mprotect, mremap, madvise, msync, mincore, mlock, brk).
+//! mmap and its kin (man 2 mmap, munmap, mprotect, mremap, madvise, msync, mincore, brk).
 
-use crate::call::Call;
+use crate::{call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, Errno, UserAddr, PAGE_SIZE, USER_END};
 use vm::{MapRequest, Place, Source};
@@ -111,6 +111,15 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
             Source::Object { object: file.object().await?, offset, label, limit }
         }
     };
+    let (future, present) = mlock::future(call);
+    let locked = flags & MAP_LOCKED != 0 || future;
+    if flags & MAP_LOCKED != 0 {
+        mlock::may_lock(call)?;
+    }
+    if locked {
+        mlock::check_room(call, length.div_ceil(PAGE_SIZE as u64)).await?;
+    }
+    let populate = flags & MAP_POPULATE != 0 && flags & MAP_NONBLOCK == 0;
     let request = MapRequest {
         place,
         length,
@@ -119,11 +128,17 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         source,
         grows_down: flags & MAP_GROWSDOWN != 0,
         no_reserve: flags & MAP_NORESERVE != 0,
-        populate: flags & MAP_POPULATE != 0 && flags & MAP_NONBLOCK == 0,
-        locked: flags & MAP_LOCKED != 0,
+        populate: populate || present || flags & MAP_LOCKED != 0,
+        locked,
+        low: may_be_low(call),
         stack: false,
     };
     Ok(call.space().map(request).await?.0)
+}
+
+/// May it map what lies below vm.mmap_min_addr?
+fn may_be_low(call: &Call<'_>) -> bool {
+    call.caller().credentials.can(abi::capability::SYS_RAWIO)
 }
 
 pub(crate) async fn munmap(call: &mut Call<'_>) -> Result<u64> {
@@ -142,7 +157,7 @@ pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn mremap(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3) as u32;
-    let to = call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4)).await?;
+    let to = call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4), may_be_low(call)).await?;
     Ok(to.0)
 }
 
@@ -152,7 +167,7 @@ pub(crate) async fn madvise(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
-    call.space().sync(call.pointer(0), whole_pages(call.arg(1)), call.arg(2) as u32).await?;
+    call.space().sync(call.pointer(0), mlock::whole_pages(call.arg(1)), call.arg(2) as u32).await?;
     Ok(0)
 }
 
@@ -163,40 +178,17 @@ pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-/// Rounded up; nearly all of the address space becomes nothing, as on Linux.
-fn whole_pages(length: u64) -> u64 {
-    length.wrapping_add(PAGE_SIZE as u64 - 1) & !(PAGE_SIZE as u64 - 1)
-}
-
-async fn lock_pages(call: &Call<'_>, lock: bool) -> Result<u64> {
-    let (start, length) = (call.arg(0), call.arg(1));
-    let offset = start % PAGE_SIZE as u64;
-    let (start, length) = (start - offset, whole_pages(length.wrapping_add(offset)));
-    if start.checked_add(length).is_none() {
-        return Err(Errno::EINVAL);
-    }
-    if length > 0 {
-        call.space().lock_pages(UserAddr(start), length, lock).await?;
-    }
-    Ok(0)
-}
-
-pub(crate) async fn mlock(call: &mut Call<'_>) -> Result<u64> {
-    lock_pages(call, true).await
-}
-
-pub(crate) async fn mlock2(call: &mut Call<'_>) -> Result<u64> {
-    if call.arg(2) & !1 != 0 {
-        return Err(Errno::EINVAL);
-    }
-    mlock(call).await
-}
-
-pub(crate) async fn munlock(call: &mut Call<'_>) -> Result<u64> {
-    lock_pages(call, false).await
-}
-
 /// The new break, or the old one if it can't be had.
 pub(crate) async fn brk(call: &mut Call<'_>) -> Result<u64> {
-    Ok(call.space().brk(call.pointer(0)).await.0)
+    let (space, wanted) = (call.space(), call.pointer(0));
+    if !mlock::future(call).0 {
+        return Ok(space.brk(wanted).await.0);
+    }
+    let old = space.brk(UserAddr(0)).await;
+    if mlock::check_room(call, wanted.0.saturating_sub(old.0).div_ceil(PAGE_SIZE as u64)).await.is_err() {
+        return Ok(old.0);
+    }
+    let new = space.brk(wanted).await;
+    mlock::lock_heap(call, old, new).await;
+    Ok(new.0)
 }

@@ -9,7 +9,7 @@ use crate::{
         read, select, signalfd, socket, splice, stat, storage, write, xattr,
     },
     futex::futex,
-    ipc, memory,
+    ipc, memory, mlock,
     process::{
         clone, credentials, end, exec, group, limits, memory as process_memory, pidfd, prctl, schedule, signals,
     },
@@ -181,8 +181,10 @@ system_calls! {
     146 sched_get_priority_max => schedule::sched_get_priority_max;
     147 sched_get_priority_min => schedule::sched_get_priority_min;
     148 sched_rr_get_interval => schedule::sched_rr_get_interval;
-    149 mlock => memory::mlock;
-    150 munlock => memory::munlock;
+    149 mlock => mlock::mlock;
+    150 munlock => mlock::munlock;
+    151 mlockall => mlock::mlockall;
+    152 munlockall => mlock::munlockall;
     157 prctl => prctl::prctl;
     158 arch_prctl => prctl::arch_prctl;
     160 setrlimit => limits::setrlimit;
@@ -289,7 +291,7 @@ system_calls! {
     319 memfd_create => event::memfd_create;
     322 execveat => exec::execveat;
     324 membarrier => system::membarrier;
-    325 mlock2 => memory::mlock2;
+    325 mlock2 => mlock::mlock2;
     326 copy_file_range => splice::copy_file_range;
     327 preadv2 => read::preadv2;
     328 pwritev2 => write::pwritev2;

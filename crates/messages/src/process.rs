@@ -36,6 +36,8 @@ pub struct Shared {
     pub child_subreaper: bool,
     pub dumpable: bool,
     pub no_new_privileges: bool,
+    /// What mlockall(2) said of mappings to come (MCL_FUTURE, MCL_ONFAULT).
+    pub lock_future: u32,
     /// Commands of membarrier(2) it has registered for.
     pub barriers: u32,
     /// By [`Facet`]: the processes with which it has that in common.
@@ -61,6 +63,7 @@ impl Shared {
             child_subreaper: false,
             dumpable: true,
             no_new_privileges: false,
+            lock_future: 0,
             barriers: 0,
             circles: [None; 2],
             started: 0,
@@ -118,6 +121,7 @@ pub enum Change {
     Subreaper(bool),
     Dumpable(bool),
     NoNewPrivileges,
+    LockFuture(u32),
     /// What the main thread may: kept at home only, which answers for the process.
     Owner(Credentials),
     Barriers(u32),

@@ -73,6 +73,7 @@ impl Process {
             Change::Executable { path, layout } => {
                 // A registration belongs to the memory that execve replaced.
                 shared.barriers = 0;
+                shared.lock_future = 0;
                 shared.executable = path;
                 shared.layout = layout;
                 shared.executed = true;
@@ -81,6 +82,7 @@ impl Process {
             Change::Subreaper(on) => shared.child_subreaper = on,
             Change::Dumpable(on) => shared.dumpable = on,
             Change::NoNewPrivileges => shared.no_new_privileges = true,
+            Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,
             Change::Circle { facet, circle } => {
                 let known = &mut shared.circles[facet as usize];

@@ -136,6 +136,7 @@ impl Thread {
         shared.executed = false;
         shared.circles = [None; 2];
         shared.child_subreaper = false;
+        shared.lock_future = 0;
         shared.started = system.now();
         if request.clear_handlers {
             shared.actions.reset_for_exec();

@@ -194,7 +194,7 @@ pub async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimOb
         Operation::Remap { page, old, new, may_move, to } => {
             let flags = u32::from(may_move) | if to.is_some() { 3 } else { 0 };
             let to = address(to.unwrap_or(0));
-            Outcome::At(space.remap(address(page), bytes(old), bytes(new), flags, to).await?.page().0)
+            Outcome::At(space.remap(address(page), bytes(old), bytes(new), flags, to, false).await?.page().0)
         }
         Operation::Brk { to } => Outcome::At(space.brk(UserAddr(to)).await.0),
         Operation::Fork => Outcome::Child(space.fork().await?.id()),

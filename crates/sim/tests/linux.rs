@@ -64,7 +64,7 @@ impl Setup {
 
     fn remap(&self, space: &Arc<Space>, at: u64, old: u64, new: u64, flags: u32, to: u64) -> Result<UserAddr> {
         let space = space.clone();
-        self.run(async move { space.remap(UserAddr(at), old, new, flags, UserAddr(to)).await })
+        self.run(async move { space.remap(UserAddr(at), old, new, flags, UserAddr(to), false).await })
     }
 
     fn advise(&self, space: &Arc<Space>, at: u64, pages: u64, advice: u32) -> Result<()> {

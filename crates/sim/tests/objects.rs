@@ -143,7 +143,7 @@ fn shared_memory_moves_to_another_owner_and_stays_shared() {
             let child = away.fork().await.unwrap();
             // Into the slices of its home.
             let to = UserAddr(0x4000_0000);
-            assert_eq!(away.remap(from, 2 * PAGE, 2 * PAGE, 3, to).await, Ok(to));
+            assert_eq!(away.remap(from, 2 * PAGE, 2 * PAGE, 3, to, false).await, Ok(to));
             assert_eq!(away.read_value::<u8>(to).await, Ok(1));
             away.write(to, &[2]).await.unwrap();
             assert_eq!(child.read_value::<u8>(from).await, Ok(2));

@@ -9,7 +9,7 @@ use crate::{
 use abi::ObjectId;
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE};
-use messages::vm::{AskResidency, Fault, Operation, Residency};
+use messages::vm::{AskResidency, Fault, Operation, RegionReport, Residency};
 
 /// Values of madvise.
 mod advice {
@@ -40,6 +40,10 @@ mod advice {
 const MS_ASYNC: u32 = 1;
 const MS_INVALIDATE: u32 = 2;
 const MS_SYNC: u32 = 4;
+
+fn is_shared(region: &RegionReport) -> bool {
+    RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::SHARED)
+}
 
 impl Space {
     /// madvise.
@@ -150,19 +154,31 @@ impl Space {
         }
     }
 
-    /// mlock and munlock.
-    pub async fn lock_pages(self: &Arc<Self>, start: UserAddr, length: u64, on: bool) -> Result<()> {
+    /// mlock and munlock; `populate` makes the pages present. Pages that can't be had are no error, except for a hole.
+    pub async fn lock_pages(self: &Arc<Self>, start: UserAddr, length: u64, on: bool, populate: bool) -> Result<()> {
         let (skew, start) = (start.offset() as u64, start.page().address());
         let bytes = length.checked_add(skew).ok_or(Errno::EINVAL)?;
         let range = checked_range(start, bytes).ok_or(Errno::ENOMEM)?;
         self.change(Operation::Lock { range, on }).await?;
-        if on {
-            for page in range.pages() {
-                // Pages that can't be had are no error, except for a hole, which was found above.
-                let _ = self.fault(page.address(), Access::READ).await;
-            }
+        if !populate {
+            return Ok(());
+        }
+        for region in self.regions().await {
+            // What is the process's own is broken out of copy-on-write now, not at the first write.
+            let mut access = region.kind.prot;
+            access.set(Access::WRITE, access.contains(Access::WRITE) && !is_shared(&region));
+            self.populate(region.range.intersect(range), access).await;
         }
         Ok(())
+    }
+
+    /// How many of `pages` pages are locked.
+    pub async fn locked(self: &Arc<Self>, start: UserAddr, pages: u64) -> u64 {
+        let Some(range) = checked_range(start.page().address(), pages << PAGE_BITS) else { return 0 };
+        let locked = |region: &RegionReport| {
+            RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED)
+        };
+        self.regions().await.iter().filter(|region| locked(region)).map(|region| region.range.intersect(range).len()).sum()
     }
 
     pub(crate) fn lock_here(&self, range: PageRange, on: bool) -> Result<u64> {

@@ -3,7 +3,7 @@
 
 use crate::space::{Space, State};
 use alloc::sync::Arc;
-use machine::{errno::Result, Errno, KernelId, PageRange, UserAddr, PAGE_BITS, USER_END};
+use machine::{errno::Result, Access, Errno, KernelId, PageRange, UserAddr, PAGE_BITS, USER_END};
 use messages::vm::{FutexKey, FutexPlace, LocateFutex, Located};
 
 impl Space {
@@ -68,6 +68,8 @@ impl Space {
                 let offset = (index << PAGE_BITS) + at.offset() as u64;
                 Some(FutexKey { kernel: object.owner, place: FutexPlace::Shared { object, offset } })
             }
+            // Nobody can ever change such a word: Linux refuses to wait for that.
+            _ if region.backing.is_none() && !region.kind.prot.contains(Access::WRITE) => None,
             _ => Some(self.private(state, at)),
         }
     }

@@ -35,6 +35,11 @@ impl Space {
             return Err(Errno::ENOMEM);
         }
         self.check_limits(&kind, pages)?;
+        if let Place::Fixed(at) | Place::FixedNoReplace(at) = request.place {
+            if at.0 < MMAP_MIN && !request.low {
+                return Err(Errno::EPERM);
+            }
+        }
         // Without a wish for an address, shared pages of an object are mapped by the kernel that has the
         // object, so that its frames need not be pinned one by one.
         let foreign = backing.as_ref().filter(|backing| request.shared && backing.object.id().owner != self.me());
@@ -47,7 +52,7 @@ impl Space {
                 None => self.map_anywhere(pages, kind, backing).await?,
             },
         };
-        if request.populate || request.locked {
+        if request.populate {
             self.populate(PageRange::new(start, start.add(pages)), request.prot).await;
         }
         Ok(start.address())
@@ -108,9 +113,6 @@ impl Space {
             return Err(Errno::EINVAL);
         }
         let range = pages_at(at.page(), pages).ok_or(Errno::ENOMEM)?;
-        if at.0 < MMAP_MIN {
-            return Err(Errno::EPERM);
-        }
         // Here the object itself is at hand; only its name can be sent.
         let operating = self.operate().await;
         if self.owns(&self.state.lock(), range) {

@@ -32,6 +32,11 @@ impl Vm {
     pub fn set_relief(&self, relief: Arc<dyn Relief>) {
         *self.shared.relief.lock() = Some(relief);
     }
+
+    /// See [`Relief::machine_pages`].
+    pub fn machine_pages(&self) -> u64 {
+        self.shared.machine_pages()
+    }
 }
 
 impl Shared {

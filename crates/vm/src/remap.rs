@@ -45,6 +45,7 @@ impl Space {
         new_length: u64,
         flags: u32,
         to: UserAddr,
+        low: bool,
     ) -> Result<UserAddr> {
         let known = RemapFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
         let moves = known.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP);
@@ -64,17 +65,23 @@ impl Space {
         let to = match known.contains(RemapFlags::FIXED) {
             true => {
                 let target = checked_range(to, new_bytes).ok_or(Errno::EINVAL)?;
-                if from.is_some_and(|from| !target.intersect(from).is_empty()) {
+                let wraps = from.is_none() && old.0.wrapping_add(old_bytes) > to.0 && to.0 + new_bytes > old.0;
+                if wraps || from.is_some_and(|from| !target.intersect(from).is_empty()) {
                     return Err(Errno::EINVAL);
                 }
-                if to.0 < crate::MMAP_MIN {
+                if to.0 < crate::MMAP_MIN && !low {
                     return Err(Errno::EPERM);
                 }
                 Some(target.start)
             }
             false => None,
         };
-        let from = from.ok_or(Errno::EFAULT)?;
+        let Some(from) = from else {
+            // Beyond the end of the address space nothing can be cut off what is mapped at its start.
+            let start = old.page();
+            let mapped = self.regions().await.iter().any(|region| region.range.contains(start));
+            return Err(if mapped && old_bytes > new_bytes { Errno::EINVAL } else { Errno::EFAULT });
+        };
         self.remap_pages(from, pages, flags, to).await.map(UserAddr)
     }
 

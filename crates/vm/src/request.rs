@@ -41,6 +41,8 @@ pub struct MapRequest {
     pub no_reserve: bool,
     pub populate: bool,
     pub locked: bool,
+    /// May lie below [`crate::MMAP_MIN`] (CAP_SYS_RAWIO).
+    pub low: bool,
     /// The main stack.
     pub stack: bool,
 }
@@ -58,6 +60,7 @@ impl MapRequest {
             no_reserve: false,
             populate: false,
             locked: false,
+            low: false,
             stack: false,
         }
     }

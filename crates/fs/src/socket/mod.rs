@@ -236,6 +236,12 @@ impl Socket {
         if listener.kind != self.kind {
             return Err(Errno::EPROTOTYPE);
         }
+        // What is wrong there comes before what is wrong here, as in Linux.
+        match &listener.state.lock().role {
+            Role::Listening { backlog, waiting } if waiting.len() > *backlog => return Err(Errno::EAGAIN),
+            Role::Listening { .. } => {}
+            _ => return Err(Errno::ECONNREFUSED),
+        }
         self.check_unconnected()?;
         let server = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
         let name = {

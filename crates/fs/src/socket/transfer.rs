@@ -94,7 +94,6 @@ impl Socket {
             }
             let by_sender = state.wants_credentials;
             let taken = match self.kind {
-                SocketKind::Stream if limit == 0 => None,
                 SocketKind::Stream => state.inbox.take_stream(limit, peek, by_sender),
                 _ => state.inbox.take_datagram(limit, peek),
             };
@@ -102,8 +101,7 @@ impl Socket {
                 if let Some(error) = state.error.take() {
                     return Err(error);
                 }
-                let over = state.read_shut || self.kind == SocketKind::Stream && limit == 0;
-                return if over { Ok(empty()) } else { Err(Errno::EAGAIN) };
+                return if state.read_shut { Ok(empty()) } else { Err(Errno::EAGAIN) };
             };
             if !state.wants_credentials {
                 message.credentials = None;

@@ -27,7 +27,9 @@ pub(crate) async fn getdents(call: &mut Call<'_>) -> Result<u64> {
 
 async fn entries(call: &Call<'_>, form: Form) -> Result<u64> {
     let file = call.file(0).await?;
-    let budget = (call.arg(2) as u32 as usize).min(BUDGET);
+    // Linux counts in an int what is left of the buffer: a negative size has room for nothing.
+    let budget = (call.arg(2) as i32).max(0) as usize;
+    let budget = budget.min(BUDGET);
     let mut bytes = Vec::new();
     for entry in file.read_dir(budget).await? {
         encode(&mut bytes, &entry, form);

@@ -95,7 +95,7 @@ pub(crate) async fn sendfile(call: &mut Call<'_>) -> Result<u64> {
     if !source.flags().readable() || !out.flags().writable() {
         return Err(Errno::EBADF);
     }
-    if out.current_flags().await?.contains(OpenFlags::APPEND) {
+    if out.current_flags().await?.contains(OpenFlags::APPEND) || (call.arg(3) as i64) < 0 {
         return Err(Errno::EINVAL);
     }
     let pointer = call.pointer(2);
@@ -139,6 +139,12 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
     from.finish(call).await?;
     to.finish(call).await?;
     Ok(done as u64)
+}
+
+/// The two ends of one pipe, for example.
+async fn same_file(one: &Arc<dyn File>, other: &Arc<dyn File>) -> Result<bool> {
+    let (one, other) = (one.attributes().await?, other.attributes().await?);
+    Ok((one.dev, one.ino) == (other.dev, other.ino))
 }
 
 async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
@@ -198,6 +204,9 @@ pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
     }
     let nonblocking = flags & SPLICE_NONBLOCK != 0;
     let done = match (from_pipe, to_pipe) {
+        (true, true) if same_file(&source, &out).await? => return Err(Errno::EINVAL),
+        // A file other than a pipe checks the length.
+        (true, false) | (false, true) if (call.arg(4) as i64) < 0 => return Err(Errno::EINVAL),
         (true, true) => {
             wait_for_room(call, &out, nonblocking).await?;
             from_a_pipe(call, &source, &out, UserAddr(0), len.min(fs::pipe::PIPE_BUF), nonblocking).await?
@@ -288,7 +297,7 @@ pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
     if !source.flags().readable() || !out.flags().writable() {
         return Err(Errno::EBADF);
     }
-    if !is_pipe(call, &source).await || !is_pipe(call, &out).await {
+    if !is_pipe(call, &source).await || !is_pipe(call, &out).await || same_file(&source, &out).await? {
         return Err(Errno::EINVAL);
     }
     let bytes = peek(call, &source, len, flags & SPLICE_NONBLOCK != 0).await?;

@@ -8,7 +8,7 @@ use crate::{
     call::Call,
     files::{
         poll::Deadline,
-        vector::{self, gather, scatter, single, total, Segment},
+        vector::{self, gather, scatter, single, total, Segment, MAX_RW_COUNT},
     },
 };
 use abi::signal::Signal;
@@ -215,7 +215,8 @@ fn length(message: &SocketMessage, copied: usize, flags: u32) -> u64 {
 }
 
 pub(crate) async fn recvfrom(call: &mut Call<'_>) -> Result<u64> {
-    let segments = single(call.pointer(1), call.arg(2))?;
+    // Cut first, unlike a read: a length that leads out of the address space is none.
+    let segments = single(call.pointer(1), call.arg(2).min(MAX_RW_COUNT as u64))?;
     let file = call.file(0).await?;
     let flags = call.arg(3) as u32;
     let (message, copied) = receive(call, &file, &segments, flags).await?;
