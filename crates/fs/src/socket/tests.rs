@@ -146,7 +146,8 @@ fn a_server_accepts_what_connects() {
     let accept = || control(&server, SocketControl::Accept { flags: OpenFlags::empty() });
     assert_eq!(accept().err(), Some(Errno::EAGAIN));
     done(&client, SocketControl::Connect { place: place(b"s") }).unwrap();
-    assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::EISCONN));
+    // Room there is looked for before what the client is.
+    assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::EAGAIN));
     let hurried = new();
     assert_eq!(done(&hurried, SocketControl::Connect { place: place(b"s") }), Err(Errno::EAGAIN));
     block_on(hurried.set_flags(OpenFlags::empty())).unwrap();
