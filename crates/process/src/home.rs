@@ -205,6 +205,10 @@ impl System {
             cwd: self.directory.open(replica.cwd).await?,
         };
         let space = self.vm.attach(replica.space)?;
+        // After an execve on a third kernel the space is at home there, and the process's home can't count us in.
+        if space.id().home != home {
+            space.join_home().await?;
+        }
         let files = Files::attach(self, replica.files).await?;
         let made = Process::new(self, process, home, replica.shared, directories, space, files);
         made.set_pending(replica.pending);

@@ -24,7 +24,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange};
-use messages::vm::{Change, ChangeAll, Changed, ListSlices, Operation, SliceRun, TakeSlices};
+use messages::vm::{Change, ChangeAll, Changed, Operation, SliceRun, TakeSlices};
 
 /// The pages an operation changes; what is moved elsewhere by `Remap` is the owner's business.
 fn range_of(operation: &Operation) -> PageRange {
@@ -198,10 +198,8 @@ impl Space {
         if owned || known || self.is_home() {
             return owned;
         }
-        let table = self.vm.endpoint.call(self.id.home, ListSlices { space: self.id }).await;
-        if let Ok(Ok(slices)) = table {
-            self.learn(&slices);
-        }
+        // Without an answer what is known here counts.
+        let _ = self.join_home().await;
         self.owns(&self.state.lock(), range)
     }
 

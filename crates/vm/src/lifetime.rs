@@ -6,8 +6,8 @@
 
 use crate::space::Space;
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Frame, KernelId, Page, PageRange, Soft, Step};
-use messages::vm::{Destroy, Detach};
+use machine::{errno::Result, Errno, Frame, KernelId, Page, PageRange, Soft, Step};
+use messages::vm::{Destroy, Detach, ListSlices};
 
 impl Space {
     /// No thread of this kernel uses the space now: drops what is borrowed.
@@ -37,6 +37,25 @@ impl Space {
     pub fn expect(&self, kernel: KernelId) {
         if self.is_home() {
             self.join(kernel);
+        }
+    }
+
+    /// The home counts this replica from now on, so that it hears of the end of the space though it may never touch a page;
+    /// and the slice table comes back. Fails if the space is gone, and then the replica is, too.
+    pub async fn join_home(&self) -> Result<()> {
+        if self.is_home() {
+            return Ok(());
+        }
+        let table = self.vm.endpoint.call(self.id.home, ListSlices { space: self.id }).await.map_err(Errno::from)?;
+        match table {
+            Ok(slices) => {
+                self.learn(&slices);
+                Ok(())
+            }
+            Err(error) => {
+                self.drop_everything();
+                Err(error)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use abi::ObjectId;
 use alloc::{sync::Arc, vec::Vec};
 use core::mem::size_of;
 use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
-use messages::vm::{Inspect, ListSlices, Part, RegionReport, SliceRun};
+use messages::vm::{Inspect, Part, RegionReport, SliceRun};
 
 /// What one kernel has of a space, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,12 +88,8 @@ impl Space {
 
     /// All regions of the space, in address order. Each owner's part is of one moment.
     pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        if !self.is_home() {
-            let table = self.vm.endpoint.call(self.id.home, ListSlices { space: self.id }).await;
-            if let Ok(Ok(slices)) = table {
-                self.learn(&slices);
-            }
-        }
+        // Without an answer what is known here is reported.
+        let _ = self.join_home().await;
         let mut owners: KernelSet = self.state.lock().slices.owners().collect();
         owners.insert(self.id.home);
         owners.remove(self.me());
