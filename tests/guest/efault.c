@@ -11,9 +11,10 @@
 
 int main(void) {
     void *wild[] = {(void *)8, (void *)0x7fffffffffff, (void *)0xffff888000000000, (void *)-1L};
-    char *edge = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MUST(munmap(edge + PAGE, PAGE) == 0);
     char *read_only = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *edge = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Last: any later mmap may be given this page.
+    MUST(munmap(edge + PAGE, PAGE) == 0);
     int zero = open("/dev/zero", O_RDONLY), file = open("file", O_CREAT | O_RDWR, 0600), ends[2];
     MUST(pipe(ends) == 0);
     MUST(write(file, "0123456789", 10) == 10);
