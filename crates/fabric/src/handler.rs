@@ -219,9 +219,13 @@ impl Endpoint {
         }
         let (endpoint, from) = (self.shared(), peer.id);
         self.spawner.spawn(Box::pin(async move {
-            let reply = poll_fn(|context| match cancellable && running.is_cancelled(context.waker()) {
-                true => Poll::Ready(None),
-                false => work.as_mut().poll(context).map(Some),
+            let reply = poll_fn(|context| {
+                let cancelled = cancellable && running.is_cancelled(context.waker());
+                // Asked once more all the same: what it waited for may have come first (a wake that counts it as woken).
+                match work.as_mut().poll(context) {
+                    Poll::Pending if cancelled => Poll::Ready(None),
+                    polled => polled.map(Some),
+                }
             })
             .await;
             drop(work);
