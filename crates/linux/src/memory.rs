@@ -157,7 +157,8 @@ pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn mremap(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3) as u32;
-    let to = call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4), may_be_low(call)).await?;
+    let to =
+        call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4), may_be_low(call)).await?;
     Ok(to.0)
 }
 

@@ -4,7 +4,9 @@ use crate::{Process, System};
 use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
-use messages::process::{ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, Standing, ThreadBorn, Usage};
+use messages::process::{
+    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, Standing, ThreadBorn, Usage,
+};
 
 #[derive(Default)]
 pub(crate) struct Home {

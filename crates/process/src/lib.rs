@@ -55,5 +55,5 @@ pub use process::{Flags, Process};
 pub use route::{may_signal, Target};
 pub use shake::{Shake, Shaken};
 pub use system::{Abi, AtEnd, Counters, Directory, Parts, System};
-pub use thread::{RESET_ON_FORK, Context, Interrupted, Thread};
+pub use thread::{Context, Interrupted, Thread, RESET_ON_FORK};
 pub use wait::WaitOptions;

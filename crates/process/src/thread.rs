@@ -291,9 +291,7 @@ impl Thread {
                 self.pending.store(state.pending.set().0, SeqCst);
             }
             Presence::Returning(baggage) => baggage.2.pending.push_sent(info, continues),
-            Presence::Away(to) => {
-                self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to)
-            }
+            Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to),
             Presence::Ended => {}
         }
         // For those who wait for it by signalfd.

@@ -107,7 +107,9 @@ fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<Sig
     // CLD_EXITED 1, KILLED 2, DUMPED 3, STOPPED 5, CONTINUED 6 (man 2 sigaction).
     let (code, status) = match event.event {
         ChildEvent::Exited(ExitStatus::Code(code)) => (1, i32::from(code)),
-        ChildEvent::Exited(ExitStatus::Signal { signal, core }) => (if core { 3 } else { 2 }, i32::from(signal.number())),
+        ChildEvent::Exited(ExitStatus::Signal { signal, core }) => {
+            (if core { 3 } else { 2 }, i32::from(signal.number()))
+        }
         ChildEvent::Stopped(signal) => (5, i32::from(signal.number())),
         ChildEvent::Continued => (6, i32::from(Signal::CONT.number())),
     };

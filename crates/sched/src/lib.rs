@@ -12,6 +12,8 @@
 extern crate alloc;
 
 mod class;
+#[cfg(test)]
+mod cpu_tests;
 mod fair;
 mod patience;
 mod queue;
@@ -19,8 +21,6 @@ mod realtime;
 mod scheduler;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod cpu_tests;
 mod timer;
 
 pub use class::Class;

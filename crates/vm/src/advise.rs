@@ -175,10 +175,14 @@ impl Space {
     /// How many of `pages` pages are locked.
     pub async fn locked(self: &Arc<Self>, start: UserAddr, pages: u64) -> u64 {
         let Some(range) = checked_range(start.page().address(), pages << PAGE_BITS) else { return 0 };
-        let locked = |region: &RegionReport| {
-            RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED)
-        };
-        self.regions().await.iter().filter(|region| locked(region)).map(|region| region.range.intersect(range).len()).sum()
+        let locked =
+            |region: &RegionReport| RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED);
+        self.regions()
+            .await
+            .iter()
+            .filter(|region| locked(region))
+            .map(|region| region.range.intersect(range).len())
+            .sum()
     }
 
     pub(crate) fn lock_here(&self, range: PageRange, on: bool) -> Result<u64> {

@@ -34,7 +34,9 @@ pub fn run(project: &Path) -> Result<()> {
         println!("{name:<26} {ns:>8.1}");
     }
     for (name, rival) in RATIOS {
-        let (Some(own), Some(other)) = (time(name), time(rival)) else { bail!("no figure for {name} or {rival}:\n{text}") };
+        let (Some(own), Some(other)) = (time(name), time(rival)) else {
+            bail!("no figure for {name} or {rival}:\n{text}")
+        };
         println!("{name} takes {:.2} times {rival}", own / other);
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! stat, statm, status, sched: a process or thread in numbers (man 5 proc).
 
-use process::RESET_ON_FORK;
 use super::{
     made::{number_list, number_mask, put, Text},
     Subject, TICK_NS,
@@ -10,6 +9,7 @@ use abi::signal::{Action, Actions, Signal, SignalSet};
 use alloc::vec::Vec;
 use fs::Caller;
 use messages::process::{ProcessView, ThreadView, Usage};
+use process::RESET_ON_FORK;
 
 /// What of a process is shown in a per-thread file, and what of all its threads together.
 struct Shown<'a> {
