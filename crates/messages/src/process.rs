@@ -465,7 +465,7 @@ messages! {
 
     /// A thread has taken a stop that was sent after `continues` SIGCONTs. The home stops the process, unless it was sent
     /// another SIGCONT since.
-    stop: Stop { process: Pid, signal: Signal, continues: u64 } -> (), Low;
+    stop_process: StopProcess { process: Pid, signal: Signal, continues: u64 } -> (), Low;
 
     /// The home tells a replica whether the threads of the process are stopped, and that stops sent before the last SIGCONT
     /// are void.

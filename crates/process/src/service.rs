@@ -65,7 +65,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         process.stand(ask.standing);
     });
-    answer!(Stop, |system, _from, ask| if let Some(process) = process!(system, ask) {
+    answer!(StopProcess, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.stop_here(ask.signal, ask.continues).await;
     });
     answer!(Sending, |system, _from, ask| system.sending_here(ask.process, ask.signal).await);

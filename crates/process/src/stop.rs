@@ -10,7 +10,7 @@
 //!   -- TakeSignal ------------>
 //!   <------- SIGSTOP, 4 ------- continues = 4
 //!                               continues = 5  <---------- kill(SIGCONT)
-//!   -- Stop { 4 } ------------> 4 < 5: void
+//!   -- StopProcess { 4 } -----> 4 < 5: void
 //! ```
 //!
 //! The home numbers the SIGCONTs (`Pending::continues`, under the lock of its state), and a stop carries the number that was the
@@ -26,7 +26,7 @@ use crate::{process::Flags, Process, System};
 use abi::signal::{DefaultAction, Signal, SignalSet, Taken};
 use alloc::sync::Arc;
 use machine::Pid;
-use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, Standing, Stop, Usage};
+use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, Standing, StopProcess, Usage};
 
 impl System {
     /// The effects on its process that a signal for a thread has when it is sent; the number of the last SIGCONT, for
@@ -85,7 +85,7 @@ impl Process {
     /// A thread on this kernel has taken a stop.
     async fn stop(self: &Arc<Self>, signal: Signal, continues: u64) {
         if !self.is_home() {
-            let _ = self.system.endpoint.call(self.home, Stop { process: self.id, signal, continues }).await;
+            let _ = self.system.endpoint.call(self.home, StopProcess { process: self.id, signal, continues }).await;
             return;
         }
         self.stop_here(signal, continues).await;
