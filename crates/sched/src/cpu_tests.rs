@@ -160,7 +160,7 @@ fn a_busy_cpu_evens_out_when_it_is_asked_to() {
     bench.turn(5);
     pinned.iter().for_each(|task| task.set_allowed(ALL));
     for _ in 0..5 {
-        bench.hand.current.store(5, Relaxed);
+        bench.hand.current.store(4, Relaxed);
         bench.scheduler.even_out();
     }
     bench.took();

@@ -326,16 +326,17 @@ impl Scheduler {
         true
     }
 
-    /// Called now and then by a CPU that is busy: if a sibling has two threads more, takes one of them.
+    /// Called now and then by a CPU on which threads wait: if a sibling has two threads less, gives it one of them. (Not the
+    /// sibling takes one: nobody waits there, so it has no reason to look.)
     pub fn even_out(&self) {
         let here = self.here();
-        let own = self.locals[here].load.load(Relaxed);
-        let busiest = (0..self.locals.len())
-            .filter(|&cpu| cpu != here)
-            .max_by_key(|&cpu| self.locals[cpu].load.load(Relaxed))
-            .filter(|&cpu| self.locals[cpu].load.load(Relaxed) >= own + 2);
-        if let Some(from) = busiest {
-            self.pull(from, here);
+        let load = |cpu: usize| self.locals[cpu].load.load(Relaxed);
+        let least = (0..self.locals.len()).filter(|&cpu| cpu != here).min_by_key(|&cpu| load(cpu));
+        let Some(to) = least.filter(|&cpu| load(cpu) + 2 <= load(here)) else { return };
+        if self.pull(here, to) {
+            // As in `push`.
+            fence(SeqCst);
+            self.cpu.kick(self.cpu.cpus()[to]);
         }
     }
 
