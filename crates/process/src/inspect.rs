@@ -216,7 +216,10 @@ impl Thread {
                 let here = self.process.system.cpu.current();
                 let stays = usable == state.affinity && usable.contains(here);
                 state.affinity = usable;
-                self.misplaced.store(!stays, SeqCst);
+                if !stays {
+                    // Only the thread itself takes that back: it may be under way to where the one before sent it.
+                    self.misplaced.store(true, SeqCst);
+                }
             }
             Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
             Tune::Name(name) => state.name = name,
