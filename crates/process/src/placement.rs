@@ -131,14 +131,22 @@ mod tests {
         assert_eq!(Pack.relieve(KernelId(0), &candidates(&[4, 3, 0], 4)), Some(KernelId(1)));
     }
 
+    fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
+        move |below| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as usize % below
+        }
+    }
+
+    fn assert_even(loads: &[usize], cpus: usize) {
+        let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+        assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
+    }
+
     /// From any start, with any kernel asking at any time, moves come to an end, and then the load is even.
     #[test]
     fn settles() {
-        let mut seed = 1u64;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) as usize % below
-        };
+        let mut random = numbers(1);
         for round in 0..2000 {
             let kernels = 2 + random(7);
             let cpus = 1 + random(4);
@@ -161,19 +169,15 @@ mod tests {
                     assert!(moves <= total, "{loads:?} on {cpus} CPUs each never settles");
                 }
             }
-            let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
-            assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
+            assert_even(&loads, cpus);
         }
     }
+
     /// The same where everybody who is crowded decides in the same moment, by loads that are already old: too many may go to
     /// one idle kernel, but they do not go on so.
     #[test]
     fn settles_when_all_decide_at_once() {
-        let mut seed = 7u64;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) as usize % below
-        };
+        let mut random = numbers(7);
         for round in 0..2000 {
             let (kernels, cpus) = (2 + random(15), 1 + random(4));
             let mut loads: Vec<usize> = (0..kernels).map(|_| random(12)).collect();
@@ -199,8 +203,7 @@ mod tests {
                 looks += 1;
                 assert!(looks < 12 * kernels, "{start:?} on {cpus} CPUs each is still {loads:?}");
             }
-            let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
-            assert!(*most <= cpus || most - least <= 1, "{loads:?} on {cpus} CPUs each is not even");
+            assert_even(&loads, cpus);
         }
     }
 }
