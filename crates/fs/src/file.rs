@@ -5,9 +5,9 @@ use crate::namespace::Location;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, SetAttributes, Whence,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame, KernelId};
 
 /// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
 pub trait Object: Send + Sync + 'static {
@@ -21,15 +21,44 @@ pub trait Object: Send + Sync + 'static {
     fn resident(&self, index: u64) -> Option<Frame>;
     /// Page `index` was written through a shared mapping.
     fn mark_dirty(&self, index: u64);
+    /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if other
+    /// kernels have copies of it: they are to be taken back first ([`Object::take_back`]), then it is asked again.
+    fn write(&self, index: u64) -> bool {
+        self.mark_dirty(index);
+        true
+    }
+    /// Returns when no other kernel shows a copy of page `index`.
+    fn take_back(&self, _index: u64) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+    /// Goes up whenever pages of the object are lost ([`messages::fs::Lost`]): a frame that was got before counts no more.
+    fn losses(&self) -> u64 {
+        0
+    }
+    /// Page `index` for kernel `to`, counted for the caller; `write`: for a shared mapping there. Whoever takes pages away
+    /// afterwards must ask `to`.
+    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
+    }
+    /// Makes a hole of pages `first..end` (MADV_REMOVE).
+    fn punch(&self, _first: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
     /// Writes dirty pages of bytes `start..end` back (msync, fsync).
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
-    /// The next user of these pages is to find the object as it is then: a stand-in drops its copies.
-    fn renew(&self, _first: u64, _pages: u64) {}
     /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
     /// shared mappings.
     fn shared(&self) -> Option<Arc<dyn Object>> {
         None
     }
+}
+
+/// A page on its way to another kernel.
+pub enum Loaned {
+    /// To be copied: the object asks for the copy back before it changes the page.
+    Copy(Frame),
+    /// To be mapped there itself, because it may change at any time.
+    Own(Frame),
 }
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can

@@ -23,6 +23,7 @@ pub mod chardev;
 pub mod control;
 pub mod epoll;
 pub mod event;
+mod holders;
 pub mod initramfs;
 pub mod inode;
 pub mod inotify;
@@ -51,7 +52,9 @@ pub use abi::{
 };
 pub use cache::PageCache;
 pub use control::{Control, ControlAnswer};
-pub use file::{File, Object};
+pub use file::{File, Loaned, Object};
+pub use holders::Holders;
+pub use messages::fs::Lost;
 pub use inode::{FileSystem, Inode};
 pub use namespace::{LocalPaths, Location};
 pub use paths::{Base, PathAnswer, Paths};

@@ -7,7 +7,8 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, Serials, Spawner};
+use messages::fs::Lost;
 
 /// Cached pages that go at a time when memory is short.
 const RECLAIM_BATCH: usize = 64;
@@ -22,10 +23,13 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> u64;
 }
 
-/// Who maps pages of files: the address spaces.
+/// Who maps pages of objects.
 pub trait Mappers: Send + Sync {
-    /// The pages of `object` from `first` on are no more: they are mapped nowhere afterwards.
-    fn truncated(&self, object: ObjectId, first: u64) -> BoxFuture<'_, ()>;
+    /// Address spaces of this kernel show none of the lost pages afterwards, nor does any kernel that borrowed them
+    /// from one.
+    fn lost(&self, lost: Lost) -> BoxFuture<'_, ()>;
+    /// Nor do `others`, which had pages from the object itself. Answers those that use nothing of it any more.
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
 }
 
 pub struct Services {
@@ -58,16 +62,13 @@ impl Services {
         })
     }
 
-    /// Says who must hear of truncations.
+    /// Says who must hear of lost pages.
     pub fn set_mappers(&self, mappers: Arc<dyn Mappers>) {
         *self.mappers.lock() = Some(mappers);
     }
 
-    pub(crate) async fn truncated(&self, object: ObjectId, first: u64) {
-        let mappers = self.mappers.lock().clone();
-        if let Some(mappers) = mappers {
-            mappers.truncated(object, first).await;
-        }
+    pub(crate) fn mappers(&self) -> Option<Arc<dyn Mappers>> {
+        self.mappers.lock().clone()
     }
 
     pub(crate) fn object_id(&self) -> ObjectId {

@@ -1,10 +1,10 @@
-//! What this kernel does when its memory runs out, and when files shrink that programs have mapped.
+//! What this kernel does when its memory runs out.
 
 use alloc::sync::{Arc, Weak};
-use fs::{remote::Remote, Mappers, Services};
+use fs::{remote::Remote, Services};
 use machine::{BoxFuture, SpaceId, PAGE_SIZE};
 use process::System;
-use vm::{Relief, Vm};
+use vm::Relief;
 
 /// Frames taken from caches at a time: enough that not every fault has to look for some.
 const BATCH: usize = 256;
@@ -35,20 +35,6 @@ impl Relief for Pressure {
             match system {
                 Some(system) => system.end_heaviest(space).await,
                 None => false,
-            }
-        })
-    }
-}
-
-/// Address spaces of this kernel hear of truncated files.
-pub struct Spaces(pub Weak<Vm>);
-
-impl Mappers for Spaces {
-    fn truncated(&self, object: fs::ObjectId, first: u64) -> BoxFuture<'_, ()> {
-        let vm = self.0.upgrade();
-        alloc::boxed::Box::pin(async move {
-            if let Some(vm) = vm {
-                vm.truncated(object, first).await;
             }
         })
     }

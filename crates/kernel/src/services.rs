@@ -1,9 +1,6 @@
 //! One kernel's services on this machine: what crate `linux` puts together, on lanes and devices of the platform.
 
-use crate::{
-    pressure::{Pressure, Spaces},
-    shake::Slow,
-};
+use crate::{pressure::Pressure, shake::Slow};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::Relaxed;
 use fabric::{Endpoint, LanePort, Port};
@@ -62,7 +59,6 @@ impl Kernel {
             shake,
             abi: Arc::new(Linux::default()),
         });
-        services.set_mappers(Arc::new(Spaces(Arc::downgrade(&system.vm))));
         let plan = boot.plan;
         system.vm.set_relief(Arc::new(Pressure {
             services: services.clone(),

@@ -3,16 +3,19 @@
 //! What they stand on is given: memory, CPUs, an endpoint among the other kernels. So crate `kernel` builds a node on
 //! the machine it runs on and `sim` builds many in one process, and both run the same services.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+};
 use fabric::Endpoint;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::UnixNames;
-use fs::{File, FileRef, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
+use fs::{File, FileRef, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    Access, BoxFuture, Cpu, Errno, Frame, KernelId, Memory, Spawner, PAGE_SIZE,
+    Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Spawner, PAGE_SIZE,
 };
 use messages::vm::{FutexKey, FutexPlace};
 use process::{Abi, Directory, Parts, Placement, System};
@@ -65,6 +68,9 @@ impl Node {
         let objects = Arc::new(MappedObjects(remote.clone()));
         let vm =
             Vm::new(memory.clone(), endpoint.clone(), spawner, objects).expect("a kernel that has no frame can't live");
+        let mappers = Arc::new(Spaces(Arc::downgrade(&vm)));
+        services.set_mappers(mappers.clone());
+        remote.set_mappers(mappers);
         let own = Arc::new(OwnObjects { services: services.clone(), vm: vm.clone() });
         let of = own.clone();
         remote.serve_objects(Arc::new(move |id| of.find(id)));
@@ -174,6 +180,34 @@ impl Objects for MappedObjects {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         Box::pin(self.0.resolve(id))
     }
+
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
+        Box::pin(async move { self.0.recall(&others, lost).await })
+    }
+}
+
+/// Who hears of lost pages: the address spaces, which don't keep what they map alive.
+pub struct Spaces(pub Weak<Vm>);
+
+impl Mappers for Spaces {
+    fn lost(&self, lost: Lost) -> BoxFuture<'_, ()> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(vm) = vm {
+                vm.lost(lost).await;
+            }
+        })
+    }
+
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            match vm {
+                Some(vm) => vm.recall(others, lost).await,
+                None => others,
+            }
+        })
+    }
 }
 
 /// What this kernel has that can be mapped: pages of files, and memory without a file.
@@ -210,12 +244,10 @@ impl FutexWords {
                 let (index, offset) = (offset / PAGE_SIZE as u64, (offset % PAGE_SIZE as u64) as usize);
                 // Counted for us, so it stays while we look.
                 let frame = object.resident(index)?;
-                let result = act(frame, offset);
+                // Not while other kernels have copies.
+                let result = (!write || object.write(index)).then(|| act(frame, offset));
                 self.memory.release(frame);
-                if write {
-                    object.mark_dirty(index);
-                }
-                Some(result)
+                result
             }
         }
     }
@@ -247,8 +279,12 @@ impl Words for FutexWords {
                 }
                 FutexPlace::Shared { object, offset } => {
                     let object = self.own.find(object).ok_or(Errno::EFAULT)?;
-                    let frame = object.page(offset / PAGE_SIZE as u64).await.map_err(|_| Errno::EFAULT)?;
+                    let index = offset / PAGE_SIZE as u64;
+                    let frame = object.page(index).await.map_err(|_| Errno::EFAULT)?;
                     self.memory.release(frame);
+                    if write {
+                        object.take_back(index).await;
+                    }
                     Ok(())
                 }
             }

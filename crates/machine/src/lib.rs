@@ -24,4 +24,4 @@ pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
-pub use task::{BoxFuture, Spawner};
+pub use task::{to_completion, BoxFuture, Spawner};

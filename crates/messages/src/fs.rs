@@ -161,13 +161,23 @@ pub enum Taken {
     InFrames(u32),
 }
 
-/// A mapped file, and which state of it this is: pages cached of another state are stale.
+/// Pages `first..end` of a mapped object are no more what they were: nothing may show them any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectState {
-    pub id: ObjectId,
-    pub size: u64,
-    /// Modification and change time in nanoseconds.
-    pub stamp: (i64, i64),
+pub struct Lost {
+    pub object: ObjectId,
+    pub first: u64,
+    pub end: u64,
+    /// What programs have made their own of them by writing to a private mapping is gone too: the file ends before.
+    pub private: bool,
+}
+
+/// Pages of an object for another kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lent {
+    /// So many, copied into the frames that came with the question.
+    Copies(u32),
+    /// The owner's own frame of the first, counted there once more until it comes home.
+    Own(Frame),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -290,15 +300,15 @@ messages! {
     /// A new description of the same file.
     file_reopen: FileReopen { id: u64, caller: Caller, flags: OpenFlags } -> Result<Opened>, Low;
 
-    /// mmap: which object, and in which state.
-    file_object: FileObject { id: u64 } -> Result<ObjectState>, Low;
+    /// mmap: which object, and a reference to it.
+    file_object: FileObject { id: u64 } -> Result<(Opened, ObjectId)>, Low;
 
-    /// Pages of a mapped file, copied into frames of the caller; answered with how many, at least one.
-    object_pages: ObjectPages { id: u64, first: u64, frames: Vec<Frame> } -> Result<u32>, Low;
+    /// Pages of a mapped object, for reading; at least one. The owner asks for them back (`ObjectLost`) before it changes
+    /// what it gave copies of.
+    object_pages: ObjectPages { id: u64, first: u64, frames: Vec<Frame> } -> Result<Lent>, Low;
 
-    /// A mapped object by its name, for a kernel that was only told the name: a reference to it, and its
-    /// state.
-    resolve_object: ResolveObject { object: ObjectId } -> Result<(Opened, ObjectState)>, Low;
+    /// A mapped object by its name, for a kernel that was only told the name: a reference to it.
+    resolve_object: ResolveObject { object: ObjectId } -> Result<Opened>, Low;
 
     /// The owner's own frame of a page, for a shared mapping. It is counted there once more, until it comes
     /// home like a frame that was lent.
@@ -306,6 +316,14 @@ messages! {
 
     /// A page was written through a shared mapping.
     object_dirty: ObjectDirty { id: u64, index: u64 } -> (), Low;
+
+    /// The owner tells a kernel that has pages of an object that some are no more what they were (truncation, a hole, a
+    /// change of what was copied). Answered when nothing there shows them, with whether anything there still uses the
+    /// object at all.
+    object_lost: ObjectLost { lost: Lost } -> bool, Low;
+
+    /// MADV_REMOVE of an object of the receiver: pages `first..end` become a hole.
+    object_punch: ObjectPunch { id: u64, first: u64, end: u64 } -> Result<()>, Low;
 
     /// msync of a shared mapping; bytes.
     object_sync: ObjectSync { id: u64, start: u64, end: u64 } -> Result<()>, Low;

@@ -4,7 +4,8 @@ pub use crate::shape::Shape;
 use crate::{machine::Machine, object::SimObjects};
 use ::machine::{KernelId, Memory, Spawner};
 use fabric::Endpoint;
-use fs::remote::Remote;
+use fs::{remote::Remote, Services};
+use linux::node::Spaces;
 use std::{ops::Deref, sync::Arc};
 use vm::Vm;
 
@@ -33,11 +34,15 @@ impl Cluster {
         let kernel = |node: &crate::machine::Node| {
             let crate::machine::Node { id, memory, spawner, endpoint } = node.clone();
             let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), None);
-            let objects = SimObjects::new(memory.clone(), remote, OBJECT_PAGES);
+            let files = Services::new(memory.clone(), Arc::new(NoClock), spawner.clone());
+            let objects = SimObjects::new(memory.clone(), remote, OBJECT_PAGES, files.clone());
             let vm = Vm::new(memory.clone(), endpoint.clone(), spawner.clone(), objects.clone())
                 .expect("a fresh kernel has a frame");
             // What the real machine looks at when a space ends (vm/src/audit.rs).
             vm.start_audits();
+            let mappers = Arc::new(Spaces(Arc::downgrade(&vm)));
+            files.set_mappers(mappers.clone());
+            objects.remote.set_mappers(mappers);
             objects.serve(&vm);
             let home = vm.clone();
             machine.on_idle(id, move || home.send_frames_home(1));
@@ -45,6 +50,18 @@ impl Cluster {
         };
         let kernels = machine.nodes().iter().map(kernel).collect();
         Cluster { machine, kernels }
+    }
+}
+
+struct NoClock;
+
+impl fs::Clock for NoClock {
+    fn realtime(&self) -> fs::Timestamp {
+        fs::Timestamp::default()
+    }
+
+    fn monotonic(&self) -> u64 {
+        0
     }
 }
 

@@ -1,8 +1,8 @@
 //! Mapped objects: page `i` begins with words that say so.
 
 use abi::ObjectId;
-use fs::{remote::Remote, Object};
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, Memory, PAGE_SIZE};
+use fs::{remote::Remote, Lost, Object, Services};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, PAGE_SIZE};
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
@@ -116,12 +116,14 @@ pub struct SimObjects {
     pub remote: Arc<Remote>,
     pages: u64,
     known: Lock<BTreeMap<ObjectId, Arc<SimObject>>>,
+    /// Files of this kernel, which come and go as programs like.
+    pub files: Arc<Services>,
 }
 
 impl SimObjects {
     /// Every object has `pages` pages.
-    pub fn new(memory: Arc<dyn Memory>, remote: Arc<Remote>, pages: u64) -> Arc<Self> {
-        Arc::new(SimObjects { memory, remote, pages, known: Lock::default() })
+    pub fn new(memory: Arc<dyn Memory>, remote: Arc<Remote>, pages: u64, files: Arc<Services>) -> Arc<Self> {
+        Arc::new(SimObjects { memory, remote, pages, known: Lock::default(), files })
     }
 
     /// Tells other kernels what they ask about the objects of this one, `vm`'s among them.
@@ -130,8 +132,15 @@ impl SimObjects {
         let (objects, vm) = (Arc::downgrade(self), Arc::downgrade(vm));
         self.remote.serve_objects(Arc::new(move |id| match vm.upgrade()?.shared_memory(id) {
             Some(memory) => Some(memory),
-            None => Some(objects.upgrade()?.get(id)),
+            None => Some(objects.upgrade()?.own(id)),
         }));
+    }
+
+    fn own(&self, id: ObjectId) -> Arc<dyn Object> {
+        match self.files.object(id) {
+            Some(file) => file,
+            None => self.get(id),
+        }
     }
 
     pub fn get(&self, id: ObjectId) -> Arc<SimObject> {
@@ -151,9 +160,13 @@ impl vm::Objects for SimObjects {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         Box::pin(async move {
             match id.owner == self.memory.kernel() {
-                true => Ok(self.get(id) as Arc<dyn Object>),
+                true => Ok(self.own(id)),
                 false => self.remote.resolve(id).await,
             }
         })
+    }
+
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
+        Box::pin(async move { self.remote.recall(&others, lost).await })
     }
 }

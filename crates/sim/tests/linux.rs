@@ -185,8 +185,9 @@ fn shared_file_pages_are_one_page_for_all_kernels_and_spaces() {
     assert_eq!(setup.read(&other, two + 77), Ok(6));
     // Truncation takes the pages from everybody.
     let kernel = setup.cluster.kernels[0].vm.clone();
-    let id = ObjectId { owner: setup.cluster.kernels[0].id, serial: 9 };
-    setup.run(async move { kernel.truncated(id, 0).await });
+    let object = ObjectId { owner: setup.cluster.kernels[0].id, serial: 9 };
+    let lost = fs::Lost { object, first: 0, end: u64::MAX, private: true };
+    setup.run(async move { fs::Mappers::lost(&*kernel, lost).await });
     assert!(other.table().get(UserAddr(two).page()).is_none());
     assert!(setup.away.table().get(UserAddr(one).page()).is_none());
 }

@@ -6,7 +6,6 @@ use crate::{
     space::{Operating, Space},
     withdraw::Withdrawal,
 };
-use abi::ObjectId;
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE};
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, Residency};
@@ -62,6 +61,9 @@ impl Space {
             let write = advice == advice::POPULATE_WRITE;
             return self.fault_all(range, if write { Access::WRITE } else { Access::READ }).await;
         }
+        if advice == advice::REMOVE {
+            return self.remove(range).await;
+        }
         self.change(Operation::Advise { range, advice }).await.map(drop)
     }
 
@@ -91,14 +93,8 @@ impl Space {
                 advice::DONTNEED if flags.contains(RegionFlags::LOCKED) => return Err(Errno::EINVAL),
                 advice::FREE if !private => return Err(Errno::EINVAL),
                 advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE => {
-                    self.drop_pages(operating, region.range).await;
-                    if let Some(backing) = &region.backing {
-                        backing.object.renew(backing.first, region.range.len());
-                    }
+                    self.drop_pages(operating, region.range).await
                 }
-                // Punching a hole into the object behind the mapping: objects can't.
-                advice::REMOVE if !region.is_shared() => return Err(Errno::EINVAL),
-                advice::REMOVE => return Err(Errno::EOPNOTSUPP),
                 advice::WIPEONFORK if !private => return Err(Errno::EINVAL),
                 advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true),
                 advice::DOFORK => self.flag(region.range, RegionFlags::DONT_FORK, false),
@@ -135,23 +131,6 @@ impl Space {
             self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
         }
         self.settle(operating, withdrawal).await;
-    }
-
-    /// Drops the pages of an object from page `first` on.
-    pub(crate) async fn forget_object(self: &Arc<Self>, object: ObjectId, first: u64) {
-        let dead = |region: &Region| {
-            let backing = region.backing.as_ref().filter(|backing| backing.object.id() == object)?;
-            let start = region.range.start.add(first.saturating_sub(backing.first));
-            Some(PageRange::new(start, region.range.end)).filter(|range| !range.is_empty())
-        };
-        let find = |space: &Space| -> Vec<PageRange> { space.state.lock().regions.iter().filter_map(dead).collect() };
-        if find(self).is_empty() {
-            return;
-        }
-        let operating = self.operate().await;
-        for range in find(self) {
-            self.drop_pages(&operating, range).await;
-        }
     }
 
     /// mlock and munlock; `populate` makes the pages present. Pages that can't be had are no error, except for a hole.

@@ -31,7 +31,21 @@ pub(crate) struct Demand {
     pub offers: Vec<Frame>,
     pub adopted: u16,
     /// A page of an object that was waited for.
-    fetched: Option<(Arc<dyn Object>, u64, Frame)>,
+    fetched: Option<Fetched>,
+}
+
+struct Fetched {
+    object: Arc<dyn Object>,
+    index: u64,
+    frame: Frame,
+    /// [`Object::losses`] before it was asked for: if there have been more, this frame may be dead.
+    losses: u64,
+}
+
+impl Fetched {
+    fn is(&self, object: &Arc<dyn Object>, index: u64) -> bool {
+        self.object.id() == object.id() && self.index == index && object.losses() == self.losses
+    }
 }
 
 impl Demand {
@@ -55,6 +69,8 @@ pub(crate) enum Resolution {
     Foreign(KernelId),
     /// Page of an object that is not in memory.
     Fetch(Arc<dyn Object>, u64),
+    /// Page of an object of which other kernels have copies, and which is to be written.
+    TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
     Withdraw(Withdrawal),
 }
@@ -83,20 +99,25 @@ impl Space {
                 let mut state = self.state.lock();
                 self.resolve(&mut state, demand)
             };
-            if let Some((_, _, frame)) = demand.fetched.take() {
-                self.vm.memory.release(frame);
+            if let Some(fetched) = demand.fetched.take() {
+                self.vm.memory.release(fetched.frame);
             }
             match step {
                 Resolution::Busy => {
                     let page = demand.page;
                     self.changed.wait_until(|| (!self.state.lock().is_busy(page)).then_some(())).await;
                 }
-                Resolution::Fetch(object, index) => match object.page(index).await {
-                    Ok(frame) => demand.fetched = Some((object, index, frame)),
-                    Err(Errno::ENOMEM) if self.try_again(&mut attempts).await => {}
-                    Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
-                    Err(_) => return Failed(Fault::PastEnd),
-                },
+                Resolution::Fetch(object, index) => {
+                    let losses = object.losses();
+                    let fetched = object.page(index).await;
+                    match fetched {
+                        Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
+                        Err(Errno::ENOMEM) if self.try_again(&mut attempts).await => {}
+                        Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
+                        Err(_) => return Failed(Fault::PastEnd),
+                    }
+                }
+                Resolution::TakeBack(object, index) => object.take_back(index).await,
                 Resolution::Withdraw(withdrawal) => {
                     let page = demand.page;
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
@@ -180,7 +201,9 @@ impl Space {
                 return self.put(page, Mapping { access: full - Access::WRITE, ..mapping });
             }
             if let Some((backing, index)) = region.object_page(page) {
-                backing.object.mark_dirty(index);
+                if !backing.object.write(index) {
+                    return Resolution::TakeBack(backing.object.clone(), index);
+                }
             }
         }
         self.put(page, Mapping { access: full, ..mapping })
@@ -236,7 +259,7 @@ impl Space {
             return Failed(Fault::PastEnd);
         }
         let fetched = match demand.fetched.take() {
-            Some((of, at, frame)) if of.id() == object.id() && at == index => Some(frame),
+            Some(fetched) if fetched.is(object, index) => Some(fetched.frame),
             other => {
                 demand.fetched = other;
                 object.resident(index)
@@ -245,8 +268,9 @@ impl Space {
         let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index) };
         let (full, writing) = (region.access(), demand.access.contains(Access::WRITE));
         if region.is_shared() {
-            if writing {
-                object.mark_dirty(index);
+            if writing && !object.write(index) {
+                self.vm.memory.release(frame);
+                return Resolution::TakeBack(object.clone(), index);
             }
             let access = if writing { full } else { full - Access::WRITE };
             let result = self.put_counted(demand.page, Mapping { frame, access, soft: Soft::CACHE });

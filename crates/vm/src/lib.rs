@@ -14,6 +14,7 @@
 //! | remote.rs, window.rs | faults at a borrower: offered frames, poison; how much to ask for |
 //! | handover.rs | ranges that get another owner than their slice |
 //! | withdraw.rs | taking pages back before their frames are reused |
+//! | lost.rs | pages of objects that are no more (truncation, holes) |
 //! | change.rs | sending a change to the owners of its range |
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
 //! | fork.rs, lifetime.rs | birth and end |
@@ -39,6 +40,7 @@ mod futex;
 mod handover;
 mod heap;
 mod lifetime;
+mod lost;
 mod map;
 mod parts;
 mod region;
@@ -66,8 +68,8 @@ pub use vm::Vm;
 
 use abi::ObjectId;
 use alloc::sync::Arc;
-use fs::Object;
-use machine::{errno::Result, BoxFuture};
+use fs::{Lost, Object};
+use machine::{errno::Result, BoxFuture, KernelSet};
 
 /// Lowest address a program may map (Linux's vm.mmap_min_addr).
 pub const MMAP_MIN: u64 = 65536;
@@ -75,4 +77,6 @@ pub const MMAP_MIN: u64 = 65536;
 /// Finds a mapped object by its name: one of this kernel, or a stand-in for another kernel's.
 pub trait Objects: Send + Sync {
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>>;
+    /// See [`fs::Mappers::recall`].
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
 }

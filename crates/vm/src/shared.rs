@@ -2,10 +2,11 @@
 
 use crate::{region::Backing, vm::Shared};
 use abi::ObjectId;
-use alloc::{boxed::Box, sync::Arc};
-use fs::Object;
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
+use fs::{Holders, Loaned, Lost, Mappers, Object};
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_BITS};
+use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno, Frame, KernelId, PAGE_BITS};
 
 /// Serial numbers with this bit are of memory, those without of files.
 const MEMORY: u64 = 1 << 63;
@@ -16,13 +17,22 @@ pub struct SharedMemory {
     id: ObjectId,
     pages: u64,
     frames: Lock<HashMap<u64, Frame>>,
+    holders: Holders,
+    losses: AtomicU64,
 }
 
 impl SharedMemory {
     pub(crate) fn create(vm: Arc<Shared>, pages: u64) -> Arc<Self> {
         let serial = vm.serials.next() | MEMORY;
         let id = ObjectId { owner: vm.memory.kernel(), serial };
-        let memory = Arc::new(SharedMemory { vm, id, pages, frames: Lock::default() });
+        let memory = Arc::new(SharedMemory {
+            vm,
+            id,
+            pages,
+            frames: Lock::default(),
+            holders: Holders::default(),
+            losses: AtomicU64::new(0),
+        });
         memory.vm.memories.lock().insert(serial, Arc::downgrade(&memory));
         memory
     }
@@ -74,6 +84,47 @@ impl Object for SharedMemory {
 
     fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(core::future::ready(Ok(())))
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        self.holders.add(to);
+        Box::pin(core::future::ready(self.get(index).map(Loaned::Own)))
+    }
+
+    fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        let mut dead = Vec::new();
+        {
+            let mut frames = self.frames.lock();
+            // Under the lock: who gets a page afterwards sees it (pairs with the load in `losses`).
+            self.losses.fetch_add(1, Ordering::AcqRel);
+            frames.retain(|index, frame| {
+                let keep = !(first..end).contains(index);
+                if !keep {
+                    dead.push(*frame);
+                }
+                keep
+            });
+        }
+        if dead.is_empty() {
+            return Box::pin(core::future::ready(Ok(())));
+        }
+        let memory = self.vm.shared_memory(self.id);
+        let lost = Lost { object: self.id, first, end, private: false };
+        Box::pin(async move {
+            let Some(memory) = memory else { return Ok(()) };
+            let vm = memory.vm.clone();
+            let work = async move {
+                dead.into_iter().for_each(|frame| memory.vm.memory.release(frame));
+                memory.vm.lost(lost).await;
+                memory.holders.tell(&*memory.vm, lost).await;
+            };
+            to_completion(&*vm.spawner, work).await;
+            Ok(())
+        })
     }
 }
 

@@ -120,15 +120,7 @@ impl Vm {
 
     /// All replicas of this kernel, for /proc and audits.
     pub fn spaces(&self) -> Vec<Arc<Space>> {
-        self.shared.spaces.lock().values().cloned().collect()
-    }
-
-    /// The pages of `object` from `first` on are gone (its file was truncated): no space of any kernel can
-    /// reach them afterwards, private copies included (man 2 mmap: SIGBUS).
-    pub async fn truncated(&self, object: ObjectId, first: u64) {
-        for space in self.spaces() {
-            space.forget_object(object, first).await;
-        }
+        self.shared.all()
     }
 
     /// Drops the replica of a space that has ended. Home tells every kernel it knows of; a kernel whose
@@ -172,6 +164,10 @@ impl Shared {
 
     pub fn find(&self, id: SpaceId) -> Option<Arc<Space>> {
         self.spaces.lock().get(&id).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Space>> {
+        self.spaces.lock().values().cloned().collect()
     }
 
     /// The replica of `id`, made if it is not there.

@@ -10,12 +10,9 @@
 //! for it. With no sharers there is no second half and no task.
 
 use crate::space::{Operating, Ranges, Space, State};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::future::Future;
-use machine::{
-    sync::{Lock, WaitQueue},
-    Access, Frame, KernelSet, Mapping, Page, PageRange, Soft, Step,
-};
+use machine::{to_completion, Access, Frame, KernelSet, Mapping, Page, PageRange, Soft, Step};
 use messages::vm::Revoke;
 
 /// What has to be taken back, and which frames are free afterwards.
@@ -73,11 +70,23 @@ impl Space {
         state: &mut State,
         range: PageRange,
         withdrawal: &mut Withdrawal,
+        claim: impl FnMut(Page, Mapping) -> bool,
+    ) {
+        self.take_some(state, range, withdrawal, |_| true, claim)
+    }
+
+    /// ...those of which `which` says so.
+    pub(crate) fn take_some(
+        &self,
+        state: &mut State,
+        range: PageRange,
+        withdrawal: &mut Withdrawal,
+        which: impl Fn(Soft) -> bool,
         mut claim: impl FnMut(Page, Mapping) -> bool,
     ) {
         let mut taken = false;
         self.table.walk(range, &mut |page, mapping| {
-            if mapping.soft.contains(Soft::BORROWED) {
+            if mapping.soft.contains(Soft::BORROWED) || !which(mapping.soft) {
                 return Step::Keep;
             }
             taken = true;
@@ -129,19 +138,11 @@ impl Space {
     }
 
     /// Runs `work` to its end even if the caller stops waiting.
-    pub(crate) async fn detached<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        struct Slot<T> {
-            value: Lock<Option<T>>,
-            done: WaitQueue,
-        }
-        let slot = Arc::new(Slot { value: Lock::new(None), done: WaitQueue::new() });
-        let result = slot.clone();
-        self.vm.spawner.spawn(Box::pin(async move {
-            let value = work.await;
-            *result.value.lock() = Some(value);
-            result.done.wake_all();
-        }));
-        slot.done.wait_until(|| slot.value.lock().take()).await
+    pub(crate) fn detached<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        to_completion(&*self.vm.spawner, work)
     }
 
     /// Another kernel, owner of `ranges`, takes them back. On return no CPU here can use more than `keep`.

@@ -10,16 +10,26 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
+mod lent;
 mod size;
 mod write_back;
 
-use crate::{services::Services, Object, ObjectId};
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
-use core::ops::Range;
+use crate::{services::Services, Holders, Loaned, Object, ObjectId};
+use alloc::{
+    boxed::Box,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use lent::Copies;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Errno, Frame, PAGE_SIZE,
+    BoxFuture, Errno, Frame, KernelId, PAGE_SIZE,
 };
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -39,7 +49,18 @@ pub trait Store: Send + Sync {
 
 enum Slot {
     Loading(u64),
-    Ready { frame: Frame, dirty: bool },
+    Ready {
+        frame: Frame,
+        dirty: bool,
+        /// A shared mapping was made writable: while anybody maps it, the page changes unseen.
+        exposed: bool,
+    },
+}
+
+impl Slot {
+    fn fresh(frame: Frame) -> Self {
+        Slot::Ready { frame, dirty: false, exposed: false }
+    }
 }
 
 struct State {
@@ -54,10 +75,18 @@ struct State {
     writing: usize,
     /// Changes of contents made here: an answer about the store from before one is out of date.
     epoch: u64,
+    /// Pages that others have or had copies of (lent.rs).
+    copies: BTreeMap<u64, Copies>,
+    /// How often pages were lost: see [`Object::losses`].
+    losses: u64,
 }
 
 pub struct PageCache {
     id: ObjectId,
+    this: Weak<PageCache>,
+    holders: Holders,
+    /// No more holes (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE).
+    pub(crate) sealed: AtomicBool,
     services: Arc<Services>,
     store: Option<Arc<dyn Store>>,
     state: Lock<State>,
@@ -120,8 +149,11 @@ impl PageCache {
     }
 
     fn new(services: &Arc<Services>, size: u64, store: Option<Arc<dyn Store>>) -> Arc<Self> {
-        let cache = Arc::new(PageCache {
+        let cache = Arc::new_cyclic(|this| PageCache {
             id: services.object_id(),
+            this: this.clone(),
+            holders: Holders::default(),
+            sealed: AtomicBool::new(false),
             services: services.clone(),
             store,
             state: Lock::new(State {
@@ -133,6 +165,8 @@ impl PageCache {
                 dirty: 0,
                 writing: 0,
                 epoch: 0,
+                copies: BTreeMap::new(),
+                losses: 0,
             }),
             loaded: WaitQueue::new(),
             writer: AsyncLock::new(()),
@@ -220,7 +254,10 @@ impl PageCache {
             return Err(Errno::EFBIG);
         }
         let data = &data[..data.len().min((MAX_SIZE - start) as usize)];
-        permit(start, start + data.len() as u64)?;
+        let end = start + data.len() as u64;
+        permit(start, end)?;
+        // All at once; a page of which there are copies again is asked for by itself.
+        self.take_copies_back(start / PAGE..end.div_ceil(PAGE)).await;
         let mut done = 0;
         while done < data.len() {
             let at = start + done as u64;
@@ -238,8 +275,12 @@ impl PageCache {
 
     async fn write_page(&self, index: u64, within: usize, data: &[u8]) -> Result<()> {
         loop {
+            self.take_copies_back(index..index + 1).await;
             let whole = {
                 let mut state = self.state.lock();
+                if state.is_copied(index) {
+                    continue;
+                }
                 let end = index * PAGE + (within + data.len()) as u64;
                 if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
                     self.services.memory.write(*frame, within, data);
@@ -268,10 +309,14 @@ impl PageCache {
                     drop(state);
                     self.services.memory.release(frame);
                 }
+                _ if state.is_copied(index) => {
+                    drop(state);
+                    self.services.memory.release(frame);
+                }
                 // A slot on its way loses its ticket: these bytes are newer.
                 _ => {
                     self.services.memory.write(frame, within, data);
-                    state.pages.insert(index, Slot::Ready { frame, dirty: false });
+                    state.pages.insert(index, Slot::fresh(frame));
                     state.size = state.size.max(index * PAGE + (within + data.len()) as u64);
                     self.dirty(state, index);
                     self.loaded.wake_all();
@@ -350,7 +395,7 @@ impl PageCache {
                 return self.step(index);
             }
             self.services.memory.retain(frame);
-            state.pages.insert(index, Slot::Ready { frame, dirty: false });
+            state.pages.insert(index, Slot::fresh(frame));
             return Ok(Step::Have(frame));
         }
         state.window = if index == state.next { (state.window * 2).min(WINDOW.1) } else { WINDOW.0 };
@@ -379,7 +424,7 @@ impl PageCache {
             let mut state = self.state.lock();
             match state.pages.get(&index) {
                 Some(Slot::Loading(ticket)) if *ticket == loading.ticket => {
-                    state.pages.insert(index, Slot::Ready { frame, dirty: false });
+                    state.pages.insert(index, Slot::fresh(frame));
                 }
                 _ => {
                     drop(state);
@@ -390,20 +435,31 @@ impl PageCache {
         Ok(())
     }
 
-    /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages.
-    pub fn invalidate(&self, size: u64, epoch: u64) {
-        let mut state = self.state.lock();
-        if state.dirty > 0 || state.writing > 0 || state.epoch != epoch {
-            return;
-        }
-        state.size = size;
-        for slot in core::mem::take(&mut state.pages).values() {
-            if let Slot::Ready { frame, .. } = slot {
-                self.services.memory.release(*frame);
+    /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages, but for those
+    /// that mappings here may have written to meanwhile.
+    pub async fn invalidate(&self, size: u64, epoch: u64) {
+        let lost = {
+            let mut state = self.state.lock();
+            if state.dirty > 0 || state.writing > 0 || state.epoch != epoch {
+                return;
             }
-        }
-        drop(state);
+            state.size = size;
+            let before = state.pages.len();
+            let memory = &self.services.memory;
+            state.pages.retain(|_, slot| match slot {
+                Slot::Ready { frame, exposed: true, .. } if memory.count(*frame) > 1 => true,
+                Slot::Ready { frame, .. } => {
+                    memory.release(*frame);
+                    false
+                }
+                Slot::Loading(_) => false,
+            });
+            state.lose(0, u64::MAX) | (state.pages.len() < before)
+        };
         self.loaded.wake_all();
+        if lost {
+            self.withdraw(0, u64::MAX, false).await;
+        }
     }
 
     /// Frames it holds.
@@ -423,7 +479,7 @@ impl PageCache {
             .pages
             .iter()
             .filter_map(|(index, slot)| match slot {
-                Slot::Ready { frame, dirty: false } if memory.count(*frame) == 1 => Some((*index, *frame)),
+                Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1 => Some((*index, *frame)),
                 _ => None,
             })
             .take(frames)
@@ -466,6 +522,43 @@ impl Object for PageCache {
 
     fn mark_dirty(&self, index: u64) {
         self.dirty(self.state.lock(), index);
+    }
+
+    fn write(&self, index: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.is_copied(index) {
+            return false;
+        }
+        if let Some(Slot::Ready { exposed, .. }) = state.pages.get_mut(&index) {
+            *exposed = true;
+        }
+        self.dirty(state, index);
+        true
+    }
+
+    fn take_back(&self, index: u64) -> BoxFuture<'_, ()> {
+        Box::pin(self.take_copies_back(index..index + 1))
+    }
+
+    fn losses(&self) -> u64 {
+        self.state.lock().losses
+    }
+
+    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        Box::pin(self.lend_page(index, to, write))
+    }
+
+    fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if self.store.is_some() {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            if self.sealed.load(Ordering::Acquire) {
+                return Err(Errno::EPERM);
+            }
+            PageCache::punch(self, first.saturating_mul(PAGE), end.saturating_mul(PAGE)).await;
+            Ok(())
+        })
     }
 
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {

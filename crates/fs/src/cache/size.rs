@@ -3,6 +3,7 @@
 use super::{PageCache, Slot, MAX_SIZE, PAGE};
 use crate::inode::Extent;
 use alloc::{vec, vec::Vec};
+use core::ops::Range;
 use machine::{errno::Result, BoxFuture, Errno, PAGE_SIZE};
 
 impl PageCache {
@@ -19,6 +20,10 @@ impl PageCache {
         }
         let old = self.len();
         permit(old, size)?;
+        if size < old && size % PAGE > 0 {
+            // Its end becomes zero.
+            self.take_copies_back(size / PAGE..size / PAGE + 1).await;
+        }
         let flushing = self.flushing.lock().await;
         below.await?;
         self.resize(size);
@@ -26,7 +31,7 @@ impl PageCache {
         // fault finds the new size already.
         drop((writer, flushing));
         if size < old {
-            self.services.truncated(self.id, size.div_ceil(PAGE)).await;
+            self.withdraw(size.div_ceil(PAGE), u64::MAX, true).await;
         }
         Ok(())
     }
@@ -34,11 +39,14 @@ impl PageCache {
     /// Forgets what lies past `size`; the last page is zero from there on.
     pub fn resize(&self, size: u64) {
         let mut state = self.state.lock();
+        if size < state.size {
+            state.lose(size.div_ceil(PAGE), u64::MAX);
+        }
         state.size = size;
         state.epoch += 1;
         let dead = state.pages.split_off(&size.div_ceil(PAGE));
         for slot in dead.values() {
-            if let Slot::Ready { frame, dirty } = slot {
+            if let Slot::Ready { frame, dirty, .. } = slot {
                 state.dirty -= usize::from(*dirty);
                 self.services.memory.release(*frame);
             }
@@ -58,19 +66,45 @@ impl PageCache {
 
     /// Makes `start..end` a hole (FALLOC_FL_PUNCH_HOLE); memory files only.
     pub async fn punch(&self, start: u64, end: u64) {
-        let _writer = self.writer.lock().await;
-        let mut state = self.state.lock();
-        let indices: Vec<u64> = state.pages.range(start / PAGE..end.div_ceil(PAGE)).map(|(index, _)| *index).collect();
-        for index in indices {
-            let from = start.max(index * PAGE) - index * PAGE;
-            let to = end.min((index + 1) * PAGE) - index * PAGE;
-            if from == 0 && to == PAGE {
-                if let Some(Slot::Ready { frame, .. }) = state.pages.remove(&index) {
+        let writer = self.writer.lock().await;
+        // The whole pages.
+        let (first, last) = (start.div_ceil(PAGE), end / PAGE);
+        if first > last {
+            self.clear(last, start % PAGE..end % PAGE).await;
+        } else {
+            self.clear(start / PAGE, start % PAGE..if start < first * PAGE { PAGE } else { 0 }).await;
+            self.clear(last, 0..end % PAGE).await;
+        }
+        let lost = first < last && {
+            let mut state = self.state.lock();
+            let whole: Vec<u64> = state.pages.range(first..last).map(|(index, _)| *index).collect();
+            for index in &whole {
+                if let Some(Slot::Ready { frame, .. }) = state.pages.remove(index) {
                     self.services.memory.release(frame);
                 }
-            } else if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
-                self.services.memory.write(*frame, from as usize, &vec![0; (to - from) as usize]);
             }
+            // A hole has no pages, so nobody shows any.
+            (!whole.is_empty()) | state.lose(first, last)
+        };
+        drop(writer);
+        if lost {
+            self.withdraw(first, last, false).await;
+        }
+    }
+
+    /// Zeroes a part of a page.
+    async fn clear(&self, index: u64, part: Range<u64>) {
+        while !part.is_empty() {
+            self.take_copies_back(index..index + 1).await;
+            let state = self.state.lock();
+            if state.is_copied(index) {
+                continue;
+            }
+            if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
+                let zeroes = vec![0; (part.end - part.start) as usize];
+                self.services.memory.write(*frame, part.start as usize, &zeroes);
+            }
+            return;
         }
     }
 
@@ -83,9 +117,7 @@ impl PageCache {
         for index in start / PAGE..end.div_ceil(PAGE) {
             if self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
                 let frame = self.frame()?;
-                if let Some(Slot::Ready { frame, .. }) =
-                    self.state.lock().pages.insert(index, Slot::Ready { frame, dirty: false })
-                {
+                if let Some(Slot::Ready { frame, .. }) = self.state.lock().pages.insert(index, Slot::fresh(frame)) {
                     self.services.memory.release(frame);
                 }
             }

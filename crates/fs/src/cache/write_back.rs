@@ -15,7 +15,7 @@ impl PageCache {
         let mut data = Vec::new();
         let mut index = first;
         while index < range.end.min(first + WINDOW.1) {
-            let Some(Slot::Ready { frame, dirty: dirty @ true }) = state.pages.get_mut(&index) else { break };
+            let Some(Slot::Ready { frame, dirty: dirty @ true, .. }) = state.pages.get_mut(&index) else { break };
             *dirty = false;
             let start = data.len();
             data.resize(start + (size - index * PAGE).min(PAGE) as usize, 0);

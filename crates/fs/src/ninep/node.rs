@@ -210,7 +210,7 @@ impl NineInode {
             old.size != size || old.modified != modified
         };
         if let (true, Some(cache), Some(epoch)) = (changed, self.cached(), epoch) {
-            cache.invalidate(size, epoch);
+            cache.invalidate(size, epoch).await;
         }
         Ok(())
     }

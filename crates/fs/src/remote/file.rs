@@ -8,7 +8,7 @@ use crate::{
     control::{Control, ControlAnswer, SocketMessage},
     file::APPEND_AT,
     waiting::{Patience, MUST_WAIT},
-    Attributes, Caller, DirEntry, Events, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+    Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{
@@ -143,6 +143,10 @@ impl RemoteFile {
         let count = self.count.swap(0, Ordering::AcqRel);
         // A dead owner needs no release.
         let _ = self.ask(FileRelease { id: self.name.id, count }).await;
+    }
+
+    pub(super) fn name(&self) -> FileRef {
+        self.name
     }
 
     pub(super) fn opened(&self) -> Opened {
@@ -471,8 +475,12 @@ impl File for RemoteFile {
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         Box::pin(async move {
-            let state = self.ask(FileObject { id: self.name.id }).await??;
-            Ok(self.remote.object(self.name, state)? as Arc<dyn Object>)
+            let remote = self.remote.clone();
+            let accept = move |reply: Result<(Opened, ObjectId)>| -> Result<Arc<dyn Object>> {
+                let (opened, id) = reply?;
+                Ok(remote.mapped(opened, id)?)
+            };
+            self.remote.ask(self.name.owner, FileObject { id: self.name.id }, accept, drop).await?
         })
     }
 

@@ -47,7 +47,7 @@ pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
 
-use crate::{paths::Paths, File, FileRef};
+use crate::{paths::Paths, File, FileRef, Mappers, ObjectId};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
@@ -57,7 +57,8 @@ use exports::Exports;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, Opened};
-use object::RemoteObject;
+use object::Foreign;
+use shared::Handle;
 
 /// Mapped files whose pages are kept though nobody maps them at the moment.
 const OBJECTS_KEPT: usize = 32;
@@ -70,8 +71,13 @@ pub struct Remote {
     exports: Exports,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
     observed: Lock<BTreeMap<FileRef, Weak<Observed>>>,
-    objects: Lock<VecDeque<Arc<RemoteObject>>>,
+    /// Objects of other kernels that are in use here, and those that are kept in use.
+    foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
+    objects: Lock<VecDeque<Arc<Foreign>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
+    /// Objects of this kernel that others use.
+    handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
+    mappers: Lock<Option<Arc<dyn Mappers>>>,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,
@@ -92,8 +98,11 @@ impl Remote {
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),
             observed: Lock::new(BTreeMap::new()),
+            foreign: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
+            handles: Lock::new(BTreeMap::new()),
+            mappers: Lock::new(None),
             paths,
             this: this.clone(),
         });
@@ -110,6 +119,11 @@ impl Remote {
 
     pub fn me(&self) -> KernelId {
         self.endpoint.me()
+    }
+
+    /// Says who must hear of lost pages of other kernels' objects.
+    pub fn set_mappers(&self, mappers: Arc<dyn Mappers>) {
+        *self.mappers.lock() = Some(mappers);
     }
 
     fn shared(&self) -> Arc<Remote> {

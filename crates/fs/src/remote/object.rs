@@ -1,51 +1,74 @@
 //! Mapped files of other kernels: a kernel that maps one has copies of its own of the pages it reads. (A thread
 //! that moved still borrows text pages from the owner of their slice: docs/limits.md.)
 //!
-//! Copies are only for reading. They are of one state of the file (size and times of change); the next
-//! mmap after a change gets a fresh object. Shared pages are never copied: mostly they are mapped by the
-//! kernel named in [`Object::id`], and if not, see shared.rs.
+//! Copies are only for reading. The owner asks for them back before it changes the page ([`crate::cache`], lent.rs), so
+//! they are never of an older state than the file; what may change at any time it lends itself instead, pinned as for
+//! a shared mapping. Shared pages are never copied: mostly they are mapped by the kernel named in [`Object::id`], and if
+//! not, see shared.rs.
 
 use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
-use crate::{file::ready, FileRef, Object, ObjectId};
+use crate::{file::ready, Object, ObjectId};
 use alloc::{
     boxed::Box,
-    collections::BTreeMap,
+    collections::{btree_map::Entry, BTreeMap},
     sync::{Arc, Weak},
+    vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, PAGE_SIZE};
-use messages::fs::{ObjectPages, ObjectState};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, PAGE_SIZE};
+use messages::fs::{Lent, Lost, ObjectLost, ObjectPages, ObjectPunch, Opened};
 
 /// Pages asked for at a time.
 const RUN: u64 = 8;
 
-pub struct RemoteObject {
-    /// Keeps the file open at its owner.
-    file: Arc<RemoteFile>,
-    name: FileRef,
-    state: ObjectState,
-    pages: Arc<Pages>,
+/// Another kernel's object, as long as anything here uses it. There is one of each.
+pub(super) struct Foreign {
+    pub id: ObjectId,
+    /// Keeps the object in use at its owner.
+    pub file: Arc<RemoteFile>,
+    pages: Lock<Pages>,
 }
 
-/// The copies. Shared with answers that arrive late.
+#[derive(Default)]
 struct Pages {
-    memory: Arc<dyn machine::Memory>,
-    frames: Lock<BTreeMap<u64, Frame>>,
+    frames: BTreeMap<u64, Frame>,
+    /// See [`Object::losses`].
+    losses: u64,
 }
+
+/// It, for reading and for private mappings.
+pub struct RemoteObject(Arc<Foreign>);
 
 impl Remote {
-    /// The object of a stand-in, with the pages that are here already if the file is still the same.
-    pub(super) fn object(&self, name: FileRef, state: ObjectState) -> Result<Arc<RemoteObject>> {
-        let mut objects = self.objects.lock();
-        let there = objects.iter().position(|object| object.state.id == state.id);
-        let old = there.and_then(|index| objects.remove(index));
-        let object = match &old {
-            Some(object) if object.state == state => object.clone(),
-            _ => Arc::new(RemoteObject::new(self, name, state)?),
+    /// The object that another kernel has given a reference to.
+    pub(super) fn object(&self, opened: Opened, id: ObjectId) -> Result<Arc<RemoteObject>> {
+        let name = opened.file;
+        // Lives until the stand-in has been found by its name.
+        let _file = self.accept(opened)?;
+        let file = self.stand_ins.lock().get(&name).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
+        let foreign = {
+            let mut known = self.foreign.lock();
+            match known.get(&id).and_then(Weak::upgrade) {
+                Some(foreign) => foreign,
+                None => {
+                    let foreign = Arc::new(Foreign { id, file, pages: Lock::default() });
+                    known.insert(id, Arc::downgrade(&foreign));
+                    foreign
+                }
+            }
         };
-        objects.push_back(object.clone());
-        let oldest = if objects.len() > OBJECTS_KEPT { objects.pop_front() } else { None };
+        Ok(Arc::new(RemoteObject(foreign)))
+    }
+
+    /// The same, kept for the next one who maps it.
+    pub(super) fn mapped(&self, opened: Opened, id: ObjectId) -> Result<Arc<RemoteObject>> {
+        let object = self.object(opened, id)?;
+        let mut kept = self.objects.lock();
+        let there = kept.iter().position(|foreign| foreign.id == id);
+        let old = there.and_then(|index| kept.remove(index));
+        kept.push_back(object.0.clone());
+        let oldest = if kept.len() > OBJECTS_KEPT { kept.pop_front() } else { None };
         // Dropping an object may drop a stand-in: not under the lock.
-        drop(objects);
+        drop(kept);
         drop((old, oldest));
         Ok(object)
     }
@@ -53,97 +76,143 @@ impl Remote {
     /// Gives back the pages of objects that are only kept in case they are mapped again; says how many.
     pub fn reclaim(&self) -> usize {
         let all = core::mem::take(&mut *self.objects.lock());
-        let (unused, used): (alloc::vec::Vec<_>, alloc::vec::Vec<_>) =
-            all.into_iter().partition(|object| Arc::strong_count(object) == 1);
+        let (unused, used): (Vec<_>, Vec<_>) = all.into_iter().partition(|object| Arc::strong_count(object) == 1);
         self.objects.lock().extend(used);
-        unused.iter().map(|object: &Arc<RemoteObject>| object.pages.frames.lock().len()).sum()
+        unused.iter().map(|object: &Arc<Foreign>| object.pages.lock().frames.len()).sum()
+    }
+
+    /// Pages of an object of this kernel are lost: tells `others`, and answers those that use nothing of it any more.
+    pub async fn recall(&self, others: &KernelSet, lost: Lost) -> KernelSet {
+        let answers = self.endpoint.multicast(others, ObjectLost { lost }).await;
+        // Who died uses nothing.
+        answers.into_iter().filter(|(_, uses)| !matches!(uses, Ok(true))).map(|(kernel, _)| kernel).collect()
+    }
+
+    /// Pages of another kernel's object are lost; false if nothing here uses it.
+    pub(super) async fn hear_of_loss(&self, lost: Lost) -> bool {
+        let foreign = self.foreign.lock().get(&lost.object).and_then(Weak::upgrade);
+        let Some(foreign) = foreign else { return false };
+        foreign.lose(lost);
+        let mappers = self.mappers.lock().clone();
+        if let Some(mappers) = mappers {
+            mappers.lost(lost).await;
+        }
+        true
+    }
+}
+
+impl Foreign {
+    /// The copy of a page, counted for the caller.
+    fn get(&self, index: u64) -> Option<Frame> {
+        let pages = self.pages.lock();
+        let frame = *pages.frames.get(&index)?;
+        self.file.remote.memory.retain(frame);
+        Some(frame)
+    }
+
+    /// Pages that were asked for when there had been `losses`.
+    fn add(&self, first: u64, new: Vec<Frame>, losses: u64) {
+        let mut pages = self.pages.lock();
+        let current = pages.losses == losses;
+        for (index, frame) in (first..).zip(new) {
+            match pages.frames.entry(index) {
+                Entry::Vacant(place) if current => {
+                    place.insert(frame);
+                },
+                // Two may have asked for the same page: the first copy stays, it may be mapped.
+                _ => self.file.remote.memory.release(frame),
+            }
+        }
+    }
+
+    fn lose(&self, lost: Lost) {
+        let mut pages = self.pages.lock();
+        pages.losses += 1;
+        let dead: Vec<u64> = pages.frames.range(lost.first..lost.end).map(|(index, _)| *index).collect();
+        for index in dead {
+            if let Some(frame) = pages.frames.remove(&index) {
+                // Who has it mapped counts it as well.
+                self.file.remote.memory.release(frame);
+            }
+        }
+    }
+
+    pub(super) fn losses(&self) -> u64 {
+        self.pages.lock().losses
+    }
+
+    pub(super) async fn punch(&self, first: u64, end: u64) -> Result<()> {
+        let name = self.file.name();
+        self.file.remote.endpoint.call(name.owner, ObjectPunch { id: name.id, first, end }).await?
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let remote = &self.file.remote;
+        let mut known = remote.foreign.lock();
+        // Another one may have taken the place already.
+        if known.get(&self.id).is_some_and(|foreign| foreign.strong_count() == 0) {
+            known.remove(&self.id);
+        }
+        drop(known);
+        for frame in self.pages.get_mut().frames.values() {
+            self.file.remote.memory.release(*frame);
+        }
     }
 }
 
 impl RemoteObject {
-    /// Without pages yet. `name`: a file of which there is a stand-in here.
-    pub(super) fn new(remote: &Remote, name: FileRef, state: ObjectState) -> Result<Self> {
-        let file = remote.stand_ins.lock().get(&name).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
-        let pages = Pages { memory: remote.memory.clone(), frames: Lock::new(BTreeMap::new()) };
-        Ok(RemoteObject { file, name, state, pages: Arc::new(pages) })
-    }
-
     async fn fetch(&self, index: u64) -> Result<Frame> {
-        let pages = self.state.size.div_ceil(PAGE_SIZE as u64);
-        if index >= pages {
-            return Err(Errno::EFAULT);
-        }
-        let run = (index / RUN * RUN + RUN).min(pages) - index;
-        let remote = &self.file.remote;
+        let remote = &self.0.file.remote;
+        let name = self.0.file.name();
         loop {
-            let loan = Loan::for_bytes(&remote.memory, run as usize * PAGE_SIZE);
+            let losses = self.0.losses();
+            let loan = Loan::for_bytes(&remote.memory, (RUN - index % RUN) as usize * PAGE_SIZE);
             if loan.frames().is_empty() {
                 return Err(Errno::ENOMEM);
             }
-            let message = ObjectPages { id: self.name.id, first: index, frames: loan.frames().to_vec() };
-            let here = self.pages.clone();
-            let accept = move |reply: Result<u32>| -> Result<u32> {
-                let read = reply?;
-                here.add(index, loan.keep(read as usize));
-                Ok(read)
+            let message = ObjectPages { id: name.id, first: index, frames: loan.frames().to_vec() };
+            let here = self.0.clone();
+            let accept = move |reply: Result<Lent>| -> Result<()> {
+                match reply? {
+                    Lent::Copies(0) => return Err(Errno::EIO),
+                    Lent::Copies(count) => here.add(index, loan.keep(count as usize), losses),
+                    Lent::Own(frame) => {
+                        here.file.remote.memory.accept_pin(frame);
+                        here.add(index, [frame].into(), losses);
+                    }
+                }
+                Ok(())
             };
-            let read = remote.ask(self.name.owner, message, accept, drop).await??;
-            match self.pages.get(index) {
-                Some(frame) => return Ok(frame),
-                None if read == 0 => return Err(Errno::EIO),
-                // Came, and was renewed at once by another thread's madvise.
-                None => {}
+            remote.ask(name.owner, message, accept, drop).await??;
+            // Lost again at once, by a change there: asks again.
+            if let Some(frame) = self.0.get(index) {
+                return Ok(frame);
             }
-        }
-    }
-}
-
-impl Pages {
-    /// Counted for the caller.
-    fn get(&self, index: u64) -> Option<Frame> {
-        let frames = self.frames.lock();
-        let frame = *frames.get(&index)?;
-        self.memory.retain(frame);
-        Some(frame)
-    }
-
-    fn add(&self, first: u64, new: alloc::vec::Vec<Frame>) {
-        let mut frames = self.frames.lock();
-        for (index, frame) in (first..).zip(new) {
-            // Two may have asked for the same page: the first copy stays, it may be mapped.
-            if *frames.entry(index).or_insert(frame) != frame {
-                self.memory.release(frame);
-            }
-        }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        for &frame in self.frames.lock().values() {
-            self.memory.release(frame);
         }
     }
 }
 
 impl Object for RemoteObject {
     fn id(&self) -> ObjectId {
-        self.state.id
+        self.0.id
     }
 
+    /// Only the owner knows, and refuses pages past the end; those that are here are of the file.
     fn size(&self) -> u64 {
-        self.state.size
+        crate::cache::MAX_SIZE
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
-        match self.pages.get(index) {
+        match self.0.get(index) {
             Some(frame) => ready(Ok(frame)),
             None => Box::pin(self.fetch(index)),
         }
     }
 
     fn resident(&self, index: u64) -> Option<Frame> {
-        self.pages.get(index)
+        self.0.get(index)
     }
 
     /// Copies are never written.
@@ -153,19 +222,15 @@ impl Object for RemoteObject {
         ready(Ok(()))
     }
 
-    fn renew(&self, first: u64, pages: u64) {
-        let mut frames = self.pages.frames.lock();
-        let old: alloc::vec::Vec<u64> =
-            frames.range(first..first.saturating_add(pages)).map(|(&index, _)| index).collect();
-        for index in old {
-            if let Some(frame) = frames.remove(&index) {
-                // Who has it mapped counts it as well.
-                self.pages.memory.release(frame);
-            }
-        }
+    fn losses(&self) -> u64 {
+        self.0.losses()
+    }
+
+    fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.punch(first, end))
     }
 
     fn shared(&self) -> Option<Arc<dyn Object>> {
-        Some(Arc::new(SharedPages::new(self.file.clone(), self.name, self.state.id)))
+        Some(Arc::new(SharedPages::new(self.0.clone())))
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     paths::Base,
     socket::Socket,
     waiting::{Patience, MUST_WAIT},
-    FileRef, PathAnswer,
+    FileRef, Loaned, PathAnswer,
 };
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::{
@@ -67,8 +67,12 @@ pub fn register(remote: &Arc<Remote>) {
         }
     });
     on::<FileControl, _>(remote, |remote, from, message| async move { control(&remote, from, message).await });
-    on::<FileObject, _>(remote, |remote, _, FileObject { id }| async move { object(&remote, id).await });
-    on::<ObjectPages, _>(remote, |remote, _, message| async move { pages(&remote, message).await });
+    on::<FileObject, _>(remote, |remote, from, FileObject { id }| async move {
+        let object = remote.exports.get(id)?.object().await?;
+        let id = object.id();
+        Ok((remote.hand_object(from, object), id))
+    });
+    on::<ObjectPages, _>(remote, |remote, from, message| async move { pages(&remote, from, message).await });
     on::<RunPath, _>(remote, |remote, from, message| async move { run_path(&remote, from, message).await });
     on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
         let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
@@ -210,32 +214,29 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     Ok((remote.send_answer(from, answer).await?, in_frames))
 }
 
-async fn object(remote: &Remote, id: u64) -> Result<ObjectState> {
-    let file = remote.exports.get(id)?;
-    let object = file.object().await?;
-    let attributes = file.attributes().await?;
-    let nanoseconds = |time: crate::Timestamp| time.seconds.wrapping_mul(1_000_000_000) + i64::from(time.nanoseconds);
-    let stamp = (nanoseconds(attributes.modified), nanoseconds(attributes.changed));
-    Ok(ObjectState { id: object.id(), size: object.size(), stamp })
-}
-
-async fn pages(remote: &Remote, message: ObjectPages) -> Result<u32> {
+async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<Lent> {
     let ObjectPages { id, first, frames } = message;
     loan::check(&*remote.memory, &frames, frames.len() * PAGE_SIZE)?;
     let object = remote.exports.get(id)?.object().await?;
     let mut count = 0;
     for &frame in &frames {
-        match object.page(first + u64::from(count)).await {
-            Ok(page) => {
+        let index = first.checked_add(u64::from(count)).ok_or(Errno::EFAULT)?;
+        match object.lend(index, from, false).await {
+            Ok(Loaned::Copy(page)) => {
                 remote.memory.copy(page, frame);
                 remote.memory.release(page);
+            }
+            Ok(Loaned::Own(page)) if count == 0 => return Ok(Lent::Own(page)),
+            Ok(Loaned::Own(page)) => {
+                remote.memory.release(page);
+                break;
             }
             Err(errno) if count == 0 => return Err(errno),
             Err(_) => break,
         }
         count += 1;
     }
-    Ok(count)
+    Ok(Lent::Copies(count))
 }
 
 async fn run_path(remote: &Remote, from: KernelId, message: RunPath) -> Result<PathReply> {

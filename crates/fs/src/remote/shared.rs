@@ -8,28 +8,27 @@
 //!
 //! Nothing is cached: whether a page is in memory, and where the object ends, the owner knows.
 
-use super::{serve, Remote, RemoteFile, RemoteObject};
-use crate::{file::ready, File, FileRef, Object, ObjectId, OpenFlags};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use super::{object::Foreign, serve, Remote};
+use crate::{file::ready, File, Loaned, Object, ObjectId, OpenFlags};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::any::Any;
-use machine::{errno::Result, BoxFuture, Errno, Frame};
-use messages::fs::{ObjectDirty, ObjectPin, ObjectState, ObjectSync, Opened, ResolveObject};
+use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+use messages::fs::{ObjectDirty, ObjectLost, ObjectPin, ObjectPunch, ObjectSync, Opened, ResolveObject};
 
 /// The owner's own pages.
-pub struct SharedPages {
-    /// Keeps the object in use at its owner.
-    file: Arc<RemoteFile>,
-    name: FileRef,
-    id: ObjectId,
-}
+pub struct SharedPages(Arc<Foreign>);
 
 impl SharedPages {
-    pub(super) fn new(file: Arc<RemoteFile>, name: FileRef, id: ObjectId) -> Self {
-        SharedPages { file, name, id }
+    pub(super) fn new(foreign: Arc<Foreign>) -> Self {
+        SharedPages(foreign)
     }
 
     async fn pin(&self, index: u64) -> Result<Frame> {
-        let remote = &self.file.remote;
+        let (remote, name) = (&self.0.file.remote, self.0.file.name());
         let (memory, unwanted) = (remote.memory.clone(), remote.memory.clone());
         // Taken over when it arrives, whether or not somebody still waits: the owner has counted it.
         let accept = move |reply: Result<Frame>| reply.inspect(|frame| memory.accept_pin(*frame));
@@ -38,13 +37,13 @@ impl SharedPages {
                 unwanted.release(frame);
             }
         };
-        remote.ask(self.name.owner, ObjectPin { id: self.name.id, index }, accept, stray).await?
+        remote.ask(name.owner, ObjectPin { id: name.id, index }, accept, stray).await?
     }
 }
 
 impl Object for SharedPages {
     fn id(&self) -> ObjectId {
-        self.id
+        self.0.id
     }
 
     /// Only the owner knows, and refuses pages past the end.
@@ -62,18 +61,41 @@ impl Object for SharedPages {
 
     fn mark_dirty(&self, index: u64) {
         // A dead owner has no pages to keep.
-        let _ = self.file.remote.endpoint.send(self.name.owner, ObjectDirty { id: self.name.id, index });
+        let name = self.0.file.name();
+        let _ = self.0.file.remote.endpoint.send(name.owner, ObjectDirty { id: name.id, index });
     }
 
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {
-        let message = ObjectSync { id: self.name.id, start, end };
-        Box::pin(async move { self.file.remote.endpoint.call(self.name.owner, message).await? })
+        let name = self.0.file.name();
+        let message = ObjectSync { id: name.id, start, end };
+        Box::pin(async move { self.0.file.remote.endpoint.call(name.owner, message).await? })
+    }
+
+    fn losses(&self) -> u64 {
+        self.0.losses()
+    }
+
+    fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.punch(first, end))
     }
 }
 
-/// At the owner: what another kernel holds of an object it knows by name only. Lives in the export table,
-/// like every file that others have a stand-in of.
-struct Handle(Arc<dyn Object>);
+/// At the owner: what other kernels hold of an object that they map. Lives in the export table, like every file that
+/// others have a stand-in of; one for each object, so that a kernel has one stand-in of it.
+pub(super) struct Handle {
+    object: Arc<dyn Object>,
+    remote: Weak<Remote>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(remote) = self.remote.upgrade() else { return };
+        let mut handles = remote.handles.lock();
+        if handles.get(&self.object.id()).is_some_and(|handle| handle.strong_count() == 0) {
+            handles.remove(&self.object.id());
+        }
+    }
+}
 
 impl File for Handle {
     fn flags(&self) -> OpenFlags {
@@ -89,7 +111,7 @@ impl File for Handle {
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        ready(Ok(self.0.clone()))
+        ready(Ok(self.object.clone()))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -112,22 +134,29 @@ impl Remote {
 
     /// The object of that name, on whatever kernel it is. Whoever sends a name to another kernel keeps the
     /// object until that kernel has answered.
-    ///
-    /// The stand-in of another kernel's object starts without pages: from the name alone one can't tell
-    /// whether pages that are here already are still those of the file.
     pub async fn resolve(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
         if id.owner == self.me() {
             return self.own_object(id);
         }
         let remote = self.shared();
-        let accept = move |reply: Result<(Opened, ObjectState)>| -> Result<Arc<dyn Object>> {
-            let (opened, state) = reply?;
-            let name = opened.file;
-            // Lives until the stand-in has been found by its name.
-            let _file = remote.accept(opened)?;
-            Ok(Arc::new(RemoteObject::new(&remote, name, state)?))
-        };
+        let accept = move |reply: Result<Opened>| -> Result<Arc<dyn Object>> { Ok(remote.object(reply?, id)?) };
         self.ask(id.owner, ResolveObject { object: id }, accept, drop).await?
+    }
+
+    /// A reference to an object of this kernel, for `holder`.
+    pub(super) fn hand_object(&self, holder: KernelId, object: Arc<dyn Object>) -> Opened {
+        let mut handles = self.handles.lock();
+        let there = handles.get(&object.id()).and_then(Weak::upgrade);
+        let handle = there.unwrap_or_else(|| {
+            let handle = Arc::new(Handle { object: object.clone(), remote: self.this.clone() });
+            handles.insert(object.id(), Arc::downgrade(&handle));
+            handle
+        });
+        let file: Arc<dyn File> = handle;
+        let opened = self.exports.add(self.me(), &file, Some(holder));
+        // Ends after the lock: it may be the last.
+        drop(handles);
+        opened
     }
 
     fn own_object(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
@@ -140,13 +169,20 @@ impl Remote {
 pub(super) fn register(remote: &Arc<Remote>) {
     let of = remote.clone();
     remote.endpoint.on_sync::<ResolveObject, _>(move |from, ResolveObject { object }| {
-        let object = of.own_object(object)?;
-        let state = ObjectState { id: object.id(), size: object.size(), stamp: (0, 0) };
-        let handle: Arc<dyn File> = Arc::new(Handle(object));
-        Ok((of.exports.add(of.me(), &handle, Some(from)), state))
+        Ok(of.hand_object(from, of.own_object(object)?))
     });
-    serve::on::<ObjectPin, _>(remote, |remote, _, ObjectPin { id, index }| async move {
-        remote.exports.get(id)?.object().await?.page(index).await
+    serve::on::<ObjectPin, _>(remote, |remote, from, ObjectPin { id, index }| async move {
+        let (Loaned::Own(frame) | Loaned::Copy(frame)) =
+            remote.exports.get(id)?.object().await?.lend(index, from, true).await?;
+        Ok(frame)
+    });
+    serve::on::<ObjectPunch, _>(remote, |remote, _, ObjectPunch { id, first, end }| async move {
+        remote.exports.get(id)?.object().await?.punch(first, end).await
+    });
+    let of = remote.clone();
+    remote.endpoint.on_to_completion::<ObjectLost, _, _>(move |_, ObjectLost { lost }| {
+        let of = of.clone();
+        async move { of.hear_of_loss(lost).await }
     });
     serve::on::<ObjectDirty, _>(remote, |remote, _, ObjectDirty { id, index }| async move {
         let Ok(file) = remote.exports.get(id) else { return };

@@ -93,7 +93,7 @@ impl TmpInode {
     }
 
     pub(super) fn add_seals(&self, add: u32) -> Result<u32> {
-        self.data().map_err(|_| Errno::EINVAL)?;
+        let cache = self.data().map_err(|_| Errno::EINVAL)?;
         let mut meta = self.meta.lock();
         if add == 0 {
             return Ok(meta.seals);
@@ -105,6 +105,9 @@ impl TmpInode {
             return Err(Errno::EPERM);
         }
         meta.seals |= add;
+        if add & (seals::WRITE | seals::FUTURE_WRITE) != 0 {
+            cache.sealed.store(true, core::sync::atomic::Ordering::Release);
+        }
         Ok(meta.seals)
     }
 }

@@ -1,16 +1,30 @@
 //! Mapped files of other kernels.
 
 use super::*;
+use crate::{Loaned, Lost, Mappers};
+use alloc::boxed::Box;
+use machine::KernelSet;
 
 /// A mapped file of three pages, each full of its number plus a generation.
 struct Mapped {
     memory: TestMemory,
     generation: Mutex<u8>,
+    holders: crate::Holders,
     asked: Mutex<Vec<u64>>,
     written: Mutex<Vec<u64>>,
 }
 
 struct MappedFile(Arc<Mapped>);
+
+fn mapped(machine: &Machine) -> Arc<Mapped> {
+    Arc::new(Mapped {
+        memory: TestMemory(KernelId(0), machine.ram.clone()),
+        generation: Mutex::new(10),
+        holders: Default::default(),
+        asked: Mutex::default(),
+        written: Mutex::default(),
+    })
+}
 
 impl crate::Object for Mapped {
     fn id(&self) -> crate::ObjectId {
@@ -31,6 +45,17 @@ impl crate::Object for Mapped {
     }
     fn mark_dirty(&self, index: u64) {
         self.written.lock().unwrap().push(index);
+    }
+    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        self.holders.add(to);
+        Box::pin(async move {
+            if index > 2 {
+                return Err(Errno::EFAULT);
+            }
+            let frame = self.page(index).await?;
+            // The last page may change at any time.
+            Ok(if write || index == 2 { Loaned::Own(frame) } else { Loaned::Copy(frame) })
+        })
     }
     fn sync(&self, _: u64, _: u64) -> BoxFuture<'_, Result<()>> {
         let written = core::mem::take(&mut *self.written.lock().unwrap());
@@ -61,12 +86,23 @@ impl File for MappedFile {
     }
 }
 
+/// Asks from kernel 0.
+struct Asking(Arc<Remote>, Mutex<usize>);
+
+impl Mappers for Asking {
+    fn lost(&self, _: Lost) -> BoxFuture<'_, ()> {
+        crate::file::ready(())
+    }
+    fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
+        *self.1.lock().unwrap() += others.len();
+        Box::pin(async move { self.0.recall(&others, lost).await })
+    }
+}
+
 #[test]
-fn mapped_pages_are_local_copies_until_the_file_changes() {
+fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     let machine = Machine::new(2);
-    let memory = TestMemory(KernelId(0), machine.ram.clone());
-    let mapped =
-        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let mapped = mapped(&machine);
     let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
     let far = machine.pass(0, 1, &file);
     let object = machine.run(far.object()).unwrap();
@@ -77,29 +113,47 @@ fn mapped_pages_are_local_copies_until_the_file_changes() {
         local.release(frame);
         byte[0]
     };
-    assert_eq!(first_byte(machine.run(object.page(1)).unwrap()), 11);
-    assert_eq!(first_byte(object.resident(2).expect("it came along")), 12);
-    assert!(object.resident(0).is_none());
+    let asking = Arc::new(Asking(machine.kernels[0].clone(), Mutex::default()));
+    let lose = |first, end| {
+        let lost = Lost { object: crate::Object::id(&*mapped), first, end, private: false };
+        machine.run(Box::pin(mapped.holders.tell(&*asking, lost)));
+        *asking.1.lock().unwrap()
+    };
+    assert_eq!(lose(0, 3), 0, "nobody has had a page");
+    assert_eq!(first_byte(machine.run(object.page(0)).unwrap()), 10);
+    assert_eq!(first_byte(object.resident(1).expect("it came along")), 11);
+    assert!(object.resident(2).is_none(), "is not copied");
+    assert_eq!(first_byte(machine.run(object.page(2)).unwrap()), 12);
     assert_eq!(machine.run(object.page(3)), Err(Errno::EFAULT));
     let again = machine.run(far.object()).unwrap();
     assert_eq!(first_byte(again.resident(1).expect("still there")), 11);
-    assert_eq!(*mapped.asked.lock().unwrap(), [1, 2]);
+    assert_eq!(*mapped.asked.lock().unwrap(), [0, 1, 2, 2]);
     *mapped.generation.lock().unwrap() = 20;
-    let fresh = machine.run(far.object()).unwrap();
-    assert_eq!(first_byte(machine.run(fresh.page(1)).unwrap()), 21);
-    assert_eq!(first_byte(object.resident(1).unwrap()), 11, "an old mapping keeps what it has");
-    drop((object, again, fresh, far));
-    assert_eq!(machine.kernels[1].reclaim(), 2);
+    let before = object.losses();
+    assert_eq!(lose(1, 2), 1);
+    assert!(object.losses() > before && object.resident(1).is_none() && object.resident(0).is_some_and(|f| first_byte(f) == 10));
+    // An answer that is under way when pages are lost is not kept.
+    let mut late = object.page(1);
+    assert!(once(late.as_mut()).is_none());
+    drop(late);
+    assert_eq!(lose(0, 3), 2);
     machine.settle();
+    assert!(object.resident(1).is_none());
+    assert_eq!(first_byte(machine.run(again.page(1)).unwrap()), 21);
+    drop((object, again, far));
+    // Kept in case it is mapped again.
+    assert_eq!(lose(0, 1), 3);
+    assert_eq!(machine.kernels[1].reclaim(), 1);
+    machine.settle();
+    assert_eq!((lose(0, 1), lose(0, 1)), (4, 4), "asked once more, then forgotten");
+    drop(file);
     assert_eq!((machine.frames(), machine.kernels[0].exported()), (0, 0));
 }
 
 #[test]
 fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
     let machine = Machine::new(2);
-    let memory = TestMemory(KernelId(0), machine.ram.clone());
-    let mapped =
-        Arc::new(Mapped { memory, generation: Mutex::new(10), asked: Mutex::default(), written: Mutex::default() });
+    let mapped = mapped(&machine);
     let id = crate::Object::id(&*mapped);
     assert_eq!(machine.run(machine.kernels[1].resolve(id)).err(), Some(Errno::ESTALE));
     let own = Arc::downgrade(&mapped);
@@ -109,7 +163,7 @@ fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
         assert_eq!(machine.run(kernel.resolve(unknown)).err(), Some(Errno::ESTALE));
     }
     let object = machine.run(machine.kernels[1].resolve(id)).unwrap();
-    assert_eq!((object.id(), object.size()), (id, crate::Object::size(&*mapped)));
+    assert_eq!(object.id(), id);
     let shared = object.shared().unwrap();
     drop(object);
     let frame = machine.run(shared.page(2)).unwrap();
