@@ -368,6 +368,13 @@ pub struct ThreadView {
 pub enum Inspect {
     View,
     Maps,
+    /// The same, with how many pages were touched.
+    Touched,
+    /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
+    ClearTouched {
+        anonymous: bool,
+        files: bool,
+    },
     /// Bytes of its memory.
     Memory {
         start: u64,

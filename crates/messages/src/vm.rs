@@ -157,6 +157,8 @@ pub struct RegionReport {
     /// Pages present, and of them those exported to other kernels.
     pub resident: u64,
     pub exported: u64,
+    /// Pages that any kernel has touched since clear_refs; counted for smaps only.
+    pub touched: u64,
 }
 
 /// Which queue a futex word belongs to.
@@ -287,6 +289,10 @@ messages! {
 
     /// What an owner has of a space, for /proc; and whom it has handed parts of its slices over to.
     inspect_space: Inspect { space: SpaceId } -> (Vec<RegionReport>, Vec<KernelId>), Low;
+
+    /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
+    /// now on none has been. `everywhere`: home asks all replicas.
+    touched_pages: Touched { space: SpaceId, range: PageRange, clear: bool, everywhere: bool } -> Vec<u8>, Low;
 
     /// mincore, asked of the owner.
     ask_residency: AskResidency { space: SpaceId, range: PageRange } -> Residency, Low;

@@ -111,6 +111,11 @@ impl System {
             Inspect::Owner => process.owner(),
             _ if ended => return Err(Errno::ENOENT),
             Inspect::Maps => Inspection::Regions(process.space().regions().await),
+            Inspect::Touched => Inspection::Regions(process.space().touched_regions().await),
+            Inspect::ClearTouched { anonymous, files } => {
+                process.space().clear_touched(anonymous, files).await;
+                Inspection::Count(0)
+            }
             Inspect::Memory { start, end } => {
                 let len = end.saturating_sub(start).min(1 << 20) as usize;
                 let mut bytes = alloc::vec![0; len];

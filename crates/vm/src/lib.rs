@@ -21,7 +21,7 @@
 //! | access.rs | the kernel's own access to user memory |
 //! | relief.rs | what happens when no frame is left |
 //! | audit.rs | comparing all replicas of a space that ends |
-//! | futex.rs, report.rs | what futex and /proc ask |
+//! | futex.rs, report.rs, touched.rs | what futex and /proc ask |
 //!
 //! Called by `process` (create, attach, fork, leave, destroy), `linux` (the memory calls, user memory) and
 //! the loop that runs threads (`fault`). Not here: files (only [`fs::Object`] is seen), threads, signals.
@@ -52,6 +52,7 @@ mod request;
 mod shared;
 mod slices;
 mod space;
+mod touched;
 mod vm;
 mod window;
 mod withdraw;

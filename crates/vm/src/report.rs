@@ -83,6 +83,7 @@ impl Space {
             backing: region.backing.as_ref().map(|backing| backing.describe()),
             resident,
             exported,
+            touched: 0,
         }
     }
 

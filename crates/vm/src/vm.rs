@@ -278,6 +278,9 @@ fn register(shared: &Arc<Shared>) {
         Vec::new(),
         |space, _from, request| async move { space.census(request.from).await }
     );
+    answer!(on, Touched, Vec::new(), |space, _from, request| async move {
+        space.serve_touched(request.range, request.clear, request.everywhere).await
+    });
     answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });

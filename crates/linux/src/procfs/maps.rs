@@ -1,20 +1,20 @@
-//! maps and smaps: the regions of an address space.
+//! maps, smaps and clear_refs: the regions of an address space.
 
 use super::{
     made::{put, Text},
     Subject,
 };
-use ::machine::{errno::Result, Access, Errno, PAGE_SIZE};
-use alloc::vec::Vec;
-use fs::Caller;
+use ::machine::{errno::Result, Access, BoxFuture, Errno, PAGE_SIZE};
+use alloc::{boxed::Box, vec::Vec};
+use fs::{synthetic::Content, Caller};
 use messages::{
     process::{Inspect, Inspection},
     vm::RegionReport,
 };
 use vm::RegionFlags;
 
-async fn regions(subject: &Subject, caller: &Caller) -> Result<Vec<RegionReport>> {
-    match subject.inspect(Inspect::Maps, caller).await {
+async fn regions(subject: &Subject, what: Inspect, caller: &Caller) -> Result<Vec<RegionReport>> {
+    match subject.inspect(what, caller).await {
         Ok(Inspection::Regions(regions)) => Ok(regions),
         // A zombie has no memory.
         Err(Errno::ENOENT) => Ok(Vec::new()),
@@ -25,7 +25,7 @@ async fn regions(subject: &Subject, caller: &Caller) -> Result<Vec<RegionReport>
 
 pub(super) async fn maps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for region in regions(&subject, &caller).await? {
+    for region in regions(&subject, Inspect::Maps, &caller).await? {
         line(&mut text, &region);
     }
     Ok(text.0)
@@ -74,7 +74,7 @@ fn line(text: &mut Text, region: &RegionReport) {
 /// What is not counted (sharing, dirtiness) is left out rather than guessed.
 pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for region in regions(&subject, &caller).await? {
+    for region in regions(&subject, Inspect::Touched, &caller).await? {
         line(&mut text, &region);
         let flags = RegionFlags::from_bits_truncate(region.kind.flags);
         let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
@@ -86,6 +86,7 @@ pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
             ("MMUPageSize", kib(1)),
             ("Rss", kib(region.resident)),
             ("Pss", kib(region.resident)),
+            ("Referenced", kib(region.touched)),
             ("Anonymous", kib(anonymous)),
             ("Swap", 0),
             ("SwapPss", 0),
@@ -119,6 +120,34 @@ pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     Ok(text.0)
 }
 
+/// clear_refs: 1 makes all pages untouched, 2 those of anonymous mappings, 3 those of mapped files. 4 (soft-dirty bits)
+/// and 5 (the peak of the resident size) clear what is not kept here, as on a Linux that was built without.
+pub(super) struct ClearRefs(pub Subject);
+
+impl Content for ClearRefs {
+    fn read<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(core::future::ready(Err(Errno::EINVAL)))
+    }
+
+    fn write<'a>(&'a self, caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let text = core::str::from_utf8(&data[..data.len().min(12)]).map_err(|_| Errno::EINVAL)?;
+            let (anonymous, files) = match text.trim().parse() {
+                Ok(1) => (true, true),
+                Ok(2) => (true, false),
+                Ok(3) => (false, true),
+                Ok(4 | 5) => return Ok(data.len()),
+                _ => return Err(Errno::EINVAL),
+            };
+            match self.0.inspect(Inspect::ClearTouched { anonymous, files }, caller).await {
+                // A zombie has no memory.
+                Ok(_) | Err(Errno::ENOENT) => Ok(data.len()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +163,7 @@ mod tests {
             backing,
             resident: 1,
             exported: 0,
+            touched: 0,
         }
     }
 

@@ -85,6 +85,7 @@ impl About {
                 gid: 0,
                 body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>),
             },
+            "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200),
             "cwd" => Node::link(ino, links::Place { subject, what: Inspect::Cwd }),
             "root" => Node::link(ino, links::Place { subject, what: Inspect::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
@@ -115,7 +116,7 @@ impl Directory for About {
     fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
         let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
-        list.push(entry("comm", Kind::Regular));
+        list.extend(["comm", "clear_refs"].map(|name| entry(name, Kind::Regular)));
         list.extend(LINKS.iter().map(|name| entry(name, Kind::Symlink)));
         let own = self.subject.thread.is_none();
         let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");

@@ -1,0 +1,88 @@
+//! Which pages were touched: smaps' `Referenced`, and clear_refs, which forgets it (man 5 proc).
+//!
+//! The ACCESSED bits say it, and every kernel has its own of the pages that it borrowed; so all replicas are asked, by
+//! home, which knows them. A space that only one kernel uses is asked nothing.
+
+use crate::space::Space;
+use alloc::{sync::Arc, vec, vec::Vec};
+use machine::{Mapping, Page, PageRange, Soft, Step};
+use messages::vm::{RegionReport, Touched};
+
+/// Pages of one question.
+const CHUNK: u64 = 8192;
+
+impl Space {
+    /// [`Space::regions`], with what has been touched of them.
+    pub async fn touched_regions(self: &Arc<Self>) -> Vec<RegionReport> {
+        let mut all = self.regions().await;
+        for region in all.iter_mut().filter(|region| region.resident > 0) {
+            region.touched = self.touched(region.range, false).await;
+        }
+        all
+    }
+
+    pub async fn clear_touched(self: &Arc<Self>, anonymous: bool, files: bool) {
+        for region in self.regions().await {
+            let wanted = if region.backing.is_some() { files } else { anonymous };
+            if wanted && region.resident > 0 {
+                self.touched(region.range, true).await;
+            }
+        }
+    }
+
+    async fn touched(self: &Arc<Self>, mut rest: PageRange, clear: bool) -> u64 {
+        let mut touched = 0;
+        while !rest.is_empty() {
+            let range = PageRange::new(rest.start, rest.end.min(rest.start.add(CHUNK)));
+            rest.start = range.end;
+            let bits = match self.is_home() {
+                true => self.serve_touched(range, clear, true).await,
+                false => {
+                    let question = Touched { space: self.id, range, clear, everywhere: true };
+                    self.vm.endpoint.call(self.id.home, question).await.unwrap_or_default()
+                }
+            };
+            touched += bits.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+        }
+        touched
+    }
+
+    pub(crate) async fn serve_touched(&self, range: PageRange, clear: bool, everywhere: bool) -> Vec<u8> {
+        let mut bits = self.touched_here(range, clear);
+        if everywhere {
+            let question = Touched { space: self.id, range, clear, everywhere: false };
+            for (_, answer) in self.vm.endpoint.multicast(&self.others(), question).await {
+                // Who died has touched nothing.
+                for (byte, there) in bits.iter_mut().zip(answer.unwrap_or_default()) {
+                    *byte |= there;
+                }
+            }
+        }
+        bits
+    }
+
+    fn touched_here(&self, range: PageRange, clear: bool) -> Vec<u8> {
+        let range = PageRange::new(range.start, range.end.min(Page(range.start.0.saturating_add(CHUNK))));
+        let mut bits = vec![0; range.len().div_ceil(8) as usize];
+        let mut cleared = false;
+        let _state = self.state.lock();
+        self.table.walk(range, &mut |page, mapping| {
+            // Linux does not count the page of zeros either.
+            if !mapping.soft.contains(Soft::ACCESSED) || mapping.frame == self.vm.zero {
+                return Step::Keep;
+            }
+            let index = page.0 - range.start.0;
+            bits[(index / 8) as usize] |= 1 << (index % 8);
+            if !clear {
+                return Step::Keep;
+            }
+            cleared = true;
+            Step::Replace(Mapping { soft: mapping.soft - Soft::ACCESSED, ..mapping })
+        });
+        if cleared {
+            // Else a CPU that remembers the translation would not mark the page again.
+            self.table.flush(range);
+        }
+        bits
+    }
+}
