@@ -23,18 +23,21 @@ static void go(int place) { move_to(place * cpu_count() / PLACES); }
 
 // One line for each kind of mapping: what every place sees at `offset`, mostly from another CPU than it was made on.
 static void show(const char *what, long offset) {
+    int seen[KINDS][PLACES];
+    for (int here = 0; here < PLACES; here++) {
+        go(here);
+        for (int kind = 0; kind < KINDS; kind++) {
+            // A page that may be written is made the program's own when another kernel maps it: docs/limits.md.
+            int place = kind == PRIVATE_WRITTEN ? here : (here + kind) % PLACES;
+            seen[kind][place] = look(maps[place][kind] + offset);
+        }
+    }
     printf("%s:", what);
     for (int kind = 0; kind < KINDS; kind++) {
-        int first = 0, same = 1;
-        for (int place = 0; place < PLACES; place++) {
-            // A page that may be written is made the program's own when another kernel maps it: docs/limits.md.
-            go(kind == PRIVATE_WRITTEN ? place : (place + kind) % PLACES);
-            int value = look(maps[place][kind] + offset);
-            if (place == 0)
-                first = value;
-            same &= value == first;
-        }
-        printf(" %s %d%s;", names[kind], first, same ? "" : " (not everywhere)");
+        int same = 1;
+        for (int place = 1; place < PLACES; place++)
+            same &= seen[kind][place] == seen[kind][0];
+        printf(" %s %d%s;", names[kind], seen[kind][0], same ? "" : " (not everywhere)");
     }
     printf("\n");
 }
