@@ -1,5 +1,5 @@
 // A merge sort of 16 million integers by OpenMP tasks, checked for order and for having lost nothing.
-// cob: link=dynamic flags=-fopenmp kernels=4 compare=self args=16000000 timeout=600 shake=no
+// cob: link=dynamic flags=-fopenmp kernels=4 compare=self args=16000000 timeout=600 shake=1600000
 #include "test.h"
 #include <omp.h>
 

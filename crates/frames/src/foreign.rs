@@ -5,19 +5,23 @@
 //! gone the frame waits in the list of its home until the kernel sends the list, so frames go home in
 //! batches rather than a message each.
 
-use alloc::vec::Vec;
+use alloc::{
+    collections::{btree_map::Entry, BTreeMap},
+    vec::Vec,
+};
 use core::{
     array,
     sync::atomic::{AtomicUsize, Ordering},
 };
-use hashbrown::{hash_map::Entry, HashMap};
+use hashbrown::HashMap;
 use machine::{sync::Lock, Frame, KernelId};
 
 /// CPUs of one kernel that fault on different pages should rarely meet.
 const SHARDS: usize = 16;
 
 pub struct Foreign {
-    counts: [Lock<HashMap<Frame, u32>>; SHARDS],
+    /// Trees: they grow in small pieces, also when memory is nearly used up.
+    counts: [Lock<BTreeMap<Frame, u32>>; SHARDS],
     returns: Lock<HashMap<KernelId, Vec<Frame>>>,
     /// Frames in `returns`, to be read often and without the lock.
     waiting: AtomicUsize,
@@ -26,7 +30,7 @@ pub struct Foreign {
 impl Default for Foreign {
     fn default() -> Self {
         Foreign {
-            counts: array::from_fn(|_| Lock::new(HashMap::new())),
+            counts: array::from_fn(|_| Lock::new(BTreeMap::new())),
             returns: Lock::new(HashMap::new()),
             waiting: AtomicUsize::new(0),
         }
@@ -34,7 +38,7 @@ impl Default for Foreign {
 }
 
 impl Foreign {
-    fn shard(&self, frame: Frame) -> &Lock<HashMap<Frame, u32>> {
+    fn shard(&self, frame: Frame) -> &Lock<BTreeMap<Frame, u32>> {
         &self.counts[frame.0 as usize % SHARDS]
     }
 

@@ -230,7 +230,8 @@ impl Partition {
         cache.pop()
     }
 
-    fn admits(&self, purpose: Purpose) -> bool {
+    /// Whether `purpose` may have another frame.
+    pub fn admits(&self, purpose: Purpose) -> bool {
         let least = match purpose {
             Purpose::Kernel => return true,
             Purpose::Table => self.reserve / 2,

@@ -45,6 +45,8 @@ pub enum Step {
     Keep,
     Replace(Mapping),
     Remove,
+    /// Keep it, and look no further.
+    Stop,
 }
 
 /// An access to user memory met a page that the table does not allow. Resolve the fault for `at`,
@@ -99,6 +101,11 @@ pub trait Memory: Send + Sync {
     fn home_of(&self, frame: Frame) -> Option<KernelId>;
     /// Frames of this partition in all, and free ones.
     fn totals(&self) -> (u64, u64);
+    /// Whether what grows with what programs map may grow, as page tables do. The heap itself is never refused a frame, so
+    /// whoever lets programs fill it asks first.
+    fn has_room(&self) -> bool {
+        true
+    }
 
     /// Copy of a whole frame; either may be foreign.
     fn copy(&self, from: Frame, to: Frame);

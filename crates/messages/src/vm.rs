@@ -55,13 +55,17 @@ pub enum FaultAnswer {
     /// Mappings to install, the requested page among them.
     Mapped(Vec<Run>),
     Failed(Fault),
-    /// Nobody has touched `range` yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
-    Yours {
-        range: PageRange,
-        kind: RegionKind,
-    },
+    /// Nobody has touched it yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
+    Yours(Stretch),
     /// Ask the owner of the page.
     Moved(Owners),
+}
+
+/// Pages that nobody has touched, handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    pub range: PageRange,
+    pub kind: RegionKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,6 +261,10 @@ messages! {
 
     /// The receiver of a range that was handed over has it in its tables, and answers for it from now on.
     taken_over: TakenOver { space: SpaceId, range: PageRange } -> (), High;
+
+    /// Bad luck on demand (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
+    /// `chance`. It confirms with `TakenOver`, as after a fault.
+    covet: Covet { space: SpaceId, chance: u64 } -> Option<Stretch>, Low;
 
     /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is
     /// there (if `replace`; else EEXIST) and hands it over.

@@ -9,6 +9,7 @@
 //!
 //! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
 //! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
+//! - another kernel hands over pages that nobody has touched, as it would if this one touched them (`vm/src/handover.rs`);
 //! - the thread goes to the end of the queue, so that others get in between.
 //!
 //! New threads and programs start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
@@ -73,8 +74,12 @@ impl Thread {
                 self.process.space().forget_borrowed(|_| true);
                 Some(Absence::Back)
             }
-            5 | 6 => {
+            5 => {
                 self.process.space().forget_borrowed(|_| shake.one_in(2));
+                Some(Absence::Back)
+            }
+            6 => {
+                self.process.space().covet(shake.next()).await;
                 Some(Absence::Back)
             }
             _ => {

@@ -64,6 +64,7 @@ impl Scenario for Program {
 
     fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
         let (acts, chained) = self.draw(step, rng);
+        self.strike(rng);
         let outcomes = self.outcomes(&acts, chained);
         self.operations += acts.len() as u64;
         for (index, (act, outcome)) in acts.iter().zip(&outcomes).enumerate() {
@@ -126,6 +127,18 @@ impl Program {
         }
         let both = step.acts.contains(0) && step.acts.contains(1);
         (acts, chained && both)
+    }
+
+    /// What may happen to a replica at any time and no program notices, as `process/src/shake.rs` does it on the real machine:
+    /// borrowed pages are forgotten, and untouched ones handed over. It is under way when the operations begin.
+    fn strike(&self, rng: &Rng) {
+        let (kernel, chance) = (rng.pick(&self.cluster.kernels), rng.next());
+        let Some(space) = kernel.vm.find(*rng.pick(&self.spaces)) else { return };
+        match chance % 8 {
+            0 => space.forget_borrowed(|_| rng.one_in(2)),
+            1 | 2 => kernel.spawner.spawn(Box::pin(async move { space.covet(chance).await })),
+            _ => {}
+        }
     }
 
     fn outcomes(&self, acts: &[Act], chained: bool) -> Vec<Outcome> {

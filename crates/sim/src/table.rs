@@ -127,6 +127,7 @@ impl PageTable for SimTable {
         for (page, mapping) in seen {
             match visit(page, mapping) {
                 Step::Keep => {}
+                Step::Stop => break,
                 Step::Replace(new) => {
                     self.set(page, new).expect("an entry that is there needs no memory");
                 }

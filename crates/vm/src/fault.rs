@@ -129,7 +129,7 @@ impl Space {
     }
 
     /// No frame was left: makes room. False if that is hopeless.
-    async fn try_again(&self, attempts: &mut usize) -> bool {
+    pub(crate) async fn try_again(&self, attempts: &mut usize) -> bool {
         *attempts += 1;
         *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id).await
     }

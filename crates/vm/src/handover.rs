@@ -38,8 +38,11 @@ use crate::{
     space::{Operating, Space, State},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use machine::{errno::Result, BoxFuture, Errno, KernelId, Page, PageRange, Step};
-use messages::vm::{Cede, Changed, FaultAnswer, GiveBack, Operation, Owners, Part, RegionKind, TakenOver};
+use core::ops::Range;
+use machine::{errno::Result, Access, BoxFuture, Errno, KernelId, Page, PageRange, Step};
+use messages::vm::{
+    Cede, Changed, Covet, FaultAnswer, GiveBack, Operation, Owners, Part, RegionKind, Stretch, TakenOver,
+};
 
 /// Most pages handed over at once, aligned to as many: a thread's stack or arena, not a whole matrix.
 const LARGEST: u64 = 16384;
@@ -51,8 +54,51 @@ impl Space {
     /// stretch, all of that goes to `from`.
     pub(crate) fn hand_over(&self, from: KernelId, demand: &Demand) -> Option<FaultAnswer> {
         let mut state = self.state.lock();
-        let page = demand.page;
-        if state.operating || self.owner(&state, page) != self.me() || self.slice_owner(&state, page) != self.me() {
+        self.hand_stretch(&mut state, from, demand.page, demand.access, WORTH_WHILE..LARGEST).map(FaultAnswer::Yours)
+    }
+
+    /// Bad luck on demand (`process/src/shake.rs`): asks an owner for pages that nobody has touched, not even here. Whose
+    /// and which follows from `chance`.
+    pub async fn covet(self: &Arc<Self>, chance: u64) {
+        let mut owners = self.others();
+        owners.insert(self.id.home);
+        owners.remove(self.me());
+        let Some(owner) = owners.iter().nth(chance as usize % owners.len().max(1)) else { return };
+        let space = self.clone();
+        let then = move |answer: &Option<Stretch>| {
+            if let Some(Stretch { range, kind }) = answer {
+                space.taken_over(owner, *range, Some(*kind));
+            }
+        };
+        // A dead owner has nothing to give.
+        let _ = self.vm.endpoint.call_then(owner, Covet { space: self.id, chance: chance.rotate_left(32) }, then).await;
+    }
+
+    /// At the owner of slices: hands some untouched stretch over that nobody needs.
+    pub(crate) fn hand_some(&self, from: KernelId, chance: u64) -> Option<Stretch> {
+        self.join(from);
+        let mut state = self.state.lock();
+        let regions: Vec<PageRange> = state.regions.iter().map(|region| region.range).collect();
+        let first = chance as u16 as usize % regions.len().max(1);
+        // Most are in use, or can't be handed over: the first one that can, and of it some.
+        let mut pages = (0..regions.len()).flat_map(|index| {
+            let region = regions[(first + index) % regions.len()];
+            (0..region.len().min(8)).map(move |index| region.start.add(((chance >> 16) + index) % region.len()))
+        });
+        pages.find_map(|page| self.hand_stretch(&mut state, from, page, Access::READ, 1..1 << (chance >> 60)))
+    }
+
+    /// Hands over what is untouched around `page`, if `access` is allowed there: at least so many pages (or the whole region), and at
+    /// most so many, a power of two.
+    fn hand_stretch(
+        &self,
+        state: &mut State,
+        to: KernelId,
+        page: Page,
+        access: Access,
+        pages: Range<u64>,
+    ) -> Option<Stretch> {
+        if state.operating || self.owner(state, page) != self.me() || self.slice_owner(state, page) != self.me() {
             return None;
         }
         let region = state.regions.find(page)?;
@@ -63,16 +109,17 @@ impl Space {
             | RegionFlags::STACK
             | RegionFlags::HEAP
             | RegionFlags::LOCKED;
-        if region.backing.is_some() || region.flags().intersects(fixed) || !region.access().contains(demand.access) {
+        if region.backing.is_some() || region.flags().intersects(fixed) || !region.access().contains(access) {
             return None;
         }
-        let range = self.untouched(region, page)?;
+        let first = Page(page.0 & !(pages.end - 1));
+        let range = self.untouched(region, page, pages.start)?.intersect(PageRange::new(first, first.add(pages.end)));
         if state.busy.iter().any(|busy| !busy.intersect(range).is_empty()) {
             return None;
         }
         state.regions.remove(range);
-        self.hand(&mut state, range, from);
-        Some(FaultAnswer::Yours { range, kind })
+        self.hand(state, range, to);
+        Some(Stretch { range, kind })
     }
 
     fn hand(&self, state: &mut State, range: PageRange, to: KernelId) {
@@ -82,9 +129,9 @@ impl Space {
         state.granting.push((range, to));
     }
 
-    /// The pages around `page` that nobody has touched, if they are the whole region or many. Looks in growing
+    /// The pages around `page` that nobody has touched, if they are the whole region or at least `least`. Looks in growing
     /// circles, so that a page among used ones is found out at once.
-    fn untouched(&self, region: &Region, page: Page) -> Option<PageRange> {
+    fn untouched(&self, region: &Region, page: Page, least: u64) -> Option<PageRange> {
         // Beyond the slice others may be the ones to hand over.
         let region = region.range.intersect(slices::slice_around(page));
         let (mut start, mut end) = (page, page.add(1));
@@ -104,8 +151,8 @@ impl Space {
                 let ring = PageRange::new(end, block.end);
                 end = block.end;
                 self.table.walk(ring, &mut |at, _| {
-                    (end, above) = (end.min(at), false);
-                    Step::Keep
+                    (end, above) = (at, false);
+                    Step::Stop
                 });
             }
             if !below && !above {
@@ -114,7 +161,7 @@ impl Space {
         }
         let stretch = PageRange::new(start, end);
         let whole = stretch == region && stretch.len() > 1;
-        (self.table.get(page).is_none() && (whole || stretch.len() >= WORTH_WHILE)).then_some(stretch)
+        (self.table.get(page).is_none() && (whole || stretch.len() >= least)).then_some(stretch)
     }
 
     /// `range` is this kernel's, with a region of `kind` if one came with it. Runs inside the drain.

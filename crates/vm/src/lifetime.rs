@@ -120,8 +120,8 @@ impl Space {
         while let Some(start) = next.take() {
             self.table.walk(PageRange::new(start, PageRange::user().end), &mut |page, mapping| {
                 if frames.len() == batch {
-                    next.get_or_insert(page);
-                    return Step::Keep;
+                    next = Some(page);
+                    return Step::Stop;
                 }
                 if !mapping.soft.contains(Soft::BORROWED) {
                     frames.push(mapping.frame);
@@ -130,6 +130,7 @@ impl Space {
             });
             self.table.flush(PageRange::user());
             frames.drain(..).for_each(|frame| self.vm.memory.release(frame));
+            self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
         }
     }
 }

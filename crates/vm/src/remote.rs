@@ -31,7 +31,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, Frame, KernelId, Mapping, Page, PageRange, Soft, Step};
-use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run};
+use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run, Stretch};
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
@@ -133,7 +133,12 @@ impl Space {
     }
 
     async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, around: PageRange) -> FaultAnswer {
+        let mut attempts = 0;
         loop {
+            // Who has the page is written down, and a frame that is adopted.
+            if !self.vm.memory.has_room() && !self.try_again(&mut attempts).await {
+                return FaultAnswer::Failed(Fault::NoMemory);
+            }
             match self.resolve_fully(demand).await {
                 Resolution::Failed(fault) => return FaultAnswer::Failed(fault),
                 Resolution::Mapped => {}
@@ -224,11 +229,11 @@ impl Answer {
                 }
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
             }
-            FaultAnswer::Failed(_) | FaultAnswer::Yours { .. } | FaultAnswer::Moved(_) => {}
+            FaultAnswer::Failed(_) | FaultAnswer::Yours(_) | FaultAnswer::Moved(_) => {}
         }
         drop(state);
         match &reply.answer {
-            FaultAnswer::Yours { range, kind } => space.taken_over(owner, *range, Some(*kind)),
+            FaultAnswer::Yours(Stretch { range, kind }) => space.taken_over(owner, *range, Some(*kind)),
             FaultAnswer::Moved(news) => space.correct(owner, PageRange::one(self.page), news),
             FaultAnswer::Mapped(_) | FaultAnswer::Failed(_) => {}
         }

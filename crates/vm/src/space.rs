@@ -16,7 +16,6 @@ use crate::{
     Limits,
 };
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use hashbrown::HashMap;
 use machine::{
     sync::{AsyncLock, Lock, WaitQueue},
     KernelId, KernelSet, Page, PageRange, PageTable, SpaceId, UserAddr,
@@ -47,8 +46,9 @@ pub(crate) struct Pending {
 pub(crate) struct State {
     pub regions: Regions,
     pub slices: SliceTable,
-    /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`].
-    pub exports: HashMap<Page, KernelSet>,
+    /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`]. A tree, for it grows in small pieces: it is as
+    /// large as programs make it, and a hash table would ask for a contiguous megabyte when memory is nearly used up.
+    pub exports: BTreeMap<Page, KernelSet>,
     /// At home: the kernels that have a replica, as far as they have ever asked for anything.
     pub members: KernelSet,
     pub pending: Slab<Pending>,

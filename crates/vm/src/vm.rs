@@ -268,6 +268,7 @@ fn register(shared: &Arc<Shared>) {
         Default::default(),
         |space, _from, _request| async move { (space.inspect(), space.holders()) }
     );
+    answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });
     let gone = Changed::Done(Err(Errno::ESRCH));
     answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {
         space.cede(from, request.range, request.replace).await

@@ -35,8 +35,8 @@ pub struct Case {
     /// A signal for the command as soon as it has printed something.
     pub interrupt: Option<Signal>,
     pub timeout: u64,
-    /// Is it also run with bad luck? Not what is about where things are put.
-    pub shakes: bool,
+    /// The command for a run with bad luck; None for what is about where things are put.
+    pub shaken: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +102,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
             Judge::Expect { status: status.unwrap_or(0), stdout, stderr: stderr.unwrap_or_default() }
         }
     };
+    let shaken = entry.shakes.unwrap_or(true).then(|| command.clone());
     Ok(Case {
         name: entry.name,
         command,
@@ -111,7 +112,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         judge,
         interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
-        shakes: entry.shakes.unwrap_or(true),
+        shaken,
     })
 }
 
@@ -126,7 +127,8 @@ struct Recipe {
     initramfs: bool,
     args: Vec<String>,
     timeout: u64,
-    shakes: bool,
+    /// The arguments for a run with bad luck, if there is one.
+    shaken: Option<Vec<String>>,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -138,8 +140,9 @@ fn recipe(source: &str) -> Result<Recipe> {
         initramfs: false,
         args: Vec::new(),
         timeout: TIMEOUT,
-        shakes: true,
+        shaken: None,
     };
+    let mut shakes = true;
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
     for word in line.split_whitespace() {
         let (key, value) = word.split_once('=').with_context(|| format!("{word}: expected key=value"))?;
@@ -151,11 +154,13 @@ fn recipe(source: &str) -> Result<Recipe> {
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
             "args" => recipe.args = list(),
-            "shake" => recipe.shakes = value != "no",
+            "shake" if value == "no" => shakes = false,
+            "shake" => recipe.shaken = Some(list()),
             "timeout" => recipe.timeout = value.parse()?,
             _ => bail!("unknown key {key}"),
         }
     }
+    recipe.shaken = shakes.then(|| recipe.shaken.unwrap_or(recipe.args.clone()));
     Ok(recipe)
 }
 
@@ -175,7 +180,8 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             options = vec!["--initramfs".to_string(), archive.to_string_lossy().into_owned()];
             command = vec!["/init".to_string()];
         }
-        command.extend(recipe.args.clone());
+        let with = |arguments: &Vec<String>| [&command[..], arguments].concat();
+        let (shaken, command) = (recipe.shaken.as_ref().map(with), with(&recipe.args));
         cases.push(Case {
             name: format!("{stem}.{link}"),
             command,
@@ -185,7 +191,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             judge: if recipe.itself { Judge::Itself } else { Judge::Host },
             interrupt: None,
             timeout: recipe.timeout,
-            shakes: recipe.shakes,
+            shaken,
         });
     }
     Ok(cases)
@@ -240,6 +246,9 @@ mod tests {
         assert_eq!(parsed.links, ["static", "dynamic"]);
         assert_eq!((parsed.kernels, parsed.itself, parsed.timeout), (vec![4], true, 9));
         assert_eq!(parsed.args, ["1", "2"]);
+        assert_eq!(parsed.shaken, Some(vec!["1".to_string(), "2".to_string()]));
+        assert_eq!(recipe("// cob: args=1 shake=no\n").unwrap().shaken, None);
+        assert_eq!(recipe("// cob: shake=3 args=1\n").unwrap().shaken, Some(vec!["3".to_string()]));
         assert_eq!(recipe("// words\n// cob: link=static\n").unwrap().kernels, KERNELS);
         assert_eq!(kernels_for("static", &recipe("// cob: link=static,dynamic\n").unwrap()), [4]);
         assert_eq!(kernels_for("dynamic", &recipe("// cob: link=static,dynamic\n").unwrap()), KERNELS);

@@ -62,6 +62,8 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     let jobs = select(all_cases(&source, &out, tally)?, options);
     let gaps = gaps(&fs::read_to_string(source.join("gaps"))?);
     let work = tempfile::Builder::new().prefix("cob-test-").tempdir()?;
+    let kept = project.join("target/guest/failed");
+    fs::create_dir_all(&kept)?;
     let expected = expectations(&jobs, work.path())?;
 
     let mut queue: Vec<Job> = jobs;
@@ -74,7 +76,7 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
                     return;
                 };
                 let name = job.name();
-                let verdict = judge(&job, expected.get(&job.case.name), work.path());
+                let verdict = judge(&job, expected.get(&job.case.name), work.path(), &kept);
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                 match gap(&gaps, &job.case.name) {
                     None => tally.add(&name, verdict),
@@ -121,7 +123,8 @@ fn select(cases: Vec<Case>, options: &TestOptions) -> Vec<Job> {
     let cases = cases.into_iter().filter(named);
     let seeds = options.seeds();
     if !seeds.is_empty() {
-        let cases: Vec<Case> = cases.filter(|case| case.shakes && case.kernels.contains(&SHAKEN)).collect();
+        let shaken = |case: Case| case.shaken.clone().map(|command| Case { command, ..case });
+        let cases: Vec<Case> = cases.filter(|case| case.kernels.contains(&SHAKEN)).filter_map(shaken).collect();
         let shaken =
             |seed: u64| cases.iter().map(move |case| Job { case: case.clone(), kernels: SHAKEN, shake: Some(seed) });
         return seeds.into_iter().flat_map(shaken).collect();
@@ -206,7 +209,8 @@ fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output>
     Ok(Output { stdout, ..rest })
 }
 
-fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), String> {
+/// Runs it and compares. The machine's log outlives the test if it failed: bad luck may not come back.
+fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> Result<(), String> {
     let case = &job.case;
     let log = work.join(format!("{}.log", job.file()));
     let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"))?;
@@ -222,7 +226,9 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path) -> Result<(), Stri
     verdict.map_err(|why| {
         let kernels = fs::read(&log).unwrap_or_default();
         let kernels = tail(&String::from_utf8_lossy(&kernels), 15);
-        format!("{why}\nstderr:\n{}\nlog:\n{kernels}", tail(&observed.stderr, 15))
+        let kept = kept.join(format!("{}.log", job.file()));
+        let place = fs::copy(&log, &kept).map(|_| kept.display().to_string()).unwrap_or_default();
+        format!("{why}\nstderr:\n{}\nlog {place}:\n{kernels}", tail(&observed.stderr, 15))
     })
 }
 

@@ -193,6 +193,10 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.partition.totals()
     }
 
+    fn has_room(&self) -> bool {
+        self.0.partition.admits(Purpose::Table)
+    }
+
     fn copy(&self, from: Frame, to: Frame) {
         self.with(from, Window::Source, |from| {
             // SAFETY: `with` maps a page each.

@@ -119,20 +119,32 @@ impl Tree {
         }
     }
 
-    /// Visits `start..end`, which lies within the reach of `table`; what has no table is skipped whole.
-    fn walk_table(&self, table: Frame, level: u32, start: u64, end: u64, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+    /// Visits `start..end`, which lies within the reach of `table`; what has no table is skipped whole. False: the visitor
+    /// has seen enough.
+    fn walk_table(
+        &self,
+        table: Frame,
+        level: u32,
+        start: u64,
+        end: u64,
+        visit: &mut dyn FnMut(Page, Mapping) -> Step,
+    ) -> bool {
         let reach = 1u64 << (LEVEL_BITS * level);
         let mut at = start;
         while at < end {
             let next = (at / reach + 1) * reach;
             let entry = slot(self.partition, table, index(at, level));
-            if level == 0 {
-                visit_leaf(entry, Page(at), visit);
-            } else if let Some(below) = below(entry) {
-                self.walk_table(below, level - 1, at, next.min(end), visit);
+            let goes_on = match level {
+                0 => visit_leaf(entry, Page(at), visit),
+                _ => below(entry)
+                    .is_none_or(|below| self.walk_table(below, level - 1, at, next.min(end), visit)),
+            };
+            if !goes_on {
+                return false;
             }
             at = next;
         }
+        true
     }
 
     fn free_below(&self, table: Frame, level: u32, entries: usize) {
@@ -147,11 +159,12 @@ impl Tree {
     }
 }
 
-fn visit_leaf(leaf: &AtomicU64, page: Page, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+fn visit_leaf(leaf: &AtomicU64, page: Page, visit: &mut dyn FnMut(Page, Mapping) -> Step) -> bool {
     let seen = leaf.load(Ordering::Relaxed);
-    let Some(mapping) = entry::decode(seen) else { return };
+    let Some(mapping) = entry::decode(seen) else { return true };
     match visit(page, mapping) {
         Step::Keep => (),
+        Step::Stop => return false,
         Step::Remove => {
             leaf.swap(0, Ordering::AcqRel);
         }
@@ -165,6 +178,7 @@ fn visit_leaf(leaf: &AtomicU64, page: Page, visit: &mut dyn FnMut(Page, Mapping)
             }
         }
     }
+    true
 }
 
 impl Drop for Tree {
