@@ -1,6 +1,7 @@
 // The order in which one CPU serves its threads: the real-time class before the fair one for as long as it wants, by priority, in
 // order of arrival, at once when a more urgent thread wakes. All on one CPU, so that the order is certain; no share and no time is measured.
-// cob: link=static,dynamic flags=-pthread kernels=1,4 compare=self timeout=120
+// Not shaken: a thread that touches another kernel's page waits for it, and then the next one has the CPU, as after any page fault that waits.
+// cob: link=static,dynamic flags=-pthread kernels=1,4 compare=self timeout=120 shake=no
 #include "test.h"
 #include <pthread.h>
 #include <semaphore.h>

@@ -173,10 +173,19 @@ pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
-    let resident: Vec<u8> =
-        call.space().resident(call.pointer(0), call.arg(1)).await?.into_iter().map(u8::from).collect();
-    call.space().write(call.pointer(2), &resident).await?;
-    Ok(0)
+    let (mut start, mut length, mut out) = (call.pointer(0), call.arg(1), call.pointer(2));
+    loop {
+        let resident: Vec<u8> = call.space().resident(start, length).await?.into_iter().map(u8::from).collect();
+        call.space().write(out, &resident).await?;
+        (start, out) = (start.add(resident.len() * PAGE_SIZE), out.add(resident.len()));
+        length = length.saturating_sub((resident.len() * PAGE_SIZE) as u64);
+        if length == 0 {
+            return Ok(0);
+        }
+        if call.system().scheduler.should_yield() {
+            sched::yield_now().await;
+        }
+    }
 }
 
 /// The new break, or the old one if it can't be had.

@@ -40,6 +40,9 @@ const MS_ASYNC: u32 = 1;
 const MS_INVALIDATE: u32 = 2;
 const MS_SYNC: u32 = 4;
 
+/// Pages that one question of mincore is about, as on Linux.
+const MOST_RESIDENT: u64 = 4096;
+
 fn is_shared(region: &RegionReport) -> bool {
     RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::SHARED)
 }
@@ -128,7 +131,7 @@ impl Space {
             for region in state.regions.overlapping(range) {
                 self.note_written(&region.cut(range));
             }
-            self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
+            self.take_pages(&mut state, range, &mut withdrawal, false);
         }
         self.settle(operating, withdrawal).await;
     }
@@ -238,12 +241,14 @@ impl Space {
         }
     }
 
-    /// mincore: for each page whether it is in memory. ENOMEM if the range has a hole.
+    /// mincore: for each page whether it is in memory. ENOMEM if the range has a hole. The first [`MOST_RESIDENT`] of them: the
+    /// answer for a large mapping is large.
     pub async fn resident(self: &Arc<Self>, start: UserAddr, length: u64) -> Result<Vec<bool>> {
         if start.offset() != 0 {
             return Err(Errno::EINVAL);
         }
         let mut rest = checked_range(start, length).ok_or(Errno::ENOMEM)?;
+        rest.end = rest.end.min(rest.start.add(MOST_RESIDENT));
         let mut all = Vec::new();
         while !rest.is_empty() {
             let (owner, part) = self.pieces(rest)[0];

@@ -76,7 +76,7 @@ impl Space {
                     self.note_written(&region.cut(range));
                 }
                 let lost = |soft: Soft| lost.private || soft.contains(Soft::CACHE);
-                self.take_some(&mut state, range, &mut withdrawal, lost, |_, _| false);
+                self.take_some(&mut state, range, &mut withdrawal, lost, false);
             }
             self.settle(&operating, withdrawal).await;
         }

@@ -230,7 +230,7 @@ impl Space {
                 // Dropped outside the lock: an object may end with its last region.
                 replaced = state.regions.remove(range);
                 replaced.iter().for_each(|region| self.note_written(region));
-                self.take_pages(&mut state, range, &mut withdrawal, |_, _| false);
+                self.take_pages(&mut state, range, &mut withdrawal, false);
             }
             state.regions.insert(region);
         }
@@ -252,7 +252,7 @@ impl Space {
             let removed = state.regions.remove(range);
             for region in &removed {
                 self.note_written(region);
-                self.take_pages(&mut state, region.range, &mut withdrawal, |_, _| false);
+                self.take_pages(&mut state, region.range, &mut withdrawal, false);
             }
             removed
         };

@@ -10,12 +10,13 @@ use crate::{
     change::{checked_range, pages_at},
     region::Region,
     space::{Operating, Space},
-    withdraw::Withdrawal,
+    withdraw::{Withdrawal, BATCH},
     MapRequest,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{
-    errno::Result, Access, BoxFuture, Errno, Mapping, Page, PageRange, Soft, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
+    errno::Result, Access, BoxFuture, Errno, Mapping, NoMemory, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS,
+    PAGE_SIZE, USER_END,
 };
 use messages::vm::Operation;
 
@@ -275,31 +276,18 @@ impl Space {
             let mut removed = state.regions.remove(to);
             for region in &removed {
                 self.note_written(region);
-                self.take_pages(state, region.range, &mut withdrawal, |_, _| false);
+                self.take_pages(state, region.range, &mut withdrawal, false);
             }
-            let mut entries: Vec<(Page, Mapping)> = Vec::new();
-            self.table.walk(from, &mut |page, mapping| {
-                entries.push((Page(page.0 - from.start.0 + to.start.0), mapping));
-                machine::Step::Keep
-            });
             // The new entries first: they may need page-table pages, and then nothing is lost yet.
-            // While others still have some at the old place, nobody may use the new one.
-            let shared = entries.iter().any(|(_, mapping)| mapping.soft.contains(Soft::EXPORTED));
-            let entered = entries.iter().try_for_each(|(page, mapping)| {
-                let access = if shared { Access::empty() } else { mapping.access };
-                let soft = mapping.soft - Soft::EXPORTED;
-                self.table.set(*page, Mapping { access, soft, ..*mapping }).map(drop)
-            });
+            let entered = self.enter(from, to);
             if entered.is_ok() {
-                self.take_pages(state, from, &mut withdrawal, |_, _| true);
+                self.take_pages(state, from, &mut withdrawal, true);
                 if !keep_region {
                     removed.extend(state.regions.remove(from));
                 }
                 state.regions.insert(moved(region, from.start, to.start, to));
             } else {
-                for (page, _) in &entries {
-                    self.table.clear(*page);
-                }
+                self.table.walk(to, &mut |_, _| Step::Remove);
                 self.table.flush(to);
             }
             if !withdrawal.sharers.is_empty() {
@@ -315,6 +303,40 @@ impl Space {
             self.give_up(operating, from).await;
         }
         Ok(to.start.address().0)
+    }
+}
+
+impl Space {
+    /// The entries of `from` at `to`, too, where nothing is.
+    fn enter(&self, from: PageRange, to: PageRange) -> core::result::Result<(), NoMemory> {
+        // While others still have some at the old place, nobody may use the new one.
+        let mut shared = false;
+        self.table.walk(from, &mut |_, mapping| {
+            shared = mapping.soft.contains(Soft::EXPORTED);
+            if shared {
+                Step::Stop
+            } else {
+                Step::Keep
+            }
+        });
+        let mut entries: Vec<(Page, Mapping)> = Vec::new();
+        let mut next = Some(from.start);
+        while let Some(start) = next.take() {
+            self.table.walk(PageRange::new(start, from.end), &mut |page, mapping| {
+                if entries.len() == BATCH {
+                    next = Some(page);
+                    return Step::Stop;
+                }
+                entries.push((page, mapping));
+                Step::Keep
+            });
+            for (page, mapping) in entries.drain(..) {
+                let access = if shared { Access::empty() } else { mapping.access };
+                let soft = mapping.soft - Soft::EXPORTED;
+                self.table.set(Page(page.0 - from.start.0 + to.start.0), Mapping { access, soft, ..mapping })?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,11 +1,10 @@
 //! Memory that several spaces share and no file names: MAP_SHARED | MAP_ANONYMOUS, System V segments.
 
-use crate::{region::Backing, vm::Shared};
+use crate::{region::Backing, vm::Shared, withdraw::Frames};
 use abi::ObjectId;
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 use fs::{Holders, Loaned, Lost, Mappers, Object};
-use hashbrown::HashMap;
 use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno, Frame, KernelId, PAGE_BITS};
 
 /// Serial numbers with this bit are of memory, those without of files.
@@ -16,7 +15,8 @@ pub struct SharedMemory {
     vm: Arc<Shared>,
     id: ObjectId,
     pages: u64,
-    frames: Lock<HashMap<u64, Frame>>,
+    /// A tree, which grows in small pieces: memory may be large.
+    frames: Lock<BTreeMap<u64, Frame>>,
     holders: Holders,
     losses: AtomicU64,
 }
@@ -96,7 +96,7 @@ impl Object for SharedMemory {
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
-        let mut dead = Vec::new();
+        let mut dead = Frames::default();
         {
             let mut frames = self.frames.lock();
             // Under the lock: who gets a page afterwards sees it (pairs with the load in `losses`).

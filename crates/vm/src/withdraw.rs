@@ -15,11 +15,43 @@ use core::future::Future;
 use machine::{to_completion, Access, Frame, KernelSet, Mapping, Page, PageRange, Soft, Step};
 use messages::vm::Revoke;
 
+/// Pages whose frames are released at a time where nobody else has them. A list of all might be larger than the largest piece of
+/// memory there is (4 MiB), or than all that is left: programs end because they have used it up.
+pub(crate) const BATCH: usize = 4096;
+
+/// Frames, in pieces of 4 KiB for the same reason.
+#[derive(Default)]
+pub(crate) struct Frames(Vec<Vec<Frame>>);
+
+impl Frames {
+    const PIECE: usize = 512;
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn push(&mut self, frame: Frame) {
+        match self.0.last_mut() {
+            Some(last) if last.len() < Self::PIECE => last.push(frame),
+            _ => self.0.push(Vec::from([frame])),
+        }
+    }
+}
+
+impl IntoIterator for Frames {
+    type Item = Frame;
+    type IntoIter = core::iter::Flatten<alloc::vec::IntoIter<Vec<Frame>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter().flatten()
+    }
+}
+
 /// What has to be taken back, and which frames are free afterwards.
 pub(crate) struct Withdrawal {
     pub sharers: KernelSet,
     pub ranges: Ranges,
-    pub frames: Vec<Frame>,
+    pub frames: Frames,
     /// Faults here wait until all is taken back: else one thread could find the page gone and then, on a
     /// kernel that has not been asked yet, find it there.
     pub busy: Vec<PageRange>,
@@ -35,7 +67,7 @@ impl Withdrawal {
 
     /// Sharers may keep the pages, for `keep` at most.
     pub fn keeping(keep: Access) -> Self {
-        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Vec::new(), busy: Vec::new(), keep }
+        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Frames::default(), busy: Vec::new(), keep }
     }
 
     /// Page `page` must be taken back from whoever has it.
@@ -63,16 +95,10 @@ impl Withdrawal {
 }
 
 impl Space {
-    /// Takes the pages of `range` out of the table of their owner, which is this kernel. Frames and sharers go
-    /// to `withdrawal`; `visit` sees each page and may claim its frame by answering true.
-    pub(crate) fn take_pages(
-        &self,
-        state: &mut State,
-        range: PageRange,
-        withdrawal: &mut Withdrawal,
-        claim: impl FnMut(Page, Mapping) -> bool,
-    ) {
-        self.take_some(state, range, withdrawal, |_| true, claim)
+    /// Takes the pages of `range` out of the table of their owner, which is this kernel. Sharers go to `withdrawal`, with the
+    /// frames that they have; the others are released, unless they are `moved`: in the table elsewhere already.
+    pub(crate) fn take_pages(&self, state: &mut State, range: PageRange, withdrawal: &mut Withdrawal, moved: bool) {
+        self.take_some(state, range, withdrawal, |_| true, moved)
     }
 
     /// ...those of which `which` says so.
@@ -82,26 +108,38 @@ impl Space {
         range: PageRange,
         withdrawal: &mut Withdrawal,
         which: impl Fn(Soft) -> bool,
-        mut claim: impl FnMut(Page, Mapping) -> bool,
+        moved: bool,
     ) {
-        let mut taken = false;
-        self.table.walk(range, &mut |page, mapping| {
-            if mapping.soft.contains(Soft::BORROWED) || !which(mapping.soft) {
-                return Step::Keep;
+        let mut own: Vec<Frame> = Vec::new();
+        let mut next = Some(range.start);
+        while let Some(start) = next.take() {
+            let mut taken = false;
+            self.table.walk(PageRange::new(start, range.end), &mut |page, mapping| {
+                if mapping.soft.contains(Soft::BORROWED) || !which(mapping.soft) {
+                    return Step::Keep;
+                }
+                if own.len() == BATCH {
+                    next = Some(page);
+                    return Step::Stop;
+                }
+                taken = true;
+                let exported = mapping.soft.contains(Soft::EXPORTED);
+                if exported {
+                    withdrawal.unexport(state, page);
+                }
+                match (moved, exported) {
+                    (true, _) => {}
+                    (false, true) => withdrawal.frames.push(mapping.frame),
+                    (false, false) => own.push(mapping.frame),
+                }
+                Step::Remove
+            });
+            if taken {
+                self.table.flush(PageRange::new(start, next.unwrap_or(range.end)));
             }
-            taken = true;
-            if mapping.soft.contains(Soft::EXPORTED) {
-                withdrawal.unexport(state, page);
-            }
-            if !claim(page, mapping) {
-                withdrawal.frames.push(mapping.frame);
-            }
-            Step::Remove
-        });
-        withdrawal.hold(state, range);
-        if taken {
-            self.table.flush(range);
+            own.drain(..).for_each(|frame| self.vm.memory.release(frame));
         }
+        withdrawal.hold(state, range);
     }
 
     /// Does what `withdrawal` says. Afterwards nobody has the pages and the frames are released.
