@@ -10,7 +10,7 @@
 //! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
 //! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
 //! - another kernel hands over pages that nobody has touched, as it would if this one touched them (`vm/src/handover.rs`);
-//! - the thread goes to the end of the queue, so that others get in between.
+//! - the thread goes to the end of the queue, so that others get in between (not a real-time one: its place there is the program's).
 //!
 //! New threads and programs start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
 //! by the kernel (`kernel/src/shake.rs`), whole, so that nothing is reordered inside one.
@@ -82,6 +82,7 @@ impl Thread {
                 self.process.space().covet(shake.next()).await;
                 Some(Absence::Back)
             }
+            _ if matches!(self.class(), sched::Class::Fifo(_) | sched::Class::RoundRobin(_)) => None,
             _ => {
                 sched::yield_now().await;
                 Some(Absence::Back)

@@ -218,7 +218,7 @@ impl Thread {
     }
 
     /// How its state says that it is scheduled.
-    fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> Class {
         let state = self.state.lock();
         let priority = state.policy.1.clamp(1, 99) as u8;
         match state.policy.0 & !RESET_ON_FORK {
