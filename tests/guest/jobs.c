@@ -73,11 +73,11 @@ static void session(int terminal) {
     MUST(pipe(ends) == 0);
     pid_t parent = fork();
     if (parent == 0) {
+        parent = getpid();
         if (fork() == 0) {
             setpgid(0, 0);
             while (getppid() == parent)
-                ;
-            usleep(30000);
+                usleep(1000);
             raise(SIGTSTP);
             char byte;
             SHOW(read(terminal, &byte, 1));
@@ -85,7 +85,6 @@ static void session(int terminal) {
             write(ends[1], "x", 1);
             _exit(0);
         }
-        usleep(10000);
         _exit(0);
     }
     waitpid(parent, &status, 0);

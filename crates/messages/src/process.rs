@@ -476,7 +476,7 @@ messages! {
 
     /// The home tells a replica whether the threads of the process are stopped, and that stops sent before the last SIGCONT
     /// are void.
-    set_stopped: SetStopped { process: Pid, standing: Standing } -> (), High;
+    set_stopped: SetStopped { process: Pid, standing: Standing, pending: PendingSet } -> (), High;
 
     /// A stop or SIGCONT is sent to a thread: the home continues the process if it must, and answers the number of the
     /// last SIGCONT.
@@ -518,8 +518,8 @@ messages! {
     /// The waited-for child is told that its zombie may go.
     reap: Reap { child: Pid } -> (), Low;
 
-    /// The parent is gone: the child gets a new one.
-    reparent: Reparent { child: Pid, parent: Pid } -> (), Low;
+    /// The parent is gone: the child gets a new one. Answers its group and session; None: there is no such child.
+    reparent: Reparent { child: Pid, parent: Pid } -> Option<(Pid, Pid)>, Low;
 
     /// setpgid, setsid and their questions, answered by the process's home.
     set_group: SetGroup { process: Pid, group: Pid, caller: Pid, session: Pid } -> errno::Result<()>, Low;
@@ -535,8 +535,8 @@ messages! {
     /// passed on to where it went.
     ask_ignores: AskIgnores { process: Pid, thread: Pid, signal: Signal } -> bool, Low;
 
-    /// The parents of the processes of a group that are at home on the receiver.
-    parents: GroupParents { group: Pid } -> Vec<Pid>, Low;
+    /// The parents of the processes of a group that are at home on the receiver; and is one of these stopped?
+    parents: GroupParents { group: Pid } -> (Vec<Pid>, bool), Low;
 
     /// Group and session of a process; asked of its home.
     group_of: GroupOf { process: Pid } -> Option<(Pid, Pid)>, Low;

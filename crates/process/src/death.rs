@@ -147,7 +147,10 @@ impl Process {
         }
         let parent = self.with_shared(|shared| shared.parent);
         if system.origin(parent) == Some(dead) {
-            system.reparent_here(self.id, INIT).await;
+            // What group the parent was in nobody knows any more: that it was a tie of this one's is believed.
+            if let Some((group, session)) = system.reparent_here(self.id, INIT).await {
+                system.tie_cut(group, session).await;
+            }
         }
     }
 }

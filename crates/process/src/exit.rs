@@ -5,9 +5,9 @@
 //! signal) is decided once, at home, and every thread ends itself at its next user boundary; until then it is
 //! a member, so nothing that it uses can go before it.
 
-use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
+use crate::{orphan::is_tie, process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use abi::signal::{Signal, SignalFields, SignalInfo};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelId, KernelSet, Pid};
 use messages::process::{
@@ -214,6 +214,7 @@ impl Process {
         };
         home.members_changed.wake_all();
         self.space_released.wake_all();
+        self.end_as_member().await;
         let (parent, group, uid) = {
             let uid = home.state.lock().credentials.uid;
             self.with_shared(|shared| (shared.parent, shared.group, uid))
@@ -233,8 +234,13 @@ impl Process {
             return;
         }
         let heir = self.system.subreaper_of(self).await;
+        let own = self.with_shared(|shared| (shared.group, shared.session));
+        let mut cut = BTreeSet::new();
         for child in children {
-            self.system.reparent(child, heir).await;
+            cut.extend(self.system.reparent(child, heir).await.filter(|place| is_tie(own, *place)));
+        }
+        for (group, session) in cut {
+            self.system.tie_cut(group, session).await;
         }
     }
 }
@@ -315,26 +321,24 @@ impl System {
         self.threads.lock().remove(&process);
     }
 
-    pub(crate) async fn reparent(self: &Arc<Self>, child: Pid, parent: Pid) {
-        match self.origin(child) {
-            Some(kernel) if kernel == self.kernel => self.reparent_here(child, parent).await,
-            Some(kernel) => {
-                let _ = self.endpoint.call(kernel, Reparent { child, parent }).await;
-            }
-            None => {}
+    /// Answers the child's group and session.
+    async fn reparent(self: &Arc<Self>, child: Pid, parent: Pid) -> Option<(Pid, Pid)> {
+        match self.origin(child)? {
+            kernel if kernel == self.kernel => self.reparent_here(child, parent).await,
+            kernel => self.endpoint.call(kernel, Reparent { child, parent }).await.ok()?,
         }
     }
 
     /// At the child's home.
-    pub(crate) async fn reparent_here(self: &Arc<Self>, child: Pid, parent: Pid) {
-        let Some(process) = self.process(child) else { return };
+    pub(crate) async fn reparent_here(self: &Arc<Self>, child: Pid, parent: Pid) -> Option<(Pid, Pid)> {
+        let process = self.process(child)?;
         let _ = process.change(messages::process::Change::Parent(parent)).await;
-        let Some(home) = process.home() else { return };
+        let home = process.home()?;
         let (zombie, usage, uid) = {
             let state = home.state.lock();
             (state.zombie, state.usage, state.credentials.uid)
         };
-        let group = process.with_shared(|shared| shared.group);
+        let (group, session) = process.with_shared(|shared| (shared.group, shared.session));
         self.adopt(parent, child, group, uid, Signal::CHLD.number()).await;
         for thread in process.local_threads() {
             let signal = thread.state.lock().parent_death_signal;
@@ -350,6 +354,7 @@ impl System {
                 self.forget(child);
             }
         }
+        Some((group, session))
     }
 
     /// The process that adopts the children of `process`: the nearest living subreaper among its ancestors, wherever

@@ -1,9 +1,9 @@
 //! Process groups and sessions (man 2 setpgid, setsid). Decided at the process's home.
 
 use crate::{route::Trail, Process, System};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{AdoptChild, AskIgnores, Change, FindGroup, GroupOf, GroupParents, SetGroup, Shared};
+use messages::process::{AdoptChild, AskIgnores, Change, FindGroup, SetGroup, Shared};
 
 impl System {
     /// setpgid(process, group) by process `caller` of session `session`.
@@ -78,34 +78,6 @@ impl System {
         // A zombie is a member until it is waited for.
         let mut members = processes.values().filter(|process| process.is_home());
         members.find_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.session)))
-    }
-
-    /// POSIX: a group is orphaned if no member's parent is in another group of the same session.
-    pub async fn is_orphaned(&self, group: Pid, session: Pid) -> bool {
-        let mut parents = self.parents_here(group);
-        for (_, there) in self.endpoint.multicast(&self.endpoint.others(), GroupParents { group }).await {
-            // The processes of a kernel that died are gone.
-            parents.extend(there.unwrap_or_default());
-        }
-        for parent in parents {
-            let place = match self.origin(parent) {
-                Some(home) if home == self.kernel => self.group_here(parent),
-                Some(home) => self.endpoint.call(home, GroupOf { process: parent }).await.ok().flatten(),
-                None => None,
-            };
-            if place.is_some_and(|(other, known)| other != group && known == session) {
-                return false;
-            }
-        }
-        true
-    }
-
-    pub(crate) fn parents_here(&self, group: Pid) -> Vec<Pid> {
-        let processes = self.processes.lock();
-        let members = processes.values().filter(|process| process.is_home() && !process.has_ended());
-        members
-            .filter_map(|process| process.with_shared(|shared| (shared.group == group).then_some(shared.parent)))
-            .collect()
     }
 
     /// Group and session of a process at home here.

@@ -29,6 +29,7 @@ pub mod image;
 mod inspect;
 mod limits;
 mod migrate;
+mod orphan;
 pub mod placement;
 mod pressure;
 mod process;

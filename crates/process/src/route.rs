@@ -337,6 +337,9 @@ impl Process {
         if info.signal == Signal::KILL {
             return self.end(KILLED).await;
         }
+        if info.signal == Signal::CONT {
+            return self.go_on(Some(info)).await;
+        }
         self.sending(info.signal).await;
         if !self.wants(info.signal).await {
             return;

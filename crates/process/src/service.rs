@@ -63,6 +63,7 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
     answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
+        process.set_pending(ask.pending);
         process.stand(ask.standing);
     });
     answer!(StopProcess, |system, _from, ask| if let Some(process) = process!(system, ask) {
@@ -79,7 +80,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.pending));
     answer!(AskBlocked, |system, _from, ask| system.block_here(&ask.threads, ask.signal));
     answer!(AskIgnores, |system, _from, ask| system.ignores(ask.process, ask.thread, ask.signal).await);
-    answer!(GroupParents, |system, _from, ask| system.parents_here(ask.group));
+    answer!(GroupParents, |system, _from, ask| system.members_here(ask.group));
     answer!(GroupOf, |system, _from, ask| system.group_here(ask.process));
     answer!(SetName, |system, _from, ask| system.decide_name(ask.domain, ask.name).await);
     answer!(TellFacts, |system, _from, ask| system.learn(ask.facts));

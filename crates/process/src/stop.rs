@@ -23,7 +23,7 @@
 //! The parent has been told when kill returns: a shell that continues a job and waits for it must not find it stopped.
 
 use crate::{process::Flags, Process, System};
-use abi::signal::{DefaultAction, Signal, SignalSet, Taken};
+use abi::signal::{DefaultAction, Signal, SignalInfo, SignalSet, Taken};
 use alloc::sync::Arc;
 use machine::Pid;
 use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, Standing, StopProcess, Usage};
@@ -55,20 +55,28 @@ impl Process {
     /// At home: the effects that stops and SIGCONT have on the process when they are sent. The number of the last SIGCONT.
     pub(crate) async fn sending(self: &Arc<Self>, signal: Signal) -> u64 {
         if signal == Signal::CONT {
-            self.go_on().await;
+            self.go_on(None).await;
         } else if SignalSet::STOPPING.contains(signal) {
             self.discard(SignalSet::only(Signal::CONT));
         }
         self.home().map_or(0, |home| home.state.lock().pending.continues())
     }
 
-    /// SIGCONT is sent. At home.
-    async fn go_on(self: &Arc<Self>) {
+    /// SIGCONT is sent. At home. If it is for the process (`info`) it waits before anybody goes on, so that a handler is the
+    /// first that runs.
+    pub(crate) async fn go_on(self: &Arc<Self>, info: Option<SignalInfo>) {
         let Some(home) = self.home().filter(|_| !self.has(Flags::ENDING)) else { return };
+        let waits = match info {
+            Some(info) => self.wants(info.signal).await.then_some(info),
+            None => None,
+        };
         let (stood, standing, left) = {
             let mut state = home.state.lock();
             let number = state.pending.continues() + 1;
             state.pending.continued(number);
+            if let Some(info) = waits {
+                state.pending.push_sent(info, number);
+            }
             state.pending_version += 1;
             let stood = state.stop_signal.take().is_some();
             state.stops += u64::from(stood);
@@ -77,6 +85,7 @@ impl Process {
         self.set_pending(left);
         // Also what does not stand has stops on their way.
         self.tell_standing(standing).await;
+        self.rouse(left.set);
         if stood {
             self.tell_parent(ChildEvent::Continued, standing.order).await;
         }
@@ -111,7 +120,8 @@ impl Process {
         self.stand(standing);
         let replicas = self.replicas();
         if !replicas.is_empty() {
-            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, standing }).await;
+            let Some(pending) = self.home().map(|home| home.state.lock().pending_set()) else { return };
+            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, standing, pending }).await;
         }
     }
 
@@ -152,8 +162,12 @@ impl Process {
             DefaultAction::Stop => {
                 // POSIX: nobody could continue an orphaned group, so only SIGSTOP stops it.
                 let (group, session) = self.with_shared(|shared| (shared.group, shared.session));
-                if signal == Signal::STOP || !self.system.is_orphaned(group, session).await {
+                if signal == Signal::STOP {
                     self.stop(signal, taken.continues).await;
+                } else if !self.system.is_orphaned(group, session).await {
+                    self.stop(signal, taken.continues).await;
+                    // It may have become orphaned meanwhile: orphan.rs.
+                    self.system.tie_cut(group, session).await;
                 }
             }
             DefaultAction::Terminate | DefaultAction::Core => {

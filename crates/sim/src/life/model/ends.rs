@@ -33,6 +33,13 @@ impl Model {
             self.threads.remove(&thread);
         }
         let orphans: Vec<Id> = self.processes.iter().filter(|(_, p)| p.parent == id).map(|(id, _)| *id).collect();
+        // Groups that may have had their last tie in this process: with its children, and with its parent.
+        let mut cut: BTreeSet<Id> =
+            orphans.iter().filter(|&&child| self.is_tie(id, child)).map(|child| self.processes[child].group).collect();
+        let parent = self.processes[&id].parent;
+        if self.processes.contains_key(&parent) && self.is_tie(parent, id) {
+            cut.insert(self.processes[&id].group);
+        }
         for orphan in orphans {
             let process = self.processes.get_mut(&orphan).expect("one of them");
             process.parent = INIT;
@@ -40,7 +47,34 @@ impl Model {
                 self.processes.remove(&orphan);
             }
         }
+        for group in cut {
+            self.hang_up_orphaned(group);
+        }
         self.report(id, status);
+    }
+
+    /// Is the parent in another group of the child's session?
+    fn is_tie(&self, parent: Id, child: Id) -> bool {
+        let (parent, child) = (&self.processes[&parent], &self.processes[&child]);
+        parent.group != child.group && parent.session == child.session
+    }
+
+    /// exit(2), POSIX: what becomes orphaned with a stopped member.
+    fn hang_up_orphaned(&mut self, group: Id) {
+        let members: Vec<Id> = self.processes.iter().filter(|(_, p)| p.group == group).map(|(id, _)| *id).collect();
+        let living = || members.iter().filter(|id| self.processes[id].zombie.is_none());
+        let tied = living().any(|id| {
+            let parent = self.processes[id].parent;
+            parent != INIT && self.is_tie(parent, *id)
+        });
+        if tied || !living().any(|id| self.processes[id].stopped && self.processes[id].ending.is_none()) {
+            return;
+        }
+        for signal in [HUP, CONT] {
+            for &member in &members {
+                self.send(member, None, signal);
+            }
+        }
     }
 
     pub(super) fn report(&mut self, id: Id, status: Status) {

@@ -17,6 +17,7 @@ pub type Id = u32;
 
 pub const INIT: Id = 1;
 
+pub const HUP: u8 = 1;
 pub const KILL: u8 = 9;
 pub const USR1: u8 = 10;
 pub const TERM: u8 = 15;
