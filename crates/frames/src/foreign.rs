@@ -25,6 +25,8 @@ pub struct Foreign {
     returns: Lock<HashMap<KernelId, Vec<Frame>>>,
     /// Frames in `returns`, to be read often and without the lock.
     waiting: AtomicUsize,
+    /// Held, with one user, for the next page that needs one.
+    stock: Lock<Vec<Frame>>,
 }
 
 impl Default for Foreign {
@@ -33,6 +35,7 @@ impl Default for Foreign {
             counts: array::from_fn(|_| Lock::new(BTreeMap::new())),
             returns: Lock::new(HashMap::new()),
             waiting: AtomicUsize::new(0),
+            stock: Lock::default(),
         }
     }
 }
@@ -46,6 +49,21 @@ impl Foreign {
     pub fn adopt(&self, frame: Frame) {
         let old = self.shard(frame).lock().insert(frame, 1);
         assert_eq!(old, None, "{frame:?} is adopted twice");
+    }
+
+    /// Other kernels gave us zeroed `frames` that have no page yet.
+    pub fn stock(&self, frames: &[Frame]) {
+        frames.iter().for_each(|frame| self.adopt(*frame));
+        self.stock.lock().extend_from_slice(frames);
+    }
+
+    pub fn has_stock(&self) -> bool {
+        !self.stock.lock().is_empty()
+    }
+
+    /// One of them, with one user.
+    pub fn take_stock(&self) -> Option<Frame> {
+        self.stock.lock().pop()
     }
 
     /// `home`, which goes on using `frame`, counts one user for us: one user more here. Home counts us

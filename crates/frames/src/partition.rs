@@ -22,6 +22,8 @@ pub enum Purpose {
     Table,
     /// Pages of programs and files.
     User,
+    /// Pages for which other kernels' memory will do.
+    Anywhere,
 }
 
 /// What a partition is made from. Ranges are physical byte addresses.
@@ -41,6 +43,9 @@ pub struct Config<'a> {
 /// No gap of the memory has room for the allocator's own tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooSmall;
+
+/// One part in so many is kept for pages that must lie here, while others have memory.
+const KEPT_FOR_OWN: usize = 16;
 
 /// A frame is said to come home that is not away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +212,11 @@ impl Partition {
         NonNull::new((self.direct_base + frame.address() as usize) as *mut u8).expect("the map isn't at 0")
     }
 
+    /// Whether there is so much that what lies elsewhere may go home: twice what [`Purpose::Anywhere`] leaves.
+    pub fn has_plenty(&self) -> bool {
+        self.totals().1 as usize > 2 * self.total as usize / KEPT_FOR_OWN
+    }
+
     fn zone(&self, frame: Frame) -> &Zone {
         match self.zones.iter().find(|zone| zone.contains(frame)) {
             Some(zone) => zone,
@@ -236,6 +246,7 @@ impl Partition {
             Purpose::Kernel => return true,
             Purpose::Table => self.reserve / 2,
             Purpose::User => self.reserve,
+            Purpose::Anywhere => self.total as usize / KEPT_FOR_OWN,
         };
         self.zones.iter().map(Zone::free_count).sum::<usize>() > least
     }

@@ -311,6 +311,33 @@ fn the_last_frames_are_the_kernels() {
     assert!(partition.alloc_for(Purpose::User).is_some());
 }
 
+/// What may lie elsewhere stops before all others.
+#[test]
+fn a_part_is_kept_for_what_must_lie_here() {
+    let partition = partition(&[pages(0x1000..0x3000)], &[], 1).unwrap();
+    assert!(partition.has_plenty());
+    let anywhere: Vec<_> = core::iter::from_fn(|| partition.alloc_for(Purpose::Anywhere)).collect();
+    let left = partition.totals().1;
+    assert!((0x2000 / 16 - cache::CAPACITY as u64..=0x2000 / 16).contains(&left), "{left} frames");
+    assert!(!partition.has_plenty());
+    assert!(partition.alloc_for(Purpose::User).is_some());
+    anywhere.into_iter().for_each(|frame| partition.release(frame));
+    assert!(partition.has_plenty() && partition.alloc_for(Purpose::Anywhere).is_some());
+}
+
+#[test]
+fn frames_in_stock_have_a_user_and_are_taken_once() {
+    let foreign = Foreign::default();
+    assert_eq!((foreign.has_stock(), foreign.take_stock()), (false, None));
+    foreign.stock(&[Frame(0x40_0000), Frame(0x40_0001)]);
+    assert!(foreign.has_stock() && foreign.held() == 2);
+    let taken = [foreign.take_stock().unwrap(), foreign.take_stock().unwrap()];
+    assert!(taken[0] != taken[1] && taken.iter().all(|frame| foreign.count(*frame) == 1));
+    assert_eq!(foreign.take_stock(), None);
+    taken.iter().for_each(|frame| foreign.release(*frame, KernelId(2)));
+    assert_eq!(foreign.drain_returns(KernelId(2)).len(), 2);
+}
+
 #[test]
 fn reserved_memory_can_be_given_once() {
     let reserved = [pages(0x1010..0x1020)];

@@ -73,6 +73,19 @@ pub trait Memory: Send + Sync {
     }
     /// A zeroed frame of this partition with a count of one.
     fn alloc(&self) -> Option<Frame>;
+    /// The same for a page that may as well lie in another kernel's memory: of this partition while it has plenty, else
+    /// of the stock.
+    fn alloc_anywhere(&self) -> Option<Frame> {
+        self.alloc()
+    }
+    /// Zeroed frames that another kernel gave away for us to use, until somebody needs one. They go home when there is
+    /// plenty here again.
+    fn stock(&self, frames: &[Frame]) {
+        frames.iter().for_each(|frame| {
+            self.adopt(*frame);
+            self.release(*frame);
+        });
+    }
     /// One more user of `frame`.
     fn retain(&self, frame: Frame);
     /// One user less; the last one frees an own frame, or sends a foreign one home.

@@ -413,6 +413,15 @@ pub enum Inspection {
     Owner { uid: u32, gid: u32, threads: Vec<Pid> },
 }
 
+/// The process that has most of a kernel's memory.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Heaviest {
+    pub process: Pid,
+    pub ending: bool,
+    /// Pages that its end would give.
+    pub pages: u64,
+}
+
 /// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Tune {
@@ -572,6 +581,12 @@ messages! {
 
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
     tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
+
+    /// Memory is used up on the sender: which process should end, of those with memory on the receiver?
+    ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;
+
+    /// It is this one, of all kernels' answers. Answered when its end is under way.
+    end_heaviest: EndHeaviest { process: Pid } -> (), Low;
 
     /// Descriptor `fd` of a table, for a kernel that has not cached it.
     fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;

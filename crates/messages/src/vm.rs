@@ -292,6 +292,10 @@ messages! {
     /// ...and when all have, drop everything.
     destroy_space: Destroy { space: SpaceId } -> (), High;
 
+    /// The sender's memory runs out; the answer gives away so many zeroed frames or fewer, as far as the receiver has plenty
+    /// (`urgent`: as far as it can do without).
+    borrow_frames: BorrowFrames { frames: u16, urgent: bool } -> Vec<Frame>, Low;
+
     /// Frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
 

@@ -1,15 +1,14 @@
 //! How many threads there may be, and the process that goes when memory is used up.
 //!
-//! It is the one whose end gives most. What it shares with others (as after a fork) does not count, other than
-//! on Linux: else a shell would go for its many children. One that is ending already is waited for rather
-//! than that a second one is ended.
+//! It is the one whose end gives most, of all kernels: what is free anywhere can be borrowed (vm/src/borrow.rs). What it
+//! shares with others (as after a fork) does not count, other than on Linux: else a shell would go for its many children.
+//! One that is ending already is waited for rather than that a second one is ended.
 
 use crate::{process::Flags, Process, System, Thread};
 use abi::signal::Signal;
 use alloc::{string::String, sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, SpaceId, PAGE_SIZE};
-use messages::process::ExitStatus;
-use vm::Footprint;
+use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
+use messages::process::{AskHeaviest, EndHeaviest, ExitStatus, Heaviest};
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
@@ -52,27 +51,21 @@ impl System {
         Ok(())
     }
 
-    /// Ends the process that has most of this kernel's memory, for a fault in `space`; returns when its memory
-    /// is free. False if it is the process of `space` itself, which must come to its end first, or if
-    /// there is none.
+    /// Ends the process that has most of one kernel's memory, for a fault in `space`; returns when its memory is free. False if
+    /// it is the process of `space` itself, which must come to its end first, or if there is none.
     pub async fn end_heaviest(self: &Arc<Self>, space: SpaceId) -> bool {
-        let all: Vec<Arc<Process>> =
-            self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
-        if all.iter().any(|process| process.space().id() == space && process.has(Flags::ENDING)) {
+        if self.is_ending(space) {
             return false;
         }
         let free = self.memory.totals().1;
-        let sized = all.into_iter().map(|process| (process.space().footprint(), process));
-        let ending = |process: &Process| process.has(Flags::ENDING);
-        let worth = |(size, process): &(Footprint, Arc<Process>)| !ending(process) || size.exclusive > WORTH_WAITING;
-        // Those that end come first, then the biggest, of equals the youngest.
-        let rank = |(size, process): &(Footprint, Arc<Process>)| (ending(process), size.exclusive, process.id);
-        let Some((size, victim)) = sized.filter(worth).max_by_key(rank) else {
-            return false;
-        };
+        let Some((kernel, chosen)) = self.heaviest_of_all().await else { return false };
+        if kernel != self.kernel {
+            return self.end_there(kernel, chosen, space).await;
+        }
+        let Some(victim) = self.process(chosen.process) else { return true };
         let id = victim.space().id();
-        if !ending(&victim) {
-            self.kill_for_memory(&victim, &size).await;
+        if !chosen.ending {
+            self.kill_for_memory(&victim).await;
         }
         if id == space {
             return false;
@@ -88,8 +81,62 @@ impl System {
         true
     }
 
+    /// Is the process of this space, or one of those that share it, on its way out?
+    fn is_ending(&self, space: SpaceId) -> bool {
+        let processes = self.processes.lock();
+        processes.values().any(|process| process.space().id() == space && process.has(Flags::ENDING))
+    }
+
+    /// A process with more memory than any here has it on another kernel. Its end is not waited for inside the other
+    /// kernel: that might wait in turn for one of our processes, which waits for a frame here.
+    async fn end_there(&self, kernel: KernelId, chosen: Heaviest, space: SpaceId) -> bool {
+        if !chosen.ending && self.endpoint.call(kernel, EndHeaviest { process: chosen.process }).await.is_err() {
+            return true;
+        }
+        while let Ok(Some(there)) = self.endpoint.call(kernel, AskHeaviest {}).await {
+            if there.process != chosen.process {
+                break;
+            }
+            if self.is_ending(space) {
+                return false;
+            }
+            sched::yield_now().await;
+        }
+        true
+    }
+
+    /// Those that end come first, then the biggest.
+    async fn heaviest_of_all(&self) -> Option<(KernelId, Heaviest)> {
+        let mut all: Vec<_> = self.heaviest().map(|own| (self.kernel, own)).into_iter().collect();
+        for (kernel, there) in self.endpoint.multicast(&self.endpoint.others(), AskHeaviest {}).await {
+            all.extend(there.ok().flatten().map(|there| (kernel, there)));
+        }
+        all.into_iter().max_by_key(|(kernel, process)| (process.ending, process.pages, *kernel == self.kernel))
+    }
+
+    /// The same of this kernel alone; of equals the youngest.
+    pub(crate) fn heaviest(&self) -> Option<Heaviest> {
+        let all: Vec<Arc<Process>> =
+            self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
+        let sized = all.into_iter().map(|process| Heaviest {
+            process: process.id,
+            ending: process.has(Flags::ENDING),
+            pages: process.space().footprint().exclusive,
+        });
+        let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING;
+        sized.filter(worth).max_by_key(|size| (size.ending, size.pages, size.process))
+    }
+
+    pub(crate) async fn end_heaviest_here(&self, process: Pid) {
+        match self.process(process) {
+            Some(victim) if !victim.has(Flags::ENDING) => self.kill_for_memory(&victim).await,
+            _ => {}
+        }
+    }
+
     /// The victim and whoever shares its memory (vfork): else nothing would be freed.
-    async fn kill_for_memory(&self, victim: &Arc<Process>, size: &Footprint) {
+    async fn kill_for_memory(&self, victim: &Arc<Process>) {
+        let size = victim.space().footprint();
         let kib = |pages: u64| pages * PAGE_SIZE as u64 / 1024;
         let threads = victim.local_threads();
         let name = threads.first().map(|thread| thread.state.lock().name.clone()).unwrap_or_default();

@@ -163,6 +163,8 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(AskIpc, |system, _from, ask| system.ipc_here(ask.process));
     answer!(AskUsage, |system, _from, ask| system.usage_here(ask.process, ask.thread).await);
     answer!(AskHeir, |system, _from, ask| system.heir_here(ask.process));
+    answer!(AskHeaviest, |system, _from, _ask| system.heaviest());
+    answer!(EndHeaviest, |system, _from, ask| system.end_heaviest_here(ask.process).await);
     answer!(ProcessLimit, |system, _from, ask| {
         system.limit_here(ask.process, ask.resource, ask.new, &ask.sender).await
     });

@@ -78,6 +78,8 @@ struct Frames {
     partitions: Vec<Partition>,
     per_kernel: u64,
     returning: BTreeMap<(KernelId, KernelId), Vec<Frame>>,
+    /// Held with one user, for the next page that needs one.
+    stock: BTreeMap<KernelId, Vec<Frame>>,
     /// Users of frames that another kernel holds and has pinned, by who uses them.
     pinned: BTreeMap<(KernelId, Frame), u32>,
 }
@@ -97,6 +99,9 @@ pub struct World {
     /// The verdict on this run is out: nothing is checked any more.
     over: AtomicBool,
 }
+
+/// As `frames` has it.
+const KEPT_FOR_OWN: u64 = 16;
 
 impl World {
     pub fn new(shape: Shape) -> Arc<World> {
@@ -244,6 +249,19 @@ impl Memory for SimMemory {
         self.world.lock().alloc(self.me)
     }
 
+    fn alloc_anywhere(&self) -> Option<Frame> {
+        let (total, free) = self.totals();
+        match free > total / KEPT_FOR_OWN {
+            true => self.alloc(),
+            false => self.world.lock().stock.entry(self.me).or_default().pop(),
+        }
+    }
+
+    fn stock(&self, frames: &[Frame]) {
+        frames.iter().for_each(|frame| self.adopt(*frame));
+        self.world.lock().stock.entry(self.me).or_default().extend(frames);
+    }
+
     fn retain(&self, frame: Frame) {
         *self.world.lock().count(frame, self.me) += 1;
     }
@@ -320,6 +338,11 @@ impl Memory for SimMemory {
     }
 
     fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {
+        let (total, free) = self.totals();
+        if free > 2 * total / KEPT_FOR_OWN {
+            let stock = self.world.lock().stock.remove(&self.me).unwrap_or_default();
+            stock.into_iter().for_each(|frame| self.release(frame));
+        }
         let mut frames = self.world.lock();
         let ready = frames
             .returning

@@ -10,6 +10,7 @@
 
 use crate::{
     region::Region,
+    relief::Missing,
     space::{Space, State},
     withdraw::Withdrawal,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Demand {
     /// Zeroed frames that kernel offers, last first; and how many were taken.
     pub offers: Vec<Frame>,
     pub adopted: u16,
+    /// No other kernel has memory to spare: the rest at home is for everybody.
+    to_the_last: bool,
     /// A page of an object that was waited for.
     fetched: Option<Fetched>,
 }
@@ -50,7 +53,7 @@ impl Fetched {
 
 impl Demand {
     pub fn local(page: Page, access: Access) -> Self {
-        Demand { page, access, export: false, offers: Vec::new(), adopted: 0, fetched: None }
+        Demand { page, access, export: false, offers: Vec::new(), adopted: 0, to_the_last: false, fetched: None }
     }
 
     pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>) -> Self {
@@ -63,6 +66,8 @@ impl Demand {
 pub(crate) enum Resolution {
     Mapped,
     Failed(Fault),
+    /// No frame.
+    NoRoom(Missing),
     /// A change has the page: wait for `changed`.
     Busy,
     /// Another kernel owns it.
@@ -75,7 +80,7 @@ pub(crate) enum Resolution {
     Withdraw(Withdrawal),
 }
 
-use Resolution::{Failed, Mapped};
+use Resolution::{Failed, Mapped, NoRoom};
 
 impl Space {
     /// Resolves a fault of a thread of this kernel.
@@ -112,7 +117,7 @@ impl Space {
                     let fetched = object.page(index).await;
                     match fetched {
                         Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
-                        Err(Errno::ENOMEM) if self.try_again(&mut attempts).await => {}
+                        Err(Errno::ENOMEM) if self.try_again(Missing::Own, &mut attempts).await => {}
                         Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
                         Err(_) => return Failed(Fault::PastEnd),
                     }
@@ -122,16 +127,22 @@ impl Space {
                     let page = demand.page;
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
                 }
-                Failed(Fault::NoMemory) if self.try_again(&mut attempts).await => {}
+                NoRoom(Missing::Anywhere) if !demand.to_the_last => {
+                    demand.to_the_last = !self.vm.borrow(false).await;
+                }
+                NoRoom(missing) => match self.try_again(missing, &mut attempts).await {
+                    true => {}
+                    false => return Failed(Fault::NoMemory),
+                },
                 end => return end,
             }
         }
     }
 
     /// No frame was left: makes room. False if that is hopeless.
-    pub(crate) async fn try_again(&self, attempts: &mut usize) -> bool {
+    pub(crate) async fn try_again(&self, missing: Missing, attempts: &mut usize) -> bool {
         *attempts += 1;
-        *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id).await
+        *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id, missing).await
     }
 
     /// The sharers of a page that was kept busy have given it back.
@@ -212,7 +223,7 @@ impl Space {
     fn put(&self, page: Page, mapping: Mapping) -> Resolution {
         match self.table.set(page, mapping) {
             Ok(_) => Mapped,
-            Err(_) => Failed(Fault::NoMemory),
+            Err(_) => NoRoom(Missing::Own),
         }
     }
 
@@ -226,7 +237,7 @@ impl Space {
         }
         match self.new_frame(demand) {
             Some(frame) => self.put_counted(demand.page, Mapping { frame, access: full, soft: Soft::empty() }),
-            None => Failed(Fault::NoMemory),
+            None => NoRoom(Missing::Anywhere),
         }
     }
 
@@ -238,7 +249,8 @@ impl Space {
                 self.vm.memory.adopt(frame);
                 Some(frame)
             }
-            None => self.vm.memory.alloc(),
+            None if demand.to_the_last => self.vm.memory.alloc_anywhere().or_else(|| self.vm.memory.alloc()),
+            None => self.vm.memory.alloc_anywhere(),
         }
     }
 
@@ -285,7 +297,7 @@ impl Space {
                     self.vm.memory.copy(frame, copy);
                     self.put_counted(demand.page, Mapping { frame: copy, access: full, soft: Soft::empty() })
                 }
-                None => Failed(Fault::NoMemory),
+                None => NoRoom(Missing::Anywhere),
             };
             self.vm.memory.release(frame);
             return result;
@@ -333,7 +345,7 @@ impl Space {
         if !mapping.soft.contains(Soft::CACHE) && memory.count(mapping.frame) == 1 {
             return self.put(page, own);
         }
-        let Some(copy) = self.new_frame(demand) else { return Failed(Fault::NoMemory) };
+        let Some(copy) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
         if mapping.frame != self.vm.zero {
             memory.copy(mapping.frame, copy);
         }

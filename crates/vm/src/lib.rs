@@ -33,6 +33,7 @@ extern crate alloc;
 mod access;
 mod advise;
 mod audit;
+mod borrow;
 mod change;
 mod fault;
 mod fork;

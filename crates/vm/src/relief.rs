@@ -1,8 +1,8 @@
 //! When no frame is left for a page.
 //!
 //! Problem: memory is overcommitted, so it may run out at any touch of a page, long after the call that
-//! promised it. Idea, as on Linux: first what can be had again goes (cached pages of files), then a process
-//! that holds much; only then does the fault fail. What has to be known for that is not known here: the kernel
+//! promised it. Idea, as on Linux: other kernels' memory first (borrow.rs), then what can be had again goes (cached pages of
+//! files), then a process that holds much; only then does the fault fail. What has to be known for that is not known here: the kernel
 //! says it through [`Relief`].
 //!
 //! The dangerous interleaving: a thread that waits for the end of a process under a lock which that process
@@ -39,13 +39,25 @@ impl Vm {
     }
 }
 
+/// What a fault found none of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// A frame for anonymous memory.
+    Anywhere,
+    /// A frame that must be of this kernel: for a table, or a page of an object.
+    Own,
+}
+
 impl Shared {
     fn relief(&self) -> Option<Arc<dyn Relief>> {
         self.relief.lock().clone()
     }
 
     /// True if it is worth asking for a frame again.
-    pub async fn make_room(&self, space: SpaceId) -> bool {
+    pub async fn make_room(&self, space: SpaceId, missing: Missing) -> bool {
+        if missing == Missing::Anywhere && self.borrow(true).await {
+            return true;
+        }
         match self.relief() {
             Some(relief) => relief.reclaim() > 0 || relief.end_one(space).await,
             None => false,

@@ -27,6 +27,7 @@
 
 use crate::{
     fault::{Demand, Resolution},
+    relief::Missing,
     space::{Pending, Space, State},
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -39,6 +40,7 @@ const MAX_OFFERS: u16 = 16;
 impl Space {
     /// Asks the owner until the page is mapped here.
     pub(crate) async fn fault_remote(self: &Arc<Self>, page: Page, access: Access) -> Result<(), Fault> {
+        let mut attempts = 0;
         loop {
             let mut demand = Demand::local(page, access);
             let owner = match self.resolve_fully(&mut demand).await {
@@ -56,6 +58,9 @@ impl Space {
                 continue;
             }
             self.ask(owner, page, access).await?;
+            if core::mem::take(&mut self.state.lock().no_table) && !self.try_again(Missing::Own, &mut attempts).await {
+                return Err(Fault::NoMemory);
+            }
         }
     }
 
@@ -108,6 +113,7 @@ impl Space {
                 }
                 let mapping = Mapping { frame, access: run.access, soft: Soft::BORROWED };
                 if self.table.set(page, mapping).is_err() {
+                    state.no_table = true;
                     return;
                 }
                 if old.is_some() {
@@ -136,7 +142,7 @@ impl Space {
         let mut attempts = 0;
         loop {
             // Who has the page is written down, and a frame that is adopted.
-            if !self.vm.memory.has_room() && !self.try_again(&mut attempts).await {
+            if !self.vm.memory.has_room() && !self.try_again(Missing::Own, &mut attempts).await {
                 return FaultAnswer::Failed(Fault::NoMemory);
             }
             match self.resolve_fully(demand).await {

@@ -65,6 +65,8 @@ pub(crate) struct State {
     pub limits: Limits,
     /// The space has ended; an answer that comes late installs nothing.
     pub gone: bool,
+    /// A page that an owner sent found no table.
+    pub no_table: bool,
     pub windows: Windows,
     /// Frames the next question to an owner offers (remote.rs).
     pub offers: u16,

@@ -13,7 +13,7 @@ use alloc::{
 };
 use core::{
     future::Future,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
 };
 use fabric::Endpoint;
 use hashbrown::HashMap;
@@ -38,6 +38,9 @@ pub(crate) struct Shared {
     /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
     pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
     pub relief: Lock<Option<Arc<dyn Relief>>>,
+    /// The kernel that lent us frames last, and how many faults are not to ask (borrow.rs).
+    pub lender: AtomicU16,
+    pub hopeless: AtomicU32,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     /// Faults of replicas that are gone.
     past_faults: Lock<crate::FaultCount>,
@@ -77,6 +80,8 @@ impl Vm {
             zero,
             memories: Lock::default(),
             relief: Lock::default(),
+            lender: AtomicU16::new(0),
+            hopeless: AtomicU32::new(0),
             spaces: Lock::default(),
             past_faults: Lock::default(),
             audits: AtomicBool::new(false),
@@ -305,6 +310,12 @@ fn register(shared: &Arc<Shared>) {
             Err(Errno::ESRCH),
             move |space| async move { space.clone_here(request.child, &request.slices).await },
         )
+    });
+
+    let lender = weak.clone();
+    endpoint.on::<BorrowFrames, _, _>(move |_from, request| {
+        let frames = lender.upgrade().map(|shared| shared.lend_some(request)).unwrap_or_default();
+        core::future::ready(frames)
     });
 
     macro_rules! notice {

@@ -122,6 +122,14 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.partition.alloc_for(Purpose::User)
     }
 
+    fn alloc_anywhere(&self) -> Option<Frame> {
+        self.0.partition.alloc_for(Purpose::Anywhere).or_else(|| self.0.foreign.take_stock())
+    }
+
+    fn stock(&self, frames: &[Frame]) {
+        self.0.foreign.stock(frames);
+    }
+
     fn retain(&self, frame: Frame) {
         match self.0.partition.contains(frame) {
             true => self.0.partition.retain(frame),
@@ -173,6 +181,11 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
 
     fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {
         let foreign = self.foreign();
+        if foreign.has_stock() && self.0.partition.has_plenty() {
+            while let Some(frame) = foreign.take_stock() {
+                foreign.release(frame, self.foreign_home(frame));
+            }
+        }
         if foreign.waiting() < at_least.max(1) {
             return None;
         }

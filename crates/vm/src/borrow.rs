@@ -1,0 +1,83 @@
+//! Frames of other kernels, when the own ones run out.
+//!
+//! Problem: each kernel has memory of its own, and one may be full while the others are nearly empty. To end a process for
+//! want of memory that is there would not be Linux.
+//!
+//! Idea: the mechanism of offered frames, the other way round. A kernel whose memory runs out asks the others, one after
+//! another, for a batch of zeroed frames. Who has plenty gives them away for good (`lend`), and they are counted by the
+//! kernel that got them until the last user is gone; then they go home in batches like all foreign frames. Only pages of
+//! anonymous memory get them: page tables and what the kernel itself reads through its direct map must lie at home, and a
+//! page of an object is pinned for others by the kernel its *frame* lies in, which here would be the wrong one. So that those
+//! do not starve, anonymous pages begin to borrow while a sixteenth is still free ([`Memory::alloc_anywhere`]).
+//!
+//! Order of what a fault does that finds no frame: borrow from whoever has plenty; take from the rest at home; borrow
+//! urgently; drop cached pages; end the heaviest process of the machine (relief.rs).
+//!
+//! ```text
+//! A: fault, memory low        B                             C
+//!    borrow 64 ------------>  has no plenty either
+//!          <----------------  none
+//!    borrow 64 ------------------------------------------>  lends 64
+//!          <----------------------------------------------  frames
+//!    (in the drain: counted here, in stock)
+//!    retried: takes one of the stock
+//! ```
+//!
+//! Dangerous: that the asking thread is killed while the answer is on its way. So the answer is taken by the drain
+//! (`call_then`), not by the thread. Two kernels that are both low do not pass frames to and fro: whoever lends keeps more free
+//! than the level at which it would borrow itself, and gives only frames of its own.
+
+use crate::vm::Shared;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
+use machine::{Frame, KernelId};
+use messages::vm::BorrowFrames;
+
+/// Frames asked for at once: one message more for 256 KiB.
+const BATCH: u16 = 64;
+/// Who lends keeps one part in so many of his memory free...
+const KEPT: u64 = 8;
+/// ...and if it is urgent.
+const KEPT_IF_URGENT: u64 = 16;
+/// After asking everybody in vain, so many faults take from the rest at home without asking.
+const PATIENCE: u32 = 64;
+
+impl Shared {
+    /// True if somebody gave frames: they are in stock now.
+    pub async fn borrow(&self, urgent: bool) -> bool {
+        if !urgent && self.hopeless.load(Relaxed) > 0 {
+            self.hopeless.fetch_sub(1, Relaxed);
+            return false;
+        }
+        // Who gave last may have more.
+        let last = KernelId(self.lender.load(Relaxed));
+        let others: Vec<KernelId> = self.endpoint.others().iter().collect();
+        let from = others.partition_point(|kernel| *kernel < last);
+        for &kernel in others[from..].iter().chain(&others[..from]) {
+            let memory = self.memory.clone();
+            let question = BorrowFrames { frames: BATCH, urgent };
+            let call = self.endpoint.call_then(kernel, question, move |frames| memory.stock(frames));
+            if call.await.is_ok_and(|frames| !frames.is_empty()) {
+                self.lender.store(kernel.0, Relaxed);
+                return true;
+            }
+        }
+        self.hopeless.store(PATIENCE, Relaxed);
+        false
+    }
+
+    /// Another kernel's memory runs out.
+    pub fn lend_some(&self, request: BorrowFrames) -> Vec<Frame> {
+        let spare = || {
+            let (total, free) = self.memory.totals();
+            free.saturating_sub(total / if request.urgent { KEPT_IF_URGENT } else { KEPT })
+        };
+        let wanted = u64::from(request.frames.min(BATCH));
+        if spare() < wanted && request.urgent {
+            self.reclaim();
+        }
+        let frames: Vec<Frame> = (0..spare().min(wanted)).map_while(|_| self.memory.alloc()).collect();
+        frames.iter().for_each(|frame| self.memory.lend(*frame));
+        frames
+    }
+}
