@@ -20,8 +20,10 @@ use serde::{de::DeserializeOwned, Serialize};
 #[macro_use]
 mod define;
 pub mod control;
+pub mod descriptor;
 pub mod fs;
 pub mod futex;
+pub mod inspect;
 pub mod ipc;
 pub mod process;
 pub mod timer;
@@ -88,8 +90,17 @@ pub struct Subject {
     messages: &'static [MessageInfo],
 }
 
-const SUBJECTS: &[Subject] =
-    &[control::SUBJECT, process::SUBJECT, vm::SUBJECT, futex::SUBJECT, fs::SUBJECT, timer::SUBJECT, ipc::SUBJECT];
+const SUBJECTS: &[Subject] = &[
+    control::SUBJECT,
+    process::SUBJECT,
+    descriptor::SUBJECT,
+    inspect::SUBJECT,
+    vm::SUBJECT,
+    futex::SUBJECT,
+    fs::SUBJECT,
+    timer::SUBJECT,
+    ipc::SUBJECT,
+];
 
 const COUNT: usize = {
     let (mut count, mut subject) = (0, 0);

@@ -1,19 +1,13 @@
-//! Processes and threads: membership, migration, shared state, signals, waiting, descriptors.
+//! Processes and threads: membership, migration, shared state, signals, waiting.
 
+use crate::descriptor::TableId;
 use abi::{
     signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet, Taken},
-    Capabilities, CapabilitySet, CpuSet, Credentials, FileRef,
+    Capabilities, CpuSet, Credentials, FileRef,
 };
 use alloc::vec::Vec;
-use machine::{errno, CpuId, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
+use machine::{errno, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
 use serde::{Deserialize, Serialize};
-
-/// A descriptor table on all kernels: the kernel that made it, and a number of that kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct TableId {
-    pub home: KernelId,
-    pub serial: u64,
-}
 
 /// What all threads of a process share beside memory and descriptors. The home kernel decides the order
 /// of changes; every kernel that ever ran a thread of the process holds a copy.
@@ -323,96 +317,6 @@ pub struct WaitAnswer {
     pub usage: Usage,
 }
 
-/// A process as /proc and ps show it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ProcessView {
-    pub process: Pid,
-    pub shared: Shared,
-    pub name: Vec<u8>,
-    pub credentials: Credentials,
-    pub zombie: bool,
-    pub stopped: bool,
-    pub threads: Vec<ThreadView>,
-    pub usage: Usage,
-    pub children_usage: Usage,
-    pub pending: SignalSet,
-    pub mapped_pages: u64,
-    pub resident_pages: u64,
-    pub locked_pages: u64,
-    pub data_pages: u64,
-    pub stack_pages: u64,
-    pub text_pages: u64,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ThreadView {
-    pub thread: Pid,
-    pub kernel: KernelId,
-    pub name: Vec<u8>,
-    /// Running, or waiting inside a system call.
-    pub running: bool,
-    pub blocked: SignalSet,
-    pub pending: SignalSet,
-    pub affinity: CpuSet,
-    pub nice: i8,
-    pub policy: (u32, u32),
-    pub usage: Usage,
-    pub started: u64,
-    pub capabilities: Capabilities,
-    pub effective: CapabilitySet,
-    pub cpu: CpuId,
-}
-
-/// What is asked about the memory of another process (/proc/PID/maps, cmdline, environ, fd).
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Inspect {
-    View,
-    Maps,
-    /// The same, with how many pages were touched.
-    Touched,
-    /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
-    ClearTouched {
-        anonymous: bool,
-        files: bool,
-    },
-    /// Bytes of its memory.
-    Memory {
-        start: u64,
-        end: u64,
-    },
-    /// process_vm_readv: as many bytes as can be read.
-    Peek {
-        at: u64,
-        bytes: u32,
-    },
-    /// process_vm_writev: as many as can be written.
-    Poke {
-        at: u64,
-        bytes: Vec<u8>,
-    },
-    /// Open descriptors: number, path, flags.
-    Descriptors,
-    /// The open file behind one of them.
-    Descriptor {
-        fd: u32,
-    },
-    Cwd,
-    Root,
-    /// Whose it is, and its threads: what the directories of /proc need.
-    Owner,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Inspection {
-    View(alloc::boxed::Box<ProcessView>),
-    Regions(Vec<crate::vm::RegionReport>),
-    Bytes(Vec<u8>),
-    Count(u32),
-    Descriptors(Vec<(u32, Vec<u8>, u32)>),
-    File(FileRef),
-    Owner { uid: u32, gid: u32, threads: Vec<Pid> },
-}
-
 /// The process that has most of a kernel's memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Heaviest {
@@ -562,12 +466,6 @@ messages! {
     /// Which process a thread id belongs to; asked of the kernel whose range it is in.
     find_thread: FindThread { thread: Pid } -> Option<Pid>, Low;
 
-    /// A look at a process, answered by its home.
-    inspect: InspectProcess { process: Pid, what: Inspect, reader: Credentials } -> errno::Result<Inspection>, Low;
-
-    /// The home asks a replica for its threads of a process.
-    threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
-
     /// What a process has used over all kernels, and the children it waited for; or (with `thread`) what one of its
     /// threads has. Asked of its home; EINVAL without such a thread.
     usage: AskUsage { process: Pid, thread: Option<Pid> } -> errno::Result<(Usage, Usage)>, Low;
@@ -587,28 +485,6 @@ messages! {
 
     /// It is this one, of all kernels' answers. Answered when its end is under way.
     end_heaviest: EndHeaviest { process: Pid } -> (), Low;
-
-    /// Descriptor `fd` of a table, for a kernel that has not cached it.
-    fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;
-
-    /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number.
-    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<u32>, Low;
-
-    /// Free a number; answers what it held.
-    fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<FileRef>, Low;
-
-    /// Set the close-on-exec flag.
-    fd_flag: DescriptorFlag { table: TableId, fd: u32, close_on_exec: bool } -> errno::Result<()>, Low;
-
-    /// All open descriptors with their flag (fork on another kernel, close_range, /proc).
-    fd_list: DescriptorList { table: TableId } -> Vec<(u32, FileRef, bool)>, Low;
-
-    /// The home of a table tells kernels that cached it that a number changed or went; answered before the
-    /// change is.
-    fd_forget: DescriptorForget { table: TableId, fd: u32 } -> (), High;
-
-    /// One user of the table less on the sender (or, with `more`, one more).
-    fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
 
     /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
     /// hear of its end. ESRCH if it has ended.

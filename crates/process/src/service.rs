@@ -5,6 +5,8 @@ use crate::System;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
 use messages::{
+    descriptor::*,
+    inspect::*,
     process::*,
     timer::{AwaitEnd, Barrier, TimerCall},
 };

@@ -17,7 +17,7 @@ use machine::{
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
 };
-use messages::process::{Facts, TableId};
+use messages::{descriptor::TableId, process::Facts};
 use sched::Scheduler;
 use vm::Vm;
 

@@ -4,7 +4,7 @@ use crate::call::Call;
 use abi::{capability, secure, Capabilities, CapabilitySet, Credentials};
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{Change, Inspect, Inspection};
+use messages::{inspect::{Inspect, Inspection}, process::Change};
 use zerocopy::IntoBytes;
 
 /// "Leave it as it is."

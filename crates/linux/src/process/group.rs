@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{Inspect, Inspection, ProcessView};
+use messages::inspect::{Inspect, Inspection, ProcessView};
 use process::Process;
 
 /// A process of the machine, by the pid argument 0 for the caller.

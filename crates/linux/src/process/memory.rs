@@ -7,7 +7,7 @@ use crate::{
 use abi::Credentials;
 use alloc::{vec, vec::Vec};
 use machine::{errno::Result, Errno, Pid, UserAddr};
-use messages::process::{Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection};
 
 /// Bytes asked for at a time.
 const CHUNK: u64 = 1 << 14;

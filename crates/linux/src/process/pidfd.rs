@@ -10,7 +10,7 @@ use fs::{
     File, OpenFlags,
 };
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection};
 use process::{System, Target};
 
 pub(crate) async fn pidfd_open(call: &mut Call<'_>) -> Result<u64> {

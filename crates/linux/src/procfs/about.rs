@@ -11,7 +11,7 @@ use fs::{
     synthetic::{Content, Fixed},
     Caller,
 };
-use messages::process::{Inspect, Inspection, Tune};
+use messages::{inspect::{Inspect, Inspection}, process::Tune};
 
 /// Bytes of its memory that are read at a time.
 const PIECE: u64 = 1 << 16;

@@ -11,7 +11,7 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
     control::{KernelState, MessageTypes, Partitions},
-    process::{Inspect, Inspection},
+    inspect::{Inspect, Inspection},
 };
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {

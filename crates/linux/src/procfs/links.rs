@@ -11,7 +11,7 @@ use fs::{
     synthetic::{hash_ino, Content, Directory, Link, Node},
     Caller, File, Kind, OpenFlags, Whence,
 };
-use messages::process::{Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection};
 
 impl Subject {
     async fn file(&self, what: Inspect, caller: &Caller) -> Result<Arc<dyn File>> {

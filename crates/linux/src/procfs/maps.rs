@@ -8,7 +8,7 @@ use ::machine::{errno::Result, Access, BoxFuture, Errno, PAGE_SIZE};
 use alloc::{boxed::Box, vec::Vec};
 use fs::{synthetic::Content, Caller};
 use messages::{
-    process::{Inspect, Inspection},
+    inspect::{Inspect, Inspection},
     vm::RegionReport,
 };
 use vm::RegionFlags;

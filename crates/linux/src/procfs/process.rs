@@ -8,7 +8,7 @@ use fs::{
     synthetic::{hash_ino, Body, Content, Directory, Node},
     Caller, Kind,
 };
-use messages::process::{Inspect, Inspection, ProcessView, ThreadView};
+use messages::inspect::{Inspect, Inspection, ProcessView, ThreadView};
 
 type Answer = BoxFuture<'static, Result<Vec<u8>>>;
 type Maker = fn(Subject, Caller) -> Answer;

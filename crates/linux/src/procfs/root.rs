@@ -12,7 +12,7 @@ use fs::{
     synthetic::{hash_ino, Directory, Fixed, Link, Node},
     Caller, Kind,
 };
-use messages::process::{Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection};
 
 pub(super) struct Root {
     proc: Arc<Proc>,

@@ -1,0 +1,39 @@
+//! Descriptor tables that threads of several kernels share.
+
+use abi::FileRef;
+use alloc::vec::Vec;
+use machine::{errno, KernelId};
+use serde::{Deserialize, Serialize};
+
+/// A descriptor table on all kernels: the kernel that made it, and a number of that kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TableId {
+    pub home: KernelId,
+    pub serial: u64,
+}
+
+messages! {
+    "descriptor" 0x280;
+
+    /// Descriptor `fd` of a table, for a kernel that has not cached it.
+    fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;
+
+    /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number.
+    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<u32>, Low;
+
+    /// Free a number; answers what it held.
+    fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<FileRef>, Low;
+
+    /// Set the close-on-exec flag.
+    fd_flag: DescriptorFlag { table: TableId, fd: u32, close_on_exec: bool } -> errno::Result<()>, Low;
+
+    /// All open descriptors with their flag (fork on another kernel, close_range, /proc).
+    fd_list: DescriptorList { table: TableId } -> Vec<(u32, FileRef, bool)>, Low;
+
+    /// The home of a table tells kernels that cached it that a number changed or went; answered before the
+    /// change is.
+    fd_forget: DescriptorForget { table: TableId, fd: u32 } -> (), High;
+
+    /// One user of the table less on the sender (or, with `more`, one more).
+    fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
+}

@@ -1,0 +1,107 @@
+//! Looking into processes from elsewhere: /proc, ps, process_vm_readv(2).
+
+use crate::process::{Shared, Usage};
+use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials, FileRef};
+use alloc::vec::Vec;
+use machine::{errno, CpuId, KernelId, Pid};
+use serde::{Deserialize, Serialize};
+
+/// A process as /proc and ps show it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProcessView {
+    pub process: Pid,
+    pub shared: Shared,
+    pub name: Vec<u8>,
+    pub credentials: Credentials,
+    pub zombie: bool,
+    pub stopped: bool,
+    pub threads: Vec<ThreadView>,
+    pub usage: Usage,
+    pub children_usage: Usage,
+    pub pending: SignalSet,
+    pub mapped_pages: u64,
+    pub resident_pages: u64,
+    pub locked_pages: u64,
+    pub data_pages: u64,
+    pub stack_pages: u64,
+    pub text_pages: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ThreadView {
+    pub thread: Pid,
+    pub kernel: KernelId,
+    pub name: Vec<u8>,
+    /// Running, or waiting inside a system call.
+    pub running: bool,
+    pub blocked: SignalSet,
+    pub pending: SignalSet,
+    pub affinity: CpuSet,
+    pub nice: i8,
+    pub policy: (u32, u32),
+    pub usage: Usage,
+    pub started: u64,
+    pub capabilities: Capabilities,
+    pub effective: CapabilitySet,
+    pub cpu: CpuId,
+}
+
+/// What is asked about the memory of another process (/proc/PID/maps, cmdline, environ, fd).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Inspect {
+    View,
+    Maps,
+    /// The same, with how many pages were touched.
+    Touched,
+    /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
+    ClearTouched {
+        anonymous: bool,
+        files: bool,
+    },
+    /// Bytes of its memory.
+    Memory {
+        start: u64,
+        end: u64,
+    },
+    /// process_vm_readv: as many bytes as can be read.
+    Peek {
+        at: u64,
+        bytes: u32,
+    },
+    /// process_vm_writev: as many as can be written.
+    Poke {
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    /// Open descriptors: number, path, flags.
+    Descriptors,
+    /// The open file behind one of them.
+    Descriptor {
+        fd: u32,
+    },
+    Cwd,
+    Root,
+    /// Whose it is, and its threads: what the directories of /proc need.
+    Owner,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Inspection {
+    View(alloc::boxed::Box<ProcessView>),
+    Regions(Vec<crate::vm::RegionReport>),
+    Bytes(Vec<u8>),
+    Count(u32),
+    Descriptors(Vec<(u32, Vec<u8>, u32)>),
+    File(FileRef),
+    Owner { uid: u32, gid: u32, threads: Vec<Pid> },
+}
+
+messages! {
+    "inspect" 0x2c0;
+
+    /// A look at a process, answered by its home.
+    inspect: InspectProcess { process: Pid, what: Inspect, reader: Credentials } -> errno::Result<Inspection>, Low;
+
+    /// The home asks a replica for its threads of a process.
+    threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
+}
