@@ -14,6 +14,7 @@ use elf::{
     segment::{ProgramHeader, SegmentTable},
 };
 use fs::{File, PathAnswer};
+use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
     process::{Change, EndShadow, Facet, Layout},
@@ -101,6 +102,9 @@ impl Thread {
             // A dead kernel has no shadow left.
             let _ = system.endpoint.send(kernel, EndShadow { process: process.id, thread: self.tid });
         }
+        // It may just have been told to go elsewhere.
+        *heir.destination.lock() = self.destination.lock().take();
+        heir.misplaced.store(self.misplaced.load(SeqCst), SeqCst);
         // The main thread that execve ended may have been here once, and its shadow not know of the end yet.
         system.end_shadow(process.id);
         system.threads.lock().insert(process.id, heir.clone());

@@ -180,7 +180,8 @@ impl Nodes {
         let before = load();
         for node in &self.nodes {
             for cpu in 0..node.cpu.cpus.len() {
-                for _ in 0..=3 * node.scheduler.load() {
+                // One that ends is no load.
+                for _ in 0..=3 * (node.scheduler.load() + 1) {
                     if self.turn(node, cpu) {
                         return false;
                     }
@@ -188,7 +189,7 @@ impl Nodes {
             }
         }
         // A timer may have woken a thread that stands behind those which had a turn.
-        !self.has_work() && load() == before
+        !self.has_work() && load() == before && self.user.idle().len() == before
     }
 
     /// At rest: goes on to the next message that arrives, or to the next timer. False if there is none.
@@ -222,6 +223,8 @@ impl Nodes {
             let left = node.node.system.records();
             assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
             assert_eq!(node.node.system.futexes.waiting(), 0, "waiters on {:?}", node.id);
+            let spaces: Vec<_> = node.node.system.vm.spaces().iter().map(|space| space.id()).collect();
+            assert!(spaces.is_empty(), "spaces that outlived their processes on {:?}: {spaces:?}", node.id);
         }
     }
 
