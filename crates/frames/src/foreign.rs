@@ -6,34 +6,44 @@
 //! batches rather than a message each.
 
 use alloc::{
-    collections::{btree_map::Entry, BTreeMap},
+    collections::btree_map::{BTreeMap, Entry},
     vec::Vec,
 };
 use core::{
     array,
     sync::atomic::{AtomicUsize, Ordering},
 };
-use hashbrown::HashMap;
 use machine::{sync::Lock, Frame, KernelId};
 
 /// CPUs of one kernel that fault on different pages should rarely meet.
 const SHARDS: usize = 16;
 
+/// Frames that go home in one message.
+const BATCH: usize = 64;
+
+/// Trees, not tables: thousands of frames may be held just when memory is short, and a table that grows needs many pages in
+/// a row.
 pub struct Foreign {
-    /// Trees: they grow in small pieces, also when memory is nearly used up.
     counts: [Lock<BTreeMap<Frame, u32>>; SHARDS],
-    returns: Lock<HashMap<KernelId, Vec<Frame>>>,
+    returns: Lock<Returns>,
     /// Frames in `returns`, to be read often and without the lock.
     waiting: AtomicUsize,
     /// Held, with one user, for the next page that needs one.
     stock: Lock<Vec<Frame>>,
 }
 
+/// A frame may be in it twice (a pin and a count).
+#[derive(Default)]
+struct Returns {
+    waiting: BTreeMap<(KernelId, u64), Frame>,
+    serial: u64,
+}
+
 impl Default for Foreign {
     fn default() -> Self {
         Foreign {
-            counts: array::from_fn(|_| Lock::new(BTreeMap::new())),
-            returns: Lock::new(HashMap::new()),
+            counts: array::from_fn(|_| Lock::default()),
+            returns: Lock::default(),
             waiting: AtomicUsize::new(0),
             stock: Lock::default(),
         }
@@ -104,7 +114,9 @@ impl Foreign {
 
     fn give_back(&self, frame: Frame, home: KernelId) {
         let mut returns = self.returns.lock();
-        returns.entry(home).or_default().push(frame);
+        returns.serial += 1;
+        let key = (home, returns.serial);
+        returns.waiting.insert(key, frame);
         // Relaxed, here and below: written under the lock, and a hint for who reads it without.
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
@@ -129,16 +141,16 @@ impl Foreign {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Kernels that have frames waiting here, for the task that sends them.
-    pub fn homes(&self) -> Vec<KernelId> {
-        self.returns.lock().keys().copied().collect()
+    /// A kernel that has frames waiting here.
+    pub fn home_to_serve(&self) -> Option<KernelId> {
+        self.returns.lock().waiting.keys().next().map(|(home, _)| *home)
     }
 
-    /// Frames of `home` that nobody uses here any more; the caller sends them.
+    /// Frames of `home` that nobody uses here any more, as many as go in a message; the caller sends them.
     pub fn drain_returns(&self, home: KernelId) -> Vec<Frame> {
         let mut returns = self.returns.lock();
-        let frames = returns.remove(&home).unwrap_or_default();
-        self.waiting.fetch_sub(frames.len(), Ordering::Relaxed);
-        frames
+        let keys: Vec<_> = returns.waiting.range((home, 0)..=(home, u64::MAX)).map(|(key, _)| *key).take(BATCH).collect();
+        self.waiting.fetch_sub(keys.len(), Ordering::Relaxed);
+        keys.into_iter().filter_map(|key| returns.waiting.remove(&key)).collect()
     }
 }

@@ -45,7 +45,7 @@ pub struct Config<'a> {
 pub struct TooSmall;
 
 /// One part in so many is kept for pages that must lie here, while others have memory.
-const KEPT_FOR_OWN: usize = 16;
+const KEPT_FOR_OWN: usize = 8;
 
 /// A frame is said to come home that is not away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -219,11 +219,12 @@ impl Program {
         for id in std::mem::take(&mut self.spaces) {
             self.end(id);
         }
-        for kernel in &self.cluster.kernels {
-            kernel.objects.clear();
-            kernel.vm.send_frames_home(1);
+        self.cluster.kernels.iter().for_each(|kernel| kernel.objects.clear());
+        // Twice: a kernel keeps borrowed frames in stock until its own have come home.
+        for _ in 0..2 {
+            self.cluster.kernels.iter().for_each(|kernel| kernel.vm.send_frames_home(1));
+            self.cluster.settle();
         }
-        self.cluster.settle();
         for kernel in &self.cluster.kernels {
             assert_eq!(kernel.objects.remote.exported(), 0, "{:?} is held by nobody", kernel.id);
         }

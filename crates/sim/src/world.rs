@@ -101,7 +101,7 @@ pub struct World {
 }
 
 /// As `frames` has it.
-const KEPT_FOR_OWN: u64 = 16;
+const KEPT_FOR_OWN: u64 = 8;
 
 impl World {
     pub fn new(shape: Shape) -> Arc<World> {

@@ -8,10 +8,10 @@
 //! kernel that got them until the last user is gone; then they go home in batches like all foreign frames. Only pages of
 //! anonymous memory get them: page tables and what the kernel itself reads through its direct map must lie at home, and a
 //! page of an object is pinned for others by the kernel its *frame* lies in, which here would be the wrong one. So that those
-//! do not starve, anonymous pages begin to borrow while a sixteenth is still free ([`Memory::alloc_anywhere`]).
+//! do not starve, anonymous pages begin to borrow while an eighth is still free ([`Memory::alloc_anywhere`]).
 //!
-//! Order of what a fault does that finds no frame: borrow from whoever has plenty; take from the rest at home; borrow
-//! urgently; drop cached pages; end the heaviest process of the machine (relief.rs).
+//! Order of what a fault does that finds no frame: borrow from who has plenty; from who can do without; take from the rest at
+//! home; drop cached pages; end the heaviest process of the machine (relief.rs).
 //!
 //! ```text
 //! A: fault, memory low        B                             C
@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Dangerous: that the asking thread is killed while the answer is on its way. So the answer is taken by the drain
-//! (`call_then`), not by the thread. Two kernels that are both low do not pass frames to and fro: whoever lends keeps more free
-//! than the level at which it would borrow itself, and gives only frames of its own.
+//! (`call_then`), not by the thread. Two kernels that are both low do not pass frames to and fro: who lends gives only frames of
+//! its own, and keeps more than makes it borrow itself, unless all have come to that.
 
 use crate::vm::Shared;
 use alloc::vec::Vec;
@@ -36,19 +36,27 @@ use messages::vm::BorrowFrames;
 /// Frames asked for at once: one message more for 256 KiB.
 const BATCH: u16 = 64;
 /// Who lends keeps one part in so many of his memory free...
-const KEPT: u64 = 8;
+const KEPT: u64 = 4;
 /// ...and if it is urgent.
 const KEPT_IF_URGENT: u64 = 16;
 /// After asking everybody in vain, so many faults take from the rest at home without asking.
 const PATIENCE: u32 = 64;
 
 impl Shared {
-    /// True if somebody gave frames: they are in stock now.
-    pub async fn borrow(&self, urgent: bool) -> bool {
-        if !urgent && self.hopeless.load(Relaxed) > 0 {
+    /// True if somebody gave frames: they are in stock now. `must`: ask again even if it was in vain lately.
+    pub async fn borrow(&self, must: bool) -> bool {
+        if !must && self.hopeless.load(Relaxed) > 0 {
             self.hopeless.fetch_sub(1, Relaxed);
             return false;
         }
+        if self.ask_around(false).await || self.ask_around(true).await {
+            return true;
+        }
+        self.hopeless.store(PATIENCE, Relaxed);
+        false
+    }
+
+    async fn ask_around(&self, urgent: bool) -> bool {
         // Who gave last may have more.
         let last = KernelId(self.lender.load(Relaxed));
         let others: Vec<KernelId> = self.endpoint.others().iter().collect();
@@ -62,7 +70,6 @@ impl Shared {
                 return true;
             }
         }
-        self.hopeless.store(PATIENCE, Relaxed);
         false
     }
 

@@ -189,7 +189,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         if foreign.waiting() < at_least.max(1) {
             return None;
         }
-        let home = *foreign.homes().first()?;
+        let home = foreign.home_to_serve()?;
         let frames = foreign.drain_returns(home);
         // Another CPU may have been faster.
         (!frames.is_empty()).then_some((home, frames))
