@@ -149,7 +149,8 @@ impl Foreign {
     /// Frames of `home` that nobody uses here any more, as many as go in a message; the caller sends them.
     pub fn drain_returns(&self, home: KernelId) -> Vec<Frame> {
         let mut returns = self.returns.lock();
-        let keys: Vec<_> = returns.waiting.range((home, 0)..=(home, u64::MAX)).map(|(key, _)| *key).take(BATCH).collect();
+        let keys: Vec<_> =
+            returns.waiting.range((home, 0)..=(home, u64::MAX)).map(|(key, _)| *key).take(BATCH).collect();
         self.waiting.fetch_sub(keys.len(), Ordering::Relaxed);
         keys.into_iter().filter_map(|key| returns.waiting.remove(&key)).collect()
     }

@@ -15,7 +15,10 @@ use alloc::{
 };
 use fs::File;
 use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
-use messages::descriptor::{DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake, DescriptorUsers, TableId};
+use messages::descriptor::{
+    DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake, DescriptorUsers,
+    TableId,
+};
 
 #[derive(Clone)]
 pub struct Descriptor {

@@ -7,6 +7,7 @@
 use crate::{migrate::Absence, Context, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
+use core::sync::atomic::Ordering::SeqCst;
 use elf::{
     abi as elf_abi,
     endian::LittleEndian,
@@ -14,7 +15,6 @@ use elf::{
     segment::{ProgramHeader, SegmentTable},
 };
 use fs::{File, PathAnswer};
-use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
     process::{Change, EndShadow, Facet, Layout},

@@ -6,7 +6,10 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, Errno, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
-use messages::{inspect::{Inspect, InspectProcess, Inspection, ListThreads, ProcessView, ThreadView}, process::{ListProcesses, Tune, TuneThread}};
+use messages::{
+    inspect::{Inspect, InspectProcess, Inspection, ListThreads, ProcessView, ThreadView},
+    process::{ListProcesses, Tune, TuneThread},
+};
 
 /// Affinity, nice value, and (policy, priority) of a thread.
 pub type Tuning = (CpuSet, i8, (u32, u32));

@@ -6,7 +6,10 @@
 use crate::{Process, System};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
-use messages::{inspect::ListThreads, process::{AskUsage, Usage}};
+use messages::{
+    inspect::ListThreads,
+    process::{AskUsage, Usage},
+};
 
 impl Process {
     /// Of all its threads up to now, and of the children it waited for.

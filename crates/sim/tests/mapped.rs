@@ -93,7 +93,10 @@ impl Run {
             5..=6 => drop(self.cluster.start(async move { space.load_u32(at).await.map(drop) })),
             7 => drop(self.cluster.start(async move { space.fork().await })),
             8 => drop(self.cluster.start(async move {
-                file.write_at(&[value], Some(index * PAGE), |_, end| (end <= PAGES * PAGE).then_some(()).ok_or(Errno::EPERM)).await
+                file.write_at(&[value], Some(index * PAGE), |_, end| {
+                    (end <= PAGES * PAGE).then_some(()).ok_or(Errno::EPERM)
+                })
+                .await
             })),
             9 => {
                 let pages = self.rng.below(4) as u64;
@@ -174,7 +177,11 @@ fn what_was_written_privately_goes_with_the_file_and_stays_with_a_hole() {
             each(&|mapping| {
                 let space = run.some().vm.attach(mapping.space.id()).unwrap();
                 let at = mapping.at.add(3 * PAGE_SIZE);
-                assert_eq!(run.cluster.run(async move { space.read_value::<u8>(at).await }), Ok(expected), "seed {seed}");
+                assert_eq!(
+                    run.cluster.run(async move { space.read_value::<u8>(at).await }),
+                    Ok(expected),
+                    "seed {seed}"
+                );
             })
         };
         each(&write);

@@ -36,7 +36,8 @@ impl Space {
             }
             let covered = answers.iter().filter(|(_, list)| list.len() == MOST).filter_map(|(_, list)| list.last());
             let last = covered.map(|entry| entry.page).min();
-            let views = answers.into_iter().flat_map(|(kernel, list)| list.into_iter().map(move |entry| (kernel, entry)));
+            let views =
+                answers.into_iter().flat_map(|(kernel, list)| list.into_iter().map(move |entry| (kernel, entry)));
             let mut views: Vec<View> = views.filter(|(_, entry)| last.is_none_or(|last| entry.page <= last)).collect();
             views.sort_unstable_by_key(|(kernel, entry)| (entry.page, *kernel));
             for views in views.chunk_by(|(_, one), (_, other)| one.page == other.page) {

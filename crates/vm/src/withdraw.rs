@@ -67,7 +67,13 @@ impl Withdrawal {
 
     /// Sharers may keep the pages, for `keep` at most.
     pub fn keeping(keep: Access) -> Self {
-        Withdrawal { sharers: KernelSet::new(), ranges: Ranges::default(), frames: Frames::default(), busy: Vec::new(), keep }
+        Withdrawal {
+            sharers: KernelSet::new(),
+            ranges: Ranges::default(),
+            frames: Frames::default(),
+            busy: Vec::new(),
+            keep,
+        }
     }
 
     /// Page `page` must be taken back from whoever has it.

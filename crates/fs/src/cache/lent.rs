@@ -78,8 +78,12 @@ impl PageCache {
     /// All copies in `range` are gone.
     fn asked(&self, range: Range<u64>, then: Option<Copies>) {
         let mut state = self.state.lock();
-        let asked: Vec<u64> =
-            state.copies.range(range).filter(|(_, copies)| **copies == Copies::Asked).map(|(index, _)| *index).collect();
+        let asked: Vec<u64> = state
+            .copies
+            .range(range)
+            .filter(|(_, copies)| **copies == Copies::Asked)
+            .map(|(index, _)| *index)
+            .collect();
         for index in asked {
             match then {
                 Some(then) => state.copies.insert(index, then),

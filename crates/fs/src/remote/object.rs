@@ -118,7 +118,7 @@ impl Foreign {
             match pages.frames.entry(index) {
                 Entry::Vacant(place) if current => {
                     place.insert(frame);
-                },
+                }
                 // Two may have asked for the same page: the first copy stays, it may be mapped.
                 _ => self.file.remote.memory.release(frame),
             }

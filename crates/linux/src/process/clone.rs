@@ -4,7 +4,10 @@ use crate::{call::Call, table::unsupported};
 use abi::signal::Signal;
 use fs::{event::PidFd, OpenFlags};
 use machine::{errno::Result, Errno, Pid, UserAddr};
-use messages::{inspect::{Inspect, Inspection}, process::{ExitStatus, Facet}};
+use messages::{
+    inspect::{Inspect, Inspection},
+    process::{ExitStatus, Facet},
+};
 use process::{CloneRequest, Thread};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -4,7 +4,10 @@ use crate::call::Call;
 use abi::{capability, secure, Capabilities, CapabilitySet, Credentials};
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno, Pid};
-use messages::{inspect::{Inspect, Inspection}, process::Change};
+use messages::{
+    inspect::{Inspect, Inspection},
+    process::Change,
+};
 use zerocopy::IntoBytes;
 
 /// "Leave it as it is."

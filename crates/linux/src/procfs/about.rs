@@ -11,7 +11,10 @@ use fs::{
     synthetic::{Content, Fixed},
     Caller,
 };
-use messages::{inspect::{Inspect, Inspection}, process::Tune};
+use messages::{
+    inspect::{Inspect, Inspection},
+    process::Tune,
+};
 
 /// Bytes of its memory that are read at a time.
 const PIECE: u64 = 1 << 16;

@@ -8,7 +8,10 @@ use ::machine::{errno::Result, PAGE_SIZE};
 use abi::signal::{Action, Actions, Signal, SignalSet};
 use alloc::vec::Vec;
 use fs::Caller;
-use messages::{inspect::{ProcessView, ThreadView}, process::Usage};
+use messages::{
+    inspect::{ProcessView, ThreadView},
+    process::Usage,
+};
 use process::RESET_ON_FORK;
 
 /// What of a process is shown in a per-thread file, and what of all its threads together.

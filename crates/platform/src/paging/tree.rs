@@ -136,8 +136,7 @@ impl Tree {
             let entry = slot(self.partition, table, index(at, level));
             let goes_on = match level {
                 0 => visit_leaf(entry, Page(at), visit),
-                _ => below(entry)
-                    .is_none_or(|below| self.walk_table(below, level - 1, at, next.min(end), visit)),
+                _ => below(entry).is_none_or(|below| self.walk_table(below, level - 1, at, next.min(end), visit)),
             };
             if !goes_on {
                 return false;

@@ -131,7 +131,11 @@ fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     *mapped.generation.lock().unwrap() = 20;
     let before = object.losses();
     assert_eq!(lose(1, 2), 1);
-    assert!(object.losses() > before && object.resident(1).is_none() && object.resident(0).is_some_and(|f| first_byte(f) == 10));
+    assert!(
+        object.losses() > before
+            && object.resident(1).is_none()
+            && object.resident(0).is_some_and(|f| first_byte(f) == 10)
+    );
     // An answer that is under way when pages are lost is not kept.
     let mut late = object.page(1);
     assert!(once(late.as_mut()).is_none());
