@@ -263,7 +263,7 @@ messages! {
     taken_over: TakenOver { space: SpaceId, range: PageRange } -> (), High;
 
     /// Bad luck on demand (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
-    /// `chance`. It confirms with `TakenOver`, as after a fault.
+    /// `chance`. It confirms as after a fault.
     covet: Covet { space: SpaceId, chance: u64 } -> Option<Stretch>, Low;
 
     /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is

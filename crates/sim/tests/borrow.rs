@@ -72,9 +72,9 @@ fn a_program_gets_the_memory_of_all_kernels_and_gives_it_back() {
 fn nobody_borrows_while_there_is_enough_at_home() {
     let cluster = cluster(4);
     let space = cluster.kernels[1].vm.create().unwrap();
-    let at = map(&cluster, &space, 280);
+    let at = map(&cluster, &space, 260);
     let before = cluster.messages();
-    assert_eq!(touch(&cluster, &space, at, 280), 280);
+    assert_eq!(touch(&cluster, &space, at, 260), 260);
     assert_eq!(cluster.messages(), before);
 }
 

@@ -241,7 +241,8 @@ fn who_maps_nothing_is_not_asked() {
     assert_eq!(cost(&|| (1..5).for_each(|page| read(&space, at.add(page * PAGE_SIZE)))), 0);
     assert_eq!(cost(&truncate), 2, "one kernel has pages");
     write();
-    (read(&space, at), read(&other, there));
+    read(&space, at);
+    read(&other, there);
     assert_eq!(cost(&write), 4, "copies come back from two kernels");
     assert_eq!(cost(&write), 0, "and are not lent out again");
     read(&space, at);
@@ -251,7 +252,8 @@ fn who_maps_nothing_is_not_asked() {
         let space = space.clone();
         cluster.run(async move { space.unmap(at, PAGES * PAGE).await.unwrap() });
     };
-    (unmap(&space, at), unmap(&other, there));
+    unmap(&space, at);
+    unmap(&other, there);
     write();
     assert_eq!(cost(&truncate), 4, "asked once more");
     write();

@@ -65,11 +65,10 @@ impl PageCache {
     pub(super) async fn withdraw(&self, first: u64, end: u64, private: bool) {
         let Some(this) = self.this.upgrade() else { return };
         let lost = Lost { object: self.id, first, end, private };
+        let Some(mappers) = self.services.mappers() else { return self.asked(first..end, None) };
         let work = async move {
-            if let Some(mappers) = this.services.mappers() {
-                mappers.lost(lost).await;
-                this.holders.tell(&*mappers, lost).await;
-            }
+            mappers.lost(lost).await;
+            this.holders.tell(&*mappers, lost).await;
             this.asked(first..end, None);
         };
         to_completion(&*self.services.spawner, work).await

@@ -20,7 +20,7 @@ impl PageCache {
         }
         let old = self.len();
         permit(old, size)?;
-        if size < old && size % PAGE > 0 {
+        if size < old && !size.is_multiple_of(PAGE) {
             // Its end becomes zero.
             self.take_copies_back(size / PAGE..size / PAGE + 1).await;
         }
