@@ -45,15 +45,14 @@ const PATIENCE: u32 = 64;
 impl Shared {
     /// True if somebody gave frames: they are in stock now. `must`: ask again even if it was in vain lately.
     pub async fn borrow(&self, must: bool) -> bool {
-        if !must && self.hopeless.load(Relaxed) > 0 {
-            self.hopeless.fetch_sub(1, Relaxed);
+        // Not below 0: several CPUs may be here.
+        let waits = |left: u32| left.checked_sub(1);
+        if !must && self.hopeless.fetch_update(Relaxed, Relaxed, waits).is_ok() {
             return false;
         }
-        if self.ask_around(false).await || self.ask_around(true).await {
-            return true;
-        }
-        self.hopeless.store(PATIENCE, Relaxed);
-        false
+        let lent = self.ask_around(false).await || self.ask_around(true).await;
+        self.hopeless.store(if lent { 0 } else { PATIENCE }, Relaxed);
+        lent
     }
 
     async fn ask_around(&self, urgent: bool) -> bool {
