@@ -164,24 +164,83 @@ pub struct BenchOptions {
     pub runs: u16,
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
-    /// micro: what Cob is held against beside itself.
+    /// micro, npb, scale: what Cob is held against beside itself.
     #[arg(long, value_enum)]
     pub against: Option<Rival>,
-    /// micro: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
+    /// micro, npb: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub kernels: Vec<u16>,
-    /// micro: CPUs of every machine.
-    #[arg(long, value_name = "M", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub cpus: u16,
-    /// micro: only rows whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
-    /// Write the measured values to FILE.
+    /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
+    #[arg(long, value_name = "M,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub cpus: Vec<u16>,
+    /// npb: numbers of threads.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub threads: Vec<u16>,
+    /// npb: sizes of the problems.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "CLASS,...",
+        value_delimiter = ',',
+        default_value = "s,w",
+        ignore_case = true
+    )]
+    pub class: Vec<Class>,
+    /// npb: how the program is linked with libgomp and libc.
+    #[arg(long, value_enum, default_value_t = Link::Static)]
+    pub link: Link,
+    /// micro: only rows, npb: only workloads, scale: only loops whose name contains one of these.
+    #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Write the measured values to FILE; of several benches to DIR/BENCH.json.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// micro: write the table to FILE.
+    /// Write the tables to FILE; of several benches to DIR/BENCH.md.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// npb, scale: draw plots into FILE; of several benches to DIR/BENCH.svg.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+impl BenchOptions {
+    /// Whether something of this name was asked for.
+    pub fn picks(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// The CPUs of a bench that needs one number.
+    pub fn one_cpus(&self) -> u16 {
+        self.cpus.iter().copied().max().unwrap_or(2)
+    }
+
+    /// Writes a bench's results where an option wants them, if it does.
+    pub fn write(&self, place: &Option<PathBuf>, bench: &str, ending: &str, text: &str) -> anyhow::Result<()> {
+        let Some(place) = place else { return Ok(()) };
+        if self.several() {
+            std::fs::create_dir_all(place)?;
+            return Ok(std::fs::write(place.join(format!("{bench}.{ending}")), text)?);
+        }
+        Ok(std::fs::write(place, text)?)
+    }
+
+    pub fn several(&self) -> bool {
+        matches!(self.what, None | Some(Bench::All))
+    }
+}
+
+/// Sizes of the NAS Parallel Benchmarks; of BFS and LUD those of Rodinia that are like them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Class {
+    S,
+    W,
+    A,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    Static,
+    Dynamic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -194,6 +253,8 @@ pub enum Bench {
     Fabric,
     /// What single operations cost.
     Micro,
+    /// The papers' workloads: NPB IS, FT, CG, BFS, LU decomposition, with OpenMP.
+    Npb,
     All,
 }
 

@@ -96,10 +96,18 @@ static void measure(const struct row *row) {
     fflush(stdout);
 }
 
-static void run_rows(const struct row *row, const char *only) {
+// Whether one of the words, if there are any, is part of the name.
+static int picked(const char *name, char **words) {
+    char **word = words;
+    while (*word && !strstr(name, *word))
+        word++;
+    return !*words || *word;
+}
+
+static void run_rows(const struct row *row, char **only) {
     int cpus = sysconf(_SC_NPROCESSORS_ONLN);
     for (; row->name; row++) {
-        if (row->cpus > cpus || (only && !strstr(row->name, only)))
+        if (row->cpus > cpus || !picked(row->name, only))
             continue;
         fflush(stdout);
         pid_t child = fork();
@@ -126,11 +134,12 @@ int main(int argc, char **argv) {
         MUST(!mount("tmp", "/tmp", "tmpfs", 0, NULL));
     }
     stay_on(0);
-    // A word of the command line; + stands for a space.
-    char *only = argc > 1 ? argv[1] : NULL;
-    for (char *at = only; at && *at; at++)
-        if (*at == '+')
-            *at = ' ';
+    // Words of the command line; + stands for a space.
+    char **only = argv + 1;
+    for (char **word = only; *word; word++)
+        for (char *at = *word; *at; at++)
+            if (*at == '+')
+                *at = ' ';
     run_rows(across_rows, only);
     run_rows(memory_rows, only);
     run_rows(call_rows, only);

@@ -2,6 +2,7 @@
 //! and one serial line that carries what the program prints. No host link, no disk, no network: what differs
 //! is the kernel.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use tempfile::TempDir;
 
-use crate::cli::Accel;
+use crate::cli::{Accel, BenchOptions, Link, Rival};
 use crate::cpio::Archive;
 use crate::prepare::kernel_image;
 use crate::vm::{self, Machine, Vm};
@@ -40,6 +41,29 @@ impl System {
         Ok(System { name, kernel, words: format!("cob.kernels={kernels}") })
     }
 
+    /// Cob with the numbers of kernels that are asked for, on so many CPUs, and Linux if it is asked for and to be had; and where
+    /// that is among them.
+    pub fn wanted(options: &BenchOptions, cpus: u16, project: &Path) -> Result<(Vec<System>, Option<usize>)> {
+        let usual = if cpus > 1 { vec![cpus, 1] } else { vec![1] };
+        let kernels = if options.kernels.is_empty() { &usual } else { &options.kernels };
+        if let Some(many) = kernels.iter().find(|kernels| **kernels > cpus) {
+            bail!("--kernels {many} needs at least as many --cpus, not {cpus}");
+        }
+        let mut systems = kernels.iter().map(|kernels| System::cob(*kernels)).collect::<Result<Vec<_>>>()?;
+        if options.against == Some(Rival::Linux) {
+            match System::linux(project) {
+                Ok(linux) => systems.push(linux),
+                Err(error) => println!("Debian's kernel is skipped, so there is nothing to compare with: {error:#}"),
+            }
+        }
+        let linux = systems.iter().position(System::is_linux);
+        Ok((systems, linux))
+    }
+
+    pub fn is_linux(&self) -> bool {
+        self.name.starts_with("Linux")
+    }
+
     /// Debian's cloud kernel, fetched through apt but not installed.
     pub fn linux(project: &Path) -> Result<System> {
         let kernel = debian_kernel(&project.join(".cob/linux"))?;
@@ -60,10 +84,24 @@ pub struct Setup {
 impl Setup {
     /// Builds a static C program as /init of an initramfs.
     pub fn with_init(sources: &[PathBuf], flags: &[&str], cpus: u16, accel: Accel) -> Result<Setup> {
+        Setup::linked(sources, flags, Link::Static, cpus, accel)
+    }
+
+    /// The same, or a dynamic one together with the libraries that it needs.
+    pub fn linked(sources: &[PathBuf], flags: &[&str], link: Link, cpus: u16, accel: Accel) -> Result<Setup> {
         let files = vm::private_directory()?;
         let (init, initramfs) = (files.path().join("init"), files.path().join("initramfs.cpio"));
-        outcome(Command::new("gcc").args(["-O2", "-static"]).args(flags).arg("-o").arg(&init).args(sources))?;
-        fs::write(&initramfs, Archive::with_init(&fs::read(&init)?).finish())?;
+        let mut gcc = Command::new("gcc");
+        if link == Link::Static {
+            gcc.arg("-static");
+        }
+        // Libraries among the flags are searched for what the sources need.
+        outcome(gcc.args(["-O2", "-o"]).arg(&init).args(sources).args(flags))?;
+        let mut archive = Archive::with_init(&fs::read(&init)?);
+        if link == Link::Dynamic {
+            archive = with_libraries(archive, &init)?;
+        }
+        fs::write(&initramfs, archive.finish())?;
         Ok(Setup { initramfs, cpus, accel, patience: Duration::from_secs(180), _files: files })
     }
 
@@ -117,6 +155,32 @@ impl Setup {
 
 fn last_lines(text: &str) -> String {
     crate::test::tail(text, 20)
+}
+
+/// Adds what the dynamic linker of this machine finds for a program, under the same names.
+fn with_libraries(mut archive: Archive, program: &Path) -> Result<Archive> {
+    let listing = outcome(Command::new("ldd").arg(program))?;
+    let names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let mut directories = BTreeSet::new();
+    for name in names {
+        for directory in Path::new(name).ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+            let directory = directory.to_str().unwrap_or_default().trim_start_matches('/');
+            if !directory.is_empty() && directories.insert(directory.to_string()) {
+                archive = archive.directory(directory);
+            }
+        }
+        archive = archive.file(name.trim_start_matches('/'), 0o755, &fs::read(name)?);
+    }
+    Ok(archive)
+}
+
+/// All C files of a directory.
+pub fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
+    let listing = fs::read_dir(directory)?;
+    let mut sources: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
+    sources.sort();
+    Ok(sources)
 }
 
 fn debian_kernel(place: &Path) -> Result<PathBuf> {

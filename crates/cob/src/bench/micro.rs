@@ -2,14 +2,13 @@
 //! kernel, a machine each in turns.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{bail, Result};
 
-use super::machines::{Setup, System, CPU};
+use super::machines::{sources, Setup, System, CPU};
 use super::{progress::Progress, sample::Sample, table};
-use crate::cli::{BenchOptions, Rival};
+use crate::cli::BenchOptions;
 
 /// One line of the program.
 #[derive(Debug, PartialEq)]
@@ -38,9 +37,11 @@ pub struct Results {
 }
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> {
-    let setup = Setup::with_init(&sources(project)?, &["-std=gnu11", "-pthread"], options.cpus, options.accel)?;
-    let (systems, linux) = systems(options, project)?;
-    let arguments = options.only.as_deref().unwrap_or_default().replace(' ', "+");
+    let (cpus, flags) = (options.one_cpus(), ["-std=gnu11", "-pthread"]);
+    let setup = Setup::with_init(&sources(&project.join("tests/bench/micro"))?, &flags, cpus, options.accel)?;
+    let (systems, linux) = System::wanted(options, cpus, project)?;
+    let arguments: Vec<String> = options.only.iter().map(|part| part.replace(' ', "+")).collect();
+    let arguments = arguments.join(" ");
     let progress = Progress::new();
     let mut rows: Vec<(String, Vec<Cell>)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -60,42 +61,13 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
         }
     }
     drop(progress);
-    let machine = format!("{machine}, {} CPUs, -cpu {CPU}", options.cpus);
+    let machine = format!("{machine}, {cpus} CPUs, -cpu {CPU}");
     let systems = systems.into_iter().map(|system| system.name).collect();
     let results = Results { machine, rounds: options.runs, systems, linux, rows };
     print!("{}", table::text(&results));
-    if let Some(path) = &options.json {
-        fs::write(path, table::json(&results))?;
-    }
-    if let Some(path) = &options.markdown {
-        fs::write(path, table::markdown(&results))?;
-    }
+    options.write(&options.json, "micro", "json", &table::json(&results))?;
+    options.write(&options.markdown, "micro", "md", &table::markdown(&results))?;
     Ok(())
-}
-
-fn sources(project: &Path) -> Result<Vec<PathBuf>> {
-    let listing = fs::read_dir(project.join("tests/bench/micro"))?;
-    let mut sources: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
-    sources.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
-    sources.sort();
-    Ok(sources)
-}
-
-fn systems(options: &BenchOptions, project: &Path) -> Result<(Vec<System>, Option<usize>)> {
-    let usual = if options.cpus > 1 { vec![options.cpus, 1] } else { vec![1] };
-    let kernels = if options.kernels.is_empty() { &usual } else { &options.kernels };
-    if let Some(many) = kernels.iter().find(|kernels| **kernels > options.cpus) {
-        bail!("--kernels {many} needs at least as many --cpus, not {}", options.cpus);
-    }
-    let mut systems = kernels.iter().map(|kernels| System::cob(*kernels)).collect::<Result<Vec<_>>>()?;
-    if options.against == Some(Rival::Linux) {
-        match System::linux(project) {
-            Ok(linux) => systems.push(linux),
-            Err(error) => println!("Debian's kernel is skipped, so there is nothing to compare with: {error:#}"),
-        }
-    }
-    let linux = systems.iter().position(|system| system.name.starts_with("Linux"));
-    Ok((systems, linux))
 }
 
 /// Runs the program on a machine of its own, telling the rows as they come.

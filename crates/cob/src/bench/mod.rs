@@ -1,6 +1,7 @@
-//! `cob bench`: measurements. They print what was measured and on what; nothing here passes or fails.
+//! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
+//! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `idle`, `fabric`, `micro`: one measurement each. `machines`: the systems that are compared, in the same QEMU.
+//! `boot`, `idle`, `fabric`, `micro`, `npb`: one measurement each. `table`, `svg`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
@@ -8,8 +9,10 @@ mod fabric;
 mod idle;
 mod machines;
 mod micro;
+mod npb;
 mod progress;
 mod sample;
+mod svg;
 mod table;
 
 use std::fs;
@@ -37,7 +40,11 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     if wanted(Bench::Micro) {
         micro::run(&options, &project, &machine)?;
     }
-    Ok(0)
+    let mut status = 0;
+    if wanted(Bench::Npb) {
+        status |= npb::run(&options, &project, &machine)?;
+    }
+    Ok(status)
 }
 
 fn this_machine(options: &BenchOptions) -> Result<String> {

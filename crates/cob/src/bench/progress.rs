@@ -32,6 +32,12 @@ impl Progress {
     }
 }
 
+/// How much of the work is done, as a bar.
+pub fn bar(done: usize, of: usize) -> String {
+    let filled = 20 * done / of.max(1);
+    format!("[{}{}] {done}/{of}", "#".repeat(filled), ".".repeat(20 - filled))
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.terminal && self.shown.get() {

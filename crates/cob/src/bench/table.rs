@@ -1,4 +1,4 @@
-//! Results as text, Markdown and JSON.
+//! Results as text, Markdown and JSON: what all benches share, and the tables of `micro`.
 
 use std::fmt::Write;
 
@@ -16,13 +16,14 @@ fn geometric_mean(results: &Results, at: usize) -> Option<f64> {
     (!ratios.is_empty()).then(|| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp())
 }
 
-fn duration(ns: f64) -> String {
+pub fn duration(ns: f64) -> String {
     match ns {
         ns if ns.is_nan() => "-".to_string(),
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e5 => format!("{:.2} us", ns / 1e3),
         ns if ns < 1e6 => format!("{:.0} us", ns / 1e3),
-        ns => format!("{:.2} ms", ns / 1e6),
+        ns if ns < 1e9 => format!("{:.2} ms", ns / 1e6),
+        ns => format!("{:.2} s", ns / 1e9),
     }
 }
 
@@ -83,12 +84,20 @@ fn caption(results: &Results) -> String {
 }
 
 pub fn text(results: &Results) -> String {
-    let lines: Vec<Vec<String>> = std::iter::once(head(results)).chain(body(results)).collect();
-    let widths: Vec<usize> = (0..lines[0].len())
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default())
-        .collect();
-    let mut text = caption(results) + "\n";
-    for line in lines {
+    caption(results) + "\n" + &aligned(&head(results), &body(results))
+}
+
+pub fn markdown(results: &Results) -> String {
+    caption(results) + "\n\n" + &piped(&head(results), &body(results))
+}
+
+/// Columns for a terminal; the first to the left, the others to the right.
+pub fn aligned(head: &[String], body: &[Vec<String>]) -> String {
+    let lines = || std::iter::once(head).chain(body.iter().map(Vec::as_slice));
+    let width = |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for line in lines() {
         for (column, word) in line.iter().enumerate() {
             let pad = " ".repeat(widths[column] - word.chars().count());
             text.push_str(&if column == 0 { format!("  {word}{pad}") } else { format!("  {pad}{word}") });
@@ -98,18 +107,24 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-pub fn markdown(results: &Results) -> String {
-    let head = head(results);
-    let mut text =
-        format!("{}\n\n| {} |\n|---{}|\n", caption(results), head.join(" | "), "|---:".repeat(head.len() - 1));
-    for line in body(results) {
+/// The same for Markdown.
+pub fn piped(head: &[String], body: &[Vec<String>]) -> String {
+    let mut text = format!("| {} |\n|---{}|\n", head.join(" | "), "|---:".repeat(head.len() - 1));
+    for line in body {
         let _ = writeln!(text, "| {} |", line.join(" | "));
     }
     text
 }
 
+pub fn number(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value}")
+    } else {
+        "null".to_string()
+    }
+}
+
 pub fn json(results: &Results) -> String {
-    let number = |value: f64| if value.is_finite() { format!("{value}") } else { "null".to_string() };
     let mut text = format!(
         "{{\n  \"machine\": {},\n  \"rounds\": {},\n  \"unit\": \"nanoseconds\",\n  \"rows\": [\n",
         quoted(&results.machine),
@@ -133,7 +148,7 @@ pub fn json(results: &Results) -> String {
     text + "  ]\n}\n"
 }
 
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {

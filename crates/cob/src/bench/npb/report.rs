@@ -1,0 +1,277 @@
+//! Tables, JSON and plots of the papers' workloads.
+
+use std::fmt::Write;
+
+use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
+use super::{Case, Cell, Results};
+use crate::bench::svg::{Line, Panel, Plot};
+use crate::bench::table::{aligned, duration, number, piped, quoted};
+
+type Table = (Vec<String>, Vec<Vec<String>>);
+
+fn ratio(cell: &Cell, to: &Cell) -> String {
+    let ratio = cell.seconds.median() / to.seconds.median();
+    if ratio.is_finite() {
+        format!("{ratio:.2}")
+    } else {
+        "-".to_string()
+    }
+}
+
+fn count(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value:.0}")
+    } else {
+        "-".to_string()
+    }
+}
+
+impl Results {
+    /// Where Cob with one kernel is, if others are held against it.
+    fn alone(&self) -> Option<usize> {
+        self.systems.iter().position(|system| system == "Cob, 1 kernel")
+    }
+
+    /// Cob with the most kernels.
+    fn many(&self) -> Option<usize> {
+        self.systems.iter().position(|system| system.starts_with("Cob") && system.ends_with("kernels"))
+    }
+
+    fn caption(&self) -> String {
+        format!(
+            "npb {}: medians of {} machines each, in turns; ± is half of what lies between the outermost. Time is that of the part that the \
+             specification times; every result was verified. Moved, faults and messages are those of the whole process: threads \
+             that moved to another kernel, faults that a kernel answered alone and with another's help, messages between kernels.",
+            self.machine, self.rounds
+        )
+    }
+
+    fn times(&self) -> Table {
+        let mut head = vec!["workload".to_string()];
+        for (at, system) in self.systems.iter().enumerate() {
+            head.push(system.clone());
+            for (other, name) in [(self.linux, "to Linux"), (self.alone(), "to 1 kernel")] {
+                if other.is_some_and(|other| other != at) && self.linux != Some(at) {
+                    head.push(name.to_string());
+                }
+            }
+        }
+        let line = |(case, cells): &(Case, Vec<Cell>)| {
+            let mut line = vec![title(case)];
+            for (at, cell) in cells.iter().enumerate() {
+                let spread = if cell.seconds.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ±{:.0}%", cell.seconds.spread() * 50.0)
+                };
+                line.push(duration(cell.seconds.median() * 1e9) + &spread);
+                for other in [self.linux, self.alone()].into_iter().flatten() {
+                    if other != at && self.linux != Some(at) {
+                        line.push(ratio(cell, &cells[other]));
+                    }
+                }
+            }
+            line
+        };
+        (head, self.rows.iter().map(line).collect())
+    }
+
+    fn events(&self) -> Table {
+        let mut head = vec!["workload".to_string()];
+        for (at, system) in self.systems.iter().enumerate() {
+            if self.many() == Some(at) {
+                head.extend(["moved", "faults", "remote faults", "messages"].map(|what| format!("{what}: {system}")));
+            } else {
+                head.push(format!("faults: {system}"));
+            }
+        }
+        let line = |(case, cells): &(Case, Vec<Cell>)| {
+            let mut line = vec![title(case)];
+            for (at, cell) in cells.iter().enumerate() {
+                let faults =
+                    count(cell.local.median() + if cell.remote.is_empty() { 0.0 } else { cell.remote.median() });
+                if self.many() == Some(at) {
+                    line.extend([count(cell.moved.median()), faults, count(cell.remote.median())]);
+                    line.push(count(cell.messages.median()));
+                } else {
+                    line.push(faults);
+                }
+            }
+            line
+        };
+        (head, self.rows.iter().map(line).collect())
+    }
+
+    /// The papers' figures beside ours: another machine, other numbers of kernels and sizes, so only the order of magnitude can
+    /// be compared.
+    fn beside(&self) -> Table {
+        let mut head: Vec<String> = vec!["workload".to_string()];
+        let popcorn = format!("Popcorn, {KERNELS} kernels");
+        head.extend(["faults", "messages", "migrations", "time to Linux"].map(|what| format!("{popcorn}: {what}")));
+        let many = self.many().map(|at| (at, &self.systems[at]));
+        if let Some((_, system)) = many {
+            head.extend(
+                ["case", "remote faults", "messages", "migrations", "time to Linux"].map(|w| format!("{system}: {w}")),
+            );
+        }
+        let mut body = Vec::new();
+        for paper in &FIGURES {
+            let mut line = vec![
+                paper.workload.to_uppercase(),
+                paper.faults.to_string(),
+                format!("{:.1} million", f64::from(paper.faults * MESSAGES_A_FAULT) / 1e6),
+                paper.migrations.to_string(),
+                paper.time.to_string(),
+            ];
+            if let Some((at, _)) = many {
+                // The largest size that was run, with a thread for each kernel if that was run.
+                let rows = self.rows.iter().rev().filter(|(case, cells)| {
+                    case.workload == paper.workload && case.threads > 1 && !cells[at].seconds.is_empty()
+                });
+                match rows.min_by_key(|(case, _)| (std::cmp::Reverse(case.class as u8), case.threads)) {
+                    Some((case, cells)) => {
+                        let cell = &cells[at];
+                        let linux = self.linux.map_or("-".to_string(), |linux| ratio(cell, &cells[linux]));
+                        let counts = [&cell.remote, &cell.messages, &cell.moved].map(|sample| count(sample.median()));
+                        line.push(title(case));
+                        line.extend(counts);
+                        line.push(linux);
+                    }
+                    None => line.extend(["-"; 5].map(String::from)),
+                }
+            }
+            body.push(line);
+        }
+        (head, body)
+    }
+}
+
+fn title(case: &Case) -> String {
+    let threads = if case.threads == 1 { "thread" } else { "threads" };
+    format!("{} {:?}, {} {threads}", case.workload.to_uppercase(), case.class, case.threads)
+}
+
+const BESIDE: &str =
+    "Beside the papers (4 x Opteron 6274, 64 cores, one page a fault, about 5(N-1) messages a fault; another machine \
+     and other sizes: only orders of magnitude can be compared)";
+
+pub fn text(results: &Results) -> String {
+    let mut text = results.caption() + "\n";
+    for (what, (head, body)) in
+        [("", results.times()), ("\n", results.events()), (&format!("\n{BESIDE}:\n"), results.beside())]
+    {
+        text += what;
+        text += &aligned(&head, &body);
+    }
+    text
+}
+
+pub fn markdown(results: &Results) -> String {
+    let mut text = results.caption() + "\n";
+    for (what, (head, body)) in [("", results.times()), ("", results.events()), (BESIDE, results.beside())] {
+        if !what.is_empty() {
+            let _ = write!(text, "\n{what}:\n");
+        }
+        text = text + "\n" + &piped(&head, &body);
+    }
+    for failure in &results.failures {
+        let _ = write!(text, "\nFAILED: {}\n", failure.replace('\n', "  \n"));
+    }
+    text
+}
+
+pub fn json(results: &Results) -> String {
+    let mut text = format!(
+        "{{\n  \"machine\": {},\n  \"rounds\": {},\n  \"unit\": \"seconds\",\n  \"rows\": [\n",
+        quoted(&results.machine),
+        results.rounds
+    );
+    for (index, (case, cells)) in results.rows.iter().enumerate() {
+        let cells = results.systems.iter().zip(cells).map(|(system, cell)| {
+            let events = [
+                ("whole", &cell.whole),
+                ("moved", &cell.moved),
+                ("faults_local", &cell.local),
+                ("faults_remote", &cell.remote),
+                ("messages", &cell.messages),
+            ];
+            let events = events.map(|(name, sample)| format!(", \"{name}\": {}", number(sample.median()))).concat();
+            format!(
+                "{{\"system\": {}, \"median\": {}, \"least\": {}, \"most\": {}{events}}}",
+                quoted(system),
+                number(cell.seconds.median()),
+                number(cell.seconds.least()),
+                number(cell.seconds.most()),
+            )
+        });
+        let cells = cells.collect::<Vec<_>>().join(", ");
+        let comma = if index + 1 == results.rows.len() { "" } else { "," };
+        let _ = writeln!(
+            text,
+            "    {{\"workload\": \"{}\", \"class\": \"{:?}\", \"threads\": {}, \"systems\": [{cells}]}}{comma}",
+            case.workload, case.class, case.threads
+        );
+    }
+    let failures: Vec<String> = results.failures.iter().map(|failure| quoted(failure)).collect();
+    text + &format!("  ],\n  \"failures\": [{}]\n}}\n", failures.join(", "))
+}
+
+/// Time over threads, a panel for each workload and size.
+pub fn plot(results: &Results) -> String {
+    let panels = results.rows.chunk_by(|(a, _), (b, _)| (a.workload, a.class) == (b.workload, b.class)).map(|group| {
+        let line = |(at, name): (usize, &String)| {
+            let point = |(case, cells): &(Case, Vec<Cell>)| (f64::from(case.threads), cells[at].seconds.median());
+            Line { name: name.clone(), points: group.iter().map(point).collect() }
+        };
+        let title = format!("{} {:?}", group[0].0.workload.to_uppercase(), group[0].0.class);
+        Panel { title, lines: results.systems.iter().enumerate().map(line).collect() }
+    });
+    let title = format!("Time of the papers' workloads, {}", results.machine);
+    Plot { title: &title, x: "threads", y: "seconds", panels: panels.collect() }.draw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Class;
+
+    fn results() -> Results {
+        let systems = ["Cob, 2 kernels", "Cob, 1 kernel", "Linux 6"].map(String::from).to_vec();
+        let row = |threads: u16| {
+            let mut cells = vec![Cell::default(); 3];
+            cells[0].seconds.add(3.0);
+            cells[0].remote.add(17.0);
+            cells[1].seconds.add(2.0);
+            cells[2].seconds.add(4.0);
+            (Case { workload: "is", class: Class::W, threads }, cells)
+        };
+        Results {
+            machine: "m".into(),
+            rounds: 1,
+            systems,
+            linux: Some(2),
+            rows: vec![row(1), row(2)],
+            failures: vec!["a \"b\"".into()],
+        }
+    }
+
+    #[test]
+    fn tables_have_a_column_for_all() {
+        let results = results();
+        for (head, body) in [results.times(), results.events(), results.beside()] {
+            assert!(body.iter().all(|line| line.len() == head.len()), "{head:?} {body:?}");
+        }
+        let times = results.times();
+        assert_eq!(times.0[1..4], ["Cob, 2 kernels", "to Linux", "to 1 kernel"]);
+        assert_eq!(times.1[0][2..4], ["0.75", "1.50"]);
+        assert_eq!(results.beside().1[0][5..7], ["IS W, 2 threads", "17"]);
+    }
+
+    #[test]
+    fn json_and_plot_know_no_nan() {
+        let json = json(&results());
+        assert!(json.contains("null") && !json.contains("NaN") && json.contains(r#"["a \"b\""]"#));
+        assert_eq!(json.matches('{').count(), json.matches('}').count());
+        assert_eq!(plot(&results()).matches("<polyline").count(), 3);
+    }
+}
