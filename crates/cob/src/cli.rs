@@ -159,7 +159,7 @@ pub struct BenchOptions {
     /// [default: all]
     #[arg(value_enum)]
     pub what: Option<Bench>,
-    /// Runs of each, in turns; medians count.
+    /// Runs of each, in turns; medians count. scale: always one.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub runs: u16,
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
@@ -255,6 +255,8 @@ pub enum Bench {
     Micro,
     /// The papers' workloads: NPB IS, FT, CG, BFS, LU decomposition, with OpenMP.
     Npb,
+    /// What makes a kernel stop scaling: cache lines that travel between CPUs, counted, and the time that would take.
+    Scale,
     All,
 }
 

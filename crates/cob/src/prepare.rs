@@ -94,6 +94,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         nodes: options.nodes,
         memory: options.memory,
         accel: options.accel,
+        plugin: None,
         link: true,
         shares,
         log: PathBuf::new(),

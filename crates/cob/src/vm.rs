@@ -31,6 +31,8 @@ pub struct Machine {
     pub nodes: u16,
     pub memory: u64,
     pub accel: Accel,
+    /// QEMU's -plugin. All CPUs then run in one thread, in turns.
+    pub plugin: Option<String>,
     /// Whether there is a device for the link; without it there is the serial line only.
     pub link: bool,
     /// Mount tag, directory, writable.
@@ -116,11 +118,18 @@ fn with_parent_death_signal(program: &str) -> Command {
 fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
-    let accel = if use_kvm(machine.accel)? { "kvm" } else { "tcg,thread=multi" };
+    let accel = match &machine.plugin {
+        Some(_) => "tcg,thread=single",
+        None if use_kvm(machine.accel)? => "kvm",
+        None => "tcg,thread=multi",
+    };
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     add(&["-machine", "q35", "-cpu", machine.cpu, "-accel", accel]);
     add(&["-smp", &machine.cpus.to_string(), "-m", &format!("{}K", machine.memory >> 10)]);
     add(&["-kernel", text(&machine.kernel)?, "-append", &machine.append]);
+    if let Some(plugin) = &machine.plugin {
+        add(&["-plugin", plugin]);
+    }
     if let Some(initrd) = &machine.initrd {
         add(&["-initrd", text(initrd)?]);
     }

@@ -60,6 +60,11 @@ impl System {
         Ok((systems, linux))
     }
 
+    /// With one more word for its kernel. In front: Linux gives its init what it does not know itself, but forgets that at `rdinit=`.
+    pub fn with_word(self, word: &str) -> System {
+        System { words: format!("{word} {}", self.words), ..self }
+    }
+
     pub fn is_linux(&self) -> bool {
         self.name.starts_with("Linux")
     }
@@ -77,6 +82,8 @@ pub struct Setup {
     pub initramfs: PathBuf,
     pub cpus: u16,
     pub accel: Accel,
+    /// QEMU's -plugin.
+    pub plugin: Option<String>,
     pub patience: Duration,
     _files: TempDir,
 }
@@ -102,7 +109,7 @@ impl Setup {
             archive = with_libraries(archive, &init)?;
         }
         fs::write(&initramfs, archive.finish())?;
-        Ok(Setup { initramfs, cpus, accel, patience: Duration::from_secs(180), _files: files })
+        Ok(Setup { initramfs, cpus, accel, plugin: None, patience: Duration::from_secs(180), _files: files })
     }
 
     /// Starts a machine and looks at its serial line until `done` says what it was waiting for. Gives that and the time since
@@ -127,6 +134,7 @@ impl Setup {
             nodes: 1,
             memory: MEMORY,
             accel: self.accel,
+            plugin: self.plugin.clone(),
             link: false,
             shares: Vec::new(),
             log: log.clone(),

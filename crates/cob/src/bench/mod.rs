@@ -1,7 +1,7 @@
 //! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
 //! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `idle`, `fabric`, `micro`, `npb`: one measurement each. `table`, `svg`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
+//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`: one measurement each. `table`, `svg`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
@@ -12,6 +12,7 @@ mod micro;
 mod npb;
 mod progress;
 mod sample;
+mod scale;
 mod svg;
 mod table;
 
@@ -43,6 +44,9 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     let mut status = 0;
     if wanted(Bench::Npb) {
         status |= npb::run(&options, &project, &machine)?;
+    }
+    if wanted(Bench::Scale) {
+        status |= scale::run(&options, &project, &machine)?;
     }
     Ok(status)
 }
