@@ -167,6 +167,9 @@ pub struct BenchOptions {
     /// micro, npb, scale: what Cob is held against beside itself.
     #[arg(long, value_enum)]
     pub against: Option<Rival>,
+    /// micro, npb: Linux with its mitigations too; without, it is started with mitigations=off.
+    #[arg(long, requires = "against")]
+    pub mitigations: bool,
     /// micro, npb: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
     pub kernels: Vec<u16>,

@@ -1,6 +1,6 @@
 //! QEMU: the command line of the machine, and a process that never outlives us.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -105,13 +105,13 @@ impl Drop for Vm {
 
 /// If we are killed, QEMU must go too. Only the new process itself can ask the kernel for that, before exec;
 /// util-linux's setpriv does it, so this crate needs no unsafe code after fork.
-fn with_parent_death_signal(program: &str) -> Command {
+pub fn with_parent_death_signal(program: impl AsRef<OsStr>) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
         return Command::new(program);
     }
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL", "--", program]);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 

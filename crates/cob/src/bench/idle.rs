@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use anyhow::{bail, Context, Result};
 
 use super::{machines::Setup, progress::Progress};
 use crate::cli::{Accel, BenchOptions};
+use crate::vm::with_parent_death_signal;
 
 /// Until the boot is over.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -44,7 +45,7 @@ fn measure(options: &BenchOptions, words: &[&str]) -> Result<(f64, String)> {
         Accel::Kvm => "kvm",
         Accel::Tcg => "tcg",
     };
-    let child = Command::new(std::env::current_exe()?)
+    let child = with_parent_death_signal(std::env::current_exe()?)
         .args(["run", "--stats", "--kernels", "4", "--accel", accel])
         .args(words)
         .stdin(Stdio::null())

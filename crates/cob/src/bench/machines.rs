@@ -52,7 +52,11 @@ impl System {
         let mut systems = kernels.iter().map(|kernels| System::cob(*kernels)).collect::<Result<Vec<_>>>()?;
         if options.against == Some(Rival::Linux) {
             match System::linux(project) {
-                Ok(linux) => systems.push(linux),
+                Ok(linux) => {
+                    let mitigated = options.mitigations.then(|| linux.clone().mitigated());
+                    systems.push(linux);
+                    systems.extend(mitigated);
+                }
                 Err(error) => println!("Debian's kernel is skipped, so there is nothing to compare with: {error:#}"),
             }
         }
@@ -63,6 +67,14 @@ impl System {
     /// With one more word for its kernel. In front: Linux gives its init what it does not know itself, but forgets that at `rdinit=`.
     pub fn with_word(self, word: &str) -> System {
         System { words: format!("{word} {}", self.words), ..self }
+    }
+
+    fn mitigated(self) -> System {
+        System {
+            name: format!("{}, mitigations", self.name),
+            words: self.words.replace("mitigations=off", "mitigations=auto"),
+            ..self
+        }
     }
 
     pub fn is_linux(&self) -> bool {

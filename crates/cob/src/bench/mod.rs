@@ -17,6 +17,7 @@ mod svg;
 mod table;
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -25,30 +26,40 @@ use crate::test::project;
 use crate::vm;
 
 pub fn main(options: BenchOptions) -> Result<u8> {
-    let wanted = |what| matches!(options.what, None | Some(Bench::All)) || options.what == Some(what);
     let project = project()?;
     let machine = this_machine(&options)?;
     println!("{machine}");
-    if wanted(Bench::Boot) {
-        boot::run(&options, &project)?;
-    }
-    if wanted(Bench::Idle) {
-        idle::run(&options, &project)?;
-    }
-    if wanted(Bench::Fabric) {
-        fabric::run(&project)?;
-    }
-    if wanted(Bench::Micro) {
-        micro::run(&options, &project, &machine)?;
-    }
+    let all = [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Fabric, Bench::Scale, Bench::Idle];
+    let wanted = match options.what {
+        None | Some(Bench::All) => all.to_vec(),
+        Some(one) => vec![one],
+    };
     let mut status = 0;
-    if wanted(Bench::Npb) {
-        status |= npb::run(&options, &project, &machine)?;
-    }
-    if wanted(Bench::Scale) {
-        status |= scale::run(&options, &project, &machine)?;
+    for bench in wanted {
+        // One that can't run doesn't keep the others from it.
+        match one(bench, &options, &project, &machine) {
+            Ok(failed) => status |= failed,
+            Err(error) if options.several() => {
+                eprintln!("cob: bench {}: {error:#}", format!("{bench:?}").to_lowercase());
+                status = 1;
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(status)
+}
+
+fn one(bench: Bench, options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
+    match bench {
+        Bench::Boot => boot::run(options, project)?,
+        Bench::Micro => micro::run(options, project, machine)?,
+        Bench::Npb => return npb::run(options, project, machine),
+        Bench::Fabric => fabric::run(project)?,
+        Bench::Scale => return scale::run(options, project, machine),
+        Bench::Idle => idle::run(options, project)?,
+        Bench::All => {}
+    }
+    Ok(0)
 }
 
 fn this_machine(options: &BenchOptions) -> Result<String> {
