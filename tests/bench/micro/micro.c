@@ -1,14 +1,20 @@
 // `cob bench micro`: what single operations cost. The same static binary is /init of the same initramfs on Cob and on Linux.
 //
-// Prints a line for each row, `ROW nanoseconds operations messages name`, and `BENCH-END`. Messages are those that the
+// Prints a line for each row, `ROW nanoseconds operations messages name` (or `COUNTED operations name`, see count), and `BENCH-END`. Messages are those that the
 // kernels of a Cob machine sent each other for one operation (from /proc/cob/messages); - elsewhere.
 #include "micro.h"
+#include <stdbool.h>
 #include <sys/mount.h>
 
 // A row is measured over about this time, after a warm-up.
 #define LONG_ENOUGH 60000000
 #define WARM_UP 15000000
 #define MOST_OPERATIONS 1000000
+// Operations whose instructions are counted, and those before them.
+#define COUNTED 64
+#define COUNTED_WARM 8
+
+int counts_all_cpus;
 
 static void *helper_main(void *argument) {
     struct helper *helper = argument;
@@ -68,8 +74,8 @@ static long messages(void) {
 
 // Runs a row and adds what its preparations took.
 static uint64_t run(const struct row *row, long n, uint64_t *whole) {
-    uint64_t start = now(), time = row->run(n);
-    *whole = now() - start;
+    uint64_t start = clock_now(), time = row->run(n);
+    *whole = clock_now() - start;
     return time;
 }
 
@@ -96,6 +102,18 @@ static void measure(const struct row *row) {
     fflush(stdout);
 }
 
+// Always the same operations, whatever time they take.
+static void count(const struct row *row) {
+    long n = row->counted ? row->counted : COUNTED;
+    counts_all_cpus = row->cpus > 1;
+    row->run(COUNTED_WARM < n ? COUNTED_WARM : n);
+    MARK(MARK_BEGIN);
+    row->run(n);
+    MARK(MARK_END);
+    printf("COUNTED %ld %s\n", n, row->name);
+    fflush(stdout);
+}
+
 // Whether one of the words, if there are any, is part of the name.
 static int picked(const char *name, char **words) {
     char **word = words;
@@ -104,7 +122,7 @@ static int picked(const char *name, char **words) {
     return !*words || *word;
 }
 
-static void run_rows(const struct row *row, char **only) {
+static void run_rows(const struct row *row, char **only, void (*measure)(const struct row *)) {
     int cpus = sysconf(_SC_NPROCESSORS_ONLN);
     for (; row->name; row++) {
         if (row->cpus > cpus || !picked(row->name, only))
@@ -134,16 +152,18 @@ int main(int argc, char **argv) {
         MUST(!mount("tmp", "/tmp", "tmpfs", 0, NULL));
     }
     stay_on(0);
-    // Words of the command line; + stands for a space.
-    char **only = argv + 1;
+    // `count`, or nothing, then parts of names in which + stands for a space.
+    bool counting = argc > 1 && !strcmp(argv[1], "count");
+    char **only = argv + 1 + counting;
+    void (*how)(const struct row *) = counting ? count : measure;
     for (char **word = only; *word; word++)
         for (char *at = *word; *at; at++)
             if (*at == '+')
                 *at = ' ';
-    run_rows(across_rows, only);
-    run_rows(memory_rows, only);
-    run_rows(call_rows, only);
-    run_rows(process_rows, only);
+    run_rows(across_rows, only, how);
+    run_rows(memory_rows, only, how);
+    run_rows(call_rows, only, how);
+    run_rows(process_rows, only, how);
     printf("BENCH-END\n");
     fflush(stdout);
     // Linux panics when its init ends.

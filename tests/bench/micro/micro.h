@@ -1,6 +1,7 @@
 // What the rows of `cob bench micro` share. A row is a function that does `n` operations and says how many
 // nanoseconds they took; what it prepares is not counted. Each row runs in a process of its own, on CPU 0.
 #pragma once
+#include "../scale/marks.h"
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,14 +28,38 @@ struct row {
     uint64_t (*run)(long n);
     // CPUs it needs.
     int cpus;
+    // Operations when instructions are counted, if not COUNTED.
+    long counted;
 };
 
 extern const struct row across_rows[], memory_rows[], call_rows[], process_rows[];
 
-static inline uint64_t now(void) {
+static inline uint64_t clock_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+// A row asks for the time in pairs, before and after what is measured. The plugin of QEMU, if there is one, counts between them: on
+// this CPU, or on all if the row needs more.
+extern int counts_all_cpus;
+
+static inline uint64_t now(void) {
+    static __thread int inside;
+    inside = !inside;
+    if (!inside) {
+        if (counts_all_cpus)
+            MARK(MARK_STOP_ALL);
+        else
+            MARK(MARK_STOP);
+        return clock_now();
+    }
+    uint64_t time = clock_now();
+    if (counts_all_cpus)
+        MARK(MARK_START_ALL);
+    else
+        MARK(MARK_START);
+    return time;
 }
 
 // A wrong answer must not look like a fast one.

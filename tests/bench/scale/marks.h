@@ -5,4 +5,6 @@
 #define MARK_START 0x0c0b0002 // this CPU is measured from here
 #define MARK_STOP 0x0c0b0003  // this CPU is no longer measured
 #define MARK_END 0x0c0b0004   // write down the figures
+#define MARK_START_ALL 0x0c0b0005 // all CPUs are measured from here
+#define MARK_STOP_ALL 0x0c0b0006
 #define MARK(which) __asm__ volatile(".byte 0x0f, 0x1f, 0x80; .long %c0" ::"i"(which) : "memory")

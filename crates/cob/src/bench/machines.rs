@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,7 +98,7 @@ pub struct Setup {
     /// QEMU's -plugin.
     pub plugin: Option<String>,
     pub patience: Duration,
-    _files: TempDir,
+    _files: Arc<TempDir>,
 }
 
 impl Setup {
@@ -121,7 +122,13 @@ impl Setup {
             archive = with_libraries(archive, &init)?;
         }
         fs::write(&initramfs, archive.finish())?;
-        Ok(Setup { initramfs, cpus, accel, plugin: None, patience: Duration::from_secs(180), _files: files })
+        Ok(Setup { initramfs, cpus, accel, plugin: None, patience: Duration::from_secs(180), _files: Arc::new(files) })
+    }
+
+    /// The same in a QEMU with a plugin.
+    pub fn with_plugin(&self, plugin: String) -> Setup {
+        let (initramfs, files) = (self.initramfs.clone(), Arc::clone(&self._files));
+        Setup { initramfs, plugin: Some(plugin), patience: 5 * self.patience, _files: files, ..*self }
     }
 
     /// Starts a machine and looks at its serial line until `done` says what it was waiting for. Gives that and the time since

@@ -7,8 +7,11 @@ use std::path::Path;
 use anyhow::{bail, Result};
 
 use super::machines::{sources, Setup, System, CPU};
+use super::scale::model::{KERNEL, USER};
+use super::scale::Counting;
 use super::{progress::Progress, sample::Sample, table};
 use crate::cli::BenchOptions;
+use crate::vm;
 
 /// One line of the program.
 #[derive(Debug, PartialEq)]
@@ -24,6 +27,8 @@ struct Line {
 pub struct Cell {
     pub ns: Sample,
     pub messages: Sample,
+    /// Instructions of the guest for one operation, in user and in kernel mode.
+    pub instructions: Option<[f64; 2]>,
 }
 
 pub struct Results {
@@ -60,6 +65,12 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
             }
         }
     }
+    // With KVM there is nobody to count.
+    if !vm::use_kvm(options.accel)? {
+        if let Err(error) = count(&setup, &systems, options, project, &progress, &mut rows) {
+            println!("Instructions are not counted: {error:#}");
+        }
+    }
     drop(progress);
     let machine = format!("{machine}, {cpus} CPUs, -cpu {CPU}");
     let systems = systems.into_iter().map(|system| system.name).collect();
@@ -68,6 +79,55 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
     options.write(&options.json, "micro", "json", &table::json(&results))?;
     options.write(&options.markdown, "micro", "md", &table::markdown(&results))?;
     Ok(())
+}
+
+/// Counts the instructions of each row, on one more machine of every system.
+fn count(
+    setup: &Setup,
+    systems: &[System],
+    options: &BenchOptions,
+    project: &Path,
+    progress: &Progress,
+    rows: &mut [(String, Vec<Cell>)],
+) -> Result<()> {
+    let counting = Counting::new(options, project)?;
+    let words: Vec<String> = options.only.iter().map(|part| part.replace(' ', "+")).collect();
+    for (at, system) in systems.iter().enumerate() {
+        // Linux with its addresses where they always are.
+        let system = &counting.fixed(system);
+        let setup = setup.with_plugin(counting.option(system));
+        let mut told = usize::MAX;
+        let (text, _) = setup.watch(system, &format!("count {}", words.join(" ")), |text| {
+            let counted: Vec<_> = text.lines().filter_map(parse_counted).collect();
+            if counted.len() != told {
+                told = counted.len();
+                let name = counted.last().map_or("", |(_, name)| name);
+                progress.say(&format!("micro: instructions: {}: {name}", system.name));
+            }
+            (text.contains("BENCH-END") || text.contains("FAILED")).then(|| text.to_string())
+        })?;
+        if let Some(failure) = text.lines().find(|line| line.contains("FAILED")) {
+            bail!("{}: {failure}", system.name);
+        }
+        let told: Vec<(f64, &str)> = text.lines().filter_map(parse_counted).collect();
+        let counted = counting.counted()?;
+        if told.len() != counted.len() {
+            bail!("{}: {} rows ran, {} were counted", system.name, told.len(), counted.len());
+        }
+        for ((operations, name), counted) in told.into_iter().zip(counted) {
+            let sum = |mode: usize| counted.cpus.iter().map(|cpu| cpu.instructions[mode]).sum::<u64>() as f64;
+            if let Some((_, cells)) = rows.iter_mut().find(|(known, _)| known == name) {
+                cells[at].instructions = Some([sum(USER) / operations, sum(KERNEL) / operations]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `COUNTED operations name`; the kernel's log is in between.
+fn parse_counted(line: &str) -> Option<(f64, &str)> {
+    let (operations, name) = line.trim_end().strip_prefix("COUNTED ")?.split_once(' ')?;
+    Some((operations.parse().ok()?, name))
 }
 
 /// Runs the program on a machine of its own, telling the rows as they come.
@@ -107,5 +167,7 @@ mod tests {
         assert_eq!(parse("ROW 1.0 1 - x").unwrap().messages, None);
         assert_eq!(parse("[    0.1] [k0] INFO ROW 1 1 - x"), None);
         assert_eq!(parse("ROW 12.5 10"), None);
+        assert_eq!(parse_counted("COUNTED 64 fork, exit\r"), Some((64.0, "fork, exit")));
+        assert_eq!(parse_counted("ROW 64 fork"), None);
     }
 }

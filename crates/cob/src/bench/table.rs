@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::micro::{Cell, Results};
+use super::scale::model::{KERNEL, USER};
 
 /// How many times as long as on Linux; None without Linux, or for Linux itself.
 fn ratio(results: &Results, cells: &[Cell], at: usize) -> Option<f64> {
@@ -12,7 +13,11 @@ fn ratio(results: &Results, cells: &[Cell], at: usize) -> Option<f64> {
 }
 
 fn geometric_mean(results: &Results, at: usize) -> Option<f64> {
-    let ratios: Vec<f64> = results.rows.iter().filter_map(|(_, cells)| ratio(results, cells, at)).collect();
+    mean(results.rows.iter().filter_map(|(_, cells)| ratio(results, cells, at)))
+}
+
+fn mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let ratios: Vec<f64> = ratios.collect();
     (!ratios.is_empty()).then(|| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp())
 }
 
@@ -76,6 +81,47 @@ fn body(results: &Results) -> Vec<Vec<String>> {
     lines
 }
 
+/// Instructions in user and kernel mode, and their sum held against Linux'; the mean at the end.
+fn instructions(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let counted = |cell: &Cell| cell.instructions.map_or(f64::NAN, |[user, kernel]| user + kernel);
+    if results.rows.iter().all(|(_, cells)| cells.iter().all(|cell| cell.instructions.is_none())) {
+        return None;
+    }
+    let against = |at: usize| results.linux.filter(|linux| *linux != at);
+    let mut head = vec!["instructions, user + kernel".to_string()];
+    let mut means = vec!["geometric mean".to_string()];
+    for (at, system) in results.systems.iter().enumerate() {
+        head.push(system.clone());
+        means.push(String::new());
+        if let Some(linux) = against(at) {
+            head.push("to Linux".to_string());
+            let ratios = results.rows.iter().map(|(_, cells)| counted(&cells[at]) / counted(&cells[linux]));
+            means.push(
+                mean(ratios.filter(|ratio| ratio.is_finite())).map_or("-".to_string(), |mean| format!("{mean:.2}")),
+            );
+        }
+    }
+    let mut body = Vec::new();
+    for (name, cells) in &results.rows {
+        let mut line = vec![name.clone()];
+        for (at, cell) in cells.iter().enumerate() {
+            line.push(cell.instructions.map_or("-".to_string(), |[user, kernel]| format!("{user:.0} + {kernel:.0}")));
+            if let Some(linux) = against(at) {
+                let ratio = counted(cell) / counted(&cells[linux]);
+                line.push(if ratio.is_finite() { format!("{ratio:.2}") } else { "-".to_string() });
+            }
+        }
+        body.push(line);
+    }
+    if results.linux.is_some() {
+        body.push(means);
+    }
+    Some((head, body))
+}
+
+const INSTRUCTIONS: &str = "Instructions of the guest for one operation, counted by a plugin of QEMU that runs all CPUs in one thread, without timer \
+     interrupts; on rows that need two CPUs, those of all CPUs, idle ones included:";
+
 fn caption(results: &Results) -> String {
     format!(
         "micro {}: medians of {} machines each, in turns; ± is half of what lies between the outermost",
@@ -84,11 +130,19 @@ fn caption(results: &Results) -> String {
 }
 
 pub fn text(results: &Results) -> String {
-    caption(results) + "\n" + &aligned(&head(results), &body(results))
+    let mut text = caption(results) + "\n" + &aligned(&head(results), &body(results));
+    if let Some((head, body)) = instructions(results) {
+        text += &format!("\n{INSTRUCTIONS}\n{}", aligned(&head, &body));
+    }
+    text
 }
 
 pub fn markdown(results: &Results) -> String {
-    caption(results) + "\n\n" + &piped(&head(results), &body(results))
+    let mut text = caption(results) + "\n\n" + &piped(&head(results), &body(results));
+    if let Some((head, body)) = instructions(results) {
+        text += &format!("\n{INSTRUCTIONS}\n\n{}", piped(&head, &body));
+    }
+    text
 }
 
 /// Columns for a terminal; the first to the left, the others to the right.
@@ -133,12 +187,15 @@ pub fn json(results: &Results) -> String {
     for (index, (name, cells)) in results.rows.iter().enumerate() {
         let cells = results.systems.iter().zip(cells).map(|(system, cell)| {
             format!(
-                "{{\"system\": {}, \"median\": {}, \"least\": {}, \"most\": {}, \"messages\": {}}}",
+                "{{\"system\": {}, \"median\": {}, \"least\": {}, \"most\": {}, \"messages\": {}, \
+                 \"user_instructions\": {}, \"kernel_instructions\": {}}}",
                 quoted(system),
                 number(cell.ns.median()),
                 number(cell.ns.least()),
                 number(cell.ns.most()),
-                number(cell.messages.median())
+                number(cell.messages.median()),
+                number(cell.instructions.map_or(f64::NAN, |both| both[USER])),
+                number(cell.instructions.map_or(f64::NAN, |both| both[KERNEL]))
             )
         });
         let comma = if index + 1 == results.rows.len() { "" } else { "," };
@@ -169,7 +226,7 @@ mod tests {
     use crate::bench::sample::Sample;
 
     fn cell(ns: f64, messages: Option<f64>) -> Cell {
-        let mut cell = Cell { ns: Sample::default(), messages: Sample::default() };
+        let mut cell = Cell { ns: Sample::default(), messages: Sample::default(), instructions: Some([10.0, ns]) };
         cell.ns.add(ns);
         messages.into_iter().for_each(|count| cell.messages.add(count));
         cell
@@ -203,8 +260,13 @@ mod tests {
         let text = text(&results());
         assert!(text.contains("0.50") && text.contains("8.00") && text.contains("4.00 us") && text.contains("4.00 ms"));
         let table = markdown(&results());
-        let bars: Vec<usize> = table.lines().skip(2).map(|line| line.matches('|').count()).collect();
+        let table = table.split(INSTRUCTIONS).next().unwrap();
+        let bars: Vec<usize> =
+            table.lines().skip(2).filter(|line| !line.is_empty()).map(|line| line.matches('|').count()).collect();
         assert!(bars.iter().all(|count| *count == bars[0]), "{table}");
+        let (head, body) = instructions(&results()).unwrap();
+        assert!(body.iter().all(|line| line.len() == head.len()), "{body:?}");
+        assert_eq!(body[0], ["a", "10 + 100", "0.52", "10 + 200"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 // that take turns in one thread of QEMU, so that the same input gives the same figures.
 //
 // Timer interrupts come by the clock of the host, which has nothing to do with how fast the guest is emulated: a thousand times too often
-// for the work between them. What a CPU does from the entry that is named by skip= to the next `iretq` is therefore left out.
+// for the work between them. What a CPU does from the entry that is named by skip= to the next return (`iretq`, `sysretq`) is therefore left out.
 //
 // Not seen: what the page walker of the CPU reads, and devices.
 #include "../marks.h"
@@ -264,7 +264,7 @@ static void write_down(void) {
     fprintf(out, "BEGIN\n");
     for (int at = 0; at < CPUS; at++) {
         const struct cpu *cpu = &cpus[at];
-        if (!cpu->instructions[USER])
+        if (!cpu->instructions[USER] && !cpu->instructions[KERNEL])
             continue;
         fprintf(out, "CPU %d", at);
         for (int mode = 0; mode < MODES; mode++)
@@ -295,6 +295,11 @@ static void on_mark(unsigned cpu, void *mark) {
     case MARK_BEGIN: forget(); break;
     case MARK_START: cpus[cpu].measured = true; break;
     case MARK_STOP: cpus[cpu].measured = false; break;
+    case MARK_START_ALL:
+    case MARK_STOP_ALL:
+        for (int at = 0; at < CPUS; at++)
+            cpus[at].measured = (uint64_t)mark == MARK_START_ALL;
+        break;
     case MARK_END: write_down(); break;
     }
 }
@@ -304,12 +309,14 @@ static uint32_t mark_of(const struct instruction *instruction) {
     uint32_t mark = 0;
     if (qemu_plugin_insn_size(instruction) == 7 && bytes[0] == 0x0f && bytes[1] == 0x1f && bytes[2] == 0x80)
         memcpy(&mark, bytes + 3, sizeof mark);
-    return mark >= MARK_BEGIN && mark <= MARK_END ? mark : 0;
+    return mark >= MARK_BEGIN && mark <= MARK_STOP_ALL ? mark : 0;
 }
 
-static bool is_iretq(const struct instruction *instruction) {
+// iretq, or sysretq: a kernel may go on with a thread that was in a system call, and Cob takes sysretq wherever it may.
+static bool returns(const struct instruction *instruction) {
     const uint8_t *bytes = qemu_plugin_insn_data(instruction);
-    return qemu_plugin_insn_size(instruction) == 2 && bytes[0] == 0x48 && bytes[1] == 0xcf;
+    size_t size = qemu_plugin_insn_size(instruction);
+    return (size == 2 && !memcmp(bytes, "\x48\xcf", 2)) || (size == 3 && !memcmp(bytes, "\x48\x0f\x07", 3));
 }
 
 static void on_translation(plugin_id id, struct block *block) {
@@ -325,7 +332,7 @@ static void on_translation(plugin_id id, struct block *block) {
         for (int skip = 0; skip < skips; skip++)
             if (at_address == skipped[skip])
                 qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_timer, NO_REGISTERS, NULL);
-        if (is_iretq(instruction))
+        if (returns(instruction))
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_return, NO_REGISTERS, NULL);
         uint32_t mark = mark_of(instruction);
         if (mark)

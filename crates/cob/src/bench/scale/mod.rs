@@ -2,32 +2,27 @@
 //! a QEMU whose plugin follows every access to memory.
 //!
 //! Measured: instructions, and cache lines that one CPU wrote and another then touched. Modelled: the time that this would take.
-//! `plugin`: the plugin and its file. `model`: costs and modelled time. `names`: symbols. `report`: tables, JSON, plots.
+//! `counting`: machines with the plugin. `plugin`: the plugin and its file. `model`: costs and modelled time. `names`: symbols. `report`: tables, JSON, plots.
 
-mod model;
+mod counting;
+pub mod model;
 mod names;
 mod plugin;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, Result};
 
+pub use self::counting::Counting;
 use self::model::Counted;
-use super::machines::{sources, Setup, System, CPU};
+use super::machines::{System, CPU};
 use super::progress::{bar, Progress};
-use crate::cli::{Accel, BenchOptions, Rival};
-use crate::prepare::kernel_image;
-use crate::vm;
+use crate::cli::BenchOptions;
 
 const CPUS: [u16; 5] = [1, 2, 4, 8, 16];
-/// Cob's timer interrupt enters here: a stub for each vector (crates/platform, cpu/trap.s and apic.rs).
-const TRAP_VECTORS: &str = "trap_vectors";
-const TIMER_STUB: u64 = 0xf0 * 16;
-const LINUX_TIMER: &str = "asm_sysvec_apic_timer_interrupt";
 /// Linux gives its init 32 words at most.
 const NAMES_AT_ONCE: usize = 28;
 const PATIENCE: Duration = Duration::from_secs(1500);
@@ -50,51 +45,40 @@ struct Results {
     /// In the order of the program.
     cases: Vec<Case>,
     counted: BTreeMap<(Case, u16, Kind), Counted>,
-    image: names::Image,
-    linux_names: BTreeMap<u64, String>,
+    /// Of Linux or not, and by address.
+    names: BTreeMap<(bool, u64), String>,
     failures: Vec<String>,
 }
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
-    let directory = project.join("tests/bench/scale");
-    let files = vm::private_directory()?;
-    let library = plugin::build(&directory.join("plugin/plugin.c"), files.path())?;
-    let sources = sources(&directory)?;
-    let mut setup = Setup::with_init(&sources, &["-std=gnu11", "-pthread"], 1, Accel::Tcg)?;
-    setup.patience = PATIENCE;
+    let mut counting = Counting::new(options, project)?;
+    counting.setup.patience = PATIENCE;
     let mut results = Results {
         machine: format!("{machine}, all CPUs in one thread of TCG, -cpu {CPU}, gcc -O2, static"),
-        linux: None,
+        linux: counting.linux().map(|system| system.name.clone()),
         cpus: if options.cpus.is_empty() { CPUS.to_vec() } else { options.cpus.clone() },
         cases: Vec::new(),
         counted: BTreeMap::new(),
-        image: names::Image::read(&kernel_image()?)?,
-        linux_names: BTreeMap::new(),
+        names: BTreeMap::new(),
         failures: Vec::new(),
     };
-    let cob_timer = results.image.address(TRAP_VECTORS).context("no trap_vectors in the kernel")? + TIMER_STUB;
-    let linux = linux(options, project, &setup);
-    results.linux = linux.as_ref().map(|(system, _)| system.name.clone());
     let progress = Progress::new();
-    let machines = machines(&results.cpus, &linux, cob_timer)?;
-    for (at, (cpus, kind, system, timer)) in machines.iter().enumerate() {
+    let machines = machines(&results.cpus, counting.linux())?;
+    for (at, (cpus, kind, system)) in machines.iter().enumerate() {
         let what = format!("scale: {}, {cpus} CPUs", system.name);
-        setup.cpus = *cpus;
-        let out = files.path().join("counted");
-        setup.plugin = Some(plugin::option(&library, &out, *timer));
+        counting.setup.cpus = *cpus;
+        counting.setup.plugin = Some(counting.option(system));
         let tell = |name: &str| progress.say(&format!("{} {what}: {name}", bar(at, machines.len())));
-        match measure(&setup, system, options, &out, tell) {
+        match measure(&counting, system, options, tell) {
             Ok(all) => all.into_iter().for_each(|(case, counted)| results.add(case, *cpus, *kind, counted)),
             Err(error) => results.failures.push(format!("{cpus} CPUs: {error:#}")),
         }
     }
-    setup.plugin = None;
-    setup.cpus = 1;
-    if let Some((system, _)) = &linux {
-        progress.say("scale: Linux' names of addresses");
-        if let Err(error) = results.name_addresses(&setup, system) {
-            results.failures.push(format!("{error:#}"));
-        }
+    counting.setup.plugin = None;
+    counting.setup.cpus = 1;
+    progress.say("scale: names of addresses");
+    if let Err(error) = results.name_addresses(&counting) {
+        results.failures.push(format!("{error:#}"));
     }
     drop(progress);
     print!("{}", report::text(&results));
@@ -105,47 +89,29 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     Ok(u8::from(!results.failures.is_empty()))
 }
 
-/// Linux and where its timer interrupt enters, if it is asked for and to be had.
-fn linux(options: &BenchOptions, project: &Path, setup: &Setup) -> Option<(System, u64)> {
-    if options.against != Some(Rival::Linux) {
-        return None;
-    }
-    // Addresses are to mean the same in every machine.
-    let found = System::linux(project).map(|linux| linux.with_word("nokaslr")).and_then(|linux| {
-        let entry = names::ask_linux(setup, &linux, &[LINUX_TIMER.to_string()])?;
-        Ok((linux, entry[0].0))
-    });
-    found
-        .inspect_err(|error| println!("Debian's kernel is skipped, so there is nothing to compare with: {error:#}"))
-        .ok()
-}
-
-/// Every machine: its CPUs, what it is, its system and where its timer interrupt enters.
-fn machines(cpus: &[u16], linux: &Option<(System, u64)>, timer: u64) -> Result<Vec<(u16, Kind, System, u64)>> {
+/// Every machine: its CPUs, what it is, and its system.
+fn machines(cpus: &[u16], linux: Option<&System>) -> Result<Vec<(u16, Kind, System)>> {
     let mut machines = Vec::new();
     for cpus in cpus {
         // On one CPU the two are the same.
         if *cpus > 1 {
-            machines.push((*cpus, Kind::Many, System::cob(*cpus)?, timer));
+            machines.push((*cpus, Kind::Many, System::cob(*cpus)?));
         }
-        machines.push((*cpus, Kind::One, System::cob(1)?, timer));
-        if let Some((system, timer)) = linux {
-            machines.push((*cpus, Kind::Linux, system.clone(), *timer));
-        }
+        machines.push((*cpus, Kind::One, System::cob(1)?));
+        machines.extend(linux.map(|linux| (*cpus, Kind::Linux, linux.clone())));
     }
     Ok(machines)
 }
 
 /// Runs the loops on a machine of its own and gives what the plugin counted for each.
 fn measure(
-    setup: &Setup,
+    counting: &Counting,
     system: &System,
     options: &BenchOptions,
-    out: &Path,
     tell: impl Fn(&str),
 ) -> Result<Vec<(Case, Counted)>> {
     let mut told = usize::MAX;
-    let (text, _) = setup.watch(system, &options.only.join(" "), |text| {
+    let (text, _) = counting.setup.watch(system, &options.only.join(" "), |text| {
         let loops: Vec<_> = text.lines().filter_map(parse).collect();
         if loops.len() != told {
             told = loops.len();
@@ -157,15 +123,15 @@ fn measure(
         bail!("{}: {}", system.name, wrong.trim_end());
     }
     let loops: Vec<(Case, u64)> = text.lines().filter_map(parse).collect();
-    let counted = plugin::read(&fs::read_to_string(out)?)?;
+    let counted = counting.counted()?;
     if loops.len() != counted.len() {
         bail!("{}: {} loops ran, {} were counted", system.name, loops.len(), counted.len());
     }
     let pairs = loops.into_iter().zip(counted);
     pairs
         .map(|((case, operations), counted)| {
-            if counted.cpus.len() != usize::from(setup.cpus) {
-                bail!("{}: {} ran on {} CPUs of {}", system.name, case.0, counted.cpus.len(), setup.cpus);
+            if counted.cpus.len() != usize::from(counting.setup.cpus) {
+                bail!("{}: {} ran on {} CPUs of {}", system.name, case.0, counted.cpus.len(), counting.setup.cpus);
             }
             Ok((case, Counted { operations, ..counted }))
         })
@@ -198,25 +164,40 @@ impl Results {
         self.cpus.iter().copied().max().unwrap_or(1)
     }
 
-    /// Asks for the names of Linux' addresses that will be shown.
-    fn name_addresses(&mut self, setup: &Setup, linux: &System) -> Result<()> {
-        let shown =
-            self.counted.iter().filter(|((_, cpus, kind), _)| (*cpus, *kind) == (self.most_cpus(), Kind::Linux));
-        let pairs = shown.flat_map(|(_, counted)| counted.pairs.iter().take(report::CANDIDATES));
-        let addresses: BTreeSet<u64> = pairs.flat_map(|pair| [pair.at, pair.writer]).filter(|at| *at != 0).collect();
-        let words: Vec<String> = addresses.iter().map(|address| format!("{address:#x}")).collect();
-        for words in words.chunks(NAMES_AT_ONCE) {
-            self.linux_names.extend(names::ask_linux(setup, linux, words)?);
+    /// Finds the names of all addresses that will be shown.
+    fn name_addresses(&mut self, counting: &Counting) -> Result<()> {
+        let shown = |wanted: Kind| {
+            let most = self.most_cpus();
+            let counted = self.counted.iter().filter(move |((_, cpus, kind), _)| *cpus == most && *kind == wanted);
+            counted.map(|(_, counted)| counted)
+        };
+        let mut names = BTreeMap::new();
+        for kind in [Kind::Many, Kind::One] {
+            let pairs = shown(kind).flat_map(|counted| counted.pairs.iter().flat_map(|pair| [pair.at, pair.writer]));
+            let codes = shown(kind).flat_map(|counted| counted.codes.iter().map(|(at, _)| *at));
+            for at in pairs.chain(codes) {
+                names.extend(counting.image.name(at).map(|name| ((false, at), name.to_string())));
+            }
         }
+        if let Some(linux) = counting.linux() {
+            let pairs = shown(Kind::Linux).flat_map(|counted| counted.pairs.iter().take(report::CANDIDATES));
+            let addresses: BTreeSet<u64> =
+                pairs.flat_map(|pair| [pair.at, pair.writer]).filter(|at| at >> 63 == 1).collect();
+            let words: Vec<String> = addresses.iter().map(|address| format!("{address:#x}")).collect();
+            for words in words.chunks(NAMES_AT_ONCE) {
+                let told = names::ask_linux(&counting.setup, linux, words)?;
+                names.extend(told.into_iter().map(|(at, name)| ((true, at), name)));
+            }
+        }
+        self.names = names;
         Ok(())
     }
 
     fn name(&self, kind: Kind, address: u64) -> String {
-        let name = match kind {
-            _ if address == 0 => Some("nobody"),
+        let name = match address {
+            0 => Some("nobody"),
             _ if address >> 63 == 0 => Some("user"),
-            Kind::Linux => self.linux_names.get(&address).map(String::as_str),
-            _ => self.image.name(address),
+            _ => self.names.get(&(kind == Kind::Linux, address)).map(String::as_str),
         };
         name.map_or(format!("{address:#x}"), str::to_string)
     }
