@@ -19,12 +19,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// What a worker has; the lines of one are no other's.
+// What a worker has; the lines of one are no other's, but `common` is one word for all.
 struct worker {
     int number, ends[2];
     char path[64];
     // In memory of its own.
-    unsigned *word;
+    unsigned *word, *common;
 } __attribute__((aligned(64)));
 
 struct loop {

@@ -73,7 +73,7 @@ struct cpu {
 
 struct line {
     uint64_t number; // 0: no line
-    uint64_t holders, moves, writer_at;
+    uint64_t holders, moves, writer_at, brought_at;
     uint8_t writer, moved_in; // moved_in: bit for each mode
 };
 
@@ -174,12 +174,13 @@ static void moved(struct line *line, unsigned cpu, unsigned from, uint64_t at, b
         line->moved_in |= 1 << mode;
 }
 
+// An instruction that reads and writes is seen twice here, but brings its line once, to write.
 static void touch(unsigned cpu, uint64_t number, bool store, uint64_t at) {
     struct line *line = line_of(number);
     uint64_t self = 1ull << cpu, others = line->holders & ~self;
     if (!(line->holders & self) && line->writer != NOBODY && line->writer != cpu)
-        moved(line, cpu, line->writer, at, true);
-    else if (store && others) {
+        moved(line, cpu, line->writer, at, true), line->brought_at = at;
+    else if (store && others && line->brought_at != at) {
         // The farthest decides.
         unsigned from = __builtin_ctzll(others), last = 63 - __builtin_clzll(others);
         moved(line, cpu, other_node(cpu, last) ? last : from, at, false);
@@ -189,6 +190,7 @@ static void touch(unsigned cpu, uint64_t number, bool store, uint64_t at) {
         line->holders = self;
         line->writer = cpu;
         line->writer_at = at;
+        line->brought_at = 0;
     }
 }
 

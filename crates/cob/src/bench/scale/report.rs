@@ -46,13 +46,15 @@ impl Results {
     }
 
     fn caption(&self) -> String {
+        let letters = self.kinds().into_iter().map(|(kind, name)| format!("{}: {name}", letter(kind)));
         format!(
-            "scale {}. Measured, for one operation, the mean of all CPUs: instructions in user and kernel mode; \"lines\" are cache lines that \
-             one CPU wrote and another then touched in kernel mode (in brackets: different ones in the whole measurement; lines of the user's are \
-             in the JSON). Boot, warm-up, waiting and timer interrupts are not counted. Modelled: operations in a second of \
-             all CPUs, from these costs: {}. Not modelled: waiting for locks beyond the moves of their line, what an interrupt between CPUs costs beyond \
+            "scale {}. {}. Measured, for one operation, the mean of all CPUs: instructions in user and kernel mode; \"lines\" are cache lines that \
+             one CPU wrote and another then touched in kernel mode (in brackets: different ones in the whole measurement; lines of the \
+             user's are in the JSON; `one_line` has one of those for every operation, on purpose). Boot, warm-up, waiting and timer interrupts are not counted. Modelled: operations in a second of \
+             all CPUs (and x: how many times those of one CPU), from these costs: {}. Not modelled: waiting for locks beyond the moves of their line, what an interrupt between CPUs costs beyond \
              its instructions, misses of the TLB and of caches that are too small.",
             self.machine,
+            letters.collect::<Vec<_>>().join("; "),
             stated()
         )
     }
@@ -65,11 +67,11 @@ impl Results {
     fn figures(&self) -> Table {
         let kinds = self.kinds();
         let mut head = vec!["loop".to_string(), "CPUs".to_string()];
-        for (_, name) in &kinds {
-            head.extend(["user", "kernel", "lines", "modelled/s", "of 1 CPU"].map(|what| format!("{what}: {name}")));
+        for (kind, _) in &kinds {
+            head.extend(["user", "kernel", "lines", "modelled/s", "x"].map(|what| format!("{what} {}", letter(*kind))));
         }
         if self.linux.is_some() {
-            head.push("modelled: a kernel per CPU to Linux".to_string());
+            head.push("N to L".to_string());
         }
         let mut body = Vec::new();
         for case in &self.cases {
@@ -150,6 +152,15 @@ impl Results {
                 self.weights(),
             ),
         ]
+    }
+}
+
+/// Stands for a system in a table with many columns.
+fn letter(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Many => "N",
+        Kind::One => "1",
+        Kind::Linux => "L",
     }
 }
 
