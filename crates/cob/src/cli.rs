@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Boots a machine of many kernels and runs Linux programs across them.
@@ -225,6 +226,18 @@ impl BenchOptions {
             return Ok(std::fs::write(place.join(format!("{bench}.{ending}")), text)?);
         }
         Ok(std::fs::write(place, text)?)
+    }
+
+    /// Whether results can be written where they are wanted, before hours of measuring.
+    pub fn check_places(&self) -> anyhow::Result<()> {
+        for place in [&self.json, &self.markdown, &self.svg].into_iter().flatten() {
+            let tried = match self.several() {
+                true => std::fs::create_dir_all(place),
+                false => std::fs::OpenOptions::new().append(true).create(true).open(place).map(drop),
+            };
+            tried.with_context(|| place.display().to_string())?;
+        }
+        Ok(())
     }
 
     pub fn several(&self) -> bool {

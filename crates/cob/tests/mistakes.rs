@@ -50,6 +50,10 @@ fn every_mistake_is_told_in_one_line() {
         (&["run", "./closed"], "permission denied"),
         (&["run", "./"], "is a directory"),
         (&["run", "--", "true"], "/nonexistent/kernel"),
+        (&["bench", "npb", "--json", "/nonexistent/file"], "/nonexistent/file"),
+        (&["bench", "all", "--svg", "text"], "text"),
+        (&["bench", "npb", "--class", "q"], "--class"),
+        (&["bench", "npb", "--mitigations"], "--against"),
         (&["fly"], "fly"),
         (&[], "a command is missing"),
     ] {

@@ -26,6 +26,7 @@ use crate::test::project;
 use crate::vm;
 
 pub fn main(options: BenchOptions) -> Result<u8> {
+    options.check_places()?;
     let project = project()?;
     let machine = this_machine(&options)?;
     println!("{machine}");

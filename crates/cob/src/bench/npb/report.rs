@@ -37,6 +37,13 @@ impl Results {
         self.systems.iter().position(|system| system.starts_with("Cob") && system.ends_with("kernels"))
     }
 
+    /// Those that a system is held against.
+    fn rivals(&self, at: usize) -> impl Iterator<Item = (usize, &'static str)> {
+        let alone = self.alone().filter(|_| self.systems[at].starts_with("Cob"));
+        let rivals = [(self.linux, "to Linux"), (alone, "to 1 kernel")];
+        rivals.into_iter().filter_map(move |(other, name)| Some((other.filter(|other| *other != at)?, name)))
+    }
+
     fn caption(&self) -> String {
         format!(
             "npb {}: medians of {} machines each, in turns; ± is half of what lies between the outermost. Time is that of the part that the \
@@ -50,11 +57,7 @@ impl Results {
         let mut head = vec!["workload".to_string()];
         for (at, system) in self.systems.iter().enumerate() {
             head.push(system.clone());
-            for (other, name) in [(self.linux, "to Linux"), (self.alone(), "to 1 kernel")] {
-                if other.is_some_and(|other| other != at) && self.linux != Some(at) {
-                    head.push(name.to_string());
-                }
-            }
+            head.extend(self.rivals(at).map(|(_, name)| name.to_string()));
         }
         let line = |(case, cells): &(Case, Vec<Cell>)| {
             let mut line = vec![title(case)];
@@ -65,11 +68,7 @@ impl Results {
                     format!(" ±{:.0}%", cell.seconds.spread() * 50.0)
                 };
                 line.push(duration(cell.seconds.median() * 1e9) + &spread);
-                for other in [self.linux, self.alone()].into_iter().flatten() {
-                    if other != at && self.linux != Some(at) {
-                        line.push(ratio(cell, &cells[other]));
-                    }
-                }
+                line.extend(self.rivals(at).map(|(other, _)| ratio(cell, &cells[other])));
             }
             line
         };

@@ -22,6 +22,8 @@ use super::machines::{System, CPU};
 use super::progress::{bar, Progress};
 use crate::cli::BenchOptions;
 
+/// What the plugin and the program take.
+const MOST_CPUS: u16 = 64;
 const CPUS: [u16; 5] = [1, 2, 4, 8, 16];
 /// Linux gives its init 32 words at most.
 const NAMES_AT_ONCE: usize = 28;
@@ -51,6 +53,9 @@ struct Results {
 }
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
+    if let Some(many) = options.cpus.iter().find(|cpus| **cpus > MOST_CPUS) {
+        bail!("--cpus {many}: scale counts on {MOST_CPUS} CPUs at most");
+    }
     let mut counting = Counting::new(options, project)?;
     counting.setup.patience = PATIENCE;
     let mut results = Results {
