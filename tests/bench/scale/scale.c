@@ -4,11 +4,12 @@
 // Workers take turns: after every operation they say `pause`, which makes QEMU go on with the next CPU. So operations of all
 // CPUs alternate as finely as they would if the CPUs ran at once.
 //
-// Prints `LOOP name mode workers operations` for each measurement, in the plugin's order, then `BENCH-END`.
+// Prints `LOOP name mode rounds operations` for each loop, in the plugin's order, then `BENCH-END`.
 #include "marks.h"
 #include "scale.h"
 
 #define MOST 64
+#define ROUNDS 5
 
 // What all workers see, also as processes. Each flag has a line of its own.
 struct flag {
@@ -40,28 +41,35 @@ static void repeat(struct worker *worker, int times) {
     }
 }
 
-// All are warm before the first begins to be measured, and none ends before all have been.
+static void wait_for(struct flag *flag, int value) {
+    while (flag->value < value)
+        rest();
+}
+
+// All are warm before the first begins to be measured, and none goes on before all have been. Several times, because a rare
+// interruption shows in one of them only.
 static void *work(void *argument) {
     struct worker *worker = argument;
     stay_on(worker->number);
     loop->prepare(worker);
     repeat(worker, loop->warm);
-    shared->ready.value++;
-    if (worker->number == 0) {
-        while (shared->ready.value < count)
-            rest();
-        MARK(MARK_BEGIN);
-        shared->go.value = 1;
-    } else {
-        while (!shared->go.value)
-            rest();
+    for (int round = 1; round <= ROUNDS; round++) {
+        shared->ready.value++;
+        if (worker->number == 0) {
+            wait_for(&shared->ready, round * count);
+            MARK(MARK_BEGIN);
+            shared->go.value = round;
+        } else {
+            wait_for(&shared->go, round);
+        }
+        MARK(MARK_START);
+        repeat(worker, loop->count);
+        MARK(MARK_STOP);
+        shared->done.value++;
+        wait_for(&shared->done, round * count);
+        if (worker->number == 0)
+            MARK(MARK_END);
     }
-    MARK(MARK_START);
-    repeat(worker, loop->count);
-    MARK(MARK_STOP);
-    shared->done.value++;
-    while (shared->done.value < count)
-        rest();
     return NULL;
 }
 
@@ -100,12 +108,11 @@ static void measure(bool threads) {
     MUST(child >= 0);
     if (!child) {
         (threads ? as_threads : as_processes)();
-        MARK(MARK_END);
         _exit(0);
     }
     int status;
     MUST(waitpid(child, &status, 0) == child && !status);
-    printf("LOOP %s %s %d %d\n", loop->name, threads ? "threads" : "processes", count, loop->count);
+    printf("LOOP %s %s %d %d\n", loop->name, threads ? "threads" : "processes", ROUNDS, loop->count);
     fflush(stdout);
     MUST(!munmap(shared, sizeof *shared));
 }

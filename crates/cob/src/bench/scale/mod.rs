@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 
 pub use self::counting::Counting;
 use self::model::Counted;
@@ -120,34 +120,44 @@ fn measure(
         let loops: Vec<_> = text.lines().filter_map(parse).collect();
         if loops.len() != told {
             told = loops.len();
-            tell(loops.last().map_or("", |(case, _)| case.0.as_str()));
+            tell(loops.last().map_or("", |told| told.case.0.as_str()));
         }
         (text.contains("BENCH-END") || text.contains("WRONG")).then(|| text.to_string())
     })?;
     if let Some(wrong) = text.lines().find(|line| line.contains("WRONG")) {
         bail!("{}: {}", system.name, wrong.trim_end());
     }
-    let loops: Vec<(Case, u64)> = text.lines().filter_map(parse).collect();
-    let counted = counting.counted()?;
-    if loops.len() != counted.len() {
-        bail!("{}: {} loops ran, {} were counted", system.name, loops.len(), counted.len());
+    let loops: Vec<Told> = text.lines().filter_map(parse).collect();
+    let mut counted = counting.counted()?.into_iter();
+    let mut all = Vec::new();
+    for Told { case, rounds, operations } in loops {
+        let rounds: Vec<Counted> = counted.by_ref().take(rounds).map(|one| Counted { operations, ..one }).collect();
+        if let Some(few) = rounds.iter().find(|one| one.cpus.len() != usize::from(counting.setup.cpus)) {
+            bail!("{}: {} ran on {} CPUs of {}", system.name, case.0, few.cpus.len(), counting.setup.cpus);
+        }
+        let median = model::median(rounds).with_context(|| format!("{}: {} was not counted", system.name, case.0))?;
+        all.push((case, median));
     }
-    let pairs = loops.into_iter().zip(counted);
-    pairs
-        .map(|((case, operations), counted)| {
-            if counted.cpus.len() != usize::from(counting.setup.cpus) {
-                bail!("{}: {} ran on {} CPUs of {}", system.name, case.0, counted.cpus.len(), counting.setup.cpus);
-            }
-            Ok((case, Counted { operations, ..counted }))
-        })
-        .collect()
+    if counted.next().is_some() {
+        bail!("{}: more was counted than ran", system.name);
+    }
+    Ok(all)
 }
 
-/// `LOOP name mode workers operations`; the kernel's log is in between.
-fn parse(line: &str) -> Option<(Case, u64)> {
+/// One line of the program: a loop, how often it was measured, and its operations each time.
+#[derive(Debug, PartialEq)]
+struct Told {
+    case: Case,
+    rounds: usize,
+    operations: u64,
+}
+
+/// `LOOP name mode rounds operations`; the kernel's log is in between.
+fn parse(line: &str) -> Option<Told> {
     let words: Vec<&str> = line.trim_end().strip_prefix("LOOP ")?.split(' ').collect();
-    let [name, mode, _, operations] = words[..] else { return None };
-    Some(((name.to_string(), mode.to_string()), operations.parse().ok()?))
+    let [name, mode, rounds, operations] = words[..] else { return None };
+    let case = (name.to_string(), mode.to_string());
+    Some(Told { case, rounds: rounds.parse().ok()?, operations: operations.parse().ok()? })
 }
 
 impl Results {
@@ -215,7 +225,7 @@ mod tests {
     #[test]
     fn loops_are_found_among_other_lines() {
         let case = ("open_close".to_string(), "threads".to_string());
-        assert_eq!(parse("LOOP open_close threads 2 128\r"), Some((case, 128)));
+        assert_eq!(parse("LOOP open_close threads 5 128\r"), Some(Told { case, rounds: 5, operations: 128 }));
         assert_eq!(parse("[k0] LOOP x threads 2 1"), None);
         assert_eq!(parse("LOOP x threads"), None);
     }

@@ -84,6 +84,13 @@ impl Counted {
     }
 }
 
+/// The one in the middle by its modelled throughput.
+pub fn median(mut rounds: Vec<Counted>) -> Option<Counted> {
+    rounds.sort_by(|a, b| a.throughput().total_cmp(&b.throughput()));
+    let middle = rounds.len().checked_sub(1)? / 2;
+    Some(rounds.swap_remove(middle))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +106,13 @@ mod tests {
         assert_eq!(busy(0, 0, 1).throughput().round(), 1e7);
         assert_eq!(busy(0, 0, 16).throughput().round(), 16e7);
         assert_eq!((busy(5, 0, 2).transfers(KERNEL), busy(5, 0, 2).transfers(USER)), (0.5, 0.0));
+    }
+
+    #[test]
+    fn the_median_is_one_of_them() {
+        let middle = median(vec![busy(9, 0, 2), busy(0, 0, 2), busy(5, 0, 2)]).unwrap();
+        assert_eq!(middle, busy(5, 0, 2));
+        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Results {
     fn caption(&self) -> String {
         let letters = self.kinds().into_iter().map(|(kind, name)| format!("{}: {name}", letter(kind)));
         format!(
-            "scale {}. {}. Measured, for one operation, the mean of all CPUs: instructions in user and kernel mode; \"lines\" are cache lines that \
+            "scale {}. {}. Of five rounds the median by modelled throughput. Measured, for one operation, the mean of all CPUs: instructions in user and kernel mode; \"lines\" are cache lines that \
              one CPU wrote and another then touched in kernel mode (in brackets: different ones in the whole measurement; lines of the \
              user's are in the JSON; `one_line` has one of those for every operation, on purpose). Boot, warm-up, waiting and timer interrupts are not counted. Modelled: operations in a second of \
              all CPUs (and x: how many times those of one CPU), from these costs: {}. Not modelled: waiting for locks beyond the moves of their line, what an interrupt between CPUs costs beyond \
