@@ -1,11 +1,14 @@
-//! The command line.
+//! The command line. `bench`: the options of `cob bench`.
+
+mod bench;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use bench::{Bench, BenchOptions, Class, Link, Rival};
 
 /// Boots a machine of many kernels and runs Linux programs across them.
 #[derive(Debug, Parser)]
@@ -153,133 +156,6 @@ pub struct SimOptions {
     /// What crates/sim/src/main.rs takes, such as --seeds N.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     pub arguments: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchOptions {
-    /// [default: all]
-    #[arg(value_enum)]
-    pub what: Option<Bench>,
-    /// Runs of each, in turns; medians count. scale: always one.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub runs: u16,
-    #[arg(long, value_enum, default_value_t = Accel::Auto)]
-    pub accel: Accel,
-    /// micro, npb, scale: what Cob is held against beside itself.
-    #[arg(long, value_enum)]
-    pub against: Option<Rival>,
-    /// micro, npb: Linux with its mitigations too; without, it is started with mitigations=off.
-    #[arg(long, requires = "against")]
-    pub mitigations: bool,
-    /// micro, npb: numbers of kernels on the same CPUs [default: 1 and the number of CPUs].
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub kernels: Vec<u16>,
-    /// CPUs of every machine [default: 2; scale: 1,2,4,8,16].
-    #[arg(long, value_name = "M,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub cpus: Vec<u16>,
-    /// npb: numbers of threads.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=255))]
-    pub threads: Vec<u16>,
-    /// npb: sizes of the problems.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "CLASS,...",
-        value_delimiter = ',',
-        default_value = "s,w",
-        ignore_case = true
-    )]
-    pub class: Vec<Class>,
-    /// npb: how the program is linked with libgomp and libc.
-    #[arg(long, value_enum, default_value_t = Link::Static)]
-    pub link: Link,
-    /// micro: only rows, npb: only workloads, scale: only loops whose name contains one of these.
-    #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// Write the measured values to FILE; of several benches to DIR/BENCH.json.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write the tables to FILE; of several benches to DIR/BENCH.md.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// npb, scale: draw plots into FILE; of several benches to DIR/BENCH.svg.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-}
-
-impl BenchOptions {
-    /// Whether something of this name was asked for.
-    pub fn picks(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
-    }
-
-    /// The CPUs of a bench that needs one number.
-    pub fn one_cpus(&self) -> u16 {
-        self.cpus.iter().copied().max().unwrap_or(2)
-    }
-
-    /// Writes a bench's results where an option wants them, if it does.
-    pub fn write(&self, place: &Option<PathBuf>, bench: &str, ending: &str, text: &str) -> anyhow::Result<()> {
-        let Some(place) = place else { return Ok(()) };
-        if self.several() {
-            std::fs::create_dir_all(place)?;
-            return Ok(std::fs::write(place.join(format!("{bench}.{ending}")), text)?);
-        }
-        Ok(std::fs::write(place, text)?)
-    }
-
-    /// Whether results can be written where they are wanted, before hours of measuring.
-    pub fn check_places(&self) -> anyhow::Result<()> {
-        for place in [&self.json, &self.markdown, &self.svg].into_iter().flatten() {
-            let tried = match self.several() {
-                true => std::fs::create_dir_all(place),
-                false => std::fs::OpenOptions::new().append(true).create(true).open(place).map(drop),
-            };
-            tried.with_context(|| place.display().to_string())?;
-        }
-        Ok(())
-    }
-
-    pub fn several(&self) -> bool {
-        matches!(self.what, None | Some(Bench::All))
-    }
-}
-
-/// Sizes of the NAS Parallel Benchmarks; of BFS and LUD those of Rodinia that are like them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Class {
-    S,
-    W,
-    A,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Link {
-    Static,
-    Dynamic,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Bench {
-    /// From the start of QEMU to the first user program; against Debian's cloud kernel unless apt has none.
-    Boot,
-    /// Memory and host CPU of an idle machine of 4 kernels.
-    Idle,
-    /// The lanes between kernels, as two threads of this machine, beside rtrb and crossbeam-channel.
-    Fabric,
-    /// What single operations cost.
-    Micro,
-    /// The papers' workloads: NPB IS, FT, CG, BFS, LU decomposition, with OpenMP.
-    Npb,
-    /// What makes a kernel stop scaling: cache lines that travel between CPUs, counted, and the time that would take.
-    Scale,
-    All,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Rival {
-    /// Debian's linux-image-cloud-amd64, fetched through apt.
-    Linux,
 }
 
 /// Why there is no command: help was asked for, or something is wrong.
