@@ -2,7 +2,7 @@
 
 use crate::capabilities::{capability, CapabilitySet};
 use alloc::vec::Vec;
-use machine::Pid;
+use machine::{Pid, Shield};
 use serde::{Deserialize, Serialize};
 
 /// File types as in `st_mode` (man 7 inode), already shifted.
@@ -128,4 +128,7 @@ pub struct Caller {
     pub group: Pid,
     pub session: Pid,
     pub umask: u32,
+    /// Of the thread, if it waits on this kernel.
+    #[serde(skip)]
+    pub shield: Shield,
 }

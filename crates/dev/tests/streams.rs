@@ -38,7 +38,15 @@ impl Timers for Nobody {
 
 fn caller() -> Caller {
     let pid = Pid(1);
-    Caller { credentials: Credentials::default(), process: pid, thread: pid, group: pid, session: pid, umask: 0o022 }
+    Caller {
+        credentials: Credentials::default(),
+        process: pid,
+        thread: pid,
+        group: pid,
+        session: pid,
+        umask: 0o022,
+        shield: machine::Shield::NONE,
+    }
 }
 
 /// Output that came, with its credit given back at once.

@@ -138,6 +138,7 @@ pub(crate) static SYSTEM: Caller = Caller {
     group: Pid(0),
     session: Pid(0),
     umask: 0,
+    shield: machine::Shield::NONE,
 };
 
 /// `mount -t devtmpfs`.

@@ -10,13 +10,21 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    BoxFuture, Pid, Spawner,
+    BoxFuture, Pid, Shield, Spawner,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 pub fn caller(process: u32) -> Caller {
     let pid = Pid(process);
-    Caller { credentials: Credentials::default(), process: pid, thread: pid, group: pid, session: pid, umask: 0o022 }
+    Caller {
+        credentials: Credentials::default(),
+        process: pid,
+        thread: pid,
+        group: pid,
+        session: pid,
+        umask: 0o022,
+        shield: Shield::new(),
+    }
 }
 
 /// A caller whose effective user is `uid`, not 0, without capabilities.

@@ -64,6 +64,7 @@ impl Segment {
             group: wanted.asker.process,
             session: wanted.asker.process,
             umask: 0,
+            shield: machine::Shield::NONE,
         };
         let size = Some(wanted.size.next_multiple_of(PAGE_SIZE as u64));
         file.set_attributes(&caller, SetAttributes { size, ..SetAttributes::default() }).await?;

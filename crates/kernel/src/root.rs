@@ -132,5 +132,6 @@ pub fn system_caller() -> Caller {
         group: Pid(0),
         session: Pid(0),
         umask: 0,
+        shield: machine::Shield::NONE,
     }
 }

@@ -15,6 +15,7 @@ mod device;
 pub mod errno;
 mod ids;
 mod memory;
+mod shield;
 pub mod sync;
 mod task;
 
@@ -24,4 +25,5 @@ pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
+pub use shield::{Held, Shield};
 pub use task::{to_completion, BoxFuture, Spawner};

@@ -176,7 +176,8 @@ impl Process {
         let (Some(home), false) = (self.home(), files.is_shared()) else { return };
         let credentials = home.state.lock().credentials.clone();
         let (group, session, umask) = self.with_shared(|shared| (shared.group, shared.session, shared.umask));
-        let caller = fs::Caller { credentials, process: self.id, thread: self.id, group, session, umask };
+        let (process, thread, shield) = (self.id, self.id, machine::Shield::NONE);
+        let caller = fs::Caller { credentials, process, thread, group, session, umask, shield };
         // A dead kernel has no files and no locks any more.
         for (_, descriptor) in files.list().await.unwrap_or_default() {
             descriptor.file.closed(&caller).await;

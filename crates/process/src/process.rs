@@ -266,6 +266,7 @@ impl Process {
             group: shared.group,
             session: shared.session,
             umask: shared.umask,
+            shield: thread.shield.clone(),
         }
     }
 

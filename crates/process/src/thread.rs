@@ -11,7 +11,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Trap,
+    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
 use messages::process::{ThreadState, Usage};
 use sched::{Class, TaskRef};
@@ -75,6 +75,8 @@ pub struct Thread {
     /// When it came to this kernel, ns of the clock.
     pub(crate) here_since: AtomicU64,
     waker: Lock<Option<Waker>>,
+    /// Held while the answer to something it began on another kernel is out.
+    pub(crate) shield: Shield,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
     in_user: AtomicBool,
@@ -111,6 +113,7 @@ impl Thread {
             destination: Lock::new(None),
             here_since: AtomicU64::new(now),
             waker: Lock::new(None),
+            shield: Shield::new(),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
             in_user: AtomicBool::new(false),
@@ -389,7 +392,8 @@ impl Thread {
 
     // ---- waiting
 
-    /// `wait`, unless something interrupts it first.
+    /// `wait`, unless something interrupts it first. What was begun on another kernel is waited for all the same
+    /// ([`Shield`]), also by a thread that is killed: what it took there would be lost to others.
     pub async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T, Interrupted> {
         let mut wait = core::pin::pin!(wait);
         core::future::poll_fn(|context| {
@@ -397,10 +401,18 @@ impl Thread {
             if let Poll::Ready(value) = wait.as_mut().poll(context) {
                 return Poll::Ready(Ok(value));
             }
-            if self.is_interrupted() {
-                return Poll::Ready(Err(Interrupted));
+            if !self.is_interrupted() {
+                return Poll::Pending;
             }
-            Poll::Pending
+            if self.shield.must_stay() {
+                if let Poll::Ready(value) = wait.as_mut().poll(context) {
+                    return Poll::Ready(Ok(value));
+                }
+                if self.shield.must_stay() {
+                    return Poll::Pending;
+                }
+            }
+            Poll::Ready(Err(Interrupted))
         })
         .await
     }

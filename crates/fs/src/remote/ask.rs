@@ -1,9 +1,13 @@
-//! Calls whose answer must not get lost when the one who asked has gone.
+//! Calls whose answer must not get lost when the one who asked has gone, or wants to go.
 
 use super::Remote;
 use alloc::{boxed::Box, sync::Arc};
+use core::{
+    future::{poll_fn, Future},
+    pin::Pin,
+};
 use fabric::CallError;
-use machine::{sync::Lock, KernelId};
+use machine::{sync::Lock, KernelId, Shield};
 use messages::Request;
 
 type Stray<T> = Box<dyn FnOnce(T) + Send>;
@@ -58,9 +62,44 @@ impl Remote {
         M::Reply: Clone,
         T: Send + 'static,
     {
+        self.ask_until(to, message, accept, stray, || false).await
+    }
+
+    /// [`Self::ask`] for a thread that stays until the answer has come. `cancels`: it may take long, so if the thread
+    /// wants to leave, `to` is asked to give up (`Err(Cancelled)` if that came in time).
+    pub(super) async fn ask_and_stay<M, T>(
+        &self,
+        to: KernelId,
+        message: M,
+        accept: impl FnOnce(M::Reply) -> T + Send + 'static,
+        shield: &Shield,
+        cancels: bool,
+    ) -> Result<T, CallError>
+    where
+        M: Request,
+        M::Reply: Clone,
+        T: Send + 'static,
+    {
+        let held = shield.hold();
+        self.ask_until(to, message, accept, drop, || cancels && held.is_leaving()).await
+    }
+
+    async fn ask_until<M, T>(
+        &self,
+        to: KernelId,
+        message: M,
+        accept: impl FnOnce(M::Reply) -> T + Send + 'static,
+        stray: impl FnOnce(T) + Send + 'static,
+        cancel: impl Fn() -> bool,
+    ) -> Result<T, CallError>
+    where
+        M: Request,
+        M::Reply: Clone,
+        T: Send + 'static,
+    {
         let asking = Asking(Arc::new(Lock::new(Slot::Waiting(Box::new(stray)))));
         let slot = asking.0.clone();
-        let call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
+        let mut call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
             let result = accept(reply.clone());
             let mut left = None;
             replace(&slot, |now| match now {
@@ -75,7 +114,15 @@ impl Remote {
                 stray(result);
             }
         });
-        call.await?;
+        poll_fn(|context| {
+            let answer = Pin::new(&mut call).poll(context);
+            if answer.is_ready() || !cancel() {
+                return answer;
+            }
+            call.cancel();
+            Pin::new(&mut call).poll(context)
+        })
+        .await?;
         let mut found = None;
         replace(&asking.0, |slot| {
             if let Slot::Done(result, stray) = slot {

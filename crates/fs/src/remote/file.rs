@@ -5,7 +5,7 @@ mod control;
 use super::{loan::Loan, Observed, Remote};
 use crate::{
     anonymous::StatusFlags,
-    control::{Control, ControlAnswer, SocketMessage},
+    control::{Control, ControlAnswer},
     file::APPEND_AT,
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
@@ -13,19 +13,19 @@ use crate::{
 use abi::{LockConflict, LockOp};
 use alloc::{
     boxed::Box,
-    collections::VecDeque,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::{
     any::Any,
     future::Future,
-    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
+use fabric::CallError;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture,
+    BoxFuture, Errno, Shield,
 };
 use messages::{
     fs::{
@@ -57,50 +57,6 @@ struct News {
     heard: AtomicU64,
     watched: AtomicBool,
     changes: WaitQueue,
-    /// Bytes that arrived for a read that had been dropped.
-    strays: Lock<VecDeque<u8>>,
-    /// Messages of a socket, likewise.
-    stray_messages: Lock<VecDeque<SocketMessage>>,
-    /// Reads that were dropped and whose answer is still on its way. What it brings comes before anything a
-    /// later read could get, so that one waits.
-    abandoned: AtomicI64,
-}
-
-/// Held by the future of a read.
-struct Reader(Arc<News>);
-
-/// Held by whatever takes the answer of a read; goes when the answer has been dealt with, or won't come.
-struct Answered(Arc<News>);
-
-impl News {
-    fn reading(self: &Arc<Self>) -> (Reader, Answered) {
-        (Reader(self.clone()), Answered(self.clone()))
-    }
-
-    /// Of the two, the future goes first only if it was dropped: then there is one more until the answer.
-    fn abandon(&self, by: i64) {
-        if self.abandoned.fetch_add(by, Ordering::AcqRel) + by == 0 {
-            self.changes.wake_all();
-        }
-    }
-
-    fn stray(&self, store: impl FnOnce(&Self)) {
-        store(self);
-        let ready = *self.ready.lock();
-        self.tell(ready);
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.0.abandon(1);
-    }
-}
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        self.0.abandon(-1);
-    }
 }
 
 impl News {
@@ -109,14 +65,16 @@ impl News {
         self.heard.fetch_add(1, Ordering::AcqRel);
         self.changes.wake_all();
     }
+}
 
-    fn take_strays(&self, buf: &mut [u8]) -> usize {
-        let mut strays = self.strays.lock();
-        let count = buf.len().min(strays.len());
-        for (slot, byte) in buf.iter_mut().zip(strays.drain(..count)) {
-            *slot = byte;
-        }
-        count
+fn shield_of(caller: Option<&Caller>) -> &Shield {
+    caller.map_or(&Shield::NONE, |caller| &caller.shield)
+}
+
+fn interrupted(error: CallError) -> Errno {
+    match error {
+        CallError::Cancelled => Errno::RESTART,
+        error => error.into(),
     }
 }
 
@@ -175,10 +133,34 @@ impl RemoteFile {
         Ok(self.remote.endpoint.call(self.name.owner, message).await?)
     }
 
-    /// Does `attempt` until it gives something other than [`MUST_WAIT`], or only once.
+    /// What may be done to others' sight, once: a thread that is interrupted stays for the answer. Where the owner itself waits,
+    /// it is asked to give up.
+    async fn ask_and_stay<M, T>(
+        &self,
+        message: M,
+        accept: impl FnOnce(M::Reply) -> T + Send + 'static,
+        caller: Option<&Caller>,
+    ) -> Result<T>
+    where
+        M: Request,
+        M::Reply: Clone,
+        T: Send + 'static,
+    {
+        let shield = match self.waiting {
+            // Files with offsets, which only a killed thread leaves.
+            Waiting::Never => &Shield::NONE,
+            _ => shield_of(caller),
+        };
+        let cancels = self.waiting == Waiting::AtOwner;
+        self.remote.ask_and_stay(self.name.owner, message, accept, shield, cancels).await.map_err(interrupted)
+    }
+
+    /// Does `attempt` until it gives something other than [`MUST_WAIT`], or only once. The wait in between may be
+    /// dropped at any time.
     async fn insist<T, F: Future<Output = Result<T>>>(
         &self,
         patience: Patience,
+        shield: &Shield,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T> {
         loop {
@@ -186,6 +168,8 @@ impl RemoteFile {
             let result = attempt().await;
             match patience {
                 _ if !matches!(result, Err(MUST_WAIT)) => return result,
+                // Where others make it vain again and again, the thread would never come to wait.
+                Patience::Waits if shield.is_leaving() => return Err(Errno::RESTART),
                 Patience::Waits => {}
                 other => return Err(other.answer()),
             }
@@ -218,18 +202,13 @@ impl RemoteFile {
             wait: !self.tries(),
             caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
         };
-        let (_reader, answered) = self.news.reading();
-        let keep = self.waiting != Waiting::Never && at.is_none();
-        let stray = move |data: Result<Vec<u8>>| {
-            if let (Ok(data), true) = (data, keep) {
-                answered.0.stray(|news| news.strays.lock().extend(data));
+        let accept = move |reply: Result<Taken>| -> Result<Vec<u8>> {
+            match reply? {
+                Taken::Inline(data) => Ok(data),
+                Taken::InFrames(bytes) => Ok(loan.collect(bytes as usize)),
             }
         };
-        let accept = move |reply: Result<Taken>| match reply? {
-            Taken::Inline(data) => Ok(data),
-            Taken::InFrames(bytes) => Ok(loan.collect(bytes as usize)),
-        };
-        let data = self.remote.ask(self.name.owner, message, accept, stray).await??;
+        let data = self.ask_and_stay(message, accept, caller).await??;
         let count = data.len().min(buf.len());
         buf[..count].copy_from_slice(&data[..count]);
         Ok(count)
@@ -257,21 +236,13 @@ impl RemoteFile {
             drop(loan);
             reply
         };
-        let count = self.remote.ask(self.name.owner, message, accept, drop).await??;
+        let count = self.ask_and_stay(message, accept, caller).await??;
         Ok((count as usize).min(buf.len()))
     }
 
     /// Does the owner only try, and the caller wait here?
     fn tries(&self) -> bool {
         matches!(self.waiting, Waiting::Here | Waiting::Socket { .. })
-    }
-
-    /// Until no dropped read can bring anything any more.
-    async fn collect_strays(&self) {
-        let settled = || (self.news.abandoned.load(Ordering::Acquire) <= 0).then_some(());
-        if settled().is_none() {
-            self.news.changes.wait_until(settled).await;
-        }
     }
 
     async fn read_all(
@@ -282,17 +253,6 @@ impl RemoteFile {
         patience: Patience,
     ) -> Result<usize> {
         if self.waiting != Waiting::Never {
-            if at.is_none() {
-                self.collect_strays().await;
-                if let Some(message) = self.stray_message(buf.len(), false) {
-                    buf[..message.bytes.len()].copy_from_slice(&message.bytes);
-                    return Ok(message.bytes.len());
-                }
-                let count = self.news.take_strays(buf);
-                if count > 0 {
-                    return Ok(count);
-                }
-            }
             return self.read_stream(buf, at, caller, patience).await;
         }
         let mut done = 0;
@@ -323,7 +283,7 @@ impl RemoteFile {
         // A closure that lends `buf` to one future after another can't be written; a cell can.
         let cell = machine::sync::AsyncLock::new(buf);
         let (cell, lend) = (&cell, move || at);
-        self.insist(patience, move || async move {
+        self.insist(patience, shield_of(caller), move || async move {
             let mut buf = cell.lock().await;
             self.read_once(&mut buf, lend(), caller).await
         })
@@ -338,7 +298,7 @@ impl RemoteFile {
         patience: Patience,
     ) -> Result<usize> {
         if self.waiting != Waiting::Never {
-            return self.insist(patience, || self.write_once(buf, at, caller)).await;
+            return self.insist(patience, shield_of(caller), || self.write_once(buf, at, caller)).await;
         }
         let mut done = 0;
         loop {
@@ -433,7 +393,7 @@ impl File for RemoteFile {
     fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         Box::pin(async move {
             let message = FileIoctl { id: self.name.id, caller: caller.clone(), request, data: data.clone() };
-            let (value, answer) = self.ask(message).await??;
+            let (value, answer) = self.ask_and_stay(message, |reply| reply, Some(caller)).await??;
             *data = answer;
             Ok(value)
         })
@@ -455,11 +415,7 @@ impl File for RemoteFile {
         if !self.pollable {
             return Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
         }
-        let ready = *self.news.ready.lock();
-        match self.news.strays.lock().is_empty() && self.news.stray_messages.lock().is_empty() {
-            true => ready,
-            false => ready | Events::IN | Events::RDNORM,
-        }
+        *self.news.ready.lock()
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
@@ -490,7 +446,11 @@ impl File for RemoteFile {
 
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
         let message = FileLock { id: self.name.id, caller: caller.clone(), op };
-        Box::pin(async move { self.ask(message).await? })
+        Box::pin(async move {
+            // One that is granted just when the thread is interrupted is held, and so it is said.
+            let answer = self.remote.ask_and_stay(self.name.owner, message, |reply| reply, &caller.shield, true).await;
+            answer.map_err(interrupted)?
+        })
     }
 
     fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {

@@ -150,7 +150,7 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
     let socket = file.as_any().downcast_ref::<Socket>().filter(|_| !wait && at.is_none());
     let count = if let Some(socket) = socket {
         // It may have to ask a third kernel, which is not the waiting that is meant.
-        socket.read_with(&mut buf, Patience::Tries).await?
+        socket.read_with(caller.as_ref(), &mut buf, Patience::Tries).await?
     } else {
         let mut reading = match (at, &caller) {
             (Some(at), _) => file.read_at(&mut buf, at),

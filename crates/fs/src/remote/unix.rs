@@ -25,7 +25,7 @@ use crate::{
     Caller, File,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId};
+use machine::{errno::Result, Errno, KernelId, Shield};
 use messages::fs::*;
 
 /// A socket by its number on another kernel.
@@ -137,7 +137,15 @@ impl Remote {
     }
 
     /// EAGAIN: no room.
-    pub(crate) async fn unix_deliver(&self, there: FarSocket, kind: u32, message: &SocketMessage) -> Result<usize> {
+    pub(crate) async fn unix_deliver(
+        &self,
+        there: FarSocket,
+        kind: u32,
+        message: &SocketMessage,
+        shield: &Shield,
+    ) -> Result<usize> {
+        // Also while references are counted for `there`.
+        let _held = shield.hold();
         let mut message = message.clone();
         let loan = Loan::for_message(&self.memory, message.bytes.len());
         if message.bytes.len() > loan.capacity() {
@@ -154,7 +162,7 @@ impl Remote {
             drop(loan);
             reply
         };
-        let count = self.ask(there.kernel, message, accept, drop).await.map_err(gone)??;
+        let count = self.ask_and_stay(there.kernel, message, accept, shield, false).await.map_err(gone)??;
         Ok(count as usize)
     }
 

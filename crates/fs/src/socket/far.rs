@@ -23,7 +23,7 @@ use alloc::{
     vec::Vec,
 };
 use core::task::Waker;
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, Errno, Shield};
 
 /// Kept in the queue of the end's stand-in: what changes there has changed here.
 struct PassOn(Weak<Socket>);
@@ -69,16 +69,21 @@ impl Socket {
     /// connect(2) of a stream or packet socket to a listener of another kernel.
     pub(super) async fn connect_far(&self, there: FarSocket, caller: &Caller, patience: Patience) -> Result<()> {
         let remote = self.names.remote()?;
-        let (body, listener) = loop {
+        let ((body, listener), _held) = loop {
             self.check_unconnected()?;
             let (name, wants) = {
                 let state = self.state.lock();
                 (state.name.clone(), state.wants_credentials)
             };
+            // Until the socket knows its end: a thread that left before would connect once more.
+            let held = caller.shield.hold();
             match remote.unix_attach(there, self.kind as u32, name, wants, caller).await {
-                Ok(made) => break made,
+                Ok(made) => break (made, held),
                 Err(Errno::EAGAIN) => match self.patience(patience) {
-                    Patience::Waits => remote.unix_room(there).await?,
+                    Patience::Waits => {
+                        drop(held);
+                        remote.unix_room(there).await?;
+                    }
                     refuses => {
                         self.hear_of_room(there);
                         return Err(refuses.answer());
@@ -170,6 +175,7 @@ impl Socket {
         there: FarSocket,
         message: &SocketMessage,
         sender: UnixCredentials,
+        shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
         if message.bytes.len() > inbox::LIMIT - 32 {
@@ -185,7 +191,7 @@ impl Socket {
         let message = SocketMessage { name, credentials: Some(sender), ..message.clone() };
         let remote = self.names.remote()?;
         loop {
-            match remote.unix_deliver(there, self.kind as u32, &message).await {
+            match remote.unix_deliver(there, self.kind as u32, &message, shield).await {
                 Err(Errno::EAGAIN) => match patience {
                     Patience::Waits => remote.unix_room(there).await?,
                     refuses => {
@@ -237,10 +243,16 @@ impl Socket {
         }
     }
 
-    pub(crate) async fn read_with(&self, buf: &mut [u8], patience: Patience) -> Result<usize> {
+    /// `caller`: whose thread waits, if it is one.
+    pub(crate) async fn read_with(
+        &self,
+        caller: Option<&Caller>,
+        buf: &mut [u8],
+        patience: Patience,
+    ) -> Result<usize> {
         let patience = self.patience(patience);
         if let Some(body) = self.body() {
-            return stand_in(&body)?.read_with(buf, patience).await;
+            return stand_in(&body)?.read_with(caller, buf, patience).await;
         }
         crate::waiting::attempt_with(&self.changes, patience, || {
             // Files that come along are closed: read(2) cannot give them.
@@ -258,6 +270,6 @@ impl Socket {
             return stand_in(&body)?.write_with(caller, buf, patience).await;
         }
         let sender = caller.map(credentials_of).unwrap_or_default();
-        self.write_message(sender, buf, patience).await
+        self.write_message(sender, caller.map_or(&Shield::NONE, |caller| &caller.shield), buf, patience).await
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
 
 impl Socket {
     async fn send(
@@ -24,12 +24,18 @@ impl Socket {
         place: Option<UnixPlace>,
         message: &SocketMessage,
         sender: UnixCredentials,
+        shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
         // A waiting sender does not keep the other side open: its end is what may end the wait.
-        let (room, target) = match self.target(place.as_ref()).await? {
+        let target = {
+            // To look for a name is not to wait.
+            let _held = shield.hold();
+            self.target(place.as_ref()).await?
+        };
+        let (room, target) = match target {
             Found::Here(target) => (target.room.clone(), Arc::downgrade(&target)),
-            Found::There(there) => return self.send_far(there, message, sender, patience).await,
+            Found::There(there) => return self.send_far(there, message, sender, shield, patience).await,
         };
         let (queue, gone) = match self.kind.connects() {
             true => (&self.changes, Errno::EPIPE),
@@ -48,8 +54,11 @@ impl Socket {
                 }
             };
         };
+        // To look for a name is not to wait.
+        let held = caller.shield.hold();
         let found = self.names.find(&self.keyed(place)).await?;
         if self.kind.connects() {
+            drop(held);
             let (room, other) = match found {
                 Found::Here(other) => (other.room.clone(), Arc::downgrade(&other)),
                 Found::There(there) => return self.connect_far(there, caller, patience).await,
@@ -119,7 +128,7 @@ impl Socket {
             Send { place, message, flags } => {
                 let sender = Self::sender(caller, message.credentials, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
-                ControlAnswer::Number(self.send(place, &message, sender, patience).await? as i64)
+                ControlAnswer::Number(self.send(place, &message, sender, &caller.shield, patience).await? as i64)
             }
             Receive { bytes, flags } => {
                 let limit = bytes.min(inbox::LIMIT as u64) as usize;
@@ -144,7 +153,13 @@ impl Socket {
         })
     }
 
-    pub(super) async fn write_message(&self, sender: UnixCredentials, buf: &[u8], patience: Patience) -> Result<usize> {
+    pub(super) async fn write_message(
+        &self,
+        sender: UnixCredentials,
+        shield: &Shield,
+        buf: &[u8],
+        patience: Patience,
+    ) -> Result<usize> {
         let message = SocketMessage {
             bytes: buf[..buf.len().min(inbox::LIMIT)].to_vec(),
             files: Vec::new(),
@@ -152,13 +167,17 @@ impl Socket {
             name: Vec::new(),
             full_length: 0,
         };
-        self.send(None, &message, sender, patience).await
+        self.send(None, &message, sender, shield, patience).await
     }
 }
 
 impl File for Socket {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_with(buf, Patience::Waits))
+        Box::pin(self.read_with(None, buf, Patience::Waits))
+    }
+
+    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_with(Some(caller), buf, Patience::Waits))
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {

@@ -104,7 +104,8 @@ pub fn user(uid: u32) -> Caller {
         groups: Vec::new(),
         effective: abi::Capabilities::of_user(uid).permitted,
     };
-    Caller { credentials, process: Pid(1), thread: Pid(1), group: Pid(1), session: Pid(1), umask: 0o022 }
+    let (one, shield) = (Pid(1), machine::Shield::NONE);
+    Caller { credentials, process: one, thread: one, group: one, session: one, umask: 0o022, shield }
 }
 
 /// A process with a root, a working directory and credentials.

@@ -55,6 +55,7 @@ fn system_caller() -> Caller {
         group: Pid(0),
         session: Pid(0),
         umask: 0,
+        shield: machine::Shield::NONE,
     }
 }
 

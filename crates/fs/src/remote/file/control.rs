@@ -1,17 +1,15 @@
 //! Controls of a file of another kernel ([`RemoteFile`]'s other half). The bytes of a socket's message travel in
 //! lent frames if they are many.
 
-use super::{Loan, RemoteFile};
+use super::{interrupted, Loan, RemoteFile};
 use crate::{
-    control::{Control, ControlAnswer, SocketControl, SocketMessage},
+    control::{Control, ControlAnswer, SocketControl},
     waiting::Patience,
     Caller,
 };
-use alloc::{boxed::Box, vec::Vec};
+use alloc::boxed::Box;
 use machine::{errno::Result, BoxFuture, Errno};
 use messages::fs::{FileControl, Waiting, INLINE_BYTES};
-
-const MSG_PEEK: u32 = 0x2;
 
 /// Of one try.
 struct Packed {
@@ -19,7 +17,6 @@ struct Packed {
     loan: Loan,
     /// Bytes in the frames.
     sent: u32,
-    peeks: Option<bool>,
 }
 
 impl RemoteFile {
@@ -27,27 +24,9 @@ impl RemoteFile {
         matches!(self.waiting, Waiting::Socket { stream: true })
     }
 
-    /// What a dropped read left: a whole datagram, or as much of a stream as is wanted.
-    pub(super) fn stray_message(&self, limit: usize, peek: bool) -> Option<SocketMessage> {
-        let mut strays = self.news.stray_messages.lock();
-        let first = strays.front_mut()?;
-        let mut given = first.clone();
-        given.bytes.truncate(limit);
-        let whole = !self.is_stream() || first.bytes.len() <= limit;
-        match () {
-            () if peek => {}
-            () if whole => drop(strays.pop_front()),
-            () => {
-                first.bytes.drain(..limit);
-                first.files = Vec::new();
-            }
-        }
-        Some(given)
-    }
-
     /// Many bytes go into frames; for an answer there is room in them.
     fn pack(&self, mut control: Control) -> Result<Packed> {
-        let (mut sent, mut peeks) = (0, None);
+        let mut sent = 0;
         let loan = match &mut control {
             Control::Socket(SocketControl::Send { message, .. }) => {
                 let loan = Loan::for_message(&self.remote.memory, message.bytes.len());
@@ -64,8 +43,7 @@ impl RemoteFile {
                 }
                 loan
             }
-            Control::Socket(SocketControl::Receive { bytes, flags }) => {
-                peeks = Some(*flags & MSG_PEEK != 0);
+            Control::Socket(SocketControl::Receive { bytes, .. }) => {
                 let loan = Loan::for_message(&self.remote.memory, *bytes as usize);
                 let room = loan.capacity() as u64;
                 if *bytes > room && !self.is_stream() && room <= INLINE_BYTES as u64 {
@@ -76,11 +54,13 @@ impl RemoteFile {
             }
             _ => Loan::for_bytes(&self.remote.memory, 0),
         };
-        Ok(Packed { control, loan, sent, peeks })
+        Ok(Packed { control, loan, sent })
     }
 
     async fn try_control(&self, caller: &Caller, control: Control, waits: bool) -> Result<ControlAnswer> {
-        let Packed { control, loan, sent, peeks } = self.pack(control)?;
+        let Packed { control, loan, sent } = self.pack(control)?;
+        // From here on: the references in a control are counted before it is sent.
+        let _held = caller.shield.hold();
         let message = FileControl {
             id: self.name.id,
             caller: caller.clone(),
@@ -99,17 +79,8 @@ impl RemoteFile {
             }
             Ok(answer)
         };
-        let Some(peeks) = peeks else {
-            return self.remote.ask(self.name.owner, message, accept, drop).await?;
-        };
-        let (_reader, answered) = self.news.reading();
-        let stray = move |answer: Result<ControlAnswer>| match answer {
-            Ok(ControlAnswer::Message(message)) if !peeks => {
-                answered.0.stray(|news| news.stray_messages.lock().push_back(message));
-            }
-            _ => {}
-        };
-        self.remote.ask(self.name.owner, message, accept, stray).await?
+        let to = self.name.owner;
+        self.remote.ask_and_stay(to, message, accept, &caller.shield, false).await.map_err(interrupted)?
     }
 
     pub(crate) async fn control_with(
@@ -118,12 +89,6 @@ impl RemoteFile {
         control: Control,
         patience: Patience,
     ) -> Result<ControlAnswer> {
-        if let (Control::Socket(SocketControl::Receive { bytes, flags }), true) = (&control, self.tries()) {
-            self.collect_strays().await;
-            if let Some(message) = self.stray_message(*bytes as usize, flags & MSG_PEEK != 0) {
-                return Ok(ControlAnswer::Message(message));
-            }
-        }
         // Only these wait for somebody else; the others may have to ask a third kernel meanwhile.
         let waits = matches!(
             control,
@@ -135,11 +100,17 @@ impl RemoteFile {
             )
         );
         let control = &control;
-        self.insist(patience, move || async move { self.try_control(caller, control.clone(), waits).await }).await
+        let attempt = move || async move { self.try_control(caller, control.clone(), waits).await };
+        self.insist(patience, &caller.shield, attempt).await
     }
 
-    pub(crate) fn read_with<'a>(&'a self, buf: &'a mut [u8], patience: Patience) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, None, patience))
+    pub(crate) fn read_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a mut [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_all(buf, None, caller, patience))
     }
 
     pub(crate) fn write_with<'a>(
