@@ -133,8 +133,8 @@ impl RemoteFile {
         Ok(self.remote.endpoint.call(self.name.owner, message).await?)
     }
 
-    /// What may be done to others' sight, once: a thread that is interrupted stays for the answer. Where the owner itself waits,
-    /// it is asked to give up.
+    /// For what must be done once, or not at all: a thread that is interrupted stays for the answer. An owner that waits
+    /// itself is asked to give up.
     async fn ask_and_stay<M, T>(
         &self,
         message: M,

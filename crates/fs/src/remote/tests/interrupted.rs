@@ -25,7 +25,12 @@ fn interrupt<T>(who: &Caller, wait: &mut BoxFuture<'_, Result<T>>) -> Option<Res
 }
 
 /// A signal comes `early` rounds after the call was begun, and again with every poll.
-fn interrupted_after<T>(machine: &Machine, who: &Caller, mut wait: BoxFuture<'_, Result<T>>, early: usize) -> Result<T> {
+fn interrupted_after<T>(
+    machine: &Machine,
+    who: &Caller,
+    mut wait: BoxFuture<'_, Result<T>>,
+    early: usize,
+) -> Result<T> {
     for round in 0..100 {
         let answer = if round < early { once(wait.as_mut()) } else { interrupt(who, &mut wait) };
         if let Some(answer) = answer {
