@@ -27,8 +27,7 @@ static void show(const char *what, long offset) {
     for (int here = 0; here < PLACES; here++) {
         go(here);
         for (int kind = 0; kind < KINDS; kind++) {
-            // A page that may be written is made the program's own when another kernel maps it: docs/limits.md.
-            int place = kind == PRIVATE_WRITTEN ? here : (here + kind) % PLACES;
+            int place = (here + kind) % PLACES;
             seen[kind][place] = look(maps[place][kind] + offset);
         }
     }

@@ -4,9 +4,9 @@
 //! for. After the wait everything is looked at afresh, so nothing that happened meanwhile can be missed, and
 //! of several faults on one page the first makes the frame and the others find it.
 //!
-//! The same step serves faults of other kernels (`export`): then the page must not be copy-on-write in a
-//! region that may be written (the copy is made first, so that no other kernel ever has to know about it), and a
-//! frame the other kernel offered is used for a page that does not exist yet.
+//! The same step serves faults of other kernels (`export`): then anonymous memory must not be copy-on-write in a
+//! region that may be written (the copy is made first: who reads it writes it soon), and a frame the other kernel
+//! offered is used for a page that does not exist yet. A page of a file that nobody wrote stays the file's.
 
 use crate::{
     region::Region,
@@ -199,9 +199,7 @@ impl Space {
         let page = demand.page;
         let full = region.access();
         if mapping.soft.contains(Soft::COW) {
-            let copy_first = demand.access.contains(Access::WRITE)
-                || demand.export && (full.contains(Access::WRITE) || mapping.frame == self.vm.zero);
-            if copy_first {
+            if demand.access.contains(Access::WRITE) || demand.export && self.copied_first(region, mapping) {
                 return self.copy_on_write(state, demand, full, mapping);
             }
             return self.put(page, Mapping { access: full - Access::WRITE, ..mapping });
@@ -218,6 +216,12 @@ impl Space {
             }
         }
         self.put(page, Mapping { access: full, ..mapping })
+    }
+
+    /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
+    pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping) -> bool {
+        let anonymous = !mapping.soft.contains(Soft::CACHE);
+        mapping.frame == self.vm.zero || anonymous && region.access().contains(Access::WRITE)
     }
 
     fn put(&self, page: Page, mapping: Mapping) -> Resolution {
@@ -291,7 +295,7 @@ impl Space {
             }
             return result;
         }
-        if writing || demand.export && full.contains(Access::WRITE) {
+        if writing {
             let result = match self.new_frame(demand) {
                 Some(copy) => {
                     self.vm.memory.copy(frame, copy);

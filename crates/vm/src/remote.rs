@@ -180,8 +180,7 @@ impl Space {
                 }
             }
             let Some(mapping) = mapping else { continue };
-            let needs_copy = mapping.soft.contains(Soft::COW)
-                && (region.access().contains(Access::WRITE) || mapping.frame == self.vm.zero);
+            let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(&region, mapping);
             if needs_copy || mapping.access.is_empty() {
                 continue;
             }
