@@ -3,6 +3,7 @@
 // cob: link=static flags=-pthread kernels=1,2,4 compare=host
 #include "test.h"
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 
@@ -100,6 +101,20 @@ static void watch(const char *where, sigset_t *set) {
     close(epoll);
 }
 
+// What was sent to a thread is not read by others.
+static void *another(void *fd) {
+    MUST(raise(SIGUSR1) == 0);
+    show(*(int *)fd);
+    show(*(int *)fd);
+    return NULL;
+}
+
+static void *sender(void *thread) {
+    move_to(0);
+    MUST(pthread_kill(*(pthread_t *)thread, SIGUSR1) == 0);
+    return NULL;
+}
+
 int main(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -119,9 +134,56 @@ int main(void) {
     printf(" readable %d\n", readable(old, -1));
     show(old);
     printf(" readable %d\n", readable(old, 0));
+    printf(" for the thread\n");
+    MUST(raise(SIGUSR1) == 0);
+    printf("  readable %d\n", readable(old, 0));
+    show(old);
+    printf("  readable %d\n", readable(old, 0));
+    printf(" for another thread\n");
+    pthread_t other;
+    MUST(pthread_create(&other, NULL, another, &old) == 0 && pthread_join(other, NULL) == 0);
+    printf(" another mask\n");
+    sigset_t none, one;
+    sigemptyset(&none);
+    one = none;
+    sigaddset(&one, SIGCHLD);
+    MUST(signalfd(old, &one, 0) == old);
+    MUST(raise(SIGUSR1) == 0);
+    printf("  readable %d\n", readable(old, 0));
+    show(old);
+    move_to(0);
+    printf("  readable %d\n", readable(old, 0));
+    show(old);
+    move_to(cpu_count() - 1);
+    MUST(signalfd(old, &set, 0) == old);
+    show(old);
+    printf(" inherited\n");
+    pid_t child = fork();
+    if (child == 0) {
+        move_to(0);
+        MUST(raise(SIGUSR1) == 0);
+        show(old);
+        MUST(kill(getpid(), SIGUSR1) == 0);
+        show(old);
+        show(old);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+    show(old); // Its end.
+    printf(" waited for\n");
+    MUST(fcntl(old, F_SETFL, 0) == 0);
+    pthread_t self = pthread_self();
+    MUST(pthread_create(&other, NULL, sender, &self) == 0);
+    show(old);
+    MUST(pthread_join(other, NULL) == 0);
+    MUST(fcntl(old, F_SETFL, O_NONBLOCK) == 0);
     move_to(0);
     MUST(kill(getpid(), SIGUSR1) == 0);
     show(old);
     show(old);
+    // Left open, made here and there.
+    move_to(cpu_count() - 1);
+    MUST(signalfd(-1, &set, 0) >= 0);
     return 0;
 }

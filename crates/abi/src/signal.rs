@@ -328,6 +328,18 @@ impl Pending {
         Some(Taken { info, continues: self.continues })
     }
 
+    /// What was taken, in this order, and had no effect: before all others again, unless it is void or pending meanwhile.
+    pub fn put_back(&mut self, taken: impl DoubleEndedIterator<Item = Taken>) {
+        for Taken { info, continues } in taken.rev() {
+            let void = SignalSet::STOPPING.contains(info.signal) && continues < self.continues;
+            let merges = self.set.contains(info.signal) && !info.signal.is_realtime();
+            if !void && !merges {
+                self.set.insert(info.signal);
+                self.queue.push_front(info);
+            }
+        }
+    }
+
     pub fn discard(&mut self, signals: SignalSet) {
         self.queue.retain(|info| !signals.contains(info.signal));
         self.set = self.set.without(signals);

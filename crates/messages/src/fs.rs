@@ -1,11 +1,12 @@
 //! Files, pipes, terminals and other open objects.
 
+use abi::signal::SignalSet;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileRef, FileSystemInfo, LockConflict, LockOp, ObjectId, OpenFlags, PathOp,
     SetAttributes, Whence,
 };
 use alloc::vec::Vec;
-use machine::{errno::Result, Frame, KernelId};
+use machine::{errno::Result, Frame, KernelId, Pid};
 use serde::{Deserialize, Serialize};
 
 /// Data of one message; longer transfers are several, or go by frames.
@@ -132,6 +133,9 @@ pub enum Waiting {
     AtOwner,
     /// As `Here`, and a writer is named: sockets, whose messages say who sent them.
     Socket { stream: bool },
+    /// Not at the owner: what is read are the signals of whoever reads, and what is polled those of this process, which made the
+    /// descriptor. The owner keeps the mask and the flags.
+    Signals { maker: Pid },
 }
 
 /// A reference to a file, handed over: the receiver owns one count at the owner, and knows what a
@@ -204,6 +208,9 @@ messages! {
 
     /// F_SETFL, or F_GETFL without flags; answered with the flags as they are then.
     file_flags: FileSetFlags { id: u64, flags: Option<OpenFlags> } -> Result<OpenFlags>, Low;
+
+    /// signalfd with a descriptor of another kernel: a new mask, or none; answered with mask and flags as they are then.
+    file_signals: FileSignals { id: u64, wanted: Option<SignalSet> } -> Result<(SignalSet, OpenFlags)>, Low;
 
     /// fstat.
     file_attributes: FileAttributes { id: u64 } -> Result<Attributes>, Low;

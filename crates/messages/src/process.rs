@@ -414,6 +414,9 @@ messages! {
     /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left.
     take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<Taken>, PendingSet), Low;
 
+    /// Signals that were taken for a read of a signalfd that was interrupted meanwhile wait at the home again.
+    put_back: PutBack { process: Pid, signals: Vec<Taken> } -> (), Low;
+
     /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
     /// Answers whether the child may be forgotten at once (nobody will wait for it). `order` numbers a child's changes:
     /// one that comes after a later one (and whatever comes after the end) is out of date.

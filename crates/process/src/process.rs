@@ -10,7 +10,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, Pid,
 };
-use messages::process::{ExitStatus, PendingSet, Shared, Standing, Survivor, TakeSignal};
+use messages::process::{ExitStatus, PendingSet, PutBack, Shared, Standing, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -50,7 +50,7 @@ pub struct Process {
     /// The home's version of that.
     pending_version: Lock<u64>,
     /// Woken when the flags change.
-    pub(crate) changed: WaitQueue,
+    pub(crate) changed: Arc<WaitQueue>,
     /// How the process ends, once that is decided.
     pub(crate) ending: Lock<Option<ExitStatus>>,
     /// From when execve has ended all other threads until the new program is there.
@@ -87,7 +87,7 @@ impl Process {
             standing: Lock::default(),
             pending: AtomicU64::new(0),
             pending_version: Lock::new(0),
-            changed: WaitQueue::new(),
+            changed: Arc::default(),
             ending: Lock::new(None),
             survivor: Lock::new(None),
             space_released: WaitQueue::new(),
@@ -193,7 +193,7 @@ impl Process {
     }
 
     /// Woken when a signal becomes pending for the process or one of its local threads.
-    pub fn signal_changes(&self) -> &WaitQueue {
+    pub fn signal_changes(&self) -> &Arc<WaitQueue> {
         &self.changed
     }
 
@@ -228,6 +228,26 @@ impl Process {
             return taken;
         }
         self.take_signal_here(wanted).0
+    }
+
+    /// What was taken by [`Process::take_signal`] for somebody who is gone waits again.
+    pub fn put_back(self: &Arc<Self>, signals: Vec<Taken>) {
+        if self.is_home() {
+            return self.put_back_here(signals);
+        }
+        let process = self.clone();
+        self.system.scheduler.spawn(async move {
+            let back = PutBack { process: process.id, signals };
+            // A dead home has no process left that could want them.
+            let _ = process.system.endpoint.call(process.home, back).await;
+        });
+    }
+
+    pub(crate) fn put_back_here(&self, signals: Vec<Taken>) {
+        if let Some(((), waiting)) = self.with_pending(|pending| pending.put_back(signals.into_iter())) {
+            self.tell_pending(waiting);
+            self.rouse(waiting.set);
+        }
     }
 
     /// At home: one of the signals `wanted`, and those that are left.

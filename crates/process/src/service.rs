@@ -90,6 +90,11 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.take_signal_here(ask.wanted),
         None => Default::default(),
     });
+    answer!(PutBack, |system, _from, ask| {
+        if let Some(process) = process!(system, ask) {
+            process.put_back_here(ask.signals);
+        }
+    });
     answer!(ChildChanged, |system, _from, ask| system.child_changed_here(ask).await);
     answer!(AdoptChild, |system, _from, ask| system.child_in_group(&ask));
     // A wait is the one question that a signal may take back.

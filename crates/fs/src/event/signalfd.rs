@@ -1,130 +1,215 @@
-//! signalfd(2): signals read as bytes. What is pending belongs to whoever reads, not to the file, so every
-//! operation asks crate `process` through [`SignalSource`].
+//! signalfd(2): signals read as bytes. A descriptor has a mask and flags; the signals are those of whoever reads, so they are
+//! taken where the reader is, by a stand-in (`remote/file/signals.rs`) as by the file itself, through [`SignalSource`].
 //!
-//! What waits on another kernel (signals for a process wait at its home) is fetched by a task of its own into the file, where
-//! whoever reads next finds it: a read may be interrupted while the answer that brings the signal is on its way.
+//! What waits on another kernel (signals for a process wait at its home) is fetched by a task of its own. A read may be
+//! interrupted while the answer that brings the signals is on its way: then they are put back, and wait where they waited.
 
 use crate::{
     anonymous::{Identity, StatusFlags},
     file::ready,
+    remote::RemoteFile,
     Attributes, Caller, Events, File, OpenFlags,
 };
-use abi::signal::{SignalFields, SignalInfo, SignalSet};
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+use abi::signal::{SignalFields, SignalInfo, SignalSet, Taken};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno,
+    BoxFuture, Errno, Pid,
 };
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
 const SI_SIGIO: i32 = -5;
 
-/// The signals pending for one process, as crate `process` keeps them. Linux lets whoever reads take its own signals; a source
-/// belongs to the process that made the descriptor, which differs only for one that is inherited over fork.
+/// The signals pending for one process, as crate `process` keeps them on this kernel.
 pub trait SignalSource: Send + Sync {
-    /// Takes the first pending signal of `wanted`, of `reader` or of its process, that is on this kernel.
-    fn take(&self, reader: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo>;
+    /// Takes the first pending signal of `wanted`, of thread `reader` or of the process, that is on this kernel.
+    fn take(&self, reader: Option<Pid>, wanted: SignalSet) -> Option<SignalInfo>;
     /// If signals of `wanted` wait on another kernel: begins to take as many as `most` of them, and says so. `then` gets what
     /// came, maybe nothing, in any case.
-    fn fetch(&self, reader: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool;
-    /// Those on other kernels too, as far as is known here.
-    fn pending(&self) -> SignalSet;
+    fn fetch(&self, wanted: SignalSet, most: usize, then: Fetched) -> bool;
+    /// What was fetched for a reader that is gone.
+    fn put_back(&self, signals: Vec<Taken>);
+    /// Those that `reader` could take, also on other kernels as far as is known here; without a reader, any thread of this kernel.
+    fn pending(&self, reader: Option<Pid>) -> SignalSet;
     /// Woken whenever a signal becomes pending.
     fn changes(&self) -> &WaitQueue;
 }
 
-pub type Fetched = Box<dyn FnOnce(Vec<SignalInfo>) + Send>;
+pub type Fetched = Box<dyn FnOnce(Vec<Taken>) + Send>;
 
-/// Signals that were fetched from another kernel, and how many fetches have come back.
-#[derive(Default)]
-struct Brought {
-    signals: VecDeque<SignalInfo>,
-    answers: u64,
+/// The processes of this kernel. A source does not keep its process: a descriptor is the process's.
+pub trait SignalSources: Send + Sync {
+    fn of(&self, process: Pid) -> Option<Arc<dyn SignalSource>>;
+}
+
+/// A fetch under way. Who drops it gets nothing of what comes.
+struct Fetch<'a> {
+    source: &'a Arc<dyn SignalSource>,
+    slot: Arc<Lock<Slot>>,
+}
+
+enum Slot {
+    Awaited,
+    Here(Vec<Taken>),
+    /// Taken out, or nobody waits.
+    Over,
+}
+
+impl<'a> Fetch<'a> {
+    /// None: nothing waits elsewhere.
+    fn begin(source: &'a Arc<dyn SignalSource>, wanted: SignalSet, most: usize) -> Option<Self> {
+        let slot = Arc::new(Lock::new(Slot::Awaited));
+        let (there, back) = (slot.clone(), source.clone());
+        let then = move |signals: Vec<Taken>| {
+            let late = {
+                let mut slot = there.lock();
+                match *slot {
+                    Slot::Awaited => {
+                        *slot = Slot::Here(signals);
+                        None
+                    }
+                    _ => Some(signals),
+                }
+            };
+            match late {
+                Some(signals) => put_back(&back, signals),
+                None => back.changes().wake_all(),
+            }
+        };
+        source.fetch(wanted, most, Box::new(then)).then_some(Fetch { source, slot })
+    }
+
+    async fn signals(self) -> Vec<Taken> {
+        let here = || {
+            let mut slot = self.slot.lock();
+            match core::mem::replace(&mut *slot, Slot::Over) {
+                Slot::Here(signals) => Some(signals),
+                other => {
+                    *slot = other;
+                    None
+                }
+            }
+        };
+        self.source.changes().wait_until(here).await
+    }
+}
+
+impl Drop for Fetch<'_> {
+    fn drop(&mut self) {
+        let slot = core::mem::replace(&mut *self.slot.lock(), Slot::Over);
+        if let Slot::Here(signals) = slot {
+            put_back(self.source, signals);
+        }
+    }
+}
+
+fn put_back(source: &Arc<dyn SignalSource>, signals: Vec<Taken>) {
+    if !signals.is_empty() {
+        source.put_back(signals);
+    }
+}
+
+/// read(2): the signals of `reader`, at least one of them.
+pub(crate) async fn read(
+    source: &Arc<dyn SignalSource>,
+    reader: Option<Pid>,
+    wanted: impl Fn() -> SignalSet,
+    nonblocking: bool,
+    buf: &mut [u8],
+) -> Result<usize> {
+    if buf.len() < RECORD {
+        return Err(Errno::EINVAL);
+    }
+    loop {
+        let mut count = 0;
+        for record in buf.chunks_exact_mut(RECORD) {
+            let Some(info) = source.take(reader, wanted()) else { break };
+            record.copy_from_slice(&encode(&info));
+            count += RECORD;
+        }
+        if count > 0 {
+            return Ok(count);
+        }
+        if let Some(fetch) = Fetch::begin(source, wanted(), buf.len() / RECORD) {
+            for (record, taken) in buf.chunks_exact_mut(RECORD).zip(fetch.signals().await) {
+                record.copy_from_slice(&encode(&taken.info));
+                count += RECORD;
+            }
+            match count {
+                0 => continue,
+                count => return Ok(count),
+            }
+        }
+        if nonblocking {
+            return Err(Errno::EAGAIN);
+        }
+        let some = || (source.pending(reader).0 & wanted().0 != 0).then_some(());
+        source.changes().wait_until(some).await;
+    }
 }
 
 pub struct SignalFd {
-    source: Arc<dyn SignalSource>,
-    brought: Arc<Lock<Brought>>,
+    sources: Arc<dyn SignalSources>,
+    maker: Pid,
+    /// Who polls is not known: these are looked at.
+    makers: Arc<dyn SignalSource>,
     wanted: Lock<SignalSet>,
     flags: StatusFlags,
     inode: Identity,
 }
 
-/// signalfd4(2) with fd -1. KILL and STOP are left out silently.
-pub fn signalfd(source: Arc<dyn SignalSource>, wanted: SignalSet, flags: OpenFlags) -> Result<Arc<SignalFd>> {
+/// signalfd4(2) with fd -1, by a process of this kernel. KILL and STOP are left out silently.
+pub fn signalfd(
+    sources: Arc<dyn SignalSources>,
+    maker: Pid,
+    wanted: SignalSet,
+    flags: OpenFlags,
+) -> Result<Arc<SignalFd>> {
     if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
         return Err(Errno::EINVAL);
     }
     Ok(Arc::new(SignalFd {
-        source,
-        brought: Arc::default(),
+        makers: sources.of(maker).ok_or(Errno::ESRCH)?,
+        sources,
+        maker,
         wanted: Lock::new(wanted.without(SignalSet::UNBLOCKABLE)),
         flags: StatusFlags::new(flags | OpenFlags::RDWR),
         inode: Identity::untyped(),
     }))
 }
 
+/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none.
+pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> {
+    match (file.as_any().downcast_ref::<SignalFd>(), file.as_any().downcast_ref::<RemoteFile>()) {
+        (Some(file), _) => drop(file.mask(Some(wanted))),
+        (_, Some(file)) => drop(file.signals(Some(wanted)).await?),
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(())
+}
+
 impl SignalFd {
-    /// signalfd4(2) with a descriptor that is one already.
-    pub fn set_wanted(&self, wanted: SignalSet) {
-        *self.wanted.lock() = wanted.without(SignalSet::UNBLOCKABLE);
-        self.source.changes().wake_all();
+    pub(crate) fn maker(&self) -> Pid {
+        self.maker
     }
 
-    /// Bytes of the signals that are here.
-    fn take(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Option<usize> {
-        let wanted = *self.wanted.lock();
-        let mut count = 0;
-        for record in buf.chunks_exact_mut(RECORD) {
-            let brought = self.brought.lock().signals.pop_front();
-            let Some(info) = brought.or_else(|| self.source.take(reader, wanted)) else { break };
-            record.copy_from_slice(&encode(&info));
-            count += RECORD;
+    /// Mask and flags, after a change of the mask.
+    pub(crate) fn mask(&self, wanted: Option<SignalSet>) -> (SignalSet, OpenFlags) {
+        let mut mask = self.wanted.lock();
+        if let Some(wanted) = wanted {
+            *mask = wanted.without(SignalSet::UNBLOCKABLE);
+            self.makers.changes().wake_all();
         }
-        (count > 0).then_some(count)
-    }
-
-    /// Brings signals of other kernels here; false if there are none.
-    async fn fetch(&self, reader: Option<&Caller>, most: usize) -> bool {
-        let wanted = *self.wanted.lock();
-        let before = self.brought.lock().answers;
-        let (brought, source) = (self.brought.clone(), self.source.clone());
-        let then = move |signals: Vec<SignalInfo>| {
-            {
-                let mut brought = brought.lock();
-                brought.signals.extend(signals);
-                brought.answers += 1;
-            }
-            source.changes().wake_all();
-        };
-        if !self.source.fetch(reader, wanted, most, Box::new(then)) {
-            return false;
-        }
-        let answered = || (self.brought.lock().answers != before).then_some(());
-        self.source.changes().wait_until(answered).await;
-        true
+        (*mask, self.flags.get())
     }
 
     async fn read_as(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Result<usize> {
-        let most = buf.len() / RECORD;
-        if most == 0 {
-            return Err(Errno::EINVAL);
-        }
-        loop {
-            if let Some(count) = self.take(reader, buf) {
-                return Ok(count);
-            }
-            if self.fetch(reader, most).await {
-                continue;
-            }
-            if self.flags.nonblocking() {
-                return Err(Errno::EAGAIN);
-            }
-            self.source.changes().wait_until(|| (!self.poll().is_empty()).then_some(())).await;
-        }
+        let source = reader.and_then(|reader| self.sources.of(reader.process)).unwrap_or(self.makers.clone());
+        let reader = reader.map(|reader| reader.thread);
+        read(&source, reader, || *self.wanted.lock(), self.flags.nonblocking(), buf).await
     }
 }
 
@@ -209,16 +294,14 @@ impl File for SignalFd {
     }
 
     fn poll(&self) -> Events {
-        let wanted = *self.wanted.lock();
-        let pending = self.source.pending();
-        match SignalSet(pending.0 & wanted.0).is_empty() && self.brought.lock().signals.is_empty() {
-            true => Events::empty(),
-            false => Events::IN,
+        match self.makers.pending(None).0 & self.wanted.lock().0 {
+            0 => Events::empty(),
+            _ => Events::IN,
         }
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
-        Some(self.source.changes())
+        Some(self.makers.changes())
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -235,7 +318,6 @@ mod tests {
     use super::*;
     use crate::testing::*;
     use abi::signal::{Pending, Signal};
-    use machine::Pid;
 
     #[derive(Default)]
     struct Fake {
@@ -250,23 +332,26 @@ mod tests {
         /// The home's answer.
         fn answer(&self) {
             let (wanted, most, then) = self.asked.lock().pop().expect("a read asks");
-            let taken = core::iter::from_fn(|| self.away.lock().take(wanted)).take(most).map(|taken| taken.info);
+            let taken = core::iter::from_fn(|| self.away.lock().take(wanted)).take(most);
             then(taken.collect());
         }
     }
 
     impl SignalSource for Fake {
-        fn take(&self, _: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo> {
+        fn take(&self, _: Option<Pid>, wanted: SignalSet) -> Option<SignalInfo> {
             self.pending.lock().take(wanted).map(|taken| taken.info)
         }
-        fn fetch(&self, _: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool {
+        fn fetch(&self, wanted: SignalSet, most: usize, then: Fetched) -> bool {
             let there = self.away.lock().set().0 & wanted.0 != 0;
             if there {
                 self.asked.lock().push((wanted, most, then));
             }
             there
         }
-        fn pending(&self) -> SignalSet {
+        fn put_back(&self, signals: Vec<Taken>) {
+            self.away.lock().put_back(signals.into_iter());
+        }
+        fn pending(&self, _: Option<Pid>) -> SignalSet {
             self.pending.lock().set().union(self.away.lock().set())
         }
         fn changes(&self) -> &WaitQueue {
@@ -274,11 +359,23 @@ mod tests {
         }
     }
 
+    struct Only(Arc<Fake>);
+
+    impl SignalSources for Only {
+        fn of(&self, _: Pid) -> Option<Arc<dyn SignalSource>> {
+            Some(self.0.clone())
+        }
+    }
+
+    fn make(source: &Arc<Fake>, wanted: SignalSet, flags: OpenFlags) -> Arc<SignalFd> {
+        signalfd(Arc::new(Only(source.clone())), Pid(7), wanted, flags).unwrap()
+    }
+
     #[test]
     fn only_wanted_signals_are_read_and_unblockable_ones_never() {
         let source = Arc::new(Fake::default());
         let all = SignalSet(u64::MAX).without(SignalSet::only(Signal::INT));
-        let file = signalfd(source.clone(), all, OpenFlags::NONBLOCK).unwrap();
+        let file = make(&source, all, OpenFlags::NONBLOCK);
         for signal in [Signal::INT, Signal::KILL] {
             source.pending.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
         }
@@ -289,16 +386,15 @@ mod tests {
         assert_eq!(block_on(file.read(&mut buf)), Ok(RECORD));
         assert_eq!((buf[0], buf[12], buf[16]), (Signal::TERM.number(), 7, 9));
         assert_eq!(block_on(file.read(&mut buf[..127])), Err(Errno::EINVAL));
+        let file: Arc<dyn File> = file;
+        block_on(set_signals(&file, SignalSet::only(Signal::INT))).unwrap();
+        assert_eq!(file.poll(), Events::IN);
     }
 
-    #[test]
-    fn a_signal_that_waits_elsewhere_is_seen_and_an_interrupted_read_leaves_it_for_the_next() {
-        let source = Arc::new(Fake::default());
-        let file = signalfd(source.clone(), SignalSet(u64::MAX), OpenFlags::empty()).unwrap();
-        let mut buf = [0; 300];
-        let mut reading = file.read(&mut buf);
-        let waker = core::task::Waker::noop();
-        let mut context = core::task::Context::from_waker(waker);
+    /// Begins to read, and has the signals on their way.
+    fn begin<'a>(source: &Fake, file: &'a SignalFd, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        let mut reading = file.read(buf);
+        let mut context = core::task::Context::from_waker(core::task::Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());
         for signal in [Signal::CHLD, Signal::TERM, Signal::USR1] {
             source.away.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
@@ -306,12 +402,39 @@ mod tests {
         source.changes.wake_all();
         assert_eq!(file.poll(), Events::IN);
         assert!(reading.as_mut().poll(&mut context).is_pending());
-        // A signal interrupts the read before the answer comes, which brings as many as the read had room for.
-        drop(reading);
+        reading
+    }
+
+    #[test]
+    fn a_signal_that_waits_elsewhere_is_seen_and_fetched() {
+        let source = Arc::new(Fake::default());
+        let file = make(&source, SignalSet(u64::MAX), OpenFlags::empty());
+        let mut buf = [0; 300];
+        let reading = begin(&source, &file, &mut buf);
         source.answer();
-        assert_eq!(file.poll(), Events::IN);
-        assert_eq!(block_on(file.read(&mut buf)), Ok(2 * RECORD));
+        assert_eq!(block_on(reading), Ok(2 * RECORD));
         assert_eq!((buf[0], buf[RECORD]), (Signal::USR1.number(), Signal::TERM.number()));
         assert_eq!(source.away.lock().set(), SignalSet::only(Signal::CHLD));
+    }
+
+    #[test]
+    fn what_comes_for_a_read_that_was_interrupted_waits_again() {
+        let all = [Signal::CHLD, Signal::TERM, Signal::USR1].into_iter();
+        let all = all.fold(SignalSet::default(), |all, signal| all.union(SignalSet::only(signal)));
+        for answered_first in [false, true] {
+            let source = Arc::new(Fake::default());
+            let file = make(&source, SignalSet(u64::MAX), OpenFlags::empty());
+            let mut buf = [0; 300];
+            let reading = begin(&source, &file, &mut buf);
+            if answered_first {
+                source.answer();
+                drop(reading);
+            } else {
+                drop(reading);
+                source.answer();
+            }
+            assert_eq!(source.away.lock().set(), all);
+            assert_eq!(source.away.lock().take(all).unwrap().info.signal, Signal::USR1);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The files of this kernel that others know, and how often.
 
 use super::{observe::Observation, watch::Watch};
-use crate::{socket::Socket, tty::TtyFile, File, FileRef};
+use crate::{event::SignalFd, socket::Socket, tty::TtyFile, File, FileRef};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -228,14 +228,16 @@ impl Table {
 /// What a stand-in has to know.
 pub fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
-    let waiting = match pollable {
+    let signals = file.as_any().downcast_ref::<SignalFd>();
+    let waiting = match (signals, pollable) {
+        (Some(file), _) => Waiting::Signals { maker: file.maker() },
         _ if file.as_any().is::<Socket>() => {
             let stream = file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_stream);
             Waiting::Socket { stream }
         }
         _ if file.as_any().is::<TtyFile>() => Waiting::AtOwner,
-        true => Waiting::Here,
-        false => Waiting::Never,
+        (None, true) => Waiting::Here,
+        (None, false) => Waiting::Never,
     };
     Opened { file: name, flags: file.flags(), waiting, pollable }
 }

@@ -1,6 +1,7 @@
 //! [`RemoteFile`]: the stand-in for a file of another kernel.
 
 mod control;
+mod signals;
 
 use super::{loan::Loan, Observed, Remote};
 use crate::{
@@ -35,6 +36,7 @@ use messages::{
     },
     Request,
 };
+use signals::Makers;
 
 pub struct RemoteFile {
     pub(super) remote: Arc<Remote>,
@@ -46,6 +48,7 @@ pub struct RemoteFile {
     /// References of the owner's that this stand-in gives back in the end.
     count: AtomicU64,
     news: Arc<News>,
+    makers: Option<Makers>,
     this: Weak<RemoteFile>,
 }
 
@@ -80,8 +83,13 @@ fn interrupted(error: CallError) -> Errno {
 
 impl RemoteFile {
     pub(super) fn new(remote: Arc<Remote>, opened: Opened, this: Weak<RemoteFile>) -> Self {
+        let makers = match opened.waiting {
+            Waiting::Signals { maker } => remote.signals_of(maker),
+            _ => None,
+        };
         RemoteFile {
             remote,
+            makers: makers.map(|source| Makers { source, wanted: Lock::default() }),
             name: opened.file,
             flags: StatusFlags::new(opened.flags),
             waiting: opened.waiting,
@@ -242,7 +250,7 @@ impl RemoteFile {
 
     /// Does the owner only try, and the caller wait here?
     fn tries(&self) -> bool {
-        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. })
+        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. } | Waiting::Signals { .. })
     }
 
     async fn read_all(
@@ -333,7 +341,10 @@ impl File for RemoteFile {
     }
 
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, Some(caller), Patience::Waits))
+        match self.signals_of(caller) {
+            Some(source) => Box::pin(self.read_signals(source, caller, buf)),
+            None => Box::pin(self.read_all(buf, None, Some(caller), Patience::Waits)),
+        }
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
@@ -415,15 +426,22 @@ impl File for RemoteFile {
         if !self.pollable {
             return Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
         }
-        *self.news.ready.lock()
+        match &self.makers {
+            Some(makers) => makers.poll(),
+            None => *self.news.ready.lock(),
+        }
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
-        self.pollable.then_some(&self.news.changes)
+        match &self.makers {
+            Some(makers) => Some(makers.source.changes()),
+            None => self.pollable.then_some(&self.news.changes),
+        }
     }
 
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
         match self.pollable {
+            true if self.makers.is_some() => Box::pin(async move { self.signals(None).await.map(drop) }),
             true => Box::pin(self.watch_now()),
             false => crate::file::ready(Ok(())),
         }

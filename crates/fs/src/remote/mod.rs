@@ -47,7 +47,11 @@ pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
 
-use crate::{paths::Paths, File, FileRef, Mappers, ObjectId};
+use crate::{
+    event::{SignalSource, SignalSources},
+    paths::Paths,
+    File, FileRef, Mappers, ObjectId,
+};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
@@ -55,7 +59,7 @@ use alloc::{
 };
 use exports::Exports;
 use fabric::Endpoint;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Pid, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, Opened};
 use object::Foreign;
 use shared::Handle;
@@ -75,6 +79,7 @@ pub struct Remote {
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
     objects: Lock<VecDeque<Arc<Foreign>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
+    signals: Lock<Option<Arc<dyn SignalSources>>>,
     /// Objects of this kernel that others use.
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
@@ -101,6 +106,7 @@ impl Remote {
             foreign: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
+            signals: Lock::new(None),
             handles: Lock::new(BTreeMap::new()),
             mappers: Lock::new(None),
             paths,
@@ -128,6 +134,16 @@ impl Remote {
 
     fn shared(&self) -> Arc<Remote> {
         self.this.upgrade().expect("someone is calling its method")
+    }
+
+    /// Where stand-ins of signalfds find the signals of who reads.
+    pub fn set_signals(&self, sources: Arc<dyn SignalSources>) {
+        *self.signals.lock() = Some(sources);
+    }
+
+    fn signals_of(&self, process: Pid) -> Option<Arc<dyn SignalSource>> {
+        let sources = self.signals.lock().clone();
+        sources?.of(process)
     }
 
     /// A reference for `holder`, which becomes the owner of one count.

@@ -3,6 +3,7 @@
 use super::{exports, loan, watch::Watch, Remote};
 use crate::{
     control,
+    event::SignalFd,
     paths::Base,
     socket::Socket,
     waiting::{Patience, MUST_WAIT},
@@ -32,6 +33,10 @@ pub fn register(remote: &Arc<Remote>) {
             file.set_flags(flags).await?;
         }
         file.current_flags().await
+    });
+    on::<FileSignals, _>(remote, |remote, _, FileSignals { id, wanted }| async move {
+        let file = remote.exports.get(id)?;
+        Ok(file.as_any().downcast_ref::<SignalFd>().ok_or(Errno::EINVAL)?.mask(wanted))
     });
     on::<FileAttributes, _>(remote, |remote, _, FileAttributes { id }| async move {
         remote.exports.get(id)?.attributes().await

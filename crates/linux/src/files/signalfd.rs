@@ -1,24 +1,41 @@
-//! signalfd, signalfd4 (man 2 signalfd): the signals of the process that made the descriptor, as crate
-//! `process` keeps them.
+//! signalfd, signalfd4 (man 2 signalfd): the signals of who reads, as crate `process` keeps them.
 //!
 //! A read takes the signals of the thread that reads and of its process, wherever that is at home.
 
 use crate::{call::Call, process::signals::check_size};
 use abi::signal::{SignalInfo, SignalSet, Taken};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::{
     future::Future,
     pin::{pin, Pin},
     task::{Context, Poll, Waker},
 };
 use fs::{
-    event::{signalfd as make, Fetched, SignalFd, SignalSource},
-    Caller, OpenFlags,
+    event::{set_signals, signalfd as make, Fetched, SignalSource, SignalSources},
+    OpenFlags,
 };
-use machine::{errno::Result, sync::WaitQueue, Errno, UserAddr};
-use process::{Process, Thread};
+use machine::{errno::Result, sync::WaitQueue, Errno, Pid, UserAddr};
+use process::{Process, System, Thread};
 
-struct ProcessSignals(Arc<Process>);
+/// The processes of this kernel.
+pub(crate) struct Processes(pub Weak<System>);
+
+impl SignalSources for Processes {
+    fn of(&self, process: Pid) -> Option<Arc<dyn SignalSource>> {
+        let process = self.0.upgrade()?.process(process)?;
+        let changes = process.signal_changes().clone();
+        Some(Arc::new(ProcessSignals { process: Arc::downgrade(&process), changes }))
+    }
+}
+
+/// A process's table holds the descriptor, so this does not hold the process.
+struct ProcessSignals {
+    process: Weak<Process>,
+    changes: Arc<WaitQueue>,
+}
 
 /// What `thread` can take without a message.
 fn at_hand(thread: &Thread) -> SignalSet {
@@ -29,15 +46,15 @@ fn at_hand(thread: &Thread) -> SignalSet {
 }
 
 impl ProcessSignals {
-    /// The thread that reads, if it is here.
-    fn reader(&self, reader: Option<&Caller>) -> Option<Arc<Thread>> {
-        let own = reader.and_then(|reader| self.0.system.thread(reader.thread)).filter(|thread| !thread.is_away());
-        own.or_else(|| self.0.local_threads().into_iter().next())
+    /// The thread of the process that reads. It is here: it reads.
+    fn reader(process: &Process, reader: Option<Pid>) -> Option<Arc<Thread>> {
+        process.system.thread(reader?).filter(|thread| !thread.is_away())
     }
 }
 
 impl SignalSource for ProcessSignals {
-    fn take(&self, reader: Option<&Caller>, wanted: SignalSet) -> Option<SignalInfo> {
+    fn take(&self, reader: Option<Pid>, wanted: SignalSet) -> Option<SignalInfo> {
+        let process = self.process.upgrade()?;
         let at_once = |taking: Pin<&mut dyn Future<Output = Option<Taken>>>| match taking
             .poll(&mut Context::from_waker(Waker::noop()))
         {
@@ -45,19 +62,18 @@ impl SignalSource for ProcessSignals {
             Poll::Pending => None,
         };
         // What is at hand is taken without a message, hence without waiting.
-        match self.reader(reader) {
+        match Self::reader(&process, reader) {
             Some(thread) => match SignalSet(wanted.0 & at_hand(&thread).0) {
                 none if none.is_empty() => None,
                 takable => at_once(pin!(thread.take_signal(takable))),
             },
-            // All threads are elsewhere.
-            None if self.0.is_home() => at_once(pin!(self.0.take_signal(wanted))),
+            None if process.is_home() => at_once(pin!(process.take_signal(wanted))),
             None => None,
         }
     }
 
-    fn fetch(&self, reader: Option<&Caller>, wanted: SignalSet, most: usize, then: Fetched) -> bool {
-        let process = self.reader(reader).map_or(self.0.clone(), |thread| thread.process.clone());
+    fn fetch(&self, wanted: SignalSet, most: usize, then: Fetched) -> bool {
+        let Some(process) = self.process.upgrade() else { return false };
         if process.is_home() || process.pending().0 & wanted.0 == 0 {
             return false;
         }
@@ -66,7 +82,7 @@ impl SignalSource for ProcessSignals {
             while signals.len() < most {
                 // What is left is known with the answer.
                 match process.take_signal(wanted).await {
-                    Some(taken) => signals.push(taken.info),
+                    Some(taken) => signals.push(taken),
                     None => break,
                 }
                 if process.pending().0 & wanted.0 == 0 {
@@ -78,13 +94,24 @@ impl SignalSource for ProcessSignals {
         true
     }
 
-    /// Signals sent to any thread here count: who polls is not known. A read by another thread finds none.
-    fn pending(&self) -> SignalSet {
-        self.0.local_threads().iter().fold(self.0.pending(), |all, thread| all.union(at_hand(thread)))
+    fn put_back(&self, signals: Vec<Taken>) {
+        if let Some(process) = self.process.upgrade() {
+            process.put_back(signals);
+        }
+    }
+
+    /// Without a reader, signals sent to any thread here count. A read by another thread finds none.
+    fn pending(&self, reader: Option<Pid>) -> SignalSet {
+        let Some(process) = self.process.upgrade() else { return SignalSet::default() };
+        match Self::reader(&process, reader) {
+            Some(thread) => process.pending().union(at_hand(&thread)),
+            None if reader.is_some() => process.pending(),
+            None => process.local_threads().iter().fold(process.pending(), |all, thread| all.union(at_hand(thread))),
+        }
     }
 
     fn changes(&self) -> &WaitQueue {
-        self.0.signal_changes()
+        &self.changes
     }
 }
 
@@ -103,10 +130,10 @@ async fn run(call: &Call<'_>, mask: UserAddr, size: u64, flags: OpenFlags) -> Re
         return Err(Errno::EINVAL);
     }
     if call.int(0) == -1 {
-        let source = Arc::new(ProcessSignals(call.process().clone()));
-        return call.install(make(source, wanted, flags)?, flags.contains(OpenFlags::CLOEXEC)).await;
+        let sources = Arc::new(Processes(Arc::downgrade(call.system())));
+        let file = make(sources, call.process().id, wanted, flags)?;
+        return call.install(file, flags.contains(OpenFlags::CLOEXEC)).await;
     }
-    let file = call.file(0).await?;
-    file.as_any().downcast_ref::<SignalFd>().ok_or(Errno::EINVAL)?.set_wanted(wanted);
+    set_signals(&call.file(0).await?, wanted).await?;
     Ok(u64::from(call.arg(0) as u32))
 }
