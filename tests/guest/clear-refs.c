@@ -1,5 +1,5 @@
-// /proc/PID/clear_refs and smaps' Referenced: what was touched since, by any thread, wherever it runs.
-// cob: link=static kernels=1,2,4 compare=host timeout=60
+// /proc/PID/clear_refs and smaps' Referenced: what was touched since, by any thread, wherever it runs. Not shaken: the shake forgets pages that were touched, and with them the mark.
+// cob: link=static kernels=1,2,4 compare=host timeout=60 shake=no
 #define _GNU_SOURCE
 #include "test.h"
 

@@ -27,9 +27,6 @@ struct Run {
     rng: Rng,
     owner: usize,
     file: Arc<PageCache>,
-    /// What private mappings allow. A page of one that may be written is the program's own as soon as another kernel has
-    /// touched it (docs/limits.md).
-    private: Access,
     mappings: Vec<Mapping>,
 }
 
@@ -42,12 +39,12 @@ async fn object(kernel: (Arc<fs::remote::Remote>, bool), file: Arc<PageCache>) -
 }
 
 impl Run {
-    fn new(seed: u64, private: Access) -> Self {
+    fn new(seed: u64) -> Self {
         let rng = Rng::new(seed ^ 0x3a99ed);
         let cluster = Cluster::new(Shape { scarce: false, frames: 4096, ..Shape::of(seed, 2 + rng.below(3)) });
         let owner = rng.below(cluster.kernels.len());
         let file = PageCache::memory(&cluster.kernels[owner].objects.files, PAGES * PAGE);
-        let mut run = Run { cluster, rng, owner, file, private, mappings: Vec::new() };
+        let mut run = Run { cluster, rng, owner, file, mappings: Vec::new() };
         let homes: Vec<_> = (0..2).map(|_| run.some().vm.create().unwrap().id()).collect();
         for _ in 0..3 + run.rng.below(4) {
             let kernel = run.some();
@@ -66,11 +63,10 @@ impl Run {
         let (shared, fixed) = (self.rng.one_in(2), self.rng.one_in(2));
         let (file, remote) = (self.file.clone(), (kernel.objects.remote.clone(), kernel.id.index() == self.owner));
         let of = space.clone();
-        let prot = if shared { RW } else { self.private };
         let at = self.cluster.run(async move {
             let object = object(remote, file).await;
             let source = Source::Object { object, offset: 0, label: (*b"/f").into(), limit: RW };
-            let mut request = MapRequest { shared, source, ..MapRequest::anonymous(PAGES * PAGE, prot) };
+            let mut request = MapRequest { shared, source, ..MapRequest::anonymous(PAGES * PAGE, RW) };
             if fixed {
                 let room = of.map(MapRequest::anonymous(PAGES * PAGE, Access::empty())).await.unwrap();
                 request = request.at(Place::Fixed(room));
@@ -150,7 +146,7 @@ impl Run {
 fn every_mapping_shows_the_file() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
     for seed in 0..seeds {
-        let run = Run::new(seed, Access::READ);
+        let run = Run::new(seed);
         for round in 0..6 {
             for _ in 0..1 + run.rng.below(12) {
                 run.start_something();
@@ -166,7 +162,7 @@ fn every_mapping_shows_the_file() {
 #[test]
 fn what_was_written_privately_goes_with_the_file_and_stays_with_a_hole() {
     for seed in 0..60 {
-        let run = Run::new(seed, RW);
+        let run = Run::new(seed);
         let private: Vec<&Mapping> = run.mappings.iter().filter(|mapping| !mapping.shared).collect();
         let each = |act: &dyn Fn(&Mapping)| private.iter().for_each(|mapping| act(mapping));
         let write = |mapping: &Mapping| {
