@@ -50,7 +50,7 @@ pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags, PathOp,
     SetAttributes, Timestamp, Whence,
 };
-pub use cache::PageCache;
+pub use cache::{PageCache, Store};
 pub use control::{Control, ControlAnswer};
 pub use file::{File, Loaned, Object};
 pub use holders::Holders;

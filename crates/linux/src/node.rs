@@ -92,6 +92,7 @@ impl Node {
             abi,
         });
         crate::set_services(&system, &services);
+        system.provide_vdso(&services);
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         system.extension::<UnixNames>().join(&remote, root);
         crate::ipc::start(&system, &services);

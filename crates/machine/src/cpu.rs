@@ -129,6 +129,13 @@ pub enum Trap {
     Exception { vector: u8, code: u64 },
 }
 
+/// A cycle counter that programs can read: [`Cpu::now`] is `(rdtsc - base) * rate >> 32`.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    pub base: u64,
+    pub rate: u64,
+}
+
 /// The CPU that this code runs on, and its siblings in the same kernel.
 pub trait Cpu: Send + Sync {
     /// Global number of the current CPU.
@@ -149,6 +156,10 @@ pub trait Cpu: Send + Sync {
     fn fpu_save(&self, state: &mut FpuState);
     /// Nanoseconds since the machine started, the same on every kernel (CLOCK_MONOTONIC).
     fn now(&self) -> u64;
+    /// What programs need to read that clock themselves, if they can.
+    fn counter(&self) -> Option<Counter> {
+        None
+    }
     /// Asks for an interrupt on this CPU at `at` (ns of [`Cpu::now`]) or earlier; None: none wanted. One that was
     /// asked for before may still come.
     fn set_alarm(&self, at: Option<u64>);

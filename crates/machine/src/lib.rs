@@ -20,7 +20,7 @@ pub mod sync;
 mod task;
 
 pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
-pub use cpu::{Access, Cpu, FpuState, Registers, Trap};
+pub use cpu::{Access, Counter, Cpu, FpuState, Registers, Trap};
 pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};

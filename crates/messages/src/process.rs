@@ -166,6 +166,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// CPU time.
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+
     pub fn add(&mut self, other: &Usage) {
         self.user_ns += other.user_ns;
         self.system_ns += other.system_ns;

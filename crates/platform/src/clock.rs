@@ -25,6 +25,11 @@ pub fn now() -> u64 {
     ((u128::from(ticks) * u128::from(RATE.load(Relaxed))) >> 32) as u64
 }
 
+/// What [`now`] reckons with.
+pub fn counter() -> machine::Counter {
+    machine::Counter { base: BASE.load(Relaxed), rate: RATE.load(Relaxed) }
+}
+
 /// The counter's value at `ns` (TSC-deadline timer).
 pub fn ticks_at(ns: u64) -> u64 {
     let rate = u128::from(RATE.load(Relaxed).max(1));

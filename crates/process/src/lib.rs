@@ -43,6 +43,7 @@ mod thread;
 mod timer;
 mod usage;
 mod users;
+mod vdso;
 mod wait;
 mod watch;
 

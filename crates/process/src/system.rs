@@ -9,7 +9,7 @@ use alloc::{
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
-use fs::{File, Paths};
+use fs::{File, Object, Paths};
 use futex::Futexes;
 use hashbrown::HashMap;
 use machine::{
@@ -100,6 +100,8 @@ pub struct System {
     pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// See vdso.rs.
+    pub(crate) vdso: Lock<Option<Arc<dyn Object>>>,
     /// ns between the epoch and the start of the machine.
     pub(crate) realtime_offset: AtomicU64,
     /// See facts.rs.
@@ -168,6 +170,7 @@ impl System {
             space_users: Lock::default(),
             circles: Lock::default(),
             extensions: Lock::default(),
+            vdso: Lock::default(),
             realtime_offset: AtomicU64::new(0),
             facts: Lock::default(),
             nodes: Lock::default(),

@@ -69,7 +69,7 @@ impl Now {
     fn on(&self, clock: TimerClock) -> u64 {
         match clock {
             TimerClock::Realtime | TimerClock::Monotonic => self.monotonic,
-            TimerClock::Process => self.process.user_ns + self.process.system_ns,
+            TimerClock::Process => self.process.cpu_ns(),
             TimerClock::ProcessUser => self.process.user_ns,
             TimerClock::Other(pid) => self.others.iter().find(|(known, _)| *known == pid).map_or(0, |(_, ns)| *ns),
             // A thread that is gone uses nothing any more.
@@ -313,7 +313,7 @@ impl Process {
         if !counts_cpu_time(wanted) {
             return Now { monotonic, ..Now::default() };
         }
-        let count = |usage: &Usage| usage.user_ns + usage.system_ns;
+        let count = |usage: &Usage| usage.cpu_ns();
         let (process, threads) = self.gather_usage().await;
         let mut now = Now { monotonic, process, ..Now::default() };
         now.threads.extend(threads.iter().map(|(tid, usage)| (*tid, count(usage))));

@@ -250,7 +250,7 @@ pub(super) async fn sched(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     text.bytes(shown.name);
     put!(text, " ({}, #threads: {})\n", subject.thread.unwrap_or(subject.pid), view.threads.len());
     put!(text, "-------------------------------------------------------------------\n");
-    let ns = usage.user_ns + usage.system_ns;
+    let ns = usage.cpu_ns();
     let ms = |ns: u64| (ns / 1_000_000, ns % 1_000_000);
     put!(text, "{:<45}:{:>14}.{:06}\n", "se.exec_start", ms(shown.started).0, ms(shown.started).1);
     put!(text, "{:<45}:{:>14}.{:06}\n", "se.sum_exec_runtime", ms(ns).0, ms(ns).1);
@@ -276,6 +276,6 @@ pub(super) async fn schedstat(subject: Subject, caller: Caller) -> Result<Vec<u8
     let usage = subject.thread_of(&view).map_or(view.usage, |thread| thread.usage);
     let mut text = Text::default();
     let switches = usage.voluntary_switches + usage.involuntary_switches;
-    put!(text, "{} 0 {switches}\n", usage.user_ns + usage.system_ns);
+    put!(text, "{} 0 {switches}\n", usage.cpu_ns());
     Ok(text.0)
 }

@@ -3,6 +3,7 @@
 use super::{Timespec, Timeval, SECOND};
 use crate::call::Call;
 use machine::{errno::Result, Errno, Pid};
+use messages::process::Usage;
 
 /// What a clock id of clock_gettime(2) reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,9 @@ pub(crate) enum Clock {
     Monotonic,
     ProcessCpu(Option<Pid>),
     ThreadCpu(Option<Pid>),
+    /// Time in user mode only.
+    ProcessUser(Option<Pid>),
+    ThreadUser(Option<Pid>),
 }
 
 impl Clock {
@@ -20,13 +24,16 @@ impl Clock {
             1 | 4 | 6 | 7 | 9 => Clock::Monotonic,
             2 => Clock::ProcessCpu(None),
             3 => Clock::ThreadCpu(None),
-            // clock_getcpuclockid, pthread_getcpuclockid: ~pid << 3 | 2, and bit 2 for a thread.
-            id if id < 0 && id & 3 == 2 => {
+            // clock_getcpuclockid, pthread_getcpuclockid: ~pid << 3, bit 2 for a thread, and which time: 0 and 2 all of it
+            // (CPUCLOCK_PROF, in ticks on Linux, and CPUCLOCK_SCHED), 1 in user mode (CPUCLOCK_VIRT).
+            id if id < 0 => {
                 let pid = Some(Pid(!(id >> 3) as u32)).filter(|pid| pid.0 != 0);
-                if id & 4 != 0 {
-                    Clock::ThreadCpu(pid)
-                } else {
-                    Clock::ProcessCpu(pid)
+                match id & 7 {
+                    0 | 2 => Clock::ProcessCpu(pid),
+                    1 => Clock::ProcessUser(pid),
+                    4 | 6 => Clock::ThreadCpu(pid),
+                    5 => Clock::ThreadUser(pid),
+                    _ => return Err(Errno::EINVAL),
                 }
             }
             _ => return Err(Errno::EINVAL),
@@ -38,30 +45,32 @@ impl Clock {
         Ok(match self {
             Clock::Monotonic => call.system().now(),
             Clock::Realtime => call.system().realtime(),
-            Clock::ProcessCpu(pid) => {
-                let pid = pid.unwrap_or(call.process().id);
-                let usage = call.system().usage_of(pid, None).await.map_err(|_| Errno::EINVAL)?.0;
-                usage.user_ns + usage.system_ns
-            }
-            Clock::ThreadCpu(tid) => {
-                let usage = match tid {
-                    None => call.thread.usage(),
-                    // Only threads of one's own process have clocks.
-                    Some(tid) => {
-                        call.system().usage_of(call.process().id, Some(tid)).await.map_err(|_| Errno::EINVAL)?.0
-                    }
-                };
-                usage.user_ns + usage.system_ns
-            }
+            Clock::ProcessCpu(pid) => process_usage(call, pid).await?.cpu_ns(),
+            Clock::ProcessUser(pid) => process_usage(call, pid).await?.user_ns,
+            Clock::ThreadCpu(tid) => thread_usage(call, tid).await?.cpu_ns(),
+            Clock::ThreadUser(tid) => thread_usage(call, tid).await?.user_ns,
         })
     }
 
     /// EINVAL if it is the clock of a process or thread that is not there.
     pub async fn check(self, call: &Call<'_>) -> Result<()> {
         match self {
-            Clock::ProcessCpu(Some(_)) | Clock::ThreadCpu(Some(_)) => self.now(call).await.map(drop),
-            _ => Ok(()),
+            Clock::Realtime | Clock::Monotonic => Ok(()),
+            _ => self.now(call).await.map(drop),
         }
+    }
+}
+
+async fn process_usage(call: &Call<'_>, pid: Option<Pid>) -> Result<Usage> {
+    let pid = pid.unwrap_or(call.process().id);
+    Ok(call.system().usage_of(pid, None).await.map_err(|_| Errno::EINVAL)?.0)
+}
+
+async fn thread_usage(call: &Call<'_>, tid: Option<Pid>) -> Result<Usage> {
+    match tid {
+        None => Ok(call.thread.usage()),
+        // Only threads of one's own process have clocks.
+        Some(tid) => Ok(call.system().usage_of(call.process().id, Some(tid)).await.map_err(|_| Errno::EINVAL)?.0),
     }
 }
 

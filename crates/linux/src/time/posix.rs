@@ -45,6 +45,7 @@ pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
         (0 | 8 | 11, _) => TimerClock::Realtime,
         (1 | 7 | 9, _) => TimerClock::Monotonic,
         (_, Clock::ProcessCpu(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::Process,
+        (_, Clock::ProcessUser(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::ProcessUser,
         (_, Clock::ThreadCpu(tid)) => TimerClock::Thread(tid.unwrap_or(call.thread.tid)),
         (_, clock @ Clock::ProcessCpu(pid)) => {
             clock.check(call).await?;

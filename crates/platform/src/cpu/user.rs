@@ -3,7 +3,7 @@
 use crate::cpu::{features, trap, Fpu};
 use crate::{apic, clock, heartbeat, irq, paging, percpu, random, usercopy};
 use core::arch::asm;
-use machine::{Access, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
+use machine::{Access, Counter, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
 use x86_64::registers::control::Cr2;
 use x86_64::registers::model_specific::Msr;
 
@@ -81,6 +81,10 @@ impl Cpu for X86Cpu {
 
     fn cycle_rate(&self) -> u64 {
         crate::clock::rates().0
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        Some(clock::counter())
     }
 
     fn fpu_size(&self) -> usize {

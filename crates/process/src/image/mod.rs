@@ -4,23 +4,22 @@
 //! Everything that can fail with an errno happens in a *new* address space, before the old one is touched;
 //! then the other threads end, and the process takes the new image over in one step.
 
+mod elf;
+mod stack;
+
 use crate::{migrate::Absence, Context, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
-use elf::{
-    abi as elf_abi,
-    endian::LittleEndian,
-    file::Class,
-    segment::{ProgramHeader, SegmentTable},
-};
+use elf::{read_fully, Elf};
 use fs::{File, PathAnswer};
-use machine::{errno::Result, Access, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
+use machine::{errno::Result, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
     process::{Change, EndShadow, Facet, Layout},
     timer::TimerOp,
 };
-use vm::{MapRequest, Place, Source, Space};
+use stack::Strings;
+use vm::Space;
 
 /// Interpreters of interpreters that Linux follows (BINPRM_MAX_RECURSION).
 const SCRIPT_DEPTH: usize = 5;
@@ -41,25 +40,6 @@ pub struct Program {
     pub path: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
-}
-
-struct Elf {
-    file: Arc<dyn File>,
-    path: Vec<u8>,
-    dynamic: bool,
-    entry: u64,
-    header_at: u64,
-    header_count: u16,
-    segments: Vec<ProgramHeader>,
-}
-
-struct Loaded {
-    entry: u64,
-    /// Difference between addresses in the file and in memory.
-    bias: u64,
-    headers: u64,
-    end: u64,
-    code: (u64, u64),
 }
 
 /// A program loaded into a space of its own.
@@ -225,7 +205,8 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
         }
     };
     let space = process.system.vm.create()?;
-    match build(process, thread, &space, &elf, interpreter.as_ref(), &path, &arguments, &environment).await {
+    let strings = Strings { path: &path, arguments: &arguments, environment: &environment };
+    match build(process, thread, &space, &elf, interpreter.as_ref(), &strings).await {
         Ok((entry, stack, layout)) => {
             let executable = elf.file.path().await;
             let name: Vec<u8> =
@@ -252,182 +233,14 @@ fn parse_script(line: &[u8]) -> Result<(&[u8], Option<&[u8]>)> {
     Ok((interpreter, (!argument.is_empty()).then_some(argument)))
 }
 
-async fn read_fully(file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset + done as u64).await? {
-            0 => break,
-            more => done += more,
-        }
-    }
-    Ok(done)
-}
-
-impl Elf {
-    /// Reads and checks the headers. ENOEXEC for anything but an x86-64 executable or shared object.
-    async fn read(file: Arc<dyn File>, path: Vec<u8>) -> Result<Elf> {
-        let mut head = [0; 64];
-        if read_fully(&*file, &mut head, 0).await? < head.len() {
-            return Err(Errno::ENOEXEC);
-        }
-        let ident = elf::file::parse_ident::<LittleEndian>(&head).map_err(|_| Errno::ENOEXEC)?;
-        let header =
-            elf::file::FileHeader::parse_tail(ident, &head[elf_abi::EI_NIDENT..]).map_err(|_| Errno::ENOEXEC)?;
-        let runnable = header.class == Class::ELF64
-            && header.e_machine == elf_abi::EM_X86_64
-            && matches!(header.e_type, elf_abi::ET_EXEC | elf_abi::ET_DYN)
-            && header.e_phentsize == 56
-            && (1..=1170).contains(&header.e_phnum);
-        if !runnable {
-            return Err(Errno::ENOEXEC);
-        }
-        let mut table = vec![0; usize::from(header.e_phnum) * usize::from(header.e_phentsize)];
-        if read_fully(&*file, &mut table, header.e_phoff).await? < table.len() {
-            return Err(Errno::ENOEXEC);
-        }
-        let segments: Vec<_> = SegmentTable::new(LittleEndian, Class::ELF64, &table).iter().collect();
-        Ok(Elf {
-            file,
-            path,
-            dynamic: header.e_type == elf_abi::ET_DYN,
-            entry: header.e_entry,
-            header_at: header.e_phoff,
-            header_count: header.e_phnum,
-            segments,
-        })
-    }
-
-    /// The path in PT_INTERP.
-    async fn interpreter(&self) -> Result<Option<Vec<u8>>> {
-        let Some(header) = self.segments.iter().find(|segment| segment.p_type == elf_abi::PT_INTERP) else {
-            return Ok(None);
-        };
-        if !(2..=4096).contains(&header.p_filesz) {
-            return Err(Errno::ENOEXEC);
-        }
-        let mut path = vec![0; header.p_filesz as usize];
-        if read_fully(&*self.file, &mut path, header.p_offset).await? < path.len() || path.pop() != Some(0) {
-            return Err(Errno::ENOEXEC);
-        }
-        Ok(Some(path))
-    }
-
-    fn loadable(&self) -> impl Iterator<Item = &ProgramHeader> {
-        self.segments.iter().filter(|segment| segment.p_type == elf_abi::PT_LOAD && segment.p_memsz > 0)
-    }
-
-    /// Lowest and highest page-aligned address of the image.
-    fn extent(&self) -> Result<(u64, u64)> {
-        let page = PAGE_SIZE as u64;
-        let low = self.loadable().map(|segment| segment.p_vaddr / page * page).min().ok_or(Errno::ENOEXEC)?;
-        let mut high = 0;
-        for segment in self.loadable() {
-            let end = segment.p_vaddr.checked_add(segment.p_memsz).filter(|&end| end <= USER_END);
-            if segment.p_filesz > segment.p_memsz || segment.p_offset % page != segment.p_vaddr % page {
-                return Err(Errno::ENOEXEC);
-            }
-            high = high.max(end.ok_or(Errno::ENOMEM)?.next_multiple_of(page));
-        }
-        Ok((low, high))
-    }
-
-    /// Maps the segments. `wish`: where a position-independent image should go; None: anywhere.
-    async fn map(&self, space: &Arc<Space>, wish: Option<u64>) -> Result<Loaded> {
-        let (low, high) = self.extent()?;
-        let bias = match self.dynamic {
-            false => 0,
-            true => {
-                // Reserves the whole extent, so that the parts keep their distances.
-                let place = Place::Hint(UserAddr(wish.unwrap_or(0)));
-                let reserve = MapRequest::anonymous(high - low, Access::empty()).at(place);
-                let start = space.map(reserve).await?;
-                space.unmap(start, high - low).await?;
-                start.0.wrapping_sub(low)
-            }
-        };
-        let object = self.file.object().await?;
-        let label: Arc<[u8]> = self.file.path().await.into();
-        let mut code = (u64::MAX, 0);
-        for segment in self.loadable() {
-            let start = segment.p_vaddr.wrapping_add(bias);
-            map_segment(space, segment, start, &object, &label).await?;
-            if segment.p_flags & elf_abi::PF_X != 0 {
-                code = (code.0.min(start), code.1.max(start + segment.p_memsz));
-            }
-        }
-        let first = self.loadable().next().ok_or(Errno::ENOEXEC)?;
-        let headers = self
-            .segments
-            .iter()
-            .find(|segment| segment.p_type == elf_abi::PT_PHDR)
-            .map_or(first.p_vaddr.wrapping_sub(first.p_offset).wrapping_add(self.header_at), |header| header.p_vaddr);
-        Ok(Loaded {
-            entry: self.entry.wrapping_add(bias),
-            bias,
-            headers: headers.wrapping_add(bias),
-            end: high.wrapping_add(bias),
-            code,
-        })
-    }
-}
-
-fn access_of(segment: &ProgramHeader) -> Access {
-    let mut access = Access::empty();
-    access.set(Access::READ, segment.p_flags & elf_abi::PF_R != 0);
-    access.set(Access::WRITE, segment.p_flags & elf_abi::PF_W != 0);
-    access.set(Access::EXEC, segment.p_flags & elf_abi::PF_X != 0);
-    access
-}
-
-/// One PT_LOAD: file pages, then zeroes up to the memory size.
-async fn map_segment(
-    space: &Arc<Space>,
-    segment: &ProgramHeader,
-    start: u64,
-    object: &Arc<dyn fs::Object>,
-    label: &Arc<[u8]>,
-) -> Result<()> {
-    let page = PAGE_SIZE as u64;
-    let access = access_of(segment);
-    let from = start / page * page;
-    let file_end = start + segment.p_filesz;
-    let memory_end = start + segment.p_memsz;
-    if segment.p_filesz > 0 {
-        let source = Source::Object {
-            object: object.clone(),
-            offset: segment.p_offset / page * page,
-            label: label.clone(),
-            limit: Access::all(),
-        };
-        let request = MapRequest { source, ..MapRequest::anonymous(file_end - from, access) };
-        space.map(request.at(Place::Fixed(UserAddr(from)))).await?;
-    }
-    let zero_from = match segment.p_filesz {
-        0 => from,
-        _ => file_end.next_multiple_of(page),
-    };
-    if memory_end > zero_from {
-        let request = MapRequest::anonymous(memory_end - zero_from, access).at(Place::Fixed(UserAddr(zero_from)));
-        space.map(request).await?;
-    }
-    // The rest of the last file page holds what follows in the file. Linux clears all of it, also past the
-    // memory size, and ld.so's first allocations rely on that.
-    if memory_end > file_end && segment.p_filesz > 0 && access.contains(Access::WRITE) {
-        space.write(UserAddr(file_end), &vec![0; (zero_from - file_end) as usize]).await?;
-    }
-    Ok(())
-}
-
-#[allow(clippy::too_many_arguments)] // Everything a program starts with.
+/// Fills an empty space with the program. The first instruction, its stack pointer, and what /proc tells.
 async fn build(
     process: &Arc<Process>,
     thread: &Thread,
     space: &Arc<Space>,
     elf: &Elf,
     interpreter: Option<&Elf>,
-    path: &[u8],
-    arguments: &[Vec<u8>],
-    environment: &[Vec<u8>],
+    strings: &Strings<'_>,
 ) -> Result<(u64, u64, Layout)> {
     let cpu = &process.system.cpu;
     let mut random = [0; 40];
@@ -439,36 +252,17 @@ async fn build(
         let bytes: [u8; 8] = random[index..index + 8].try_into().unwrap_or_default();
         (u64::from_le_bytes(bytes) & ((1 << bits) - 1)) * PAGE_SIZE as u64
     };
-    let wish = Some(DYNAMIC_BASE + slide(0, 20));
-    let main = elf.map(space, wish).await?;
+    let main = elf.map(space, Some(DYNAMIC_BASE + slide(0, 20))).await?;
     space.set_brk(UserAddr(main.end + slide(8, 11)));
     let loader = match interpreter {
         None => None,
         Some(interpreter) => Some(interpreter.map(space, None).await?),
     };
-    // The stack: as much as the start needs, growing down to RLIMIT_STACK.
-    let top = USER_END - PAGE_SIZE as u64 - slide(16, 11);
-    let bytes: usize = arguments.iter().chain(environment).map(|string| string.len() + 9).sum();
-    let size = (bytes + path.len() + 0x20000).next_multiple_of(PAGE_SIZE) as u64;
-    let stack =
-        MapRequest { grows_down: true, stack: true, ..MapRequest::anonymous(size, Access::READ | Access::WRITE) };
-    space.map(stack.at(Place::Fixed(UserAddr(top - size)))).await?;
-
-    let mut writer = StackWriter { space, at: top - 8 };
-    let name_at = writer.string(path).await?;
-    let environment_at = writer.strings(environment).await?;
-    let environment_end = name_at;
-    let arguments_at = writer.strings(arguments).await?;
-    let environment_start = environment_at.first().copied().unwrap_or(environment_end);
-    let arguments_start = arguments_at.first().copied().unwrap_or(environment_start);
-    let platform = writer.string(b"x86_64").await?;
-    writer.at = (writer.at - 16) & !15;
-    let random_at = writer.at;
-    space.write(UserAddr(random_at), &random[24..40]).await?;
+    let vdso = process.system.map_vdso(space).await?;
 
     let credentials = thread.state.lock().credentials.clone();
-    let (hwcap, hwcap2) = (cpu.capabilities().0, cpu.capabilities().1);
-    let auxiliary: [(u64, u64); 20] = [
+    let (hwcap, hwcap2) = cpu.capabilities();
+    let mut auxiliary: Vec<(u64, u64)> = vec![
         (16, hwcap),                                                                                 // AT_HWCAP
         (6, PAGE_SIZE as u64),                                                                       // AT_PAGESZ
         (17, 100),                                                                                   // AT_CLKTCK
@@ -483,66 +277,22 @@ async fn build(
         (13, u64::from(credentials.gid)),                                                            // AT_GID
         (14, u64::from(credentials.egid)),                                                           // AT_EGID
         (23, u64::from(credentials.uid != credentials.euid || credentials.gid != credentials.egid)), // AT_SECURE
-        (25, random_at),                                                                             // AT_RANDOM
         (26, hwcap2),                                                                                // AT_HWCAP2
-        (31, name_at),                                                                               // AT_EXECFN
-        (15, platform),                                                                              // AT_PLATFORM
         (51, 2048 + cpu.fpu_size() as u64),                                                          // AT_MINSIGSTKSZ
-        (0, 0),                                                                                      // AT_NULL
     ];
-    let words = 1 + arguments_at.len() + 1 + environment_at.len() + 1 + auxiliary.len() * 2;
-    let bottom = (writer.at - words as u64 * 8) & !15;
-    let mut block: Vec<u64> = Vec::with_capacity(words);
-    block.push(arguments_at.len() as u64);
-    block.extend(&arguments_at);
-    block.push(0);
-    block.extend(&environment_at);
-    block.push(0);
-    let auxiliary_at = bottom + block.len() as u64 * 8;
-    block.extend(auxiliary.iter().flat_map(|&(kind, value)| [kind, value]));
-    let bytes: Vec<u8> = block.iter().flat_map(|word| word.to_le_bytes()).collect();
-    space.write(UserAddr(bottom), &bytes).await?;
-
+    auxiliary.extend(vdso.map(|at| (33, at))); // AT_SYSINFO_EHDR
+    let top = USER_END - PAGE_SIZE as u64 - slide(16, 11);
+    let stack = stack::write(space, top, strings, &random[24..40], auxiliary).await?;
     let layout = Layout {
-        arguments: (arguments_start, environment_start),
-        environment: (environment_start, environment_end),
-        stack: bottom,
+        arguments: stack.arguments,
+        environment: stack.environment,
+        stack: stack.bottom,
         brk: main.end,
         code: main.code,
-        auxv: (auxiliary_at, auxiliary_at + auxiliary.len() as u64 * 16),
+        auxv: stack.auxv,
     };
     log::trace!("{}: entry {:#x}", alloc::string::String::from_utf8_lossy(&elf.path), main.entry);
-    Ok((loader.map_or(main.entry, |loader| loader.entry), bottom, layout))
-}
-
-/// Writes strings from the top of the stack down.
-struct StackWriter<'a> {
-    space: &'a Arc<Space>,
-    at: u64,
-}
-
-impl StackWriter<'_> {
-    async fn string(&mut self, string: &[u8]) -> Result<u64> {
-        let mut bytes = string.to_vec();
-        bytes.push(0);
-        self.at -= bytes.len() as u64;
-        self.space.write(UserAddr(self.at), &bytes).await?;
-        Ok(self.at)
-    }
-
-    /// Strings in order at ascending addresses, without gaps (as /proc/PID/cmdline wants them).
-    async fn strings(&mut self, strings: &[Vec<u8>]) -> Result<Vec<u64>> {
-        let mut joined = Vec::with_capacity(strings.iter().map(|string| string.len() + 1).sum());
-        let mut offsets = Vec::with_capacity(strings.len());
-        for string in strings {
-            offsets.push(joined.len() as u64);
-            joined.extend_from_slice(string);
-            joined.push(0);
-        }
-        self.at -= joined.len() as u64;
-        self.space.write(UserAddr(self.at), &joined).await?;
-        Ok(offsets.into_iter().map(|offset| self.at + offset).collect())
-    }
+    Ok((loader.map_or(main.entry, |loader| loader.entry), stack.bottom, layout))
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! The vDSO (man 7 vdso): a page of code that execve maps into every program, so that reading a clock is no system call.
+//!
+//! `user/vdso/vdso.c` is the code. Each kernel has a page of its own, with the clock's parameters written into it; they are the same
+//! on all kernels, so a thread that moves goes on with whichever page it has. The page is a file's without a name: it comes into
+//! memory when the first program wants it and goes when memory is short.
+
+use crate::System;
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::Ordering::Relaxed;
+use fs::{PageCache, Services, Store};
+use machine::{errno::Result, Access, BoxFuture, Counter, Errno, UserAddr, PAGE_SIZE};
+use vm::{MapRequest, Source, Space};
+
+static PAGE: &[u8; PAGE_SIZE] = include_bytes!(concat!(env!("OUT_DIR"), "/vdso.page"));
+/// Of `parameters` in vdso.c; vdso.ld puts them there.
+const PARAMETERS: usize = 0xfc0;
+
+struct Vdso {
+    system: Weak<System>,
+    counter: Counter,
+}
+
+impl Store for Vdso {
+    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+        Box::pin(async move {
+            let system = self.system.upgrade().ok_or(Errno::EIO)?;
+            // CPUID: https://www.felixcloutier.com/x86/cpuid, leaf 0x80000001, EDX bit 27.
+            let has_rdtscp = system.cpu.identify(0x8000_0001, 0)[3] >> 27 & 1;
+            let realtime = system.realtime_offset.load(Relaxed);
+            let page = filled_in([self.counter.base, self.counter.rate, realtime, has_rdtscp.into()]);
+            Ok(page.into_iter().skip(offset as usize).take(len).collect())
+        })
+    }
+
+    fn write(&self, _offset: u64, _data: Vec<u8>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Err(Errno::EPERM) })
+    }
+}
+
+/// The page with the parameters in the order of vdso.c.
+fn filled_in(parameters: [u64; 4]) -> Vec<u8> {
+    let mut page = PAGE.to_vec();
+    for (place, value) in page[PARAMETERS..].chunks_exact_mut(8).zip(parameters) {
+        place.copy_from_slice(&value.to_le_bytes());
+    }
+    page
+}
+
+impl System {
+    /// Programs find the clock themselves from now on, where they can read it.
+    pub fn provide_vdso(self: &Arc<Self>, services: &Arc<Services>) {
+        let Some(counter) = self.cpu.counter() else { return };
+        let vdso = Arc::new(Vdso { system: Arc::downgrade(self), counter });
+        *self.vdso.lock() = Some(PageCache::over(services, PAGE_SIZE as u64, vdso));
+    }
+
+    /// Maps the page, if there is one, into a new program's space: where (AT_SYSINFO_EHDR).
+    pub(crate) async fn map_vdso(&self, space: &Arc<Space>) -> Result<Option<u64>> {
+        let Some(object) = self.vdso.lock().clone() else { return Ok(None) };
+        let source = Source::Object { object, offset: 0, label: Arc::from(*b"[vdso]"), limit: Access::all() };
+        let request = MapRequest { source, ..MapRequest::anonymous(PAGE_SIZE as u64, Access::READ | Access::EXEC) };
+        let UserAddr(at) = space.map(request).await?;
+        Ok(Some(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use elf::{endian::LittleEndian, ElfBytes};
+
+    /// What dynamic linkers look for, and that the parameters are where they are looked for.
+    #[test]
+    fn the_page_is_a_shared_object_of_one_segment() {
+        let page = filled_in([1, 2, 3, 4]);
+        let file = ElfBytes::<LittleEndian>::minimal_parse(&page).unwrap();
+        let segments: Vec<_> = file.segments().unwrap().iter().collect();
+        let loaded: Vec<_> = segments.iter().filter(|segment| segment.p_type == elf::abi::PT_LOAD).collect();
+        assert_eq!(loaded.len(), 1);
+        assert_eq!((loaded[0].p_vaddr, loaded[0].p_offset, loaded[0].p_flags), (0, 0, 5));
+        assert_eq!(loaded[0].p_filesz as usize, PARAMETERS + 4 * 8);
+        assert!(segments.iter().any(|segment| segment.p_type == elf::abi::PT_DYNAMIC));
+        assert_eq!(&PAGE[PARAMETERS..], [0; PAGE_SIZE - PARAMETERS]);
+        for name in ["clock_gettime", "clock_getres", "gettimeofday", "time", "getcpu"] {
+            let name = alloc::format!("__vdso_{name}\0");
+            assert!(page.windows(name.len()).any(|window| window == name.as_bytes()), "{name}");
+        }
+    }
+}
