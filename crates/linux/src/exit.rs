@@ -1,4 +1,4 @@
-//! What a thread owes user space when it ends: robust futexes and the word at clear_child_tid.
+//! What a thread owes user space when it ends, or leaves it by execve: robust futexes and the word at clear_child_tid.
 
 use alloc::sync::Arc;
 use futex::{ANY, OWNER_DIED, TID_MASK, WAITERS};
@@ -23,6 +23,11 @@ pub(crate) async fn leave(thread: &Arc<Thread>) {
 
 async fn say_goodbye(thread: &Arc<Thread>) {
     thread.discount();
+    leave_memory(thread).await;
+}
+
+/// Also before execve (Linux: exec_mm_release).
+pub(crate) async fn leave_memory(thread: &Arc<Thread>) {
     let (robust, clear) = {
         let state = thread.state.lock();
         (state.robust_list.0, state.clear_child_tid)

@@ -37,6 +37,10 @@ impl Abi for Linux {
     fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.live(&thread, context).await })
     }
+
+    fn leave_memory<'a>(&'a self, thread: &'a Arc<Thread>) -> BoxFuture<'a, ()> {
+        Box::pin(crate::exit::leave_memory(thread))
+    }
 }
 
 impl Linux {

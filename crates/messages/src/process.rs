@@ -410,8 +410,11 @@ messages! {
     } -> errno::Result<()>, Low;
 
     /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
-    /// are at home on the receiver; answers how many there were and how many could be signalled.
-    signal_group: SignalGroup { group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid } -> (u32, u32), Low;
+    /// are at home on the receiver; answers how many there were and how many could be signalled. `again`: only for those that
+    /// are not about to end already.
+    signal_group: SignalGroup {
+        group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid, again: bool,
+    } -> (u32, u32), Low;
 
     /// The home tells replicas which process-directed signals are waiting to be taken.
     pending: PendingSignals { process: Pid, pending: PendingSet } -> (), High;
@@ -428,8 +431,8 @@ messages! {
     child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, order: u64, usage: Usage }
         -> bool, Low;
 
-    /// fork: the parent's home notes its new child.
-    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8 } -> (), Low;
+    /// The parent's home notes its `new` child; or that a child is in another group now, if there is still such a child.
+    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8, new: bool } -> (), Low;
 
     /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
     /// and nothing has. ECHILD without children.

@@ -335,12 +335,14 @@ impl System {
         let process = self.process(child)?;
         let _ = process.change(messages::process::Change::Parent(parent)).await;
         let home = process.home()?;
-        let (zombie, usage, uid) = {
-            let state = home.state.lock();
-            (state.zombie, state.usage, state.credentials.uid)
-        };
+        let uid = home.state.lock().credentials.uid;
         let (group, session) = process.with_shared(|shared| (shared.group, shared.session));
         self.adopt(parent, child, group, uid, Signal::CHLD.number()).await;
+        // Not before: if it ends now, its own word may come to the new parent before the child is known there.
+        let (zombie, usage) = {
+            let state = home.state.lock();
+            (state.zombie, state.usage)
+        };
         for thread in process.local_threads() {
             let signal = thread.state.lock().parent_death_signal;
             if let Some(signal) = Signal::new(u64::from(signal)) {

@@ -1,12 +1,12 @@
 //! New threads and processes (man 2 clone).
 
 use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
-use crate::{home::Child, process::Directories, Context, Files, Process, Thread};
-use abi::signal::{AltStack, Pending};
+use crate::{home::Child, process::Directories, Context, Flags, Files, Process, Thread};
+use abi::signal::{AltStack, Pending, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Errno, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, Facet, Shared, ThreadState, Usage};
+use machine::{errno::Result, KernelSet, Pid, Registers};
+use messages::process::{AdoptChild, ExitStatus, Facet, Shared, ThreadState, Usage};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -44,12 +44,19 @@ impl Thread {
             false => self.fork_process(tid, request).await?,
         };
         let thread = Thread::new(tid, process.clone(), state, fpu);
-        if let Err(error) = process.add_member(tid).await {
-            return Err(if request.thread { error } else { Errno::EAGAIN });
+        match request.thread {
+            true => process.add_member(tid).await?,
+            // A child that was killed before it had a thread gets one all the same: who else would end it?
+            false => process.first_member(tid),
         }
         system.born_here.lock().insert(tid, process.id);
         system.threads.lock().insert(tid, thread.clone());
         process.threads.lock().insert(tid, thread.clone());
+        thread.doom_if_replaced();
+        // A signal that kills a whole group met the parent, and may have come before the child was one of the group.
+        if !request.thread && self.process.has(Flags::ENDING) {
+            process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
+        }
         // A new process stays beside its parent, whose memory it shares, until it executes a program.
         if request.thread {
             thread.place_at_birth();
@@ -191,7 +198,7 @@ impl crate::System {
         if self.origin(parent) != Some(self.kernel) {
             if let Some(home) = self.origin(parent) {
                 // A parent whose kernel died has no waiters.
-                let _ = self.endpoint.call(home, AdoptChild { parent, child, group, exit_signal }).await;
+                let _ = self.endpoint.call(home, AdoptChild { parent, child, group, exit_signal, new: true }).await;
             }
             return;
         }

@@ -116,7 +116,7 @@ impl Process {
     /// The parent's list of children says which group each is in (wait for a group).
     async fn tell_parent_group(self: &Arc<Self>, group: Pid) {
         let (parent, exit_signal) = self.with_shared(|shared| (shared.parent, shared.exit_signal));
-        let adopt = AdoptChild { parent, child: self.id, group, exit_signal };
+        let adopt = AdoptChild { parent, child: self.id, group, exit_signal, new: false };
         match self.system.origin(parent) {
             Some(kernel) if kernel == self.system.kernel => self.system.child_in_group(&adopt),
             Some(kernel) => {
@@ -140,7 +140,7 @@ impl System {
                 None => false,
             }
         });
-        if !known {
+        if adopt.new && !known {
             self.adopt_here(adopt.parent, adopt.child, adopt.group, 0, adopt.exit_signal);
         }
     }

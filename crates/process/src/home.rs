@@ -142,6 +142,13 @@ impl Process {
         Ok(())
     }
 
+    /// At home: the thread that a new process begins with.
+    pub(crate) fn first_member(&self, thread: Pid) {
+        if let Some(home) = self.home() {
+            home.state.lock().members.insert(thread, Member { at: self.system.kernel, moves: 0 });
+        }
+    }
+
     pub(crate) fn member_moved(&self, thread: Pid, at: KernelId, moves: u64) {
         if let Some(home) = self.home() {
             if let Some(known) = home.state.lock().members.get_mut(&thread).filter(|known| known.moves < moves) {

@@ -36,6 +36,7 @@
 //! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there.
 
 use crate::{process::Flags, thread::Presence, Context, Process, System, Thread};
+use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, Errno, KernelId};
@@ -116,6 +117,7 @@ impl Thread {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);
             *self.presence.lock() = Presence::Here;
             process.threads.lock().insert(self.tid, self.clone());
+            self.doom_if_replaced();
             self.push_all(sent);
             return false;
         }
@@ -136,7 +138,7 @@ impl Thread {
     }
 
     fn push_all(self: &Arc<Self>, mut signals: abi::signal::Pending) {
-        while let Some(taken) = signals.take(abi::signal::SignalSet(u64::MAX)) {
+        while let Some(taken) = signals.take(SignalSet(u64::MAX)) {
             self.push_signal(taken.info, taken.continues);
         }
     }
@@ -166,6 +168,14 @@ impl Thread {
         Absence::Back
     }
 
+    /// After it has become one of the local threads: it may have been none while execve ended all others.
+    pub(crate) fn doom_if_replaced(&self) {
+        let replaced = |survivor: Survivor| survivor.thread != self.tid && self.state.lock().started < survivor.at;
+        if self.process.survivor.lock().is_some_and(replaced) {
+            self.doomed.store(true, SeqCst);
+        }
+    }
+
     /// The thread is here and runs: a member of the local group, with its mail.
     fn appear(self: &Arc<Self>) {
         let process = &self.process;
@@ -176,11 +186,7 @@ impl Thread {
         }
         // It may have been under way while its process was continued.
         self.continued(process.continues());
-        // It may have been under way while execve ended all others.
-        let ended = |survivor: Survivor| survivor.thread != self.tid && self.state.lock().started < survivor.at;
-        if process.survivor.lock().is_some_and(ended) {
-            self.doomed.store(true, SeqCst);
-        }
+        self.doom_if_replaced();
         process.system.arrived.wake_all();
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
@@ -199,12 +205,16 @@ impl Thread {
 
 impl System {
     /// A thread arrives.
-    pub(crate) async fn arrive(self: &Arc<Self>, message: Migrate) -> Result<()> {
-        let thread = message.thread;
+    pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
+        let (process, thread) = (message.process, message.thread);
         self.arriving.lock().entry(thread).or_default();
         let result = self.admit(message).await;
         if result.is_err() {
-            self.arriving.lock().remove(&thread);
+            // Its mail goes after it.
+            let mut mail = self.arriving.lock().remove(&thread).unwrap_or_default();
+            while let Some(taken) = mail.take(SignalSet(u64::MAX)) {
+                self.forward_signal(process, thread, taken.info, taken.continues, from);
+            }
             self.arrived.wake_all();
         }
         result

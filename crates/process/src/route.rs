@@ -1,6 +1,6 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
-use crate::{exit::INIT, thread::Presence, Process, System, Thread};
+use crate::{exit::INIT, thread::Presence, Flags, Process, System, Thread};
 use abi::signal::{Action, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
@@ -100,36 +100,44 @@ impl System {
         sender: Option<Credentials>,
         except: Pid,
     ) -> Result<()> {
-        let (mut found, mut reached) = self.signal_group_here(group, info, sender.clone(), except).await;
+        let mut message = SignalGroup { group, info, sender, except, again: false };
+        let (found, mut reached) = self.signal_round(&message).await;
+        let result = match (found, reached) {
+            (0, _) => Err(Errno::ESRCH),
+            (_, 0) => Err(Errno::EPERM),
+            _ => Ok(()),
+        };
+        // Whoever forks while the round goes from kernel to kernel may have put a child where it has been already. A process
+        // that is killed has no more children (fork.rs), so this ends.
+        message.again = true;
+        while reached > 0 && info.is_some_and(|info| info.signal == Signal::KILL) {
+            reached = self.signal_round(&message).await.1;
+        }
+        result
+    }
+
+    async fn signal_round(self: &Arc<Self>, message: &SignalGroup) -> (u32, u32) {
+        let (mut found, mut reached) = self.signal_group_here(message.clone()).await;
         for kernel in self.others() {
-            let message = SignalGroup { group, info, sender: sender.clone(), except };
-            if let Ok((more, sent)) = self.endpoint.call(kernel, message).await {
+            if let Ok((more, sent)) = self.endpoint.call(kernel, message.clone()).await {
                 found += more;
                 reached += sent;
             }
         }
-        match (found, reached) {
-            (0, _) => Err(Errno::ESRCH),
-            (_, 0) => Err(Errno::EPERM),
-            _ => Ok(()),
-        }
+        (found, reached)
     }
 
     /// Of the processes at home here: how many there are, and how many could be signalled.
-    pub(crate) async fn signal_group_here(
-        self: &Arc<Self>,
-        group: Option<Pid>,
-        info: Option<SignalInfo>,
-        sender: Option<Credentials>,
-        except: Pid,
-    ) -> (u32, u32) {
+    pub(crate) async fn signal_group_here(self: &Arc<Self>, message: SignalGroup) -> (u32, u32) {
+        let SignalGroup { group, info, sender, except, again } = message;
         let meant: alloc::vec::Vec<_> = {
             let processes = self.processes.lock();
             let meant = |process: &&Arc<Process>| match group {
                 Some(group) => process.with_shared(|shared| shared.group == group),
                 None => process.id != except,
             };
-            processes.values().filter(|process| process.is_home()).filter(meant).cloned().collect()
+            let new = |process: &&Arc<Process>| !again || !process.has(Flags::ENDING);
+            processes.values().filter(|process| process.is_home()).filter(meant).filter(new).cloned().collect()
         };
         let mut reached = 0;
         for process in &meant {

@@ -32,7 +32,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.replica_for(from).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(Migrate, |system, _from, ask| system.arrive(ask).await);
+    answer!(Migrate, |system, from, ask| system.arrive(from, ask).await);
     answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.member_moved(ask.thread, ask.to, ask.moves);
     });
@@ -77,7 +77,7 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(SignalThread, |system, _from, ask| system.route_to_thread(ask).await);
     answer!(SignalGroup, |system, _from, ask| {
-        system.signal_group_here(ask.group, ask.info, ask.sender, ask.except).await
+        system.signal_group_here(ask).await
     });
     answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.pending));
     answer!(AskBlocked, |system, _from, ask| system.block_here(&ask.threads, ask.signal));

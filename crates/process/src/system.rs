@@ -3,6 +3,7 @@
 use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
 use abi::{CpuSet, FileRef};
 use alloc::{
+    boxed::Box,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -24,6 +25,10 @@ use vm::Vm;
 /// The system call layer above: runs a thread until it ends.
 pub trait Abi: Send + Sync {
     fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()>;
+    /// A thread is about to leave its memory for another (execve): what it owes those who share the old one.
+    fn leave_memory<'a>(&'a self, _thread: &'a Arc<Thread>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
 }
 
 /// Told of the end of a process that has something on these kernels, before its parent is (crate `ipc`).

@@ -58,6 +58,7 @@ use alloc::{
     sync::{Arc, Weak},
 };
 use exports::Exports;
+use core::sync::atomic::AtomicU64;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Pid, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, Opened};
@@ -75,6 +76,8 @@ pub struct Remote {
     exports: Exports,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
     observed: Lock<BTreeMap<FileRef, Weak<Observed>>>,
+    /// Observations begun here, for others.
+    observations: AtomicU64,
     /// Objects of other kernels that are in use here, and those that are kept in use.
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
     objects: Lock<VecDeque<Arc<Foreign>>>,
@@ -103,6 +106,7 @@ impl Remote {
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),
             observed: Lock::new(BTreeMap::new()),
+            observations: AtomicU64::new(1),
             foreign: Lock::new(BTreeMap::new()),
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),

@@ -250,11 +250,13 @@ impl Drop for Ears {
 
 impl Observation {
     pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
-        let state = Arc::new(State::default());
+        // Greater than those of an earlier observation, of which one may still be under way to the same kernel.
+        let first = remote.observations.fetch_add(1, Ordering::Relaxed) << 32;
+        let state = Arc::new(State { changes: AtomicU64::new(first), ..State::default() });
         let ears = Waker::from(Arc::new(Ears(state.clone())));
         let subscription = file.changes().map_or(0, |queue| queue.subscribe(ears));
         let observation = Observation { file: Arc::downgrade(file), state: state.clone(), subscription };
-        remote.spawn(tell(remote.clone(), observation.file.clone(), name, holder, state));
+        remote.spawn(tell(remote.clone(), observation.file.clone(), name, holder, state, first));
         Arc::new(observation)
     }
 
@@ -281,8 +283,16 @@ impl Drop for Observation {
     }
 }
 
-async fn tell(remote: Arc<Remote>, file: Weak<dyn File>, name: FileRef, holder: KernelId, state: Arc<State>) {
-    let mut told = 0;
+/// `first`: the number of no change yet.
+async fn tell(
+    remote: Arc<Remote>,
+    file: Weak<dyn File>,
+    name: FileRef,
+    holder: KernelId,
+    state: Arc<State>,
+    first: u64,
+) {
+    let mut told = first;
     loop {
         let news = || {
             let unwanted = state.unwanted.load(Ordering::Acquire);

@@ -63,6 +63,7 @@ impl Thread {
             image.space.destroy().await;
             return Err(error);
         }
+        system.abi.leave_memory(self).await;
         self.take_over(&process, image, context).await?;
         if self.tid == process.id {
             return Ok(Absence::Back);
