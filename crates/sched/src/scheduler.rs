@@ -23,7 +23,10 @@ use core::{
     sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     task::Poll,
 };
-use machine::{sync::Lock, BoxFuture, Cpu, CpuId, Spawner};
+use machine::{
+    sync::{Lock, LockGuard},
+    BoxFuture, Cpu, CpuId, Spawner,
+};
 
 pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
 
@@ -94,6 +97,8 @@ impl TaskRef {
 #[repr(align(128))]
 struct Local {
     queue: Lock<Queue<Runnable>>,
+    /// The queue is as it was when [`Scheduler::should_yield`] last looked. Written under the queue's lock.
+    settled: AtomicBool,
     idle: AtomicBool,
     /// [`Class::level`] of the task that runs.
     level: AtomicU8,
@@ -112,6 +117,7 @@ impl Local {
     fn new() -> Local {
         Local {
             queue: Lock::new(Queue::default()),
+            settled: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             level: AtomicU8::new(0),
             load: AtomicUsize::new(0),
@@ -120,6 +126,13 @@ impl Local {
             idle_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
         }
+    }
+
+    /// The queue, to change it.
+    fn queue(&self) -> LockGuard<'_, Queue<Runnable>> {
+        let queue = self.queue.lock();
+        self.settled.store(false, Relaxed);
+        queue
     }
 }
 
@@ -204,7 +217,7 @@ impl Scheduler {
         let local = &self.locals[cpu];
         let now = self.cpu.now();
         {
-            let mut queue = local.queue.lock();
+            let mut queue = local.queue();
             entity.cpu.store(cpu, SeqCst);
             entity.queued.store(true, Relaxed);
             let class = entity.class();
@@ -229,7 +242,7 @@ impl Scheduler {
             self.leave(&entity, here);
             return self.enqueue(runnable);
         }
-        let mut queue = self.locals[here].queue.lock();
+        let mut queue = self.locals[here].queue();
         entity.queued.store(true, Relaxed);
         queue.put_back(runnable, entity.class(), self.cpu.now());
     }
@@ -238,7 +251,7 @@ impl Scheduler {
     fn leave(&self, entity: &Entity, here: usize) {
         let local = &self.locals[here];
         let now = self.cpu.now();
-        let lag = local.queue.lock().block(now);
+        let lag = local.queue().block(now);
         entity.lag.store(lag, Relaxed);
         entity.slept.store(now, Relaxed);
         if entity.counts() {
@@ -295,7 +308,7 @@ impl Scheduler {
     }
 
     fn take(&self, here: usize, now: u64) -> Option<(Runnable, Class)> {
-        let mut queue = self.locals[here].queue.lock();
+        let mut queue = self.locals[here].queue();
         let next = queue.next(now);
         if let Some((runnable, _)) = &next {
             queue.name_running(token(runnable.metadata()));
@@ -315,11 +328,11 @@ impl Scheduler {
     fn pull(&self, from: usize, to: usize) -> bool {
         let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().counts();
         let other = &self.locals[from];
-        let Some((runnable, class, lag)) = other.queue.lock().remove(may, self.cpu.now()) else { return false };
+        let Some((runnable, class, lag)) = other.queue().remove(may, self.cpu.now()) else { return false };
         other.load.fetch_sub(1, Relaxed);
         let local = &self.locals[to];
         local.load.fetch_add(1, Relaxed);
-        let mut queue = local.queue.lock();
+        let mut queue = local.queue();
         runnable.metadata().cpu.store(to, SeqCst);
         let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
         queue.enqueue(runnable, class, lag, self.cpu.now());
@@ -359,7 +372,7 @@ impl Scheduler {
         let cpu = entity.cpu.load(SeqCst);
         let now = self.cpu.now();
         {
-            let mut queue = self.locals[cpu].queue.lock();
+            let mut queue = self.locals[cpu].queue();
             if !queue.change_waiting(|waiting| Arc::ptr_eq(waiting.metadata(), entity), class, now) {
                 queue.change_running(token(entity), class, now);
             }
@@ -374,8 +387,12 @@ impl Scheduler {
     pub fn should_yield(&self) -> bool {
         let here = self.here();
         let local = &self.locals[here];
-        let timer = self.timers.next(here).unwrap_or(NEVER);
         let now = self.cpu.now();
+        // The common case: nothing has happened since, and the alarm has not come.
+        if local.settled.load(Relaxed) && !self.timers.is_changed(here) && now < local.alarm.load(Relaxed) {
+            return false;
+        }
+        let timer = self.timers.look(here).unwrap_or(NEVER);
         if timer <= now {
             return true;
         }
@@ -384,6 +401,7 @@ impl Scheduler {
             if queue.must_switch(now) {
                 return true;
             }
+            local.settled.store(true, Relaxed);
             queue.deadline().unwrap_or(NEVER)
         };
         // Not in the past: the queue would have said so, but for rounding.
@@ -448,7 +466,13 @@ impl Scheduler {
 
     /// sched_yield: lets the others of its class run, as far as that class does.
     pub async fn yield_thread(&self) {
-        self.locals[self.here()].queue.lock().ask_yield();
+        {
+            let mut queue = self.locals[self.here()].queue();
+            if queue.waiting() == 0 {
+                return;
+            }
+            queue.ask_yield();
+        }
         yield_now().await;
     }
 

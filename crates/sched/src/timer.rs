@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::{
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     task::{Context, Poll, Waker},
 };
 use machine::{sync::Lock, Cpu};
@@ -14,13 +14,16 @@ type Key = (u64, u64);
 pub struct Timers {
     cpu: Arc<dyn Cpu>,
     queues: Vec<Lock<BTreeMap<Key, Waker>>>,
+    /// Of each queue: was a timer added since it was last looked at? Written under its lock.
+    changed: Vec<AtomicBool>,
     serial: AtomicU64,
 }
 
 impl Timers {
     pub(crate) fn new(cpu: Arc<dyn Cpu>) -> Arc<Self> {
         let queues = cpu.cpus().iter().map(|_| Lock::new(BTreeMap::new())).collect();
-        Arc::new(Timers { cpu, queues, serial: AtomicU64::new(0) })
+        let changed = cpu.cpus().iter().map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Timers { cpu, queues, changed, serial: AtomicU64::new(0) })
     }
 
     /// Completes at `at` (ns of [`Cpu::now`]) or soon after; u64::MAX is never.
@@ -51,6 +54,18 @@ impl Timers {
     /// When this CPU next has something to wake.
     pub(crate) fn next(&self, cpu: usize) -> Option<u64> {
         self.queues[cpu].lock().first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// ...until a timer is added.
+    pub(crate) fn look(&self, cpu: usize) -> Option<u64> {
+        let queue = self.queues[cpu].lock();
+        self.changed[cpu].store(false, Ordering::Relaxed);
+        queue.first_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Was a timer added since [`Timers::look`]?
+    pub(crate) fn is_changed(&self, cpu: usize) -> bool {
+        self.changed[cpu].load(Ordering::Relaxed)
     }
 
     /// When any CPU of this kernel next has something to wake.
@@ -92,7 +107,10 @@ impl Future for Sleep {
         let current = timers.cpu.current();
         let cpu = timers.cpu.cpus().iter().position(|&cpu| cpu == current).unwrap_or(0);
         let key = (self.at, timers.serial.fetch_add(1, Ordering::Relaxed));
-        timers.queues[cpu].lock().insert(key, context.waker().clone());
+        let mut queue = timers.queues[cpu].lock();
+        queue.insert(key, context.waker().clone());
+        timers.changed[cpu].store(true, Ordering::Relaxed);
+        drop(queue);
         self.armed = Some((cpu, key));
         Poll::Pending
     }
