@@ -1,6 +1,6 @@
 //! What a system call gets to work with.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Base, Caller, File};
 use machine::{errno::Result, Errno, Registers, UserAddr};
 use process::{Context, Process, System, Thread};
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
         let files = self.process().files();
         match files.known(fd) {
             Some(file) => Ok(file),
-            None => files.get(fd).await,
+            None => Box::pin(files.get(fd)).await,
         }
     }
 

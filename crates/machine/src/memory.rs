@@ -78,6 +78,10 @@ pub trait Memory: Send + Sync {
     fn alloc_anywhere(&self) -> Option<Frame> {
         self.alloc()
     }
+    /// A zeroed frame of this partition to give to another kernel, while there is plenty here.
+    fn alloc_spare(&self) -> Option<Frame> {
+        self.alloc()
+    }
     /// Zeroed frames that another kernel gave away for us to use, until somebody needs one. They go home when there is
     /// plenty here again.
     fn stock(&self, frames: &[Frame]) {

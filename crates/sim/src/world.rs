@@ -250,11 +250,12 @@ impl Memory for SimMemory {
     }
 
     fn alloc_anywhere(&self) -> Option<Frame> {
+        self.alloc_spare().or_else(|| self.world.lock().stock.entry(self.me).or_default().pop())
+    }
+
+    fn alloc_spare(&self) -> Option<Frame> {
         let (total, free) = self.totals();
-        match free > total / KEPT_FOR_OWN {
-            true => self.alloc(),
-            false => self.world.lock().stock.entry(self.me).or_default().pop(),
-        }
+        (free > total / KEPT_FOR_OWN).then(|| self.alloc()).flatten()
     }
 
     fn stock(&self, frames: &[Frame]) {

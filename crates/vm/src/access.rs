@@ -1,17 +1,20 @@
 //! The kernel's own access to user memory: what the table allows at once, faults resolved in between.
 
 use crate::space::Space;
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::mem::size_of;
-use machine::{errno::Result, Errno, UserAddr, UserFault, PAGE_SIZE};
+use machine::{errno::Result, BoxFuture, Errno, UserAddr, UserFault, PAGE_SIZE};
 use messages::vm::Fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 impl Space {
-    async fn resolve_access(self: &Arc<Self>, fault: UserFault) -> Result<()> {
-        self.fault(fault.at, fault.access).await.map_err(|fault| match fault {
-            Fault::NoMemory => Errno::ENOMEM,
-            _ => Errno::EFAULT,
+    /// Boxed: it is rare and large, and what contains it is copied in every call that touches user memory.
+    fn resolve_access(self: &Arc<Self>, fault: UserFault) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.fault(fault.at, fault.access).await.map_err(|fault| match fault {
+                Fault::NoMemory => Errno::ENOMEM,
+                _ => Errno::EFAULT,
+            })
         })
     }
 

@@ -22,7 +22,7 @@ use crate::{
     shared::SharedMemory,
     space::{Operating, Space},
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange};
 use messages::vm::{Change, ChangeAll, Changed, Operation, SliceRun, TakeSlices};
 
@@ -63,7 +63,8 @@ fn restrict(operation: &Operation, part: PageRange) -> Operation {
 }
 
 impl Space {
-    /// Makes a change wherever it has to be made, as one step.
+    /// Makes a change wherever it has to be made, as one step. What is rare is boxed, here and below: else the common
+    /// change of one's own memory would carry the room for all of it around.
     pub(crate) async fn change(self: &Arc<Self>, operation: Operation) -> Result<u64> {
         let whole = range_of(&operation);
         if whole.is_empty() {
@@ -76,9 +77,9 @@ impl Space {
                 _ => match self.pieces(whole)[..] {
                     [(owner, _)] => owner,
                     _ if matches!(operation, Operation::Sync { .. }) => {
-                        return self.change_parts(operation, false).await
+                        return Box::pin(self.change_parts(operation, false)).await
                     }
-                    _ => return self.change_at_home(operation).await,
+                    _ => return Box::pin(self.change_at_home(operation)).await,
                 },
             };
             if let Some(done) = self.change_at(owner, whole, operation.clone(), false).await? {
@@ -148,11 +149,7 @@ impl Space {
     ) -> Result<Option<u64>> {
         let changed = match owner == self.me() {
             true => self.perform(operation, frozen).await,
-            false => {
-                self.certain(part).await;
-                let message = Change { space: self.id, operation, frozen };
-                self.vm.endpoint.call(owner, message).await.map_err(Errno::from)?
-            }
+            false => Box::pin(self.have_changed(owner, part, operation, frozen)).await?,
         };
         match changed {
             Changed::Done(done) => done.map(Some),
@@ -161,6 +158,18 @@ impl Space {
                 Ok(None)
             }
         }
+    }
+
+    async fn have_changed(
+        &self,
+        owner: KernelId,
+        part: PageRange,
+        operation: Operation,
+        frozen: bool,
+    ) -> Result<Changed> {
+        self.certain(part).await;
+        let message = Change { space: self.id, operation, frozen };
+        self.vm.endpoint.call(owner, message).await.map_err(Errno::from)
     }
 
     pub(crate) fn pieces(&self, range: PageRange) -> Vec<(KernelId, PageRange)> {
@@ -236,10 +245,10 @@ impl Space {
     /// Changes what this kernel owns. `frozen`: for home, which has frozen it.
     async fn perform(self: &Arc<Self>, operation: Operation, frozen: bool) -> Changed {
         if let Operation::Break { to } = operation {
-            return Changed::Done(self.break_here(to).await);
+            return Changed::Done(Box::pin(self.break_here(to)).await);
         }
         if let Operation::Place { pages, kind, backing } = operation {
-            return Changed::Done(self.place_here(pages, kind, backing).await);
+            return Changed::Done(Box::pin(self.place_here(pages, kind, backing)).await);
         }
         let held = if frozen { self.state.lock().frozen.clone() } else { None };
         let operating = match held {
@@ -251,7 +260,7 @@ impl Space {
             return Changed::Moved(self.news(range));
         }
         if let Operation::Remap { from, pages, flags, to } = operation {
-            return match self.remap_here(operating, from, pages, flags, to).await {
+            return match Box::pin(self.remap_here(operating, from, pages, flags, to)).await {
                 Ok(Some(done)) => Changed::Done(Ok(done)),
                 Ok(None) => Changed::Moved(self.news(range)),
                 Err(error) => Changed::Done(Err(error)),
@@ -264,7 +273,10 @@ impl Space {
         let held = &operating;
         match operation {
             Operation::Map { range, replace, kind, backing } => {
-                let backing = self.resolve_backing(backing).await?;
+                let backing = match backing {
+                    None => None,
+                    some => Box::pin(self.resolve_backing(some)).await?,
+                };
                 self.map_here(held, range, replace, kind, backing).await
             }
             Operation::Unmap { range } => {
@@ -272,11 +284,11 @@ impl Space {
                 Ok(0)
             }
             Operation::Protect { range, prot } => self.protect_here(held, range, prot).await,
-            Operation::Advise { range, advice } => self.advise_here(held, range, advice).await,
+            Operation::Advise { range, advice } => Box::pin(self.advise_here(held, range, advice)).await,
             Operation::Sync { range, flags } => {
                 // Writing back changes no structure, and may take long.
                 drop(operating);
-                self.sync_here(range, flags).await
+                Box::pin(self.sync_here(range, flags)).await
             }
             Operation::Lock { range, on } => self.lock_here(range, on),
             // They don't come here: they are made of other changes, see `perform`.

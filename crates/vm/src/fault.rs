@@ -14,7 +14,7 @@ use crate::{
     space::{Space, State},
     withdraw::Withdrawal,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Object;
 use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, UserAddr};
 use messages::vm::Fault;
@@ -92,7 +92,7 @@ impl Space {
         match self.resolve_fully(&mut demand).await {
             Mapped => Ok(()),
             Failed(fault) => Err(fault),
-            _ => self.fault_remote(at.page(), access).await,
+            _ => Box::pin(self.fault_remote(at.page(), access)).await,
         }
     }
 
@@ -128,7 +128,7 @@ impl Space {
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
                 }
                 NoRoom(Missing::Anywhere) if !demand.to_the_last => {
-                    demand.to_the_last = !self.vm.borrow(false).await;
+                    demand.to_the_last = !Box::pin(self.vm.borrow(false)).await;
                 }
                 NoRoom(missing) => match self.try_again(missing, &mut attempts).await {
                     true => {}
@@ -142,7 +142,7 @@ impl Space {
     /// No frame was left: makes room. False if that is hopeless.
     pub(crate) async fn try_again(&self, missing: Missing, attempts: &mut usize) -> bool {
         *attempts += 1;
-        *attempts <= crate::relief::ATTEMPTS && self.vm.make_room(self.id, missing).await
+        *attempts <= crate::relief::ATTEMPTS && Box::pin(self.vm.make_room(self.id, missing)).await
     }
 
     /// The sharers of a page that was kept busy have given it back.

@@ -199,9 +199,7 @@ impl Space {
     /// What was handed over to this kernel in `range`, where nothing is mapped any more, goes back to the owner of
     /// the slice.
     pub(crate) async fn give_up(self: &Arc<Self>, operating: &Operating, range: PageRange) {
-        let held =
-            |state: &State| -> Vec<Part> { state.slices.parts(range).filter(|part| part.owner == self.me()).collect() };
-        if held(&self.state.lock()).is_empty() {
+        if !self.state.lock().slices.parts(range).any(|part| part.owner == self.me()) {
             return;
         }
         let (space, operating) = (self.clone(), operating.clone());

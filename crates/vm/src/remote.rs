@@ -22,8 +22,8 @@
 //! revocation. The other way round, K having a page the owner does not know of, can't happen: the page gets into
 //! the export table before the answer is sent.
 //!
-//! Offers: the question carries zeroed frames of the borrower, already given away (`lend`). The answer says
-//! how many the owner took; the rest comes home at once. If the owner dies, all do.
+//! Offers: the question carries zeroed frames of the borrower, already given away (`lend`), as long as it has plenty. The
+//! answer says how many the owner took; the rest comes home at once. If the owner dies, all do.
 
 use crate::{
     fault::{Demand, Resolution},
@@ -72,7 +72,7 @@ impl Space {
             let key = state.pending.insert(Pending { page, poison: Vec::new() });
             (around, state.offers, key)
         };
-        let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc()).collect();
+        let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc_spare()).collect();
         offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
         let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.

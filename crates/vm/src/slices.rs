@@ -164,17 +164,24 @@ impl SliceTable {
             Some((last, before)) if *last == owner => before.end = part.end,
             _ => pieces.push((owner, part)),
         };
-        for slice in slices_in(range) {
-            let owner = self.slice_owner(slice.start).unwrap_or(default);
-            let mut rest = range.intersect(slice);
-            let parts = (!self.parts.is_empty()).then(|| self.parts.inside(rest));
+        let mut add_slices = |owner: KernelId, mut rest: PageRange| {
+            let parts = (!self.parts.is_empty() && !rest.is_empty()).then(|| self.parts.inside(rest));
             for part in parts.into_iter().flatten() {
                 add(owner, PageRange::new(rest.start, part.range.start));
                 add(part.owner, part.range);
                 rest.start = part.range.end;
             }
             add(owner, rest);
+        };
+        // By the slices that have owners: a range may be the whole address space.
+        let mut rest = range;
+        for (&slice, &owner) in self.slices.range(slice_of(range.start)..=slice_of(Page(range.end.0 - 1))) {
+            let owned = range.intersect(pages_of(SliceRun { start: slice, end: slice + 1, owner }));
+            add_slices(default, PageRange::new(rest.start, owned.start));
+            add_slices(owner, owned);
+            rest.start = owned.end;
         }
+        add_slices(default, rest);
         pieces
     }
 

@@ -149,24 +149,45 @@ impl Space {
     }
 
     /// Does what `withdrawal` says. Afterwards nobody has the pages and the frames are released.
-    pub(crate) async fn settle(self: &Arc<Self>, operating: &Operating, withdrawal: Withdrawal) {
-        self.settle_then(Some(operating), withdrawal, |_| ()).await
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        operating: &Operating,
+        withdrawal: Withdrawal,
+    ) -> impl Future<Output = ()> + Send {
+        self.settle_then(Some(operating), withdrawal, |_| ())
     }
 
     /// ...and then runs `then`. Other changes are kept out until then, even if the caller stops waiting.
-    pub(crate) async fn settle_then<T: Send + 'static>(
+    /// Begins when it is called, and is no `async fn`: with no sharers there is nothing to wait for, and no room for it.
+    pub(crate) fn settle_then<T: Send + 'static>(
         self: &Arc<Self>,
         operating: Option<&Operating>,
         withdrawal: Withdrawal,
         then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
-    ) -> T {
+    ) -> impl Future<Output = T> + Send {
+        let settled = match withdrawal.sharers.is_empty() {
+            true => {
+                withdrawal.frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
+                Ok(then(self))
+            }
+            false => Err(self.withdraw(operating.cloned(), withdrawal, then)),
+        };
+        async move {
+            match settled {
+                Ok(done) => done,
+                Err(settling) => settling.await,
+            }
+        }
+    }
+
+    fn withdraw<T: Send + 'static>(
+        self: &Arc<Self>,
+        operating: Option<Operating>,
+        withdrawal: Withdrawal,
+        then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
         let Withdrawal { sharers, ranges, frames, busy, keep } = withdrawal;
         let space = self.clone();
-        if sharers.is_empty() {
-            frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
-            return then(&space);
-        }
-        let operating = operating.cloned();
         let message = Revoke { space: self.id, ranges: ranges.into_vec(), keep };
         self.detached(async move {
             // A kernel that died uses nothing any more; so every kind of answer will do.
@@ -178,7 +199,6 @@ impl Space {
             drop(operating);
             result
         })
-        .await
     }
 
     /// Runs `work` to its end even if the caller stops waiting.

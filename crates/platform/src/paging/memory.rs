@@ -123,7 +123,11 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn alloc_anywhere(&self) -> Option<Frame> {
-        self.0.partition.alloc_for(Purpose::Anywhere).or_else(|| self.0.foreign.take_stock())
+        self.alloc_spare().or_else(|| self.0.foreign.take_stock())
+    }
+
+    fn alloc_spare(&self) -> Option<Frame> {
+        self.0.partition.alloc_for(Purpose::Anywhere)
     }
 
     fn stock(&self, frames: &[Frame]) {
