@@ -10,13 +10,16 @@ pub struct CpuSet(Vec<u64>);
 impl CpuSet {
     /// From the mask of sched_setaffinity(2).
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        let mut set = CpuSet::default();
-        for (index, byte) in bytes.iter().enumerate() {
-            for bit in (0..8).filter(|bit| byte >> bit & 1 == 1) {
-                set.insert(CpuId((index * 8 + bit) as u32));
+        let mut words: Vec<u64> = Vec::with_capacity(1);
+        for (index, chunk) in bytes.chunks(8).enumerate() {
+            let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            if word != 0 {
+                // Sets are equal if their words are: no empty ones at the end.
+                words.resize(index, 0);
+                words.push(word);
             }
         }
-        set
+        CpuSet(words)
     }
 
     /// The mask for sched_getaffinity(2), `len` bytes long.
@@ -47,7 +50,14 @@ impl CpuSet {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        (0..self.0.len() as u32 * 64).map(CpuId).filter(|&cpu| self.contains(cpu))
+        self.0.iter().zip(0u32..).flat_map(|(&word, index)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                let cpu = (rest != 0).then(|| CpuId(index * 64 + rest.trailing_zeros()));
+                rest &= rest.wrapping_sub(1);
+                cpu
+            })
+        })
     }
 }
 

@@ -107,7 +107,12 @@ impl SignalSet {
     }
 
     pub fn iter(self) -> impl Iterator<Item = Signal> {
-        (1..=64).map(Signal).filter(move |&signal| self.contains(signal))
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let signal = (rest != 0).then(|| Signal(rest.trailing_zeros() as u8 + 1));
+            rest &= rest.wrapping_sub(1);
+            signal
+        })
     }
 }
 

@@ -25,12 +25,15 @@ fn index(page: u64, level: u32) -> usize {
     (page >> (LEVEL_BITS * level)) as usize % ENTRIES
 }
 
-/// An entry of a table that lies in `partition`.
-fn slot(partition: &Partition, table: Frame, index: usize) -> &AtomicU64 {
-    debug_assert!(index < ENTRIES);
+/// The entries of a table that lies in `partition`.
+fn slots(partition: &Partition, table: Frame) -> &[AtomicU64; ENTRIES] {
     // SAFETY: the direct map has all of the table's frame, which is this tree's (or the kernel's, which
     // is never freed) and holds 512 aligned words that software only touches atomically.
-    unsafe { AtomicU64::from_ptr(partition.pointer(table).cast::<u64>().add(index).as_ptr()) }
+    unsafe { partition.pointer(table).cast::<[AtomicU64; ENTRIES]>().as_ref() }
+}
+
+fn slot(partition: &Partition, table: Frame, index: usize) -> &AtomicU64 {
+    &slots(partition, table)[index]
 }
 
 /// The table below `entry`; None if there is none.
@@ -130,25 +133,30 @@ impl Tree {
         visit: &mut dyn FnMut(Page, Mapping) -> Step,
     ) -> bool {
         let reach = 1u64 << (LEVEL_BITS * level);
-        let mut at = start;
-        while at < end {
-            let next = (at / reach + 1) * reach;
-            let entry = slot(self.partition, table, index(at, level));
+        let entries = &slots(self.partition, table)[index(start, level)..=index(end - 1, level)];
+        let first = start & !(reach - 1);
+        for (number, entry) in entries.iter().enumerate() {
+            // Most of most tables is empty.
+            if entry.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let at = first + number as u64 * reach;
             let goes_on = match level {
                 0 => visit_leaf(entry, Page(at), visit),
-                _ => below(entry).is_none_or(|below| self.walk_table(below, level - 1, at, next.min(end), visit)),
+                _ => below(entry).is_none_or(|below| {
+                    self.walk_table(below, level - 1, at.max(start), (at + reach).min(end), visit)
+                }),
             };
             if !goes_on {
                 return false;
             }
-            at = next;
         }
         true
     }
 
     fn free_below(&self, table: Frame, level: u32, entries: usize) {
-        for index in 0..entries {
-            if let Some(next) = below(slot(self.partition, table, index)) {
+        for entry in &slots(self.partition, table)[..entries] {
+            if let Some(next) = below(entry) {
                 if level > 1 {
                     self.free_below(next, level - 1, ENTRIES);
                 }
