@@ -18,8 +18,9 @@ fn main() {
     compile.arg(format!("-Wl,-T,{}", source.join("vdso.ld").display())).arg("-o").arg(&object).arg(source.join("vdso.c"));
     let status = compile.status().expect("the vDSO needs a C compiler");
     assert!(status.success(), "{compile:?}");
-    // Sections are for linkers; their headers lie behind the page, so nobody may look for them.
+    // Sections are for linkers: what is behind the segment (p_filesz of the first program header) is theirs, and goes.
     let mut page = fs::read(object).unwrap();
+    page.truncate(u64::from_le_bytes(page[64 + 32..64 + 40].try_into().unwrap()) as usize);
     page[0x28..0x30].fill(0); // e_shoff
     page[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
     page.resize(PAGE, 0);

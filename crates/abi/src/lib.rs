@@ -19,3 +19,7 @@ pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
 pub use lock::{LockConflict, LockMode, LockOp, LockRange};
 pub use path::{FileSystemInfo, PathOp};
+
+/// The Linux release whose interface this is.
+pub const RELEASE: &str = "6.1.0-cob";
+pub const VERSION: &str = concat!("#1 SMP Cob ", env!("CARGO_PKG_VERSION"));

@@ -38,7 +38,7 @@ mod semaphores;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Services;
-use machine::{errno::Result, BoxFuture, Errno, KernelId, Pid};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::ipc::*;
 use names::{Keys, Table};
 use process::System;
@@ -51,6 +51,22 @@ pub use semaphores::{OPS_MAX, SET_MAX, UNDO, VALUE_MAX};
 pub const CREATE: u32 = 0o1000;
 pub const EXCLUSIVE: u32 = 0o2000;
 pub const NO_WAIT: u32 = 0o4000;
+
+/// This kernel's part of the service.
+#[derive(Default)]
+struct Service(Lock<Option<Arc<Ipc>>>);
+
+/// Starts the service of a kernel.
+pub fn start(system: &Arc<System>, services: &Arc<Services>) {
+    let ipc = Ipc::new(system, services);
+    system.set_at_end(ipc.clone());
+    *system.extension::<Service>().0.lock() = Some(ipc);
+}
+
+/// ENOSYS before [`start`].
+pub fn service(system: &System) -> Result<Arc<Ipc>> {
+    system.extension::<Service>().0.lock().clone().ok_or(Errno::ENOSYS)
+}
 
 /// The objects this kernel owns, and the keys if it keeps them.
 pub struct Ipc {

@@ -1,5 +1,5 @@
 //! The Linux ABI on x86-64: the life of a thread between user mode and the kernel, the system call table,
-//! the structures programs pass, signal frames, and the text of /proc and /sys.
+//! the structures programs pass, and signal frames. The text of /proc and /sys is crate `procfs`.
 //!
 //! One file per family of system calls; each call parses its arguments, asks a service of a crate below, and
 //! returns. `table.rs` is the one list of them all: dispatch, names in the log and the list in `docs/` come
@@ -19,11 +19,9 @@ mod memory;
 mod mlock;
 pub mod node;
 mod process;
-pub mod procfs;
 mod rseq;
 mod run;
 mod signal;
-pub mod sysfs;
 pub mod system;
 mod table;
 mod time;
@@ -46,10 +44,10 @@ pub fn pseudo_file_systems(
     paths: &Arc<fs::LocalPaths>,
     terminals: &Arc<fs::tty::Terminals>,
 ) -> Vec<Pseudo> {
-    let proc = procfs::tree(system, services, paths, terminals);
+    let proc = procfs::proc::tree(system, services, paths, terminals);
     alloc::vec![
         ("/proc", proc as Arc<dyn fs::FileSystem>, "proc"),
-        ("/sys", sysfs::tree(system, services), "sysfs"),
+        ("/sys", procfs::sys::tree(system, services), "sysfs"),
         ("/dev/pts", fs::tty::devpts::tree(services, terminals), "devpts"),
     ]
 }

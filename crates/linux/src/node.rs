@@ -95,7 +95,7 @@ impl Node {
         system.provide_vdso(&services);
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         system.extension::<UnixNames>().join(&remote, root);
-        crate::ipc::start(&system, &services);
+        ipc::start(&system, &services);
         *clock.0.lock() = Some(system.clone());
         Node { system, endpoint, services, paths: late, remote }
     }

@@ -1,13 +1,10 @@
 //! What the machine is: uname, sysinfo, and the calls that only a whole machine could obey.
 
 use crate::call::Call;
+use abi::{RELEASE, VERSION};
 use machine::{errno::Result, Errno, PAGE_SIZE};
 use messages::process::Change;
 use zerocopy::{Immutable, IntoBytes};
-
-/// The Linux release whose interface this is.
-pub const RELEASE: &str = "6.1.0-cob";
-pub const VERSION: &str = concat!("#1 SMP Cob ", env!("CARGO_PKG_VERSION"));
 
 const FIELD: usize = 65;
 

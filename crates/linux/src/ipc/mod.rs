@@ -5,40 +5,24 @@ pub(crate) mod messages;
 pub(crate) mod semaphores;
 
 use crate::{call::Call, time::Timespec};
-use ::ipc::Ipc;
+use ::ipc::service;
 use ::messages::{
     ipc::{Answer, Asker, Command, IpcControl, Kind, Permissions, Status, Wanted},
     Request,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 use core::{
     future::Future,
     pin::{pin, Pin},
     task::Poll,
 };
 use fabric::CallError;
-use machine::{errno::Result, sync::Lock, Errno, KernelId};
-use process::System;
+use machine::{errno::Result, Errno, KernelId};
 
 pub(crate) const REMOVE: i32 = 0;
 pub(crate) const SET: i32 = 1;
 pub(crate) const STAT: i32 = 2;
 pub(crate) const INFO: i32 = 3;
-
-/// This kernel's part of the service.
-#[derive(Default)]
-struct Service(Lock<Option<Arc<Ipc>>>);
-
-/// Starts the service of a kernel.
-pub(crate) fn start(system: &Arc<System>, services: &Arc<fs::Services>) {
-    let ipc = Ipc::new(system, services);
-    system.set_at_end(ipc.clone());
-    *system.extension::<Service>().0.lock() = Some(ipc);
-}
-
-pub(crate) fn service(system: &System) -> Result<Arc<Ipc>> {
-    system.extension::<Service>().0.lock().clone().ok_or(Errno::ENOSYS)
-}
 
 fn asker(call: &Call<'_>) -> Asker {
     Asker { who: call.caller().credentials, process: call.process().id }

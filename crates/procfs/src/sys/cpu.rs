@@ -1,7 +1,7 @@
 //! /sys/devices/system/cpu. Every CPU is a socket of its own, as in /proc/cpuinfo.
 
 use super::cache::{self, Cache};
-use crate::procfs::made::{number_list, number_mask, Directory as Names};
+use crate::proc::made::{number_list, number_mask, Directory as Names};
 use ::process::System;
 use alloc::{format, sync::Arc, vec::Vec};
 use fs::synthetic::Fixed;

@@ -7,7 +7,7 @@ mod cache;
 mod cpu;
 mod node;
 
-use crate::procfs::made::Directory as Names;
+use crate::proc::made::Directory as Names;
 use ::process::System;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{

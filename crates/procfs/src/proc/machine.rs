@@ -210,7 +210,7 @@ async fn loadavg(proc: Arc<Proc>, caller: Caller) -> Result<Vec<u8>> {
 
 async fn version(_proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    put!(text, "Linux version {} (cob) (rustc) {}\n", crate::system::RELEASE, crate::system::VERSION);
+    put!(text, "Linux version {} (cob) (rustc) {}\n", abi::RELEASE, abi::VERSION);
     Ok(text.0)
 }
 

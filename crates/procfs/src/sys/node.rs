@@ -1,7 +1,7 @@
 //! /sys/devices/system/node. A kernel's memory counts for the node that its CPUs are on.
 
-use crate::procfs::made::{number_list, number_mask, put, Directory as Names, Made, Text};
-use crate::procfs::statuses;
+use crate::proc::made::{number_list, number_mask, put, Directory as Names, Made, Text};
+use crate::proc::statuses;
 use ::process::System;
 use alloc::{collections::BTreeMap, format, string::String, sync::Arc, vec::Vec};
 use fs::{synthetic::Fixed, Caller};
