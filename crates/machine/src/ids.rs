@@ -145,7 +145,12 @@ impl KernelSet {
     /// The members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = KernelId> + '_ {
         self.words().enumerate().flat_map(|(index, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| KernelId((index * 64 + bit) as u16))
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                let kernel = (rest != 0).then(|| KernelId((index as u32 * 64 + rest.trailing_zeros()) as u16));
+                rest &= rest.wrapping_sub(1);
+                kernel
+            })
         })
     }
 
