@@ -466,13 +466,7 @@ impl Scheduler {
 
     /// sched_yield: lets the others of its class run, as far as that class does.
     pub async fn yield_thread(&self) {
-        {
-            let mut queue = self.locals[self.here()].queue();
-            if queue.waiting() == 0 {
-                return;
-            }
-            queue.ask_yield();
-        }
+        self.locals[self.here()].queue().ask_yield();
         yield_now().await;
     }
 
