@@ -15,7 +15,11 @@ fn main() {
     ];
     let mut compile = Command::new(env::var("CC").unwrap_or_else(|_| String::from("cc")));
     compile.args(options.iter().flat_map(|line| line.split(' ')));
-    compile.arg(format!("-Wl,-T,{}", source.join("vdso.ld").display())).arg("-o").arg(&object).arg(source.join("vdso.c"));
+    compile
+        .arg(format!("-Wl,-T,{}", source.join("vdso.ld").display()))
+        .arg("-o")
+        .arg(&object)
+        .arg(source.join("vdso.c"));
     let status = compile.status().expect("the vDSO needs a C compiler");
     assert!(status.success(), "{compile:?}");
     // Sections are for linkers: what is behind the segment (p_filesz of the first program header) is theirs, and goes.

@@ -1,7 +1,7 @@
 //! New threads and processes (man 2 clone).
 
 use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
-use crate::{home::Child, process::Directories, Context, Flags, Files, Process, Thread};
+use crate::{home::Child, process::Directories, Context, Files, Flags, Process, Thread};
 use abi::signal::{AltStack, Pending, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;

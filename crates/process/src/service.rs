@@ -76,9 +76,7 @@ pub(crate) fn register(system: &Arc<System>) {
         system.signal_process_here(ask.process, ask.info, ask.sender).await
     });
     answer!(SignalThread, |system, _from, ask| system.route_to_thread(ask).await);
-    answer!(SignalGroup, |system, _from, ask| {
-        system.signal_group_here(ask).await
-    });
+    answer!(SignalGroup, |system, _from, ask| system.signal_group_here(ask).await);
     answer!(PendingSignals, |system, _from, ask| system.pending_told(ask.process, ask.pending));
     answer!(AskBlocked, |system, _from, ask| system.block_here(&ask.threads, ask.signal));
     answer!(AskIgnores, |system, _from, ask| system.ignores(ask.process, ask.thread, ask.signal).await);

@@ -57,8 +57,8 @@ use alloc::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
 };
-use exports::Exports;
 use core::sync::atomic::AtomicU64;
+use exports::Exports;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Pid, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, Opened};

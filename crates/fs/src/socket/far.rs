@@ -244,12 +244,7 @@ impl Socket {
     }
 
     /// `caller`: whose thread waits, if it is one.
-    pub(crate) async fn read_with(
-        &self,
-        caller: Option<&Caller>,
-        buf: &mut [u8],
-        patience: Patience,
-    ) -> Result<usize> {
+    pub(crate) async fn read_with(&self, caller: Option<&Caller>, buf: &mut [u8], patience: Patience) -> Result<usize> {
         let patience = self.patience(patience);
         if let Some(body) = self.body() {
             return stand_in(&body)?.read_with(caller, buf, patience).await;

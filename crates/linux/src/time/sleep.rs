@@ -17,7 +17,11 @@ pub(crate) async fn nanosleep(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn clock_nanosleep(call: &mut Call<'_>) -> Result<u64> {
     let clock = Clock::of(call.int(0))?;
     if !matches!(clock, Clock::Realtime | Clock::Monotonic) {
-        return Err(if matches!(clock, Clock::ThreadCpu(None) | Clock::ThreadUser(None)) { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+        return Err(if matches!(clock, Clock::ThreadCpu(None) | Clock::ThreadUser(None)) {
+            Errno::EINVAL
+        } else {
+            Errno::EOPNOTSUPP
+        });
     }
     let time: Timespec = call.get(call.pointer(2)).await?;
     let ns = time.to_ns()?;

@@ -143,9 +143,8 @@ impl Tree {
             let at = first + number as u64 * reach;
             let goes_on = match level {
                 0 => visit_leaf(entry, Page(at), visit),
-                _ => below(entry).is_none_or(|below| {
-                    self.walk_table(below, level - 1, at.max(start), (at + reach).min(end), visit)
-                }),
+                _ => below(entry)
+                    .is_none_or(|below| self.walk_table(below, level - 1, at.max(start), (at + reach).min(end), visit)),
             };
             if !goes_on {
                 return false;

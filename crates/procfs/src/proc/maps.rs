@@ -37,11 +37,10 @@ fn line(text: &mut Text, region: &RegionReport) {
     let prot = region.kind.prot;
     let letter = |access, letter| if prot.contains(access) { letter } else { '-' };
     let page = PAGE_SIZE as u64;
-    let (offset, serial) =
-        region.backing.as_ref().map_or((0, 0), |backing| match backing.label.starts_with(b"[") {
-            true => (0, 0),
-            false => (backing.first * page, backing.object.serial),
-        });
+    let (offset, serial) = region.backing.as_ref().map_or((0, 0), |backing| match backing.label.starts_with(b"[") {
+        true => (0, 0),
+        false => (backing.first * page, backing.object.serial),
+    });
     put!(
         text,
         "{:08x}-{:08x} {}{}{}{} {offset:08x} 00:{:02x} {serial} ",
