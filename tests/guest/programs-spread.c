@@ -93,15 +93,20 @@ int main(int argc, char **argv) {
     spread("fork", 8, 0);
     spread("vfork", 8, 1);
 
-    // One at a time, waited for: nobody else wants the CPU, so nothing moves.
-    int here = sched_getcpu(), moved = 0;
-    for (int i = 0; i < 10; i++) {
-        pid_t pid;
-        int status;
-        char *arguments[] = {self, "where", NULL};
-        MUST(posix_spawn(&pid, self, NULL, NULL, arguments, environ) == 0);
-        MUST(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-        moved += WEXITSTATUS(status) != here;
+    // One at a time, waited for: nobody else wants the CPU, so nothing moves. Parent and child want it together for moments
+    // only; but where the host keeps a CPU from running just then, a moment is long enough to relieve it of one.
+    int moved = 1;
+    for (int attempt = 0; attempt < 5 && moved; attempt++) {
+        int here = sched_getcpu();
+        moved = 0;
+        for (int i = 0; i < 10; i++) {
+            pid_t pid;
+            int status;
+            char *arguments[] = {self, "where", NULL};
+            MUST(posix_spawn(&pid, self, NULL, NULL, arguments, environ) == 0);
+            MUST(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+            moved += WEXITSTATUS(status) != here;
+        }
     }
     printf("waited for: %s\n", moved ? "moved" : "stayed");
 
