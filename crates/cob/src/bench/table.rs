@@ -5,6 +5,9 @@ use std::fmt::Write;
 use super::micro::{Cell, Results};
 use super::scale::model::{KERNEL, USER};
 
+/// The head, and a line of cells for each row.
+pub type Table = (Vec<String>, Vec<Vec<String>>);
+
 /// How many times as long as on Linux; None without Linux, or for Linux itself.
 fn ratio(results: &Results, cells: &[Cell], at: usize) -> Option<f64> {
     let linux = results.linux.filter(|linux| *linux != at)?;
@@ -162,6 +165,21 @@ pub fn aligned(head: &[String], body: &[Vec<String>]) -> String {
 }
 
 /// The same for Markdown.
+/// A page: the caption, tables with what they show (if that is not said yet), and what failed.
+pub fn page<W: AsRef<str>>(caption: &str, tables: impl IntoIterator<Item = (W, Table)>, failures: &[String]) -> String {
+    let mut text = format!("{caption}\n");
+    for (what, (head, body)) in tables {
+        if !what.as_ref().is_empty() {
+            let _ = write!(text, "\n{}:\n", what.as_ref());
+        }
+        text = text + "\n" + &piped(&head, &body);
+    }
+    for failure in failures {
+        let _ = write!(text, "\nFAILED: {}\n", failure.replace('\n', "  \n"));
+    }
+    text
+}
+
 pub fn piped(head: &[String], body: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|---{}|\n", head.join(" | "), "|---:".repeat(head.len() - 1));
     for line in body {

@@ -5,9 +5,7 @@ use std::fmt::Write;
 use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
 use super::{Case, Cell, Results};
 use crate::bench::svg::{Line, Panel, Plot};
-use crate::bench::table::{aligned, duration, number, piped, quoted};
-
-type Table = (Vec<String>, Vec<Vec<String>>);
+use crate::bench::table::{aligned, duration, number, page, quoted, Table};
 
 fn ratio(cell: &Cell, to: &Cell) -> String {
     let ratio = cell.seconds.median() / to.seconds.median();
@@ -166,17 +164,11 @@ pub fn text(results: &Results) -> String {
 }
 
 pub fn markdown(results: &Results) -> String {
-    let mut text = results.caption() + "\n";
-    for (what, (head, body)) in [("", results.times()), ("", results.events()), (BESIDE, results.beside())] {
-        if !what.is_empty() {
-            let _ = write!(text, "\n{what}:\n");
-        }
-        text = text + "\n" + &piped(&head, &body);
-    }
-    for failure in &results.failures {
-        let _ = write!(text, "\nFAILED: {}\n", failure.replace('\n', "  \n"));
-    }
-    text
+    page(
+        &results.caption(),
+        [("", results.times()), ("", results.events()), (BESIDE, results.beside())],
+        &results.failures,
+    )
 }
 
 pub fn json(results: &Results) -> String {

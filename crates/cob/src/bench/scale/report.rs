@@ -6,9 +6,7 @@ use std::fmt::Write;
 use super::model::{stated, Counted, KERNEL, USER};
 use super::{Case, Kind, Results};
 use crate::bench::svg::{Line, Panel, Plot};
-use crate::bench::table::{aligned, number, piped, quoted};
-
-type Table = (Vec<String>, Vec<Vec<String>>);
+use crate::bench::table::{aligned, number, page, quoted, Table};
 
 /// Of the pairs and blocks of a measurement so many are looked at, and so many symbols shown.
 pub const CANDIDATES: usize = 8;
@@ -180,17 +178,7 @@ pub fn text(results: &Results) -> String {
 }
 
 pub fn markdown(results: &Results) -> String {
-    let mut text = results.caption() + "\n";
-    for (what, (head, body)) in results.tables() {
-        if !what.is_empty() {
-            let _ = write!(text, "\n{what}:\n");
-        }
-        text = text + "\n" + &piped(&head, &body);
-    }
-    for failure in &results.failures {
-        let _ = write!(text, "\nFAILED: {}\n", failure.replace('\n', "  \n"));
-    }
-    text
+    page(&results.caption(), results.tables(), &results.failures)
 }
 
 pub fn json(results: &Results) -> String {
