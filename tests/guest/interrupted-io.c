@@ -148,14 +148,27 @@ static void counted(int flags, int here, int there) {
     close(fd);
 }
 
-static void accepted(int flags, int here, int there) {
-    enum { CONNECTIONS = 40 };
+static struct sockaddr_un address(void) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     strcpy(at.sun_path + 1, "interrupted");
-    socklen_t len = offsetof(struct sockaddr_un, sun_path) + 12;
-    move_to(here);
+    return at;
+}
+
+static const socklen_t ADDRESS_LENGTH = offsetof(struct sockaddr_un, sun_path) + 12;
+
+// A listener of that address.
+static int listener_for(int waiting) {
+    struct sockaddr_un at = address();
     int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    MUST(listener >= 0 && bind(listener, (struct sockaddr *)&at, len) == 0 && listen(listener, 5) == 0);
+    MUST(listener >= 0 && bind(listener, (struct sockaddr *)&at, ADDRESS_LENGTH) == 0 && listen(listener, waiting) == 0);
+    return listener;
+}
+
+static void accepted(int flags, int here, int there) {
+    enum { CONNECTIONS = 40 };
+    struct sockaddr_un at = address();
+    move_to(here);
+    int listener = listener_for(5);
     fflush(stdout);
     pid_t client = fork();
     MUST(client >= 0);
@@ -165,7 +178,7 @@ static void accepted(int flags, int here, int there) {
         for (int i = 0; i < CONNECTIONS; i++) {
             int fd = socket(AF_UNIX, SOCK_STREAM, 0);
             char byte = 0;
-            MUST(fd >= 0 && connect(fd, (struct sockaddr *)&at, len) == 0);
+            MUST(fd >= 0 && connect(fd, (struct sockaddr *)&at, ADDRESS_LENGTH) == 0);
             if (write(fd, "q", 1) != 1 || read(fd, &byte, 1) != 1 || byte != 'a')
                 lost++;
             close(fd);
@@ -189,19 +202,16 @@ static void accepted(int flags, int here, int there) {
 
 static void connected(int flags, int here, int there) {
     enum { CONNECTIONS = 40 };
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    strcpy(at.sun_path + 1, "interrupted");
-    socklen_t len = offsetof(struct sockaddr_un, sun_path) + 12;
+    struct sockaddr_un at = address();
     move_to(here);
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    MUST(listener >= 0 && bind(listener, (struct sockaddr *)&at, len) == 0 && listen(listener, CONNECTIONS) == 0);
+    int listener = listener_for(CONNECTIONS);
     move_to(there);
     int clients[CONNECTIONS], failed = 0;
     pthread_t other = begin(flags);
     for (int i = 0; i < CONNECTIONS; i++) {
         clients[i] = socket(AF_UNIX, SOCK_STREAM, 0);
         MUST(clients[i] >= 0);
-        failed += connect(clients[i], (struct sockaddr *)&at, len) != 0;
+        failed += connect(clients[i], (struct sockaddr *)&at, ADDRESS_LENGTH) != 0;
     }
     end(other);
     move_to(here);
