@@ -168,6 +168,12 @@ pub struct AsyncLock<T> {
     queue: WaitQueue,
 }
 
+impl<T: Default> Default for AsyncLock<T> {
+    fn default() -> Self {
+        AsyncLock::new(T::default())
+    }
+}
+
 impl<T> AsyncLock<T> {
     pub const fn new(value: T) -> Self {
         AsyncLock { value: Lock::new(Some(value)), queue: WaitQueue::new() }

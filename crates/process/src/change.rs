@@ -1,31 +1,56 @@
 //! Changes of what the threads of a process share.
 //!
 //! The home applies a change, tells every replica, and answers when all have it; so a thread that made a
-//! change and then talks to another thread finds the change there. Two changes from two kernels are
-//! ordered by the home, and the lanes keep that order on the way to each replica.
+//! change and then talks to another thread finds the change there.
+//!
+//! The dangerous interleaving is that of two changes at once. To apply one and to tell it are two steps, and a replica that
+//! is just being made takes in what it was told when it is there, in any order:
+//!
+//! ```text
+//!   H, CPU 0: sigaction A    H, CPU 1: sigaction B          K
+//!   A is the home's
+//!                            B is the home's
+//!                            -- ApplyChange B ------------> B
+//!   -- ApplyChange A -------------------------------------> A, and the home B: for ever
+//! ```
+//!
+//! So the changes of a process have *turns*, which the home gives: the next one begins when all replicas have answered the last.
+//! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
+//! open directories and make themselves without changing anything; the lock of a circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process};
+use abi::FileRef;
 use alloc::{boxed::Box, sync::Arc};
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, sync::AsyncGuard, Errno};
 use messages::process::{ApplyChange, Change, ChangeCircle, ChangeShared, Facet};
+
+/// The right to change a process, until it is dropped. Only its home gives it.
+pub(crate) type Turn<'a> = AsyncGuard<'a, ()>;
 
 impl Process {
     /// Changes the process everywhere.
     pub async fn change(self: &Arc<Self>, change: Change) -> Result<()> {
-        let system = &self.system;
-        if !self.is_home() {
+        let Some(home) = self.home() else {
             let ask = ChangeShared { process: self.id, change };
-            return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
-        }
-        // Looked at here as well: a replica may not have known yet.
+            return self.system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
+        };
+        let turn = home.changes.lock().await;
+        // Not looked at before: a replica may not have known yet, and the change before this one may have made the circle, whose
+        // new member took its copy without this.
         if let Some(circle) = facet_of(&change).and_then(|facet| self.circle(facet)) {
-            return Box::pin(system.change_circle(ChangeCircle { circle, change })).await;
+            drop(turn);
+            return Box::pin(self.system.change_circle(ChangeCircle { circle, change })).await;
         }
-        self.change_own(change).await
+        self.change_in_turn(change, &turn).await
     }
 
     /// At home: changes this process, not those that it shares something with.
     pub(crate) async fn change_own(self: &Arc<Self>, change: Change) -> Result<()> {
+        let turn = self.home().ok_or(Errno::ESRCH)?.changes.lock().await;
+        self.change_in_turn(change, &turn).await
+    }
+
+    async fn change_in_turn(self: &Arc<Self>, change: Change, _turn: &Turn<'_>) -> Result<()> {
         let system = &self.system;
         if let Change::Owner(owner) = change {
             if let Some(home) = self.home() {
@@ -122,39 +147,45 @@ impl Process {
 
     /// chdir, fchdir (`cwd`), chroot (`root`): the thread's kernel has the directory open.
     pub async fn change_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+        let system = &self.system;
+        let Some(home) = self.home() else {
+            let change = directory_change(root, system.directory.name(&directory).await?);
+            let ask = ChangeShared { process: self.id, change };
+            return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
+        };
+        let turn = home.changes.lock().await;
         if let Some(circle) = self.circle(Facet::Directories) {
-            let name = self.system.directory.name(&directory).await?;
-            let change = if root { Change::Root(name) } else { Change::Cwd(name) };
-            return self.system.change_circle(ChangeCircle { circle, change }).await;
+            drop(turn);
+            let change = directory_change(root, system.directory.name(&directory).await?);
+            return system.change_circle(ChangeCircle { circle, change }).await;
         }
-        self.change_own_directory(directory, root).await
+        self.change_directory_in_turn(directory, root, &turn).await
     }
 
+    /// At home: of this process, not of those that it shares its directories with.
     pub(crate) async fn change_own_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+        let turn = self.home().ok_or(Errno::ESRCH)?.changes.lock().await;
+        self.change_directory_in_turn(directory, root, &turn).await
+    }
+
+    async fn change_directory_in_turn(
+        self: &Arc<Self>,
+        directory: Arc<dyn fs::File>,
+        root: bool,
+        _turn: &Turn<'_>,
+    ) -> Result<()> {
+        let system = &self.system;
         let kept = directory.clone();
         self.set_directories(|directories| match root {
             true => directories.root = kept,
             false => directories.cwd = kept,
         });
-        if self.is_home() && self.replicas().is_empty() {
-            return Ok(());
-        }
-        // Each replica needs a name of its own: a name opens once.
-        self.spread_directory(&directory, root).await
-    }
-
-    async fn spread_directory(self: &Arc<Self>, directory: &Arc<dyn fs::File>, root: bool) -> Result<()> {
-        let system = &self.system;
-        let change = |name| if root { Change::Root(name) } else { Change::Cwd(name) };
-        if !self.is_home() {
-            let name = system.directory.name(directory).await?;
-            let ask = ChangeShared { process: self.id, change: change(name) };
-            return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
-        }
         for kernel in self.replicas().iter() {
-            let name = system.directory.name(directory).await?;
-            let apply = ApplyChange { process: self.id, change: change(name) };
-            system.endpoint.call(kernel, apply).await.map_err(Errno::from)?;
+            // A name opens once, so each replica needs one of its own.
+            let name = system.directory.name(&directory).await?;
+            let apply = ApplyChange { process: self.id, change: directory_change(root, name) };
+            // With a kernel that has died the process goes, too.
+            let _ = system.endpoint.call(kernel, apply).await;
         }
         Ok(())
     }
@@ -168,5 +199,12 @@ impl Process {
         };
         let directory = self.system.directory.open(name).await?;
         Box::pin(self.change_directory(directory, root)).await
+    }
+}
+
+pub(crate) fn directory_change(root: bool, name: FileRef) -> Change {
+    match root {
+        true => Change::Root(name),
+        false => Change::Cwd(name),
     }
 }

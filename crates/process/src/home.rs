@@ -3,7 +3,7 @@
 use crate::{Process, System};
 use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use machine::{errno::Result, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
+use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
     ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, Standing, ThreadBorn, Usage,
 };
@@ -15,6 +15,8 @@ pub(crate) struct Home {
     pub children_changed: WaitQueue,
     /// Woken when a member goes.
     pub members_changed: WaitQueue,
+    /// Held by the change that is under way (change.rs).
+    pub changes: AsyncLock<()>,
     pub timers: crate::timer::Timers,
 }
 

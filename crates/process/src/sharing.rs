@@ -22,7 +22,7 @@
 //! the copy missed has not reached the parent yet, so it reaches the child after the copy; one that began before
 //! the child joined has reached the parent before.
 
-use crate::{Process, System};
+use crate::{change::directory_change, Process, System};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, Errno, Pid};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
@@ -160,14 +160,7 @@ impl System {
         for &member in members.iter() {
             let home = self.origin(member).ok_or(Errno::ESRCH)?;
             let change = match &directory {
-                Some(directory) => {
-                    let name = self.directory.name(directory).await?;
-                    if root {
-                        Change::Root(name)
-                    } else {
-                        Change::Cwd(name)
-                    }
-                }
+                Some(directory) => directory_change(root, self.directory.name(directory).await?),
                 None => ask.change.clone(),
             };
             if home == self.kernel {

@@ -45,6 +45,9 @@ pub mod call {
     pub const CLOSE: u64 = 3;
     pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
+    pub const CHDIR: u64 = 80;
+    pub const MKDIR: u64 = 83;
+    pub const UMASK: u64 = 95;
     pub const SIGACTION: u64 = 13;
     pub const SIGPROCMASK: u64 = 14;
     pub const SIGRETURN: u64 = 15;
