@@ -6,7 +6,7 @@
 //! directory, by somebody who may.
 
 use crate::{
-    file::ready, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
+    file::ready, lease::Sharers, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
@@ -80,6 +80,23 @@ pub trait Inode: Any + Send + Sync {
     }
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
+    }
+
+    /// Who else holds what the namespace has answered about it; None: nobody may, for it changes by itself.
+    fn sharers(&self) -> Option<&Sharers> {
+        None
+    }
+    /// How long (ns) its attributes may be believed: see [`Inode::believed`].
+    fn lasts(&self) -> u64 {
+        FOREVER
+    }
+    /// A fault in a mapping changes its attributes: it fills a hole.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+    /// The next read changes its attributes (the time of access).
+    fn notes_read(&self) -> bool {
+        false
     }
 
     // Directories.

@@ -27,6 +27,7 @@ mod holders;
 pub mod initramfs;
 pub mod inode;
 pub mod inotify;
+pub mod lease;
 pub mod locks;
 pub mod namespace;
 pub mod ninep;

@@ -90,6 +90,10 @@ fn conflict(held: &[Held], owner: Owner, range: LockRange, exclusive: bool) -> O
 }
 
 impl LockTable {
+    pub fn is_empty(&self) -> bool {
+        self.held.lock().is_empty()
+    }
+
     pub fn test(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<LockConflict> {
         if mode == LockMode::Unlock {
             return None;

@@ -3,7 +3,7 @@
 //! An operation is a value, so that it runs the same way here or, sent whole in one message, on the
 //! kernel that owns the root file system. A starting directory (cwd, root, a dirfd) is an open file.
 
-use crate::File;
+use crate::{lease::Lease, File};
 use abi::{Attributes, Caller, FileSystemInfo, PathOp};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture};
@@ -26,6 +26,8 @@ pub struct Base {
     pub at: Arc<dyn File>,
     /// The same for the second path of Link and Rename; for Watch, the descriptor that collects the events.
     pub to: Option<Arc<dyn File>>,
+    /// For another kernel, which may keep the answer: what it rests on is noted here.
+    pub lease: Option<Arc<Lease>>,
 }
 
 pub trait Paths: Send + Sync {

@@ -418,7 +418,7 @@ fn the_root_of_a_process_is_as_high_as_it_gets() {
     process.mkdir("jail/in").unwrap();
     process.write("secret", b"s").unwrap();
     let jail = process.open("jail", OpenFlags::DIRECTORY).unwrap();
-    process.base = Base { root: jail.clone(), at: jail, to: None };
+    process.base = Base { root: jail.clone(), at: jail, to: None, lease: None };
     assert_eq!(process.list("/../in/../..").unwrap(), ["in"]);
     assert_eq!(process.read("../secret").err(), Some(Errno::ENOENT));
     let PathAnswer::File(root) = block_on(async { process.paths.root().await.map(PathAnswer::File) }).unwrap() else {

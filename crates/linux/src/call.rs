@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
             AT_FDCWD => directories.cwd,
             fd => self.file_at(fd).await?,
         };
-        Ok(Base { root: directories.root, at, to: None })
+        Ok(Base { root: directories.root, at, to: None, lease: None })
     }
 
     /// Installs a new descriptor at the lowest free number.

@@ -63,7 +63,7 @@ impl Node {
         let remote = Remote::new(endpoint.clone(), memory.clone(), spawner.clone(), served);
         let paths: Arc<dyn Paths> = match kernel == root {
             true => late.clone(),
-            false => Arc::new(RemotePaths::new(remote.clone(), root)),
+            false => Arc::new(RemotePaths::new(remote.clone(), root, clock.clone())),
         };
         let objects = Arc::new(MappedObjects(remote.clone()));
         let vm =

@@ -192,6 +192,18 @@ pub enum PathReply {
     FileSystem(FileSystemInfo),
     Bytes(Vec<u8>),
     Number(i64),
+    /// A regular file that the asker may open again by itself: through this reference to it, as long as nobody recalls
+    /// `tokens` and if the path's are not recalled either. `quiet`: a read changes nothing at the owner.
+    Anchor { file: Opened, attributes: Attributes, quiet: bool, tokens: Vec<u64> },
+}
+
+/// The answer to an operation on paths. If it names `tokens`, it may be kept until one of them is recalled, but for no
+/// more than `lasts` ns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PathAnswered {
+    pub reply: Result<PathReply>,
+    pub tokens: Vec<u64>,
+    pub lasts: u64,
 }
 
 messages! {
@@ -336,8 +348,14 @@ messages! {
     object_sync: ObjectSync { id: u64, start: u64, end: u64 } -> Result<()>, Low;
 
     /// An operation on paths, sent whole to the kernel that owns the root file system.
-    path: RunPath { caller: Caller, root: Opened, at: Opened, to: Option<Opened>, op: PathOp } -> Result<PathReply>, Low;
+    /// `keep`: the sender would keep the answer.
+    path: RunPath { caller: Caller, root: Opened, at: Opened, to: Option<Opened>, op: PathOp, keep: bool } -> PathAnswered, Low;
 
     /// The root directory of the machine.
     root: RootDirectory {} -> Result<Opened>, Low;
+
+    /// What the sender has answered about paths may be wrong in a moment: whatever rests on one of `tokens` is to be
+    /// dropped. `watched`: closes of files that were opened without asking must be told of. The answer gives back the
+    /// references (number, count) that were held only in case the file would be opened again.
+    names_recall: NamesRecall { tokens: Vec<u64>, watched: bool } -> Vec<(u64, u64)>, High;
 }

@@ -97,6 +97,11 @@ fn leave(inode: &Arc<dyn Inode>, owner: &Weak<Inotify>, watch: i32) {
     }
 }
 
+/// Does anybody watch this very file or directory?
+pub fn is_watched(inode: &Arc<dyn Inode>) -> bool {
+    !nobody_watches() && WATCHED.lock().contains_key(&address(inode))
+}
+
 pub fn nobody_watches() -> bool {
     COUNT.load(Ordering::Relaxed) == 0
 }

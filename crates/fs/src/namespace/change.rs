@@ -13,7 +13,7 @@ use super::{
     walk::{attributes, Last, Walk},
     LocalPaths,
 };
-use crate::{inode::NewNode, inotify, Base, Caller, Inode, Kind};
+use crate::{inode::NewNode, inotify, lease, Base, Caller, Inode, Kind};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, sync::AsyncGuard, Errno};
@@ -111,6 +111,8 @@ impl LocalPaths {
         walk.at.mount.check_writable()?;
         let above = attributes(&directory.inode).await?;
         permission::may(&caller.credentials, &above, WRITE | EXEC)?;
+        let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(&name)]).await;
+        let _links = lease::change(source.inode(), &[lease::OWN]).await;
         directory.inode.link(&name, source.inode()).await?;
         directory.learn(&name, Some(source.inode().clone()), self.now());
         inotify::itself(source.inode(), inotify::ATTRIB);
@@ -155,6 +157,9 @@ impl LocalPaths {
             false => None,
         };
         let last = ends_file(&dentry).await;
+        let _names = lease::change(&above.inode, &[lease::OWN, lease::name(&name)]).await;
+        let inode = dentry.inode.clone();
+        let _links = lease::change(&inode, &[lease::OWN]).await;
         above.inode.unlink(&name, &dentry.inode).await?;
         if !is_directory {
             inotify::itself(&dentry.inode, inotify::ATTRIB);
@@ -162,7 +167,6 @@ impl LocalPaths {
         self.removed(above, &name, &dentry, last);
         drop(victim);
         // The end of the file itself is told before the end of its name.
-        let inode = dentry.inode.clone();
         drop(dentry);
         inotify::in_directory(&above.inode, &name, &inode, inotify::DELETE, 0);
         Ok(())
@@ -260,6 +264,16 @@ impl LocalPaths {
         if replaced.as_ref().is_some_and(|replaced| crate::inode::same(&replaced.inode, &dentry.inode)) {
             return Ok(());
         }
+        let _old = lease::change(&above.inode, &[lease::OWN, lease::name(&names.old)]).await;
+        let _new = lease::change(&below.inode, &[lease::OWN, lease::name(&names.new)]).await;
+        // ACCESS: its `..` may be another one.
+        let inode = dentry.inode.clone();
+        let _moved = lease::change(&inode, &[lease::OWN, lease::ACCESS]).await;
+        let other = replaced.as_ref().map(|replaced| replaced.inode.clone());
+        let _replaced = match &other {
+            Some(other) => lease::change(other, &[lease::OWN, lease::ACCESS]).await,
+            None => None,
+        };
         let now = self.now();
         if let (true, Some(other)) = (exchange, &replaced) {
             above.inode.exchange(&names.old, &dentry.inode, &below.inode, &names.new, &other.inode).await?;

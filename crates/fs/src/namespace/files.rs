@@ -4,7 +4,7 @@
 use super::{dentry::Location, permission, walk::attributes};
 use crate::{
     inode::{Extent, WriteAt},
-    inotify,
+    inotify, lease,
     locks::{Owner, WHOLE},
     Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services,
     SetAttributes, Whence,
@@ -19,14 +19,14 @@ use machine::{
 };
 
 /// What F_SETFL may change.
-pub(super) const SETTABLE: OpenFlags = OpenFlags::APPEND
+pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
     .union(OpenFlags::NONBLOCK)
     .union(OpenFlags::ASYNC)
     .union(OpenFlags::DIRECT)
     .union(OpenFlags::NOATIME);
 
 /// What F_GETFL does not show.
-pub(super) const TRANSIENT: OpenFlags =
+pub(crate) const TRANSIENT: OpenFlags =
     OpenFlags::CREAT.union(OpenFlags::EXCL).union(OpenFlags::NOCTTY).union(OpenFlags::TRUNC).union(OpenFlags::CLOEXEC);
 
 /// What an open file with a name has in common, whatever it is.
@@ -63,6 +63,7 @@ impl Opened {
         let now = attributes(self.at.inode()).await?;
         let event = inotify::of_change(&set);
         let set = permission::check_set(caller, &now, set, true)?;
+        let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
         self.at.inode().set(set).await?;
         inotify::about(&self.at.dentry, event);
         Ok(())
@@ -99,6 +100,11 @@ impl Opened {
                 if !allowed {
                     return Err(Errno::EBADF);
                 }
+                // A kernel that opens the file by itself is to tell of every close from now on.
+                let _changing = match mode {
+                    LockMode::Unlock => None,
+                    _ => lease::change(self.at.inode(), &[lease::OWN]).await,
+                };
                 table.set(owner(description), range, mode, wait).await?;
                 Ok(None)
             }
@@ -152,6 +158,7 @@ impl RegularFile {
         let inode = self.opened.at.inode();
         let appends = flags.contains(OpenFlags::APPEND) || offset == crate::file::APPEND_AT;
         let at = if appends { WriteAt::End } else { WriteAt::Offset(offset) };
+        let _changing = lease::change(inode, &[lease::OWN]).await;
         let written = inode.write_at(data, at).await?;
         self.opened.moved(inotify::MODIFY, written.1);
         if flags.intersects(OpenFlags::DSYNC) {
@@ -167,7 +174,12 @@ impl RegularFile {
         if offset > crate::cache::MAX_SIZE {
             return Err(Errno::EINVAL);
         }
-        let read = self.opened.at.inode().read_at(buf, offset).await?;
+        let inode = self.opened.at.inode();
+        let _reading = inode.sharers().map(lease::Sharers::begin);
+        if let (true, Some(sharers)) = (inode.notes_read(), inode.sharers()) {
+            sharers.recall(&[lease::OWN]).await;
+        }
+        let read = inode.read_at(buf, offset).await?;
         self.opened.moved(inotify::ACCESS, read);
         Ok(read)
     }
@@ -254,6 +266,7 @@ impl File for RegularFile {
             if offset.checked_add(len).is_none_or(|end| end > crate::cache::MAX_SIZE) {
                 return Err(Errno::EFBIG);
             }
+            let _changing = lease::change(self.opened.at.inode(), &[lease::OWN]).await;
             self.opened.at.inode().allocate(mode, offset, len).await?;
             inotify::about(&self.opened.at.dentry, inotify::MODIFY);
             Ok(())
@@ -427,6 +440,7 @@ impl File for NodeFile {
             let now = attributes(self.at.inode()).await?;
             let set = permission::check_set(caller, &now, set, true)?;
             self.at.mount.check_writable()?;
+            let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
             self.at.inode().set(set).await
         })
     }

@@ -5,6 +5,7 @@
 //! the tree; `files` holds the open descriptions of files that have names. What a file system itself
 //! must know is behind [`crate::Inode`]. Called by crate `linux` through [`crate::Paths`].
 
+mod anchor;
 mod change;
 mod dentry;
 mod directory;
@@ -18,6 +19,7 @@ mod walk;
 
 pub use dentry::{Dentry, Location};
 pub use files::RegularFile;
+pub(crate) use files::{SETTABLE, TRANSIENT};
 pub use mount::Mount;
 pub use mounting::Mounter;
 pub use walk::resolve;
@@ -25,6 +27,7 @@ pub use walk::resolve;
 use crate::{
     devfs::{Devices, FifoOpener},
     inotify::Inotify,
+    lease::{self, Sharers},
     Base, Caller, File, FileSystem, OpenFlags, PathAnswer, PathOp, Paths, Services,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -49,6 +52,8 @@ pub struct LocalPaths {
     /// One rename between directories at a time: so the tree has no loops (see `change`).
     renaming: AsyncLock<()>,
     names: AtomicUsize,
+    /// Every answer another kernel holds rests on what is mounted where.
+    everything: Sharers,
 }
 
 impl LocalPaths {
@@ -65,6 +70,7 @@ impl LocalPaths {
             kinds: Lock::new(BTreeMap::new()),
             renaming: AsyncLock::new(()),
             names: AtomicUsize::new(0),
+            everything: Sharers::default(),
         })
     }
 
@@ -89,8 +95,10 @@ impl LocalPaths {
         Ok(())
     }
 
-    fn count_name(&self) {
+    async fn count_name(&self) {
         if self.names.fetch_add(1, Ordering::Relaxed) >= NAME_LIMIT {
+            // Inodes may end here, and with them what is noted of who holds what.
+            let _changing = self.everything.change(&[lease::OWN]).await;
             let dropped: usize = self.mounts.list().iter().map(|mount| mount.root.prune()).sum();
             self.names.fetch_sub(dropped.min(NAME_LIMIT), Ordering::Relaxed);
         }

@@ -6,7 +6,7 @@ use super::{
     walk::Walk,
     LocalPaths,
 };
-use crate::{Base, Caller, FileSystem, Kind};
+use crate::{lease, Base, Caller, FileSystem, Kind};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture, Errno};
 
@@ -39,8 +39,9 @@ impl LocalPaths {
         flags: u64,
     ) -> Result<()> {
         let root = crate::Paths::root(self).await?;
-        let base = Base { root: root.clone(), at: root, to: None };
+        let base = Base { root: root.clone(), at: root, to: None, lease: None };
         let on = Walk::new(self, caller, &base, path, false)?.location(path, true).await?;
+        let _changing = self.everything.change(&[lease::OWN]).await;
         self.hang(on, Dentry::root(file_system.root()), file_system, source.to_vec(), flags)
     }
 
@@ -80,6 +81,7 @@ impl LocalPaths {
             return Err(Errno::EPERM);
         }
         let on = Walk::new(self, caller, base, path, false)?.location(path, true).await?;
+        let _changing = self.everything.change(&[lease::OWN]).await;
         if flags & flags::REMOUNT != 0 {
             if !Arc::ptr_eq(&on.dentry, &on.mount.root) {
                 return Err(Errno::EINVAL);
@@ -117,6 +119,8 @@ impl LocalPaths {
             return Err(Errno::EINVAL);
         }
         mount.file_system.sync().await?;
+        // Nobody keeps a file of it open only in case it is opened again.
+        let _changing = self.everything.change(&[lease::OWN]).await;
         self.mounts.remove(&mount, flags & MNT_DETACH != 0)
     }
 }

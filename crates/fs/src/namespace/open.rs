@@ -1,6 +1,7 @@
 //! open(2), openat2(2), and making files.
 
 use super::{
+    anchor::Anchor,
     dentry::{Dentry, Location},
     directory::DirFile,
     fifo_opener,
@@ -10,7 +11,13 @@ use super::{
     walk::{attributes, Last, Target, Walk},
     LocalPaths,
 };
-use crate::{devfs::Opening, inode::NewNode, inotify, Base, Caller, File, Kind, OpenFlags, SetAttributes};
+use crate::{
+    devfs::Opening,
+    inode::NewNode,
+    inotify,
+    lease::{self, Anchored, Lease},
+    Base, Caller, File, Kind, OpenFlags, SetAttributes,
+};
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
 
@@ -34,7 +41,10 @@ impl LocalPaths {
         if !flags.contains(OpenFlags::CREAT) {
             let follow = !flags.contains(OpenFlags::NOFOLLOW);
             return match walk.target(path, follow).await? {
-                Target::At(location) => self.open_at(caller, location, flags, false).await,
+                Target::At(location) => match &base.lease {
+                    Some(lease) => self.open_for(caller, location, flags, lease).await,
+                    None => self.open_at(caller, location, flags, false).await,
+                },
                 Target::File(file) => reopen(caller, file, flags).await,
             };
         }
@@ -119,15 +129,43 @@ impl LocalPaths {
         walk.at.mount.check_writable()?;
         let above = attributes(&directory.inode).await?;
         permission::may(&caller.credentials, &above, WRITE | permission::EXEC)?;
+        let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(name)]).await;
         let (mode, gid) = permission::inherit(caller, &above, new.kind, new.mode);
         let mode = if new.kind == Kind::Symlink { 0o777 } else { mode };
         let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new };
         let inode = directory.inode.create(name, new).await?;
-        self.count_name();
+        self.count_name().await;
         // A directory that believes nothing (a generated tree) makes nothing either, so this is cached.
         let dentry = directory.learn(name, Some(inode), self.now()).ok_or(Errno::EIO)?;
         inotify::in_directory(&directory.inode, name, &dentry.inode, inotify::CREATE, 0);
         Ok(dentry)
+    }
+
+    /// For another kernel: what it may open again by itself if it can be, else what [`Self::open_at`] opens.
+    async fn open_for(
+        &self,
+        caller: &Caller,
+        at: Location,
+        flags: OpenFlags,
+        lease: &Arc<Lease>,
+    ) -> Result<Arc<dyn File>> {
+        let inode = at.inode();
+        let plain = inode.kind() == Kind::Regular
+            && !flags.intersects(OpenFlags::PATH | OpenFlags::TRUNC | OpenFlags::DIRECTORY);
+        if let (true, Some(tokens)) = (plain, may_share(&at, flags, lease)) {
+            lease.note(inode, lease::ACCESS);
+            lease.limit(inode.lasts());
+            self.check_open(caller, &at, flags, false).await?;
+            if inode.open(caller, flags).await?.is_none() {
+                let (attributes, quiet) = (attributes(inode).await?, !inode.notes_read());
+                if !inode.is_sparse() && !lease.is_refused() {
+                    lease.anchor(Anchored { attributes, quiet, tokens });
+                    return Ok(Anchor::new(&self.services, at, flags));
+                }
+            }
+        }
+        lease.refuse();
+        self.open_at(caller, at, flags, false).await
     }
 
     /// Opens what the walk has found. `made`: by this very call, which may thus do what the mode forbids.
@@ -193,6 +231,7 @@ impl LocalPaths {
             return Ok(NodeFile::wrap(file, at));
         }
         if truncate && !made {
+            let _changing = lease::change(&inode, &[lease::OWN]).await;
             inode.set(SetAttributes { size: Some(0), ..SetAttributes::default() }).await?;
         }
         Ok(RegularFile::new(&self.services, at, flags))
@@ -218,6 +257,18 @@ impl LocalPaths {
         }
         Ok(())
     }
+}
+
+/// May another kernel open the file by itself? Not if anybody is to be told of it, or there are locks that a close
+/// ends, or a read would change something here. What it then rests on.
+fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>> {
+    let (inode, above) = (at.inode(), at.dentry.parent()?);
+    let notes = [(inode, lease::OWN), (inode, lease::OPENS), (&above.inode, lease::OPENS)];
+    let tokens = notes.into_iter().map(|(inode, slot)| lease.note(inode, slot)).collect::<Option<Vec<u64>>>()?;
+    let told = inotify::is_watched(inode) || inotify::is_watched(&above.inode);
+    let locked = inode.locks().is_some_and(|table| !table.is_empty());
+    let noisy = inode.notes_read() && !flags.writable();
+    (!told && !locked && !noisy).then_some(tokens)
 }
 
 async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Result<Arc<dyn File>> {

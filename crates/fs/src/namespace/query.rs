@@ -5,7 +5,9 @@ use super::{
     walk::{attributes, location_of, Target, Walk},
     LocalPaths,
 };
-use crate::{inotify, inotify::Inotify, Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes};
+use crate::{
+    inotify, inotify::Inotify, lease, Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes,
+};
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
@@ -29,7 +31,17 @@ impl LocalPaths {
         empty_ok: bool,
     ) -> Result<Attributes> {
         match self.target(caller, base, path, follow, empty_ok).await? {
-            Target::At(location) => attributes(location.inode()).await,
+            Target::At(location) => {
+                let inode = location.inode();
+                if let Some(lease) = &base.lease {
+                    lease.note(inode, lease::OWN);
+                    lease.limit(inode.lasts());
+                    if inode.is_sparse() {
+                        lease.refuse();
+                    }
+                }
+                attributes(inode).await
+            }
             Target::File(file) => file.attributes().await,
         }
     }
@@ -54,6 +66,11 @@ impl LocalPaths {
     pub(super) async fn read_link(&self, caller: &Caller, base: &Base, path: &[u8], empty_ok: bool) -> Result<Vec<u8>> {
         match self.target(caller, base, path, false, empty_ok).await? {
             Target::At(location) if location.inode().kind() == Kind::Symlink => {
+                if let Some(lease) = &base.lease {
+                    // What it says never changes, but there must be such a thing as "the same link".
+                    lease.note(location.inode(), lease::ACCESS);
+                    lease.limit(location.inode().lasts());
+                }
                 location.inode().read_link(caller).await
             }
             // readlinkat(fd, "") of something else: ENOENT (man 2 readlink).
@@ -90,7 +107,13 @@ impl LocalPaths {
         };
         let caller = Caller { credentials, ..caller.clone() };
         let (now, location) = match self.target(&caller, base, path, follow, empty_ok).await? {
-            Target::At(location) => (attributes(location.inode()).await?, Some(location)),
+            Target::At(location) => {
+                if let Some(lease) = &base.lease {
+                    lease.note(location.inode(), lease::ACCESS);
+                    lease.limit(location.inode().lasts());
+                }
+                (attributes(location.inode()).await?, Some(location))
+            }
             Target::File(file) => (file.attributes().await?, None),
         };
         permission::may(&caller.credentials, &now, mode)?;
@@ -133,6 +156,7 @@ impl LocalPaths {
         }
         let event = inotify::of_change(&set);
         let set = permission::check_set(caller, &now, set, false)?;
+        let _changing = lease::change(location.inode(), lease::of_change(&set)).await;
         location.inode().set(set).await?;
         inotify::about(&location.dentry, event);
         Ok(())
@@ -152,6 +176,8 @@ impl LocalPaths {
         if mask & inotify::ONLY_DIRECTORY != 0 && now.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        // Whoever opens and reads the file by itself is to do it here from now on.
+        let _changing = lease::change(location.inode(), &[lease::OWN, lease::OPENS]).await;
         Ok(i64::from(collector.add(location.inode(), mask)?))
     }
 }

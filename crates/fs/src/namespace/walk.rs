@@ -5,8 +5,13 @@ use super::{
     permission::{self, EXEC},
     LocalPaths,
 };
-use crate::{inode::Followed, Attributes, Base, Caller, File, Inode, Kind};
+use crate::{
+    inode::{Followed, FOREVER},
+    lease::{self, Lease},
+    Attributes, Base, Caller, File, Inode, Kind,
+};
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering;
 use machine::{errno::Result, Errno};
 
 /// Including its NUL.
@@ -54,6 +59,8 @@ pub(super) struct Walk<'a> {
     pub at: Location,
     links: u32,
     resolve: u64,
+    /// Where what the walk looks at is noted.
+    lease: Option<Arc<Lease>>,
 }
 
 pub(super) fn location_of(file: &Arc<dyn File>) -> Result<Location> {
@@ -80,7 +87,11 @@ impl<'a> Walk<'a> {
             Some(b'/') => root.clone(),
             _ => location_of(start)?,
         };
-        Ok(Walk { paths, caller, root, at, links: 0, resolve: 0 })
+        let lease = base.lease.clone();
+        if let Some(lease) = &lease {
+            lease.note_in(&paths.everything, lease::OWN);
+        }
+        Ok(Walk { paths, caller, root, at, links: 0, resolve: 0, lease })
     }
 
     pub fn with_resolve(mut self, base: &Base, path: &[u8], flags: u64) -> Result<Self> {
@@ -213,6 +224,12 @@ impl<'a> Walk<'a> {
             return Err(Errno::ELOOP);
         }
         let followed = link.inode().follow(self.caller).await?;
+        if let Some(lease) = &self.lease {
+            match &followed {
+                Followed::Path(_) => lease.limit(link.inode().lasts()),
+                Followed::File(_) => lease.refuse(),
+            }
+        }
         match &followed {
             Followed::Path(path) if path.is_empty() => return Err(Errno::ENOENT),
             Followed::File(_) if self.resolve & resolve::NO_MAGICLINKS != 0 => return Err(Errno::ELOOP),
@@ -257,6 +274,10 @@ impl<'a> Walk<'a> {
         if inode.kind() != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        if let Some(lease) = &self.lease {
+            lease.note(inode, lease::ACCESS);
+            lease.limit(inode.lasts());
+        }
         if self.caller.credentials.can(abi::capability::DAC_OVERRIDE) {
             return Ok(());
         }
@@ -265,7 +286,20 @@ impl<'a> Walk<'a> {
 
     /// The child `name` of `self.at`, with what is mounted on it.
     pub async fn child(&self, name: &[u8]) -> Result<Option<Location>> {
+        let directory = self.at.inode();
+        if let Some(lease) = &self.lease {
+            lease.note(directory, lease::name(name));
+        }
         let dentry = self.paths.dentry(self.caller, &self.at.dentry, name).await?;
+        if let Some(lease) = &self.lease {
+            let limit = match &dentry {
+                // What covers it is believed whatever is below.
+                Some(dentry) if dentry.mounts.load(Ordering::Acquire) > 0 => FOREVER,
+                Some(dentry) => dentry.inode.lasts(),
+                None => directory.believed(),
+            };
+            lease.limit(limit);
+        }
         let Some(dentry) = dentry else { return Ok(None) };
         let found = self.paths.cover(Location { mount: self.at.mount.clone(), dentry });
         self.check_mount(&found)?;
@@ -325,7 +359,7 @@ impl LocalPaths {
         if believed == 0 {
             return Ok(found.map(|inode| Dentry::new(inode, name.to_vec(), Some(directory.clone()))));
         }
-        self.count_name();
+        self.count_name().await;
         Ok(directory.learn(name, found, self.now()))
     }
 }

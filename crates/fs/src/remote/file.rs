@@ -111,6 +111,11 @@ impl RemoteFile {
         let _ = self.ask(FileRelease { id: self.name.id, count }).await;
     }
 
+    /// Gives all references back, to be sent by the caller.
+    pub(super) fn take_count(self) -> (u64, u64) {
+        (self.name.id, self.count.swap(0, Ordering::AcqRel))
+    }
+
     pub(super) fn name(&self) -> FileRef {
         self.name
     }

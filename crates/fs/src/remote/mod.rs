@@ -33,7 +33,9 @@ mod ask;
 mod convert;
 mod exports;
 mod file;
+mod leased;
 mod loan;
+mod names;
 mod object;
 mod observe;
 mod paths;
@@ -56,12 +58,15 @@ use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
+    vec::Vec,
 };
 use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Pid, Serials, Spawner};
-use messages::fs::{FileClaim, FileRetain, Opened};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
+use leased::LeasedFile;
+use messages::fs::{FileClaim, FileRetain, NamesRecall, Opened};
+use names::Names;
 use object::Foreign;
 use shared::Handle;
 
@@ -86,6 +91,8 @@ pub struct Remote {
     /// Objects of this kernel that others use.
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
+    /// What the owner of the root has answered about paths.
+    names: Names,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,
@@ -113,6 +120,7 @@ impl Remote {
             signals: Lock::new(None),
             handles: Lock::new(BTreeMap::new()),
             mappers: Lock::new(None),
+            names: Names::default(),
             paths,
             this: this.clone(),
         });
@@ -152,6 +160,7 @@ impl Remote {
 
     /// A reference for `holder`, which becomes the owner of one count.
     pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        let file = &leased::settle(file).await?;
         match file.remote() {
             None => Ok(self.exports.add(self.me(), file, Some(holder))),
             // Its own file: it knows it by number, and our stand-in keeps it there until we are answered.
@@ -165,6 +174,7 @@ impl Remote {
 
     /// A reference for whoever [`Remote::open`]s it first; good for one open.
     pub async fn name(&self, file: &Arc<dyn File>) -> Result<FileRef> {
+        let file = &leased::settle(file).await?;
         match file.remote() {
             None => Ok(self.exports.add(self.me(), file, None).file),
             Some(there) => {
@@ -209,6 +219,16 @@ impl Remote {
         }
     }
 
+    /// Kernels `from` keep no answer any more that rests on `tokens` ([`crate::lease`]).
+    pub(crate) async fn recall_names(&self, from: &KernelSet, tokens: Vec<u64>, watched: bool) {
+        for (kernel, released) in self.endpoint.multicast(from, NamesRecall { tokens, watched }).await {
+            // Who died keeps nothing.
+            for (id, count) in released.unwrap_or_default() {
+                drop(self.exports.release(id, kernel, count));
+            }
+        }
+    }
+
     /// `kernel` died: what it held is released, and who waits for its files is woken to find out.
     pub fn kernel_died(&self, kernel: KernelId) {
         drop(self.exports.release_all(kernel));
@@ -240,6 +260,18 @@ impl Remote {
 /// Closes: if this was the last use of a stand-in, returns when the owner has heard of it, so that whoever the
 /// program tells afterwards finds the file closed (the end of a pipe, a name that is free again).
 pub async fn close(file: Arc<dyn File>) {
+    if let Some(leased) = file.as_any().downcast_ref::<LeasedFile>() {
+        let shared = leased.shared();
+        drop(file);
+        if let Some(last) = shared.and_then(Arc::into_inner) {
+            last.end().await;
+        }
+        return;
+    }
+    close_stand_in(file).await
+}
+
+async fn close_stand_in(file: Arc<dyn File>) {
     let Some(stand_in) = file.as_any().downcast_ref::<RemoteFile>().and_then(RemoteFile::shared) else { return };
     drop(file);
     if let Some(last) = Arc::into_inner(stand_in) {

@@ -75,6 +75,7 @@ impl Remote {
 
     /// Gives back the pages of objects that are only kept in case they are mapped again; says how many.
     pub fn reclaim(&self) -> usize {
+        self.names.clear();
         let all = core::mem::take(&mut *self.objects.lock());
         let (unused, used): (Vec<_>, Vec<_>) = all.into_iter().partition(|object| Arc::strong_count(object) == 1);
         self.objects.lock().extend(used);

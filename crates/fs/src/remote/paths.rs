@@ -1,48 +1,136 @@
-//! Paths on a kernel that does not own the root file system: every operation goes there whole.
+//! Paths on a kernel that does not own the root file system: what is not known from before (names.rs) goes there whole.
 
-use super::Remote;
-use crate::{Base, Caller, File, PathAnswer, PathOp, Paths};
+use super::{
+    leased::{Anchor, LeasedFile},
+    names::{Answer, Kept, Key},
+    Remote,
+};
+use crate::{file::ready, Base, Caller, Clock, File, PathAnswer, PathOp, Paths};
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, KernelId};
-use messages::fs::{PathReply, RootDirectory, RunPath};
+use messages::fs::{PathAnswered, PathReply, RootDirectory, RunPath};
 
 pub struct RemotePaths {
     remote: Arc<Remote>,
     owner: KernelId,
+    clock: Arc<dyn Clock>,
+}
+
+/// An answer as the program gets it.
+fn give(remote: &Arc<Remote>, answer: Answer, number: u64, op: &PathOp) -> Result<PathAnswer> {
+    Ok(match answer {
+        Answer::Failed(errno) => return Err(errno),
+        Answer::Done => PathAnswer::Done,
+        Answer::Attributes(attributes) => PathAnswer::Attributes(attributes),
+        Answer::Bytes(bytes) => PathAnswer::Bytes(bytes),
+        Answer::Open(anchor) => {
+            let flags = match op {
+                PathOp::Open { flags, .. } => *flags,
+                _ => crate::OpenFlags::empty(),
+            };
+            PathAnswer::File(LeasedFile::open(remote, anchor, number, flags))
+        }
+    })
+}
+
+/// The question under way.
+struct Asked {
+    remote: Arc<Remote>,
+    clock: Arc<dyn Clock>,
+    /// The answer's key and number, and when it was asked for: recalls and ns.
+    key: Option<(Key, u64)>,
+    recalls: u64,
+    at: u64,
+}
+
+impl Asked {
+    /// Takes in an answer as it arrives, whether or not anybody still waits for it.
+    fn take(self, answered: PathAnswered) -> Result<PathAnswer> {
+        let PathAnswered { reply, tokens, lasts } = answered;
+        let Asked { remote, clock, key, recalls, at } = self;
+        let until = at.saturating_add(lasts);
+        let answer = match reply {
+            Err(errno) => Answer::Failed(errno),
+            Ok(PathReply::Done) => Answer::Done,
+            Ok(PathReply::Attributes(attributes)) => Answer::Attributes(attributes),
+            Ok(PathReply::Bytes(bytes)) => Answer::Bytes(bytes),
+            Ok(PathReply::Anchor { file, attributes, quiet, tokens }) => {
+                let file = remote.accept(file)?;
+                Answer::Open(Anchor::new(file, attributes, quiet, tokens, until, clock))
+            }
+            Ok(PathReply::File(file)) => return Ok(PathAnswer::File(remote.accept(file)?)),
+            Ok(PathReply::FileSystem(info)) => return Ok(PathAnswer::FileSystem(info)),
+            Ok(PathReply::Number(number)) => return Ok(PathAnswer::Number(number)),
+        };
+        let Some((key, number)) = key else { return give(&remote, answer, 0, &PathOp::Sync) };
+        let given = give(&remote, answer.clone(), number, &key.op);
+        match (tokens.is_empty(), &answer) {
+            (false, _) => remote.names.keep(Kept { key, number, tokens, until, answer }, recalls),
+            // Opened, but nothing is promised.
+            (true, Answer::Open(anchor)) => anchor.recall(true),
+            (true, _) => {}
+        }
+        given
+    }
 }
 
 impl RemotePaths {
-    pub fn new(remote: Arc<Remote>, owner: KernelId) -> Self {
-        RemotePaths { remote, owner }
+    pub fn new(remote: Arc<Remote>, owner: KernelId, clock: Arc<dyn Clock>) -> Self {
+        RemotePaths { remote, owner, clock }
     }
 
-    async fn send(&self, caller: &Caller, base: &Base, op: PathOp) -> Result<PathAnswer> {
-        let root = self.remote.hand_to(self.owner, &base.root).await?;
-        let at = self.remote.hand_to(self.owner, &base.at).await?;
+    /// What an answer to `op` depends on, if it can be kept.
+    fn key(&self, caller: &Caller, base: &Base, op: &PathOp) -> Option<(Key, u64)> {
+        if !Key::can_be(op) {
+            return None;
+        }
+        let there = |file: &Arc<dyn File>| file.remote().filter(|there| there.owner == self.owner);
+        // What a path must not leave (openat2) is relative to the descriptor, whatever it begins with.
+        let bound = matches!(op, PathOp::Open { resolve, .. } if *resolve != 0);
+        let at = match Key::path(op).first() == Some(&b'/') && !bound {
+            true => None,
+            false => Some(there(&base.at)?),
+        };
+        let key = Key { root: there(&base.root)?, at, credentials: caller.credentials.clone(), op: op.clone() };
+        let number = key.number();
+        Some((key, number))
+    }
+
+    async fn send(
+        &self,
+        caller: &Caller,
+        base: &Base,
+        op: PathOp,
+        key: Option<(Key, u64)>,
+        at: u64,
+    ) -> Result<PathAnswer> {
+        let remote = self.remote.clone();
+        let (recalls, keep) = match &key {
+            Some((key, number)) => remote.names.asks(key, *number),
+            None => (0, false),
+        };
+        let root = remote.hand_to(self.owner, &base.root).await?;
+        let start = remote.hand_to(self.owner, &base.at).await?;
         let to = match &base.to {
-            Some(to) => Some(self.remote.hand_to(self.owner, to).await?),
+            Some(to) => Some(remote.hand_to(self.owner, to).await?),
             None => None,
         };
-        let message = RunPath { caller: caller.clone(), root, at, to, op };
-        let remote = self.remote.clone();
+        let message = RunPath { caller: caller.clone(), root, at: start, to, op, keep };
+        let asked = Asked { remote: remote.clone(), clock: self.clock.clone(), key, recalls, at };
         // A file is taken in as the answer arrives, so that its count is not lost with an interrupted open.
-        let accept = move |reply: Result<PathReply>| -> Result<PathAnswer> {
-            Ok(match reply? {
-                PathReply::Done => PathAnswer::Done,
-                PathReply::File(file) => PathAnswer::File(remote.accept(file)?),
-                PathReply::Attributes(attributes) => PathAnswer::Attributes(attributes),
-                PathReply::FileSystem(info) => PathAnswer::FileSystem(info),
-                PathReply::Bytes(bytes) => PathAnswer::Bytes(bytes),
-                PathReply::Number(number) => PathAnswer::Number(number),
-            })
-        };
-        self.remote.ask(self.owner, message, accept, drop).await?
+        remote.ask(self.owner, message, move |answered| asked.take(answered), drop).await?
     }
 }
 
 impl Paths for RemotePaths {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
-        Box::pin(self.send(caller, base, op))
+        let now = self.clock.monotonic();
+        let key = self.key(caller, base, &op);
+        let known = key.as_ref().and_then(|(key, number)| Some((self.remote.names.find(key, *number, now)?, *number)));
+        match known {
+            Some((answer, number)) => ready(give(&self.remote, answer, number, &op)),
+            None => Box::pin(self.send(caller, base, op, key, now)),
+        }
     }
 
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {

@@ -4,6 +4,7 @@ use super::{exports, loan, watch::Watch, Remote};
 use crate::{
     control,
     event::SignalFd,
+    lease::{Anchored, Lease},
     paths::Base,
     socket::Socket,
     waiting::{Patience, MUST_WAIT},
@@ -78,7 +79,7 @@ pub fn register(remote: &Arc<Remote>) {
         Ok((remote.hand_object(from, object), id))
     });
     on::<ObjectPages, _>(remote, |remote, from, message| async move { pages(&remote, from, message).await });
-    on::<RunPath, _>(remote, |remote, from, message| async move { run_path(&remote, from, message).await });
+    on::<RunPath, _>(remote, |remote, from, message| async move { answer_path(&remote, from, message).await });
     on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
         let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
         remote.hand_to(from, &root).await
@@ -108,6 +109,8 @@ pub fn register(remote: &Arc<Remote>) {
             stand_in.hear(events);
         }
     });
+    let of = remote.clone();
+    endpoint.on_sync::<NamesRecall, _>(move |_, NamesRecall { tokens, watched }| of.names.recall(&tokens, watched));
     let of = remote.clone();
     endpoint.on_sync::<FileRetain, _>(move |_, FileRetain { id, holder }| {
         let file = of.exports.get(id)?;
@@ -244,16 +247,37 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
     Ok(Lent::Copies(count))
 }
 
-async fn run_path(remote: &Remote, from: KernelId, message: RunPath) -> Result<PathReply> {
-    let RunPath { caller, root, at, to, op } = message;
+async fn answer_path(remote: &Arc<Remote>, from: KernelId, message: RunPath) -> PathAnswered {
+    let lease = message.keep.then(|| Lease::new(Arc::downgrade(remote), from));
+    let reply = run_path(remote, from, message, lease.clone()).await;
+    let kept = matches!(reply, Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP));
+    let (tokens, lasts) = lease.filter(|_| kept).map(|lease| lease.end()).unwrap_or_default();
+    PathAnswered { reply, tokens, lasts }
+}
+
+async fn run_path(
+    remote: &Remote,
+    from: KernelId,
+    message: RunPath,
+    lease: Option<Arc<Lease>>,
+) -> Result<PathReply> {
+    let RunPath { caller, root, at, to, op, .. } = message;
     let root = remote.accept(root);
     let at = remote.accept(at);
     let to = to.map(|to| remote.accept(to)).transpose();
-    let base = Base { root: root?, at: at?, to: to? };
+    let base = Base { root: root?, at: at?, to: to?, lease };
     let paths = remote.paths.as_ref().ok_or(Errno::ENOSYS)?;
     Ok(match paths.run(&caller, &base, op).await? {
         PathAnswer::Done => PathReply::Done,
-        PathAnswer::File(file) => PathReply::File(remote.hand_to(from, &file).await?),
+        PathAnswer::File(file) => {
+            let opened = remote.hand_to(from, &file).await?;
+            match base.lease.and_then(|lease| lease.anchored()) {
+                Some(Anchored { attributes, quiet, tokens }) => {
+                    PathReply::Anchor { file: opened, attributes, quiet, tokens }
+                }
+                None => PathReply::File(opened),
+            }
+        }
         PathAnswer::Attributes(attributes) => PathReply::Attributes(attributes),
         PathAnswer::FileSystem(info) => PathReply::FileSystem(info),
         PathAnswer::Bytes(bytes) => PathReply::Bytes(bytes),

@@ -4,6 +4,7 @@ use super::{file, Shared};
 use crate::{
     file::ready,
     inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    lease::Sharers,
     locks::LockTable,
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
@@ -23,6 +24,7 @@ pub struct TmpInode {
     pub(super) body: Body,
     locks: LockTable,
     attachment: Attachment,
+    sharers: Sharers,
     /// What the union above keeps with this node (opaque, origin).
     pub(crate) mark: Attachment,
 }
@@ -82,6 +84,7 @@ impl TmpInode {
             body,
             locks: LockTable::default(),
             attachment: Attachment::default(),
+            sharers: Sharers::default(),
             mark: Attachment::default(),
         })
     }
@@ -246,6 +249,19 @@ impl Inode for TmpInode {
 
     fn attachment(&self) -> Option<&Attachment> {
         Some(&self.attachment)
+    }
+
+    fn sharers(&self) -> Option<&Sharers> {
+        Some(&self.sharers)
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.data().is_ok_and(|cache| cache.frames() < cache.len().div_ceil(PAGE_SIZE as u64))
+    }
+
+    fn notes_read(&self) -> bool {
+        let meta = self.meta.lock();
+        meta.accessed <= meta.modified
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

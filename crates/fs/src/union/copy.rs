@@ -6,7 +6,7 @@
 use super::{mark, node::UnionInode, set_mark, tmp, Mark};
 use crate::{
     inode::{Followed, NewNode, WriteAt},
-    Inode, Kind, SetAttributes,
+    lease, Inode, Kind, SetAttributes,
 };
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, BoxFuture, Errno};
@@ -29,6 +29,7 @@ impl UnionInode {
                 return Ok(upper);
             }
             let lower = self.lower.clone().ok_or(Errno::ESTALE)?;
+            let _changing = self.sharers.change(&[lease::OWN]).await;
             let upper = match self.origin() {
                 Some((parent, name)) => {
                     let above = parent.raise_locked(true).await?;

@@ -3,6 +3,7 @@
 use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
 use crate::{
     inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    lease::Sharers,
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes,
 };
@@ -32,6 +33,7 @@ pub struct UnionInode {
     pub(super) this: Weak<UnionInode>,
     locks: LockTable,
     attachment: Attachment,
+    pub(super) sharers: Sharers,
 }
 
 pub(super) fn union(node: &Arc<dyn Inode>) -> Result<&UnionInode> {
@@ -82,6 +84,7 @@ impl UnionInode {
             this: this.clone(),
             locks: LockTable::default(),
             attachment: Attachment::default(),
+            sharers: Sharers::default(),
         });
         shared.nodes.lock().insert(ino, Arc::downgrade(&node));
         Ok(node)
@@ -262,6 +265,26 @@ impl Inode for UnionInode {
 
     fn attachment(&self) -> Option<&Attachment> {
         Some(&self.attachment)
+    }
+
+    fn sharers(&self) -> Option<&Sharers> {
+        Some(&self.sharers)
+    }
+
+    /// What is above is only changed here.
+    fn lasts(&self) -> u64 {
+        match (self.upper(), &self.lower) {
+            (None, Some(lower)) => lower.believed(),
+            _ => crate::inode::FOREVER,
+        }
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.upper().is_some_and(|upper| upper.is_sparse())
+    }
+
+    fn notes_read(&self) -> bool {
+        self.upper().is_some_and(|upper| upper.notes_read())
     }
 
     fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {

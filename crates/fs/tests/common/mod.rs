@@ -120,7 +120,7 @@ impl Process {
     pub fn new(kernel: &Kernel, root: Arc<dyn FileSystem>) -> Process {
         let paths = LocalPaths::new(kernel.services.clone(), root, Arc::default());
         let root = block_on(paths.root()).unwrap();
-        Process { paths, caller: user(0), base: Base { root: root.clone(), at: root, to: None } }
+        Process { paths, caller: user(0), base: Base { root: root.clone(), at: root, to: None, lease: None } }
     }
 
     pub fn run(&self, op: PathOp) -> Result<PathAnswer> {

@@ -158,7 +158,7 @@ impl System {
 /// Opens `path` for execution: a regular file with execute permission.
 async fn open_executable(process: &Arc<Process>, thread: &Thread, path: &[u8]) -> Result<Arc<dyn File>> {
     let directories = process.directories();
-    let base = fs::Base { root: directories.root, at: directories.cwd, to: None };
+    let base = fs::Base { root: directories.root, at: directories.cwd, to: None, lease: None };
     let caller = process.caller(thread);
     let op = PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     let access = PathOp::Access { path: path.to_vec(), mode: 1, effective: true, follow: true, empty_ok: false };

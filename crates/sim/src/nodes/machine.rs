@@ -83,7 +83,7 @@ impl Nodes {
         self.run(root.id, async move {
             let paths = LocalPaths::new(services.clone(), Tmpfs::new(&services, 0o755), Arc::new(Devices::default()));
             let root = paths.root().await.expect("a fresh tree has a root");
-            let base = Base { root: root.clone(), at: root, to: None };
+            let base = Base { root: root.clone(), at: root, to: None, lease: None };
             let flags = OpenFlags::CREAT | OpenFlags::RDWR;
             let open = PathOp::Open { path: PROGRAM.into(), flags, mode: 0o755, resolve: 0 };
             let file = match paths.run(&system_caller(), &base, open).await {
@@ -282,7 +282,7 @@ fn node(place: &crate::machine::Node, machine: &Machine, user: &Arc<User>, clock
 }
 
 async fn open_program(paths: &dyn Paths, root: Arc<dyn File>) -> Arc<dyn File> {
-    let base = Base { root: root.clone(), at: root, to: None };
+    let base = Base { root: root.clone(), at: root, to: None, lease: None };
     let open = PathOp::Open { path: PROGRAM.into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     match paths.run(&system_caller(), &base, open).await {
         Ok(PathAnswer::File(file)) => file,

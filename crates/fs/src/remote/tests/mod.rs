@@ -1,6 +1,7 @@
 //! Kernels stepped by hand, connected by real lanes.
 
 mod interrupted;
+mod names;
 mod objects;
 mod sockets;
 
@@ -12,6 +13,17 @@ use crate::{
 use alloc::vec::Vec;
 use machine::{Frame, PageTable, PAGE_SIZE};
 use std::sync::Mutex;
+
+struct NoClock;
+
+impl crate::Clock for NoClock {
+    fn realtime(&self) -> crate::Timestamp {
+        crate::Timestamp::default()
+    }
+    fn monotonic(&self) -> u64 {
+        0
+    }
+}
 
 /// All memory of the machine.
 #[derive(Default)]
@@ -130,17 +142,23 @@ impl Paths for OneFile {
 
 impl Machine {
     fn new(count: usize) -> Self {
+        Self::with(count, |_, _| Arc::new(OneFile(EventFd::new(7, 0).unwrap())))
+    }
+
+    /// With paths on kernel 0 that lie in this memory.
+    fn with(count: usize, paths: impl FnOnce(&Arc<Mutex<Ram>>, &Arc<Tasks>) -> Arc<dyn Paths>) -> Self {
         let tasks = Arc::new(Tasks::default());
         let ram = Arc::new(Mutex::new(Ram::default()));
         let ports = fabric::local::ports(count, 16, |_| {});
-        let root: Arc<dyn File> = EventFd::new(7, 0).unwrap();
+        let mut root = Some(paths(&ram, &tasks));
         let kernels: Vec<Arc<Remote>> = ports
             .into_iter()
             .enumerate()
             .map(|(index, port)| {
                 let me = KernelId(index as u16);
                 let endpoint = Endpoint::new(me, count, Box::new(port), tasks.clone());
-                let paths: Option<Arc<dyn Paths>> = (index == 0).then(|| Arc::new(OneFile(root.clone())) as _);
+                // The first one's.
+                let paths = root.take();
                 Remote::new(endpoint, Arc::new(TestMemory(me, ram.clone())), tasks.clone(), paths)
             })
             .collect();
@@ -433,11 +451,11 @@ fn the_death_of_a_kernel_releases_and_wakes() {
 #[test]
 fn paths_run_at_the_root_and_files_come_back() {
     let machine = Machine::new(2);
-    let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0));
+    let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
     let who = caller(1);
     let root = machine.run(paths.root()).unwrap();
     let own: Arc<dyn File> = EventFd::new(1, 0).unwrap();
-    let base = crate::Base { root: root.clone(), at: own.clone(), to: None };
+    let base = crate::Base { root: root.clone(), at: own.clone(), to: None, lease: None };
     let open = |path: &[u8]| PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     let answer = machine.run(paths.run(&who, &base, open(b"file")));
     let Ok(PathAnswer::File(file)) = answer else { panic!("no file") };

@@ -87,7 +87,7 @@ impl File for MappedFile {
 }
 
 /// Asks from kernel 0.
-struct Asking(Arc<Remote>, Mutex<usize>);
+pub(super) struct Asking(pub Arc<Remote>, pub Mutex<usize>);
 
 impl Mappers for Asking {
     fn lost(&self, _: Lost) -> BoxFuture<'_, ()> {

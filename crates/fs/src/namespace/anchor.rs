@@ -1,0 +1,68 @@
+//! [`Anchor`]: what another kernel holds of a regular file that it opens by itself (remote/leased.rs).
+
+use super::{dentry::Location, files::RegularFile, walk::attributes};
+use crate::{locks::Owner, Attributes, Caller, File, Object, OpenFlags, Services};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{errno::Result, BoxFuture, Errno};
+
+/// Keeps the file, and what the walk and the permission checks have found: opening it again asks nothing more. It is no
+/// open description itself: nobody is told of its beginning or end, and it has no position.
+pub(super) struct Anchor {
+    services: Arc<Services>,
+    at: Location,
+    flags: OpenFlags,
+}
+
+impl Anchor {
+    pub fn new(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
+        Arc::new(Anchor { services: services.clone(), at, flags })
+    }
+}
+
+impl File for Anchor {
+    fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.at.inode()))
+    }
+
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        self.at.inode().object(self.flags.writable())
+    }
+
+    /// A description of its own, with what flags have become of those it was opened with.
+    fn reopen<'a>(&'a self, _caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        let access = OpenFlags::RDWR | OpenFlags::WRONLY;
+        if flags & access != self.flags & access {
+            return crate::file::ready(Err(Errno::EACCES));
+        }
+        crate::file::ready(Ok(RegularFile::new(&self.services, self.at.clone(), flags)))
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.at.path())
+    }
+
+    /// A process there has closed a descriptor of the file.
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        if let Some(table) = self.at.inode().locks() {
+            table.release(Owner::Process(caller.process));
+        }
+        crate::file::ready(())
+    }
+
+    fn location(&self) -> Option<&Location> {
+        Some(&self.at)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

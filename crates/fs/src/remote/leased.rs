@@ -1,0 +1,385 @@
+//! [`LeasedFile`]: a regular file of the owner of the root that was opened here, without asking.
+//!
+//! The owner lets a kernel open a file again that it has opened once (lease.rs). All such open files of one answer share an
+//! [`Anchor`], the reference to the file at the owner: it keeps the file, and what is known of it until the owner recalls
+//! that. Position and flags are here, and small files are read from the copies of their pages that mappings use too
+//! (object.rs). Everything else - writes, locks, another kernel that wants the file, a read after a recall - needs a
+//! description at the owner: it is made then, once, with the position and flags of this one ([`LeasedFile::real`]), and
+//! from there on the file is a stand-in for it like any other.
+//!
+//! A read looks whether the file was recalled *after* it has copied the bytes: a change is made only after its recall, so
+//! if there was none, size and bytes are of one state; else the read is done again at the owner.
+
+use super::{close_stand_in, names::Answer, Remote, RemoteFile};
+use crate::{
+    namespace::{SETTABLE, TRANSIENT},
+    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+};
+use abi::{LockConflict, LockOp};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    BoxFuture, Errno, PAGE_SIZE,
+};
+
+/// Longer files are read at the owner: their pages would fill this kernel's memory.
+const LONGEST: u64 = 256 << 10;
+
+/// A file that may be opened here.
+pub(super) struct Anchor {
+    /// The stand-in of the owner's anchor, which keeps the file.
+    file: Arc<dyn File>,
+    attributes: Attributes,
+    quiet: bool,
+    pub tokens: Vec<u64>,
+    until: u64,
+    clock: Arc<dyn Clock>,
+    recalled: AtomicBool,
+    /// A close must be told of.
+    watched: AtomicBool,
+    object: Lock<Option<Arc<dyn Object>>>,
+}
+
+impl Anchor {
+    pub fn new(
+        file: Arc<dyn File>,
+        attributes: Attributes,
+        quiet: bool,
+        tokens: Vec<u64>,
+        until: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Anchor {
+            file,
+            attributes,
+            quiet,
+            tokens,
+            until,
+            clock,
+            recalled: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            object: Lock::new(None),
+        })
+    }
+
+    /// What is known of the file is no more true.
+    pub fn recall(&self, watched: bool) {
+        self.recalled.store(true, SeqCst);
+        self.watched.fetch_or(watched, SeqCst);
+        let object = self.object.lock().take();
+        drop(object);
+    }
+
+    fn is_current(&self) -> bool {
+        !self.recalled.load(SeqCst) && (self.until == u64::MAX || self.clock.monotonic() < self.until)
+    }
+
+    async fn object(&self) -> Result<Arc<dyn Object>> {
+        if let Some(object) = self.object.lock().clone() {
+            return Ok(object);
+        }
+        let object = self.file.object().await?;
+        if self.is_current() {
+            let old = self.object.lock().replace(object.clone());
+            drop(old);
+        }
+        Ok(object)
+    }
+}
+
+/// An answer that is not kept any more: the reference that goes back to the owner, if nobody here has the file open.
+pub(super) fn give_back(answer: Answer) -> Option<(u64, u64)> {
+    let Answer::Open(anchor) = answer else { return None };
+    let file = Arc::into_inner(anchor)?.file;
+    let stand_in = file.as_any().downcast_ref::<RemoteFile>()?.shared()?;
+    drop(file);
+    Some(Arc::into_inner(stand_in)?.take_count())
+}
+
+/// The file as other kernels may know it.
+pub(super) async fn settle(file: &Arc<dyn File>) -> Result<Arc<dyn File>> {
+    match file.as_any().downcast_ref::<LeasedFile>() {
+        Some(leased) => leased.real().await,
+        None => Ok(file.clone()),
+    }
+}
+
+pub(super) struct LeasedFile {
+    remote: Arc<Remote>,
+    anchor: Arc<Anchor>,
+    /// Of the answer that let it be opened.
+    number: u64,
+    flags: Lock<OpenFlags>,
+    /// Held through whatever uses or changes it, and while `real` is made of this.
+    position: AsyncLock<u64>,
+    real: Lock<Option<Arc<dyn File>>>,
+    /// The owner has heard of the close.
+    told: bool,
+    this: Weak<LeasedFile>,
+}
+
+impl LeasedFile {
+    pub fn open(remote: &Arc<Remote>, anchor: Arc<Anchor>, number: u64, flags: OpenFlags) -> Arc<Self> {
+        Arc::new_cyclic(|this| LeasedFile {
+            remote: remote.clone(),
+            anchor,
+            number,
+            flags: Lock::new(flags - TRANSIENT),
+            position: AsyncLock::new(0),
+            real: Lock::new(None),
+            told: false,
+            this: this.clone(),
+        })
+    }
+
+    pub fn shared(&self) -> Option<Arc<LeasedFile>> {
+        self.this.upgrade()
+    }
+
+    fn known(&self) -> Option<Arc<dyn File>> {
+        self.real.lock().clone()
+    }
+
+    /// Is everything that is asked of the file still known here?
+    fn is_here(&self) -> bool {
+        self.anchor.is_current() && self.real.lock().is_none()
+    }
+
+    /// The description at the owner.
+    pub async fn real(&self) -> Result<Arc<dyn File>> {
+        if let Some(real) = self.known() {
+            return Ok(real);
+        }
+        let position = self.position.lock().await;
+        if let Some(real) = self.known() {
+            return Ok(real);
+        }
+        let flags = *self.flags.lock();
+        let real = self.anchor.file.reopen(&crate::devfs::SYSTEM, flags).await?;
+        if *position > 0 {
+            real.seek(*position as i64, Whence::Set).await?;
+        }
+        *self.real.lock() = Some(real.clone());
+        Ok(real)
+    }
+
+    /// The last descriptor is closed; returns when the owner has heard of what it must hear.
+    pub async fn end(mut self) {
+        if self.anchor.watched.load(SeqCst) {
+            // An owner that is dead tells nobody.
+            let _ = self.real().await;
+        }
+        self.told = true;
+        let real = self.real.lock().take();
+        if let Some(real) = real {
+            close_stand_in(real).await;
+        }
+        // The last one, whose answer is not kept any more.
+        if Arc::strong_count(&self.anchor) == 1 {
+            let file = self.anchor.file.clone();
+            drop(self);
+            close_stand_in(file).await;
+        }
+    }
+
+    fn writes(&self) -> Result<()> {
+        self.remote.names.wrote(self.number);
+        match self.flags.lock().writable() {
+            true => Ok(()),
+            false => Err(Errno::EBADF),
+        }
+    }
+
+    /// None: the owner is to read.
+    async fn read_here(&self, buf: &mut [u8], from: u64) -> Result<Option<usize>> {
+        let size = self.anchor.attributes.size;
+        if !self.is_here() || !self.anchor.quiet || size > LONGEST {
+            return Ok(None);
+        }
+        if !self.flags.lock().readable() {
+            return Err(Errno::EBADF);
+        }
+        if from > crate::cache::MAX_SIZE {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = (buf.len() as u64).min(size.saturating_sub(from)) as usize;
+        if wanted > 0 {
+            let Ok(object) = self.anchor.object().await else { return Ok(None) };
+            let mut done = 0;
+            while done < wanted {
+                let at = from + done as u64;
+                let (index, within) = (at / PAGE_SIZE as u64, (at % PAGE_SIZE as u64) as usize);
+                let part = (wanted - done).min(PAGE_SIZE - within);
+                let Ok(frame) = object.page(index).await else { return Ok(None) };
+                self.remote.memory.read(frame, within, &mut buf[done..done + part]);
+                self.remote.memory.release(frame);
+                done += part;
+            }
+        }
+        Ok(self.anchor.is_current().then_some(wanted))
+    }
+}
+
+impl Drop for LeasedFile {
+    fn drop(&mut self) {
+        if !self.told && self.anchor.watched.load(SeqCst) && self.real.get_mut().is_none() {
+            let (anchor, flags) = (self.anchor.clone(), *self.flags.get_mut());
+            self.remote.spawn(async move {
+                // Closed as soon as it is open: that is what is told. An owner that is dead tells nobody.
+                let _ = anchor.file.reopen(&crate::devfs::SYSTEM, flags).await;
+            });
+        }
+    }
+}
+
+impl File for LeasedFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            if let Some(count) = self.read_here(buf, *position).await? {
+                *position += count as u64;
+                return Ok(count);
+            }
+            drop(position);
+            self.real().await?.read(buf).await
+        })
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            match self.read_here(buf, offset).await? {
+                Some(count) => Ok(count),
+                None => self.real().await?.read_at(buf, offset).await,
+            }
+        })
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            self.writes()?;
+            self.real().await?.write(buf).await
+        })
+    }
+
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            self.writes()?;
+            self.real().await?.write_at(buf, offset).await
+        })
+    }
+
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let start = match whence {
+                _ if self.real.lock().is_some() => None,
+                Whence::Set => Some(0),
+                Whence::Current => Some(*position),
+                Whence::End if self.anchor.is_current() => Some(self.anchor.attributes.size),
+                _ => None,
+            };
+            let Some(start) = start else {
+                drop(position);
+                return self.real().await?.seek(offset, whence).await;
+            };
+            let to = start.checked_add_signed(offset).filter(|to| *to <= crate::cache::MAX_SIZE);
+            *position = to.ok_or(Errno::EINVAL)?;
+            Ok(*position)
+        })
+    }
+
+    fn flags(&self) -> OpenFlags {
+        self.known().map_or_else(|| *self.flags.lock(), |real| real.flags())
+    }
+
+    fn current_flags(&self) -> BoxFuture<'_, Result<OpenFlags>> {
+        Box::pin(async move {
+            match self.known() {
+                Some(real) => real.current_flags().await,
+                None => Ok(*self.flags.lock()),
+            }
+        })
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let position = self.position.lock().await;
+            if let Some(real) = self.known() {
+                drop(position);
+                return real.set_flags(flags).await;
+            }
+            let mut own = self.flags.lock();
+            *own = (*own - SETTABLE) | (flags & SETTABLE);
+            Ok(())
+        })
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        match self.anchor.is_current() {
+            true => crate::file::ready(Ok(self.anchor.attributes.clone())),
+            false => self.anchor.file.attributes(),
+        }
+    }
+
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.real().await?.set_attributes(caller, set).await })
+    }
+
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.real().await?.sync(data_only).await })
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.real().await?.allocate(mode, offset, len).await })
+    }
+
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        Box::pin(async move {
+            match self.anchor.is_current() {
+                true => self.anchor.object().await,
+                false => self.anchor.file.object().await,
+            }
+        })
+    }
+
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        Box::pin(async move { self.real().await?.lock(caller, op).await })
+    }
+
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        Box::pin(async move { self.real().await?.seal(add).await })
+    }
+
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        Box::pin(async move { self.real().await?.reopen(caller, flags).await })
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        self.anchor.file.path()
+    }
+
+    /// Where nothing was recalled, nobody has locks on the file that a close would end.
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        match self.anchor.recalled.load(SeqCst) {
+            true => self.anchor.file.closed(caller),
+            false => crate::file::ready(()),
+        }
+    }
+
+    fn remote(&self) -> Option<FileRef> {
+        self.known()?.remote()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,194 @@
+//! Answers of the owner of the root that are kept: stat, access, readlink and open of what nobody changes ask nothing.
+//!
+//! The owner has noted what each answer rests on and recalls it before it changes that ([`crate::lease`], where the
+//! dangerous interleaving is drawn). An answer is found again by all that it depends on: where the walk began, the
+//! operation, and who asked. Answers that say "no" are kept too: dynamic linking and searches of PATH mostly get those.
+//!
+//! An open file that is written is worth nothing here, for its first write recalls it. So a file that is opened for
+//! writing is opened at the owner the first time, and after it was written.
+
+use super::leased::{give_back, Anchor};
+use crate::{Attributes, Credentials, FileRef, PathOp};
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use machine::{sync::Lock, Errno};
+
+/// Answers kept.
+const LIMIT: usize = 512;
+
+/// What an answer depends on.
+#[derive(PartialEq, Eq)]
+pub(super) struct Key {
+    pub root: FileRef,
+    /// None: the path is absolute.
+    pub at: Option<FileRef>,
+    pub credentials: Credentials,
+    pub op: PathOp,
+}
+
+#[derive(Clone)]
+pub(super) enum Answer {
+    Failed(Errno),
+    Done,
+    Attributes(Attributes),
+    Bytes(Vec<u8>),
+    Open(Arc<Anchor>),
+}
+
+/// An answer that has just come.
+pub(super) struct Kept {
+    pub key: Key,
+    /// [`Key::number`].
+    pub number: u64,
+    pub tokens: Vec<u64>,
+    /// ns of this kernel's clock.
+    pub until: u64,
+    pub answer: Answer,
+}
+
+#[derive(Default)]
+pub(super) struct Names(Lock<State>);
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<u64, (u64, Kept)>,
+    /// Counts uses, for the oldest to go.
+    uses: u64,
+    recalls: u64,
+    /// All there are, of open files too.
+    anchors: Vec<Weak<Anchor>>,
+    /// Files opened for writing, and whether they were written.
+    writers: BTreeMap<u64, bool>,
+}
+
+impl Key {
+    /// Whether the answer to `op` can be kept at all.
+    pub fn can_be(op: &PathOp) -> bool {
+        let not = crate::OpenFlags::CREAT | crate::OpenFlags::TRUNC | crate::OpenFlags::PATH;
+        match op {
+            PathOp::Open { flags, .. } => !flags.intersects(not) && !flags.contains(crate::OpenFlags::TMPFILE),
+            PathOp::Stat { path, .. } | PathOp::ReadLink { path, .. } | PathOp::Access { path, .. } => !path.is_empty(),
+            _ => false,
+        }
+    }
+
+    pub fn path(op: &PathOp) -> &[u8] {
+        match op {
+            PathOp::Open { path, .. }
+            | PathOp::Stat { path, .. }
+            | PathOp::ReadLink { path, .. }
+            | PathOp::Access { path, .. } => path,
+            _ => &[],
+        }
+    }
+
+    /// Mostly another one for another key.
+    pub fn number(&self) -> u64 {
+        let more = match &self.op {
+            PathOp::Open { flags, .. } => 8 | u64::from(flags.bits()) << 8,
+            PathOp::Stat { follow, .. } => 2 | u64::from(*follow),
+            PathOp::Access { mode, effective, .. } => 16 | u64::from(*mode) << 8 | u64::from(*effective),
+            _ => 0,
+        };
+        let at = self.at.map_or(0, |at| at.id);
+        let who = u64::from(self.credentials.fsuid) << 32 | u64::from(self.credentials.fsgid);
+        let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        let hash = [self.root.id, at, who, more].into_iter().fold(0, mix);
+        Self::path(&self.op).iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+    }
+
+    fn writes(&self) -> bool {
+        matches!(&self.op, PathOp::Open { flags, .. } if flags.writable())
+    }
+}
+
+impl Names {
+    pub fn find(&self, key: &Key, number: u64, now: u64) -> Option<Answer> {
+        let mut state = self.0.lock();
+        state.uses += 1;
+        let uses = state.uses;
+        let (used, kept) = state.entries.get_mut(&number)?;
+        if kept.until <= now || kept.key != *key {
+            return None;
+        }
+        *used = uses;
+        Some(kept.answer.clone())
+    }
+
+    /// Before the owner is asked: the recalls so far, and whether the answer is to be kept.
+    pub fn asks(&self, key: &Key, number: u64) -> (u64, bool) {
+        let mut state = self.0.lock();
+        let keep = !key.writes() || {
+            if state.writers.len() >= LIMIT {
+                state.writers.clear();
+            }
+            match state.writers.get(&number) {
+                Some(written) => !written,
+                None => {
+                    state.writers.insert(number, false);
+                    false
+                }
+            }
+        };
+        (state.recalls, keep)
+    }
+
+    pub fn wrote(&self, number: u64) {
+        if let Some(written) = self.0.lock().writers.get_mut(&number) {
+            *written = true;
+        }
+    }
+
+    /// Keeps an answer that was asked for after so many recalls.
+    pub fn keep(&self, new: Kept, asked: u64) {
+        let mut dropped = Vec::new();
+        let mut state = self.0.lock();
+        state.uses += 1;
+        let uses = state.uses;
+        if state.recalls == asked {
+            if state.entries.len() >= LIMIT {
+                let oldest = state.entries.iter().min_by_key(|(_, (used, _))| *used).map(|(number, _)| *number);
+                dropped.extend(oldest.and_then(|number| state.entries.remove(&number)));
+            }
+            if let Answer::Open(anchor) = &new.answer {
+                if state.anchors.len() == state.anchors.capacity() {
+                    state.anchors.retain(|anchor| anchor.strong_count() > 0);
+                }
+                state.anchors.push(Arc::downgrade(anchor));
+            }
+            dropped.extend(state.entries.insert(new.number, (uses, new)));
+            drop(state);
+        } else {
+            drop(state);
+            if let Answer::Open(anchor) = &new.answer {
+                // Why it was recalled is not known.
+                anchor.recall(true);
+            }
+        }
+    }
+
+    /// The owner is about to change something. The references that go back.
+    pub fn recall(&self, tokens: &[u64], watched: bool) -> Vec<(u64, u64)> {
+        let rests = |on: &[u64]| on.iter().any(|token| tokens.contains(token));
+        let mut state = self.0.lock();
+        state.recalls += 1;
+        let anchors: Vec<_> = state.anchors.iter().filter_map(Weak::upgrade).collect();
+        anchors.iter().filter(|anchor| rests(&anchor.tokens)).for_each(|anchor| anchor.recall(watched));
+        let wrong: Vec<u64> =
+            state.entries.iter().filter(|(_, (_, kept))| rests(&kept.tokens)).map(|(number, _)| *number).collect();
+        let wrong: Vec<_> = wrong.iter().filter_map(|number| state.entries.remove(number)).collect();
+        // The last reference to a file may do anything: not under the lock.
+        drop(state);
+        drop(anchors);
+        wrong.into_iter().filter_map(|(_, kept)| give_back(kept.answer)).collect()
+    }
+
+    /// Memory is short.
+    pub fn clear(&self) {
+        let entries = core::mem::take(&mut self.0.lock().entries);
+        drop(entries);
+    }
+}

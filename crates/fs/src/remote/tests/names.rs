@@ -1,0 +1,372 @@
+//! Answers about paths that other kernels keep, and files they open by themselves.
+
+use super::{objects::Asking, *};
+use crate::{
+    devfs::Devices, tmpfs::Tmpfs, Attributes, Base, Caller, Clock, LocalPaths, Services, SetAttributes, Timestamp,
+    Whence,
+};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Goes on by a second whenever it is read.
+#[derive(Default)]
+struct Seconds(AtomicU64);
+
+impl Clock for Seconds {
+    fn realtime(&self) -> Timestamp {
+        Timestamp { seconds: self.0.fetch_add(1, SeqCst) as i64, nanoseconds: 0 }
+    }
+    fn monotonic(&self) -> u64 {
+        self.0.load(SeqCst) * 1_000_000_000
+    }
+}
+
+/// A tree on kernel 0, and paths of all kernels.
+struct World {
+    machine: Machine,
+    paths: Vec<Arc<dyn Paths>>,
+    bases: Vec<Base>,
+}
+
+fn world(kernels: usize) -> World {
+    let clock = Arc::new(Seconds::default());
+    let mut made = None;
+    let machine = Machine::with(kernels, |ram, tasks| {
+        let memory = Arc::new(TestMemory(KernelId(0), ram.clone()));
+        let services = Services::new(memory, clock.clone(), tasks.clone());
+        let tree = LocalPaths::new(services.clone(), Tmpfs::new(&services, 0o755), Arc::new(Devices::default()));
+        made = Some((services, tree.clone()));
+        tree
+    });
+    let (services, tree) = made.unwrap();
+    services.set_mappers(Arc::new(Asking(machine.kernels[0].clone(), Mutex::default())));
+    let remote = |kernel: &Arc<Remote>| Arc::new(RemotePaths::new(kernel.clone(), KernelId(0), clock.clone())) as _;
+    let mut paths: Vec<Arc<dyn Paths>> = vec![tree.clone()];
+    paths.extend(machine.kernels[1..].iter().map(remote));
+    let bases = paths
+        .iter()
+        .map(|paths| {
+            let root = machine.run(paths.root()).unwrap();
+            Base { root: root.clone(), at: root, to: None, lease: None }
+        })
+        .collect();
+    World { machine, paths, bases }
+}
+
+fn stat_of(path: &str) -> PathOp {
+    PathOp::Stat { path: path.into(), follow: true, empty_ok: false }
+}
+
+impl World {
+    fn run(&self, kernel: usize, who: &Caller, op: PathOp) -> Result<PathAnswer> {
+        self.machine.run(self.paths[kernel].run(who, &self.bases[kernel], op))
+    }
+
+    fn root(&self, kernel: usize, op: PathOp) -> Result<PathAnswer> {
+        self.run(kernel, &caller(1), op)
+    }
+
+    fn stat(&self, kernel: usize, path: &str) -> Result<Attributes> {
+        match self.root(kernel, stat_of(path))? {
+            PathAnswer::Attributes(found) => Ok(found),
+            _ => panic!("no attributes"),
+        }
+    }
+
+    fn open(&self, kernel: usize, path: &str, flags: OpenFlags) -> Result<Arc<dyn File>> {
+        match self.root(kernel, PathOp::Open { path: path.into(), flags, mode: 0o644, resolve: 0 })? {
+            PathAnswer::File(file) => Ok(file),
+            _ => panic!("no file"),
+        }
+    }
+
+    fn put(&self, path: &str, data: &[u8]) {
+        let file = self.open(0, path, OpenFlags::CREAT | OpenFlags::RDWR).unwrap();
+        assert_eq!(self.machine.run(file.write(data)), Ok(data.len()));
+        // Read once, so that the next read notes nothing.
+        assert_eq!(self.machine.run(file.read_at(&mut [0; 1], 0)), Ok(data.len().min(1)));
+    }
+
+    fn close(&self, file: Arc<dyn File>) {
+        self.machine.run(async {
+            file.closed(&caller(1)).await;
+            close(file).await;
+        });
+    }
+
+    fn contents(&self, file: &Arc<dyn File>) -> Vec<u8> {
+        let mut data = [0; 100];
+        let count = self.machine.run(file.read_at(&mut data, 0)).unwrap();
+        data[..count].to_vec()
+    }
+
+    /// What kernel 1 sends while `act`ing for the second time.
+    fn messages<T>(&self, mut act: impl FnMut() -> T) -> u64 {
+        act();
+        self.machine.settle();
+        let before = self.machine.kernels[1].endpoint.stats().messages_sent();
+        act();
+        self.machine.settle();
+        self.machine.kernels[1].endpoint.stats().messages_sent() - before
+    }
+}
+
+#[test]
+fn what_nobody_changes_is_asked_for_once() {
+    let world = world(2);
+    world.root(0, PathOp::MakeDir { path: "/d".into(), mode: 0o755 }).unwrap();
+    world.root(0, PathOp::Symlink { target: "f".into(), path: "/d/l".into() }).unwrap();
+    world.put("/d/f", b"hello");
+    assert_eq!(world.messages(|| world.stat(1, "/d/f").unwrap().size), 0);
+    assert_eq!(world.messages(|| world.stat(1, "d/l").unwrap().size), 0);
+    assert_eq!(world.messages(|| world.stat(1, "/d/none").err()), 0);
+    assert_eq!(world.messages(|| world.stat(1, "/d/f/none").err()), 0);
+    let may = || PathOp::Access { path: "/d/f".into(), mode: 1, effective: true, follow: true, empty_ok: false };
+    let nobody = user(1, 5);
+    assert_eq!(world.messages(|| world.run(1, &nobody, may()).err()), 0);
+    assert_eq!(world.run(1, &nobody, may()).err(), Some(Errno::EACCES));
+    let link = || PathOp::ReadLink { path: "/d/l".into(), empty_ok: false };
+    assert_eq!(world.messages(|| world.root(1, link()).is_ok()), 0);
+    let reads = || {
+        let file = world.open(1, "/d/f", OpenFlags::empty()).unwrap();
+        let mut part = [0; 3];
+        assert_eq!(world.machine.run(file.read(&mut part)), Ok(3));
+        assert_eq!(world.machine.run(file.seek(-2, Whence::Current)), Ok(1));
+        assert_eq!(world.machine.run(file.seek(0, Whence::End)), Ok(5));
+        assert_eq!(world.machine.run(file.write(b"x")), Err(Errno::EBADF));
+        assert_eq!(world.contents(&file), b"hello");
+        assert_eq!(world.machine.run(file.attributes()).unwrap().size, 5);
+        drop(file);
+    };
+    reads();
+    assert_eq!(world.messages(reads), 0);
+    let opens = || world.close(world.open(1, "/d/f", OpenFlags::RDWR).unwrap());
+    opens();
+    assert_eq!(world.messages(opens), 0);
+    let opens = || world.close(world.open(1, "/d/l", OpenFlags::empty()).unwrap());
+    assert_eq!(world.messages(opens), 0);
+    world.machine.kernels[1].reclaim();
+    world.machine.settle();
+    assert_eq!(world.machine.kernels[0].exported(), 1, "the root directory");
+}
+
+#[test]
+fn every_change_is_seen() {
+    let world = world(3);
+    let sees = |path: &str| {
+        let seen: Vec<_> = (0..3).map(|kernel| world.stat(kernel, path)).collect();
+        let again: Vec<_> = (0..3).map(|kernel| world.stat(kernel, path)).collect();
+        assert_eq!(seen, again);
+        assert_eq!((&seen[0], &seen[0]), (&seen[1], &seen[2]), "{path}");
+        seen[0].clone()
+    };
+    let all = |path: &str| ["/", "/d", "/d/f", "/d/g", "/e/f", "/d/l", "/d/../x"].map(&sees).len() + path.len();
+    let op = |by: usize, op: PathOp| {
+        all("");
+        world.root(by, op).unwrap();
+        all("");
+    };
+    for by in [0, 1] {
+        op(by, PathOp::MakeDir { path: "/d".into(), mode: 0o755 });
+        op(by, PathOp::MakeNode { path: "/d/f".into(), mode: 0o644, rdev: (0, 0) });
+        let set = |set| PathOp::SetAttributes { path: "/d/f".into(), follow: true, empty_ok: false, set };
+        op(by, set(SetAttributes { mode: Some(0o600), ..SetAttributes::default() }));
+        op(by, set(SetAttributes { uid: Some(7), ..SetAttributes::default() }));
+        op(by, PathOp::Link { from: "/d/f".into(), to: "/d/g".into(), follow: false, empty_ok: false });
+        op(by, PathOp::Unlink { path: "/d/g".into(), directory: false });
+        op(by, PathOp::Symlink { target: "f".into(), path: "/d/l".into() });
+        op(by, PathOp::Rename { from: "/d/f".into(), to: "/d/g".into(), flags: 0 });
+        op(by, PathOp::Symlink { target: "g".into(), path: "/d/n".into() });
+        op(by, PathOp::Rename { from: "/d/n".into(), to: "/d/l".into(), flags: 0 });
+        op(by, PathOp::Rename { from: "/d/g".into(), to: "/d/f".into(), flags: 0 });
+        op(by, PathOp::Rename { from: "/d".into(), to: "/e".into(), flags: 0 });
+        op(by, PathOp::Rename { from: "/e".into(), to: "/d".into(), flags: 0 });
+        let file = world.open(by, "/d/f", OpenFlags::RDWR).unwrap();
+        all("");
+        assert_eq!(world.machine.run(file.write(b"12345")), Ok(5));
+        all("");
+        world.machine.run(file.allocate(0, 0, 9000)).unwrap();
+        all("");
+        assert_eq!(world.machine.run(file.read_at(&mut [0], 0)), Ok(1));
+        all("");
+        drop(world.open(by, "/d/f", OpenFlags::RDWR | OpenFlags::TRUNC).unwrap());
+        all("");
+        drop(file);
+        op(by, PathOp::Unlink { path: "/d/f".into(), directory: false });
+        op(by, PathOp::Unlink { path: "/d/l".into(), directory: false });
+        op(by, PathOp::Unlink { path: "/d".into(), directory: true });
+    }
+    // Permission to search is part of an answer, and belongs to who asked.
+    world.root(0, PathOp::MakeDir { path: "/d".into(), mode: 0o755 }).unwrap();
+    world.put("/d/f", b"x");
+    let nobody = user(1, 5);
+    let mut nobody = nobody;
+    nobody.credentials.fsuid = 5;
+    assert!(world.run(1, &nobody, stat_of("/d/f")).is_ok());
+    let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+    world.root(0, PathOp::SetAttributes { path: "/d".into(), follow: true, empty_ok: false, set }).unwrap();
+    assert_eq!(world.run(1, &nobody, stat_of("/d/f")).err(), Some(Errno::EACCES));
+    assert!(world.stat(1, "/d/f").is_ok());
+}
+
+#[test]
+fn an_open_file_sees_what_is_done_to_it() {
+    let world = world(2);
+    world.put("/f", b"first");
+    let warm = || world.open(1, "/f", OpenFlags::empty()).unwrap();
+    drop((warm(), warm()));
+    let (file, other) = (warm(), warm());
+    assert_eq!(world.contents(&file), b"first");
+    let mut part = [0; 2];
+    assert_eq!(world.machine.run(file.read(&mut part)), Ok(2));
+    world.put("/f", b"FIRST, and longer");
+    assert_eq!(world.contents(&file), b"FIRST, and longer");
+    assert_eq!(world.machine.run(file.attributes()).unwrap().size, 17);
+    assert_eq!(world.machine.run(file.read(&mut part)), Ok(2));
+    assert_eq!(&part, b"RS", "from where it was");
+    assert_eq!(world.machine.run(other.seek(0, Whence::End)), Ok(17));
+    // A file lives as long as it is open, whatever its name.
+    let kept = warm();
+    world.root(0, PathOp::Unlink { path: "/f".into(), directory: false }).unwrap();
+    assert_eq!(world.contents(&kept), b"FIRST, and longer");
+    assert_eq!(world.machine.run(kept.attributes()).unwrap().nlink, 0);
+    for file in [file, other, kept] {
+        world.close(file);
+    }
+    world.machine.kernels[1].reclaim();
+    world.machine.settle();
+    assert_eq!(world.machine.kernels[0].exported(), 1, "the root directory");
+}
+
+#[test]
+fn what_is_only_kept_keeps_nothing_alive() {
+    let world = world(2);
+    let before = world.machine.frames();
+    world.put("/f", &[7; 5000]);
+    let opens = || world.close(world.open(1, "/f", OpenFlags::empty()).unwrap());
+    opens();
+    opens();
+    assert_eq!(world.machine.kernels[0].exported(), 2);
+    world.root(0, PathOp::Unlink { path: "/f".into(), directory: false }).unwrap();
+    assert_eq!(world.machine.kernels[0].exported(), 1, "given back with the recall's answer");
+    assert_eq!(world.machine.frames(), before);
+}
+
+#[test]
+fn the_file_that_another_kernel_gets_is_the_same_description() {
+    let world = world(3);
+    world.put("/f", b"abcdef");
+    drop(world.open(1, "/f", OpenFlags::empty()));
+    let file = world.open(1, "/f", OpenFlags::empty()).unwrap();
+    let mut part = [0; 2];
+    assert_eq!(world.machine.run(file.read(&mut part)), Ok(2));
+    let far = world.machine.pass(1, 2, &file);
+    assert_eq!(far.remote().unwrap().owner, KernelId(0));
+    assert_eq!(far.remote(), file.remote());
+    assert_eq!(world.machine.run(far.read(&mut part)), Ok(2));
+    assert_eq!(&part, b"cd");
+    assert_eq!(world.machine.run(file.read(&mut part)), Ok(2));
+    assert_eq!(&part, b"ef");
+}
+
+/// Next of a sequence of numbers that look random.
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
+/// Readers on two kernels beside a writer on one of the three: in any order of steps nobody sees a state that was over
+/// before he asked.
+fn interleave(seed: u64) {
+    let world = world(3);
+    world.put("/f", b"");
+    let machine = &world.machine;
+    let mut rng = seed * 0x9e37_79b9 + 1;
+    let who = caller(1);
+    let run = |kernel: usize, op: PathOp| world.paths[kernel].run(&who, &world.bases[kernel], op);
+    // Sizes that were begun and done; the name is there if the number is odd.
+    let (mut begun, mut done) = (0u64, 0u64);
+    let by = random(&mut rng, 3) as usize;
+    let mut writing: Option<BoxFuture<'_, Result<PathAnswer>>> = None;
+    let mut named: Option<BoxFuture<'_, Result<PathAnswer>>> = None;
+    let mut reading: Vec<Option<(u64, u64, bool, BoxFuture<'_, Result<PathAnswer>>)>> = (0..4).map(|_| None).collect();
+    for _ in 0..1500 {
+        match random(&mut rng, 8) {
+            0 => match (&mut writing, &mut named) {
+                (Some(work), _) => {
+                    if let Some(answer) = once(work.as_mut()) {
+                        assert!(answer.is_ok());
+                        writing = None;
+                        let op = match begun % 2 {
+                            1 => PathOp::MakeDir { path: "/n".into(), mode: 0o755 },
+                            _ => PathOp::Unlink { path: "/n".into(), directory: true },
+                        };
+                        named = Some(run(by, op));
+                    }
+                }
+                (None, Some(work)) => {
+                    if let Some(answer) = once(work.as_mut()) {
+                        assert!(answer.is_ok(), "{:?}", answer.err());
+                        named = None;
+                        done = begun;
+                    }
+                }
+                (None, None) => {
+                    begun += 1;
+                    let set = SetAttributes { size: Some(begun), ..SetAttributes::default() };
+                    let op = PathOp::SetAttributes { path: "/f".into(), follow: true, empty_ok: false, set };
+                    writing = Some(run(by, op));
+                }
+            },
+            1..=3 => {
+                let index = random(&mut rng, 4) as usize;
+                let Some((from, was_begun, name, work)) = &mut reading[index] else {
+                    let name = random(&mut rng, 2) == 0;
+                    let op = stat_of(if name { "/n" } else { "/f" });
+                    reading[index] = Some((done, begun, name, run(index % 3, op)));
+                    continue;
+                };
+                let Some(answer) = once(work.as_mut()) else { continue };
+                match (name, answer) {
+                    (false, Ok(PathAnswer::Attributes(found))) => {
+                        assert!((*from..=begun).contains(&found.size), "size {} after {from}, seed {seed}", found.size)
+                    }
+                    // Only if nothing changed meanwhile is it known what he sees.
+                    (true, answer) if *from == *was_begun && begun == *from => {
+                        assert_eq!(answer.is_ok(), begun % 2 == 1, "name after {from}, seed {seed}")
+                    }
+                    (true, _) => {}
+                    (false, other) => panic!("{:?}", other.err()),
+                }
+                reading[index] = None;
+            }
+            4..=5 => {
+                let kernel = random(&mut rng, 3) as usize;
+                machine.kernels[kernel].endpoint.drain(1);
+            }
+            _ => {
+                let task = {
+                    let mut tasks = machine.tasks.0.lock().unwrap();
+                    let index = random(&mut rng, tasks.len().max(1) as u64) as usize;
+                    if tasks.is_empty() {
+                        None
+                    } else {
+                        Some(tasks.swap_remove(index))
+                    }
+                };
+                if let Some(mut task) = task {
+                    if once(task.as_mut()).is_none() {
+                        machine.tasks.0.lock().unwrap().push(task);
+                    }
+                }
+            }
+        }
+    }
+    assert!(begun > 3, "nothing happened under seed {seed}");
+}
+
+#[test]
+fn nobody_sees_the_past_in_any_order() {
+    (1..200).for_each(interleave);
+}
