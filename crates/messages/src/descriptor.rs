@@ -18,8 +18,9 @@ messages! {
     /// Descriptor `fd` of a table, for a kernel that has not cached it.
     fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;
 
-    /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number.
-    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<u32>, Low;
+    /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number, and whether
+    /// only one process uses the table.
+    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<(u32, bool)>, Low;
 
     /// Free a number; answers what it held.
     fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<FileRef>, Low;

@@ -20,6 +20,9 @@ use messages::descriptor::{
     TableId,
 };
 
+/// See [`Files::is_astray`].
+const ASTRAY: u32 = 4;
+
 #[derive(Clone)]
 pub struct Descriptor {
     pub file: Arc<dyn File>,
@@ -42,6 +45,15 @@ struct Cache {
     known: BTreeMap<u32, Descriptor>,
     /// Call-backs so far: an answer asked for before the last one may be out of date and isn't kept.
     forgotten: u64,
+    /// Files put into the table from here while only one process used it, and how many make it worth moving.
+    put: u32,
+    worth: u32,
+}
+
+impl Cache {
+    fn note_put(&mut self, alone: bool) {
+        self.put = if alone { self.put + 1 } else { 0 };
+    }
 }
 
 #[derive(Default)]
@@ -169,10 +181,12 @@ impl Files {
     async fn put(&self, file: Arc<dyn File>, from: u32, exactly: bool, close_on_exec: bool, limit: u64) -> Result<u32> {
         let table = match &self.part {
             Part::Home(table) => table,
-            Part::Cache(_) => {
+            Part::Cache(cache) => {
                 let name = self.system.directory.name(&file).await?;
                 let ask = DescriptorPut { table: self.id, file: name, from, exactly, close_on_exec, limit };
-                return self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)?;
+                let (fd, alone) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
+                cache.lock().note_put(alone);
+                return Ok(fd);
             }
         };
         let (fd, old) = {
@@ -302,6 +316,18 @@ impl Files {
         self.system.tables.lock().remove(&self.id);
         // The files close outside the lock.
         drop(closed);
+    }
+
+    /// Is it worth asking whether the table could as well be at home here? A thread that was born elsewhere has opened some
+    /// files; the next time it takes more of them.
+    pub fn is_astray(&self) -> bool {
+        let Part::Cache(cache) = &self.part else { return false };
+        let mut cache = cache.lock();
+        let astray = cache.put > ASTRAY << cache.worth.min(16);
+        if astray {
+            (cache.put, cache.worth) = (0, cache.worth + 2);
+        }
+        astray
     }
 
     /// Is it used by more than one process?

@@ -114,6 +114,10 @@ impl Process {
         core::mem::replace(&mut self.space.lock(), space)
     }
 
+    pub(crate) fn is_in_parents_space(&self) -> bool {
+        self.in_parents_space.load(SeqCst)
+    }
+
     /// The process has a memory of its own now: a parent that waits for that (vfork) goes on.
     pub(crate) fn leave_parents_space(&self) {
         self.in_parents_space.store(false, SeqCst);

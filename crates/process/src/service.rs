@@ -139,10 +139,11 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(DescriptorPut, |system, _from, ask| {
         let file = system.directory.open(ask.file).await?;
         let table = table(&system, ask.table)?;
-        match ask.exactly {
+        let fd = match ask.exactly {
             true => table.replace(file, ask.from, ask.close_on_exec, ask.limit).await,
             false => table.add(file, ask.from, ask.close_on_exec, ask.limit).await,
-        }
+        };
+        Ok((fd?, !table.is_shared()))
     });
     answer!(DescriptorTake, |system, _from, ask| {
         let file = table(&system, ask.table)?.take(ask.fd).await?;

@@ -93,11 +93,22 @@ impl Process {
     /// Gives the process a descriptor table of its own (unshare, close_range).
     pub async fn unshare_files(self: &Arc<Self>) -> Result<()> {
         let own = self.files().copy().await?;
-        self.set_files(own.clone()).release().await;
+        let old = self.set_files(own.clone());
         if !self.is_home() || !self.replicas().is_empty() {
             self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await?;
         }
+        old.release().await;
         Ok(())
+    }
+
+    /// For a process of one thread, which is here: its descriptor table, which lies on the kernel where the process was born
+    /// and which nobody else uses, moves here, so that opening and closing ask nobody. Who shares memory with its parent
+    /// (vfork) will have another table soon.
+    pub async fn fetch_files(self: &Arc<Self>) -> Result<()> {
+        match self.is_in_parents_space() {
+            true => Ok(()),
+            false => self.unshare_files().await,
+        }
     }
 
     /// The process keeps what it has, and changes it for itself from now on (execve, unshare, its end).
