@@ -38,7 +38,7 @@ pub(crate) async fn deliver(thread: &Arc<Thread>, context: &mut Context, restart
             return;
         }
         let wanted = SignalSet(u64::MAX).without(thread.blocked());
-        let Some(taken) = thread.take_signal(wanted).await else { break };
+        let Some(taken) = thread.take_to_act(wanted).await else { break };
         let info = taken.info;
         let action = process.take_action(info.signal).await;
         match action.handler {

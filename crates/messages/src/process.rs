@@ -297,6 +297,58 @@ pub struct PendingSet {
     pub version: u64,
 }
 
+/// A signal for many processes, on its way to all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    pub from: KernelId,
+    pub number: u64,
+}
+
+/// What a round brings; `group` None: everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundSignal {
+    pub round: Round,
+    pub group: Option<Pid>,
+    pub info: SignalInfo,
+}
+
+/// The last round of each kernel that came to a process; those before it have, too, or are over.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rounds(Vec<Round>);
+
+impl Rounds {
+    pub fn know(&self, round: Round) -> bool {
+        self.0.iter().any(|known| known.from == round.from && known.number >= round.number)
+    }
+
+    /// False if it has come before.
+    pub fn enter(&mut self, round: Round) -> bool {
+        if self.know(round) {
+            return false;
+        }
+        match self.0.iter_mut().find(|known| known.from == round.from) {
+            Some(known) => *known = round,
+            None => self.0.push(round),
+        }
+        true
+    }
+}
+
+/// How a fork begins; without rounds it does not.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BirthStart {
+    pub pending: PendingSet,
+    pub rounds: Option<Rounds>,
+}
+
+/// What a parent's home has for its child: the kernels that are to hear of its end, and the signals for many that came during the
+/// fork.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BirthNews {
+    pub ipc: KernelSet,
+    pub signals: Vec<RoundSignal>,
+}
+
 /// What happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildEvent {
@@ -410,17 +462,23 @@ messages! {
     } -> errno::Result<()>, Low;
 
     /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
-    /// are at home on the receiver; answers how many there were and how many could be signalled. `again`: only for those that
-    /// are not about to end already.
+    /// are at home on the receiver, and that this round has not come to; answers how many there were and how many could be signalled.
     signal_group: SignalGroup {
-        group: Option<Pid>, info: Option<SignalInfo>, sender: Option<Credentials>, except: Pid, again: bool,
+        group: Option<Pid>, signal: Option<RoundSignal>, sender: Option<Credentials>, except: Pid,
     } -> (u32, u32), Low;
+
+    /// A thread is about to fork, unless signals that it does not block are first.
+    birth_begins: BirthBegins { process: Pid, child: Pid, blocked: SignalSet } -> errno::Result<BirthStart>, Low;
+
+    /// The fork is over; answers what the child, which can be found by now, is to have of its parent.
+    birth_ends: BirthEnds { process: Pid, child: Pid } -> BirthNews, Low;
 
     /// The home tells replicas which process-directed signals are waiting to be taken.
     pending: PendingSignals { process: Pid, pending: PendingSet } -> (), High;
 
-    /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left.
-    take_signal: TakeSignal { process: Pid, wanted: SignalSet } -> (Option<Taken>, PendingSet), Low;
+    /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left. If it `acts`, what
+    /// the signal does to the process by default has been done.
+    take_signal: TakeSignal { process: Pid, wanted: SignalSet, acts: bool } -> (Option<Taken>, PendingSet), Low;
 
     /// Signals that were taken for a read of a signalfd that was interrupted meanwhile wait at the home again.
     put_back: PutBack { process: Pid, signals: Vec<Taken> } -> (), Low;
@@ -504,9 +562,6 @@ messages! {
     /// A process has got System V semaphores to undo or memory attached at `kernel`, which its home, the receiver, is to
     /// tell of its end.
     note_ipc: NoteIpc { process: Pid, kernel: KernelId } -> errno::Result<()>, Low;
-
-    /// What a process is to leave its child: the kernels noted so.
-    ask_ipc: AskIpc { process: Pid } -> KernelSet, Low;
 
     /// One process less uses the space, which is at home on the receiver (or, with `more`, one more); the last
     /// one's end is the space's.

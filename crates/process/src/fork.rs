@@ -6,7 +6,7 @@ use abi::signal::{AltStack, Pending, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, ExitStatus, Facet, Shared, ThreadState, Usage};
+use messages::process::{AdoptChild, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -41,7 +41,13 @@ impl Thread {
         let state = self.child_state(request);
         let process = match request.thread {
             true => self.process.clone(),
-            false => self.fork_process(tid, request).await?,
+            false => match self.fork_process(tid, request, self.begin_birth(tid).await?).await {
+                Ok(child) => child,
+                Err(error) => {
+                    self.process.end_birth(tid).await;
+                    return Err(error);
+                }
+            },
         };
         let thread = Thread::new(tid, process.clone(), state, fpu);
         match request.thread {
@@ -53,13 +59,15 @@ impl Thread {
         system.threads.lock().insert(tid, thread.clone());
         process.threads.lock().insert(tid, thread.clone());
         thread.doom_if_replaced();
-        // A signal that kills a whole group met the parent, and may have come before the child was one of the group.
-        if !request.thread && self.process.has(Flags::ENDING) {
-            process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
-        }
-        // A new process stays beside its parent, whose memory it shares, until it executes a program.
         if request.thread {
             thread.place_at_birth();
+        } else {
+            // A new process stays beside its parent, whose memory it shares, until it executes a program.
+            process.take_news(self.process.end_birth(tid).await).await;
+            // Linux undoes the fork of a process that was killed meanwhile.
+            if self.process.has(Flags::ENDING) {
+                process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
+            }
         }
         Ok(thread)
     }
@@ -111,7 +119,7 @@ impl Thread {
         state
     }
 
-    async fn fork_process(self: &Arc<Self>, id: Pid, request: &CloneRequest) -> Result<Arc<Process>> {
+    async fn fork_process(self: &Arc<Self>, id: Pid, request: &CloneRequest, rounds: Rounds) -> Result<Arc<Process>> {
         let parent = &self.process;
         let system = &parent.system;
         let space = match request.share_space {
@@ -152,17 +160,17 @@ impl Thread {
         let Directories { root, cwd } = parent.directories();
         let child = Process::new(system, id, system.kernel, shared, Directories { root, cwd }, space, files);
         child.in_parents_space.store(request.share_space, SeqCst);
-        if let Err(error) = child.join_circles(parent, request).await {
-            child.abandon_birth().await;
-            return Err(error);
-        }
-        let ipc = system.ipc_of(parent).await;
         if let Some(home) = child.home() {
             let mut state = home.state.lock();
-            state.ipc = ipc;
+            state.rounds = rounds;
             let mine = self.state.lock();
             state.credentials = mine.credentials.clone();
             state.name = mine.name.clone();
+        }
+        child.enter();
+        if let Err(error) = child.join_circles(parent, request).await {
+            child.abandon_birth().await;
+            return Err(error);
         }
         let uid = self.state.lock().credentials.uid;
         system.adopt(new_parent, id, group, uid, request.exit_signal).await;
@@ -227,6 +235,7 @@ impl crate::System {
         shared.group = id;
         shared.session = id;
         let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, Files::new(self));
+        process.enter();
         if let Some(home) = process.home() {
             let mut home = home.state.lock();
             home.credentials = state.credentials.clone();

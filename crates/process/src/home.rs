@@ -5,7 +5,7 @@ use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
-    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, Standing, ThreadBorn, Usage,
+    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing, ThreadBorn, Usage,
 };
 
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub(crate) struct Home {
     pub members_changed: WaitQueue,
     /// Held by the change that is under way (change.rs).
     pub changes: AsyncLock<()>,
+    /// Woken when the home has done what a signal does (births.rs).
+    pub decided: WaitQueue,
     pub timers: crate::timer::Timers,
 }
 
@@ -47,6 +49,12 @@ pub(crate) struct HomeState {
     pub stop_signal: Option<abi::signal::Signal>,
     /// How often it was stopped or continued.
     pub stops: u64,
+    /// Signals for many that came to it (births.rs).
+    pub rounds: Rounds,
+    /// Forks under way, and the signals for many that came meanwhile.
+    pub births: BTreeMap<Pid, Vec<RoundSignal>>,
+    /// Signals whose effect on the process is being decided.
+    pub deciding: u32,
 }
 
 /// Where a thread of the process is, by the newest word of it.
@@ -222,6 +230,7 @@ impl System {
         }
         let files = Files::attach(self, replica.files).await?;
         let made = Process::new(self, process, home, replica.shared, directories, space, files);
+        made.enter();
         made.set_pending(replica.pending);
         *made.survivor.lock() = replica.survivor;
         if let Some(status) = replica.ending {

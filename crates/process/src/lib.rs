@@ -17,6 +17,7 @@ extern crate alloc;
 mod account;
 mod balance;
 mod barrier;
+mod births;
 mod change;
 mod death;
 mod exit;

@@ -1,9 +1,9 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
-use crate::{home::Home, Files, System, Thread};
+use crate::{births::Deciding, home::Home, Files, System, Thread};
 use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fs::File;
 use machine::{
@@ -74,7 +74,7 @@ impl Process {
         files: Arc<Files>,
     ) -> Arc<Process> {
         let home_part = (home == system.kernel).then(Home::default);
-        let process = Arc::new(Process {
+        Arc::new(Process {
             id,
             home,
             system: system.clone(),
@@ -93,9 +93,12 @@ impl Process {
             space_released: WaitQueue::new(),
             in_parents_space: AtomicBool::new(false),
             home_part,
-        });
-        system.processes.lock().insert(id, process.clone());
-        process
+        })
+    }
+
+    /// From now on it can be found.
+    pub(crate) fn enter(self: &Arc<Self>) {
+        self.system.processes.lock().insert(self.id, self.clone());
     }
 
     pub fn is_home(&self) -> bool {
@@ -222,16 +225,21 @@ impl Process {
         }
     }
 
-    /// Takes a process-directed signal of `wanted`, at the home.
-    pub async fn take_signal(&self, wanted: SignalSet) -> Option<Taken> {
+    /// Takes a process-directed signal of `wanted`, at the home, for somebody who has waited for it.
+    pub async fn take_signal(self: &Arc<Self>, wanted: SignalSet) -> Option<Taken> {
+        self.take(wanted, false).await
+    }
+
+    /// With `acts` it is for a thread that does what the signal's action says.
+    pub(crate) async fn take(self: &Arc<Self>, wanted: SignalSet, acts: bool) -> Option<Taken> {
         if !self.is_home() {
-            let ask = TakeSignal { process: self.id, wanted };
+            let ask = TakeSignal { process: self.id, wanted, acts };
             let Ok((taken, left)) = self.system.endpoint.call(self.home, ask).await else { return None };
             // Not if the home has said something newer since: a signal that came meanwhile is not forgotten.
             self.set_pending(left);
             return taken;
         }
-        self.take_signal_here(wanted).0
+        self.take_signal_here(wanted, acts).await.0
     }
 
     /// What was taken by [`Process::take_signal`] for somebody who is gone waits again.
@@ -255,16 +263,16 @@ impl Process {
     }
 
     /// At home: one of the signals `wanted`, and those that are left.
-    pub(crate) fn take_signal_here(&self, wanted: SignalSet) -> (Option<Taken>, PendingSet) {
-        match self.with_pending(|pending| pending.take(wanted)) {
-            Some((taken, left)) => {
-                if taken.is_some() {
-                    self.tell_pending(left);
-                }
-                (taken, left)
+    pub(crate) async fn take_signal_here(self: &Arc<Self>, wanted: SignalSet, acts: bool) -> (Option<Taken>, PendingSet) {
+        let _deciding = self.home().filter(|_| acts).map(Deciding::new);
+        let Some((taken, left)) = self.with_pending(|pending| pending.take(wanted)) else { return Default::default() };
+        if let Some(taken) = &taken {
+            self.tell_pending(left);
+            if acts {
+                Box::pin(self.decide(taken)).await;
             }
-            None => Default::default(),
         }
+        (taken, left)
     }
 
     /// Changes what waits at home; also says what waits then.

@@ -1,11 +1,13 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
-use crate::{exit::INIT, thread::Presence, Flags, Process, System, Thread};
+use crate::{exit::INIT, thread::Presence, Process, System, Thread};
 use abi::signal::{Action, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
-use messages::process::{AskBlocked, ExitStatus, FindThread, SignalGroup, SignalProcess, SignalThread};
+use messages::process::{
+    AskBlocked, ExitStatus, FindThread, Round, RoundSignal, SignalGroup, SignalProcess, SignalThread,
+};
 
 const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
@@ -23,6 +25,15 @@ pub enum Target {
 pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
     sender.can(abi::capability::KILL)
         || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
+}
+
+/// What kill(2) of many answers.
+fn reached(found: u32, permitted: u32) -> Result<()> {
+    match (found, permitted) {
+        (0, _) => Err(Errno::ESRCH),
+        (_, 0) => Err(Errno::EPERM),
+        _ => Ok(()),
+    }
 }
 
 impl System {
@@ -100,18 +111,21 @@ impl System {
         sender: Option<Credentials>,
         except: Pid,
     ) -> Result<()> {
-        let mut message = SignalGroup { group, info, sender, except, again: false };
-        let (found, mut reached) = self.signal_round(&message).await;
-        let result = match (found, reached) {
-            (0, _) => Err(Errno::ESRCH),
-            (_, 0) => Err(Errno::EPERM),
-            _ => Ok(()),
+        let Some(info) = info else {
+            let (found, permitted) = self.signal_round(&SignalGroup { group, signal: None, sender, except }).await;
+            return reached(found, permitted);
         };
-        // Whoever forks while the round goes from kernel to kernel may have put a child where it has been already. A process
-        // that is killed has no more children (fork.rs), so this ends.
-        message.again = true;
-        while reached > 0 && info.is_some_and(|info| info.signal == Signal::KILL) {
-            reached = self.signal_round(&message).await.1;
+        // One after the other: a process keeps only the last round of each kernel.
+        let _turn = self.rounds.lock().await;
+        let round = Round { from: self.kernel, number: self.serials.next() };
+        let signal = Some(RoundSignal { round, group, info });
+        let message = SignalGroup { group, signal, sender, except };
+        let (found, mut new) = self.signal_round(&message).await;
+        let result = reached(found, new);
+        // Somebody who was reached may have put a child where the round had been already (births.rs). The children of those who were
+        // reached know the round, so this ends.
+        while new > 0 {
+            new = self.signal_round(&message).await.1;
         }
         result
     }
@@ -127,24 +141,24 @@ impl System {
         (found, reached)
     }
 
-    /// Of the processes at home here: how many there are, and how many could be signalled.
+    /// Of the processes at home here that the round has not come to: how many there are, and how many may be signalled.
     pub(crate) async fn signal_group_here(self: &Arc<Self>, message: SignalGroup) -> (u32, u32) {
-        let SignalGroup { group, info, sender, except, again } = message;
+        let SignalGroup { group, signal, sender, except } = message;
         let meant: alloc::vec::Vec<_> = {
             let processes = self.processes.lock();
             let meant = |process: &&Arc<Process>| match group {
                 Some(group) => process.with_shared(|shared| shared.group == group),
                 None => process.id != except,
             };
-            let new = |process: &&Arc<Process>| !again || !process.has(Flags::ENDING);
+            let new = |process: &&Arc<Process>| signal.is_none_or(|signal| !process.knows(signal.round));
             processes.values().filter(|process| process.is_home()).filter(meant).filter(new).cloned().collect()
         };
         let mut reached = 0;
         for process in &meant {
             if sender.as_ref().is_none_or(|sender| may_signal(sender, &process.credentials())) {
                 reached += 1;
-                if let Some(info) = info {
-                    process.signal_here(info).await;
+                if let Some(signal) = signal {
+                    process.reach(signal).await;
                 }
             }
         }
@@ -370,8 +384,15 @@ impl Process {
     async fn is_blocked_somewhere(&self, signal: Signal) -> bool {
         let Some(home) = self.home() else { return true };
         let mut elsewhere: BTreeMap<KernelId, Vec<Pid>> = BTreeMap::new();
-        for (thread, member) in &home.state.lock().members {
-            elsewhere.entry(member.at).or_default().push(*thread);
+        {
+            let state = home.state.lock();
+            // It is being born, and its thread may.
+            if state.members.is_empty() {
+                return true;
+            }
+            for (thread, member) in &state.members {
+                elsewhere.entry(member.at).or_default().push(*thread);
+            }
         }
         let system = &self.system;
         if elsewhere.remove(&system.kernel).is_some_and(|here| system.block_here(&here, signal)) {

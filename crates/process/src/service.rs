@@ -45,6 +45,14 @@ pub(crate) fn register(system: &Arc<System>) {
             log::error!("process {}: a replica could not follow a change: {error:?}", process.id);
         }
     });
+    answer!(BirthBegins, |system, _from, ask| match process!(system, ask) {
+        Some(process) => Ok(process.begin_birth_here(ask.child, ask.blocked).await),
+        None => Err(Errno::ESRCH),
+    });
+    answer!(BirthEnds, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.end_birth_here(ask.child),
+        None => Default::default(),
+    });
     answer!(ThreadBorn, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.member_born(ask.thread, ask.at),
         None => Err(Errno::ESRCH),
@@ -85,7 +93,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(SetName, |system, _from, ask| system.decide_name(ask.domain, ask.name).await);
     answer!(TellFacts, |system, _from, ask| system.learn(ask.facts));
     answer!(TakeSignal, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.take_signal_here(ask.wanted),
+        Some(process) => process.take_signal_here(ask.wanted, ask.acts).await,
         None => Default::default(),
     });
     answer!(PutBack, |system, _from, ask| {
@@ -166,7 +174,6 @@ pub(crate) fn register(system: &Arc<System>) {
         table.forget(ask.fd);
     });
     answer!(NoteIpc, |system, _from, ask| system.note_ipc_here(ask.process, ask.kernel));
-    answer!(AskIpc, |system, _from, ask| system.ipc_here(ask.process));
     answer!(AskUsage, |system, _from, ask| system.usage_here(ask.process, ask.thread).await);
     answer!(AskHeir, |system, _from, ask| system.heir_here(ask.process));
     answer!(AskHeaviest, |system, _from, _ask| system.heaviest());

@@ -97,8 +97,10 @@ pub struct System {
     pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
     /// Held while the spaces of a dead kernel are given up.
     pub(crate) abandoning: AsyncLock<()>,
-    /// Of descriptor tables and circles.
+    /// Of descriptor tables, circles and rounds.
     pub(crate) serials: Serials,
+    /// Held while this kernel sends a signal to many.
+    pub(crate) rounds: AsyncLock<()>,
     /// Spaces at home here that more than one process uses, and how many do.
     pub(crate) space_users: Lock<HashMap<SpaceId, usize>>,
     /// Circles kept here, by serial number.
@@ -144,6 +146,7 @@ impl System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
             abandoning: AsyncLock::new(()),
             serials: Serials::new(&*parts.memory),
+            rounds: AsyncLock::new(()),
             kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),

@@ -347,8 +347,18 @@ impl Thread {
         self.process.has(Flags::ENDING) || self.doomed.load(Relaxed)
     }
 
-    /// Takes one pending signal of `wanted`: its own first, then one of its process (asking the home).
+    /// Takes one pending signal of `wanted`, for which the thread has waited: its own first, then one of its process (asking
+    /// the home).
     pub async fn take_signal(&self, wanted: SignalSet) -> Option<Taken> {
+        self.take(wanted, false).await
+    }
+
+    /// Takes one to do what its action says.
+    pub async fn take_to_act(&self, wanted: SignalSet) -> Option<Taken> {
+        self.take(wanted, true).await
+    }
+
+    async fn take(&self, wanted: SignalSet, acts: bool) -> Option<Taken> {
         {
             let mut state = self.state.lock();
             let own = state.pending.take(wanted);
@@ -360,7 +370,7 @@ impl Thread {
         if self.process.pending().0 & wanted.0 == 0 {
             return None;
         }
-        self.process.take_signal(wanted).await
+        self.process.take(wanted, acts).await
     }
 
     /// SIGCONT number `continues` was sent to the process.

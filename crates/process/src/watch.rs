@@ -6,7 +6,7 @@ use futex::Owners;
 use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Pid};
 use messages::{
     futex::OwnerDied,
-    process::{AskIpc, NoteIpc, WatchThread},
+    process::{NoteIpc, WatchThread},
 };
 
 impl Owners for System {
@@ -47,20 +47,6 @@ impl System {
             return self.note_ipc_here(process, kernel);
         }
         self.endpoint.call(home, NoteIpc { process, kernel }).await.map_err(|_| Errno::ESRCH)?
-    }
-
-    /// The kernels noted for a process; its child has the same memory attached.
-    pub(crate) async fn ipc_of(&self, process: &Process) -> KernelSet {
-        match process.is_home() {
-            true => self.ipc_here(process.id),
-            false => self.endpoint.call(process.home, AskIpc { process: process.id }).await.unwrap_or_default(),
-        }
-    }
-
-    pub(crate) fn ipc_here(&self, process: Pid) -> KernelSet {
-        let process = self.process(process);
-        let home = process.as_ref().and_then(|process| process.home());
-        home.map(|home| home.state.lock().ipc.clone()).unwrap_or_default()
     }
 
     pub(crate) fn note_ipc_here(&self, process: Pid, kernel: KernelId) -> Result<()> {
