@@ -349,6 +349,16 @@ pub struct BirthNews {
     pub signals: Vec<RoundSignal>,
 }
 
+/// What came of giving a child a new parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reparented {
+    /// It is in this group of this session.
+    Done { group: Pid, session: Pid },
+    /// The new parent has handed out its own children meanwhile.
+    HeirGone,
+    NoSuchChild,
+}
+
 /// What happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildEvent {
@@ -489,8 +499,9 @@ messages! {
     child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, order: u64, usage: Usage }
         -> bool, Low;
 
-    /// The parent's home notes its `new` child; or that a child is in another group now, if there is still such a child.
-    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8, new: bool } -> (), Low;
+    /// The parent's home notes its `new` child, unless it has handed out its children already (false); or that a child is in
+    /// another group now, if there is still such a child.
+    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8, new: bool } -> bool, Low;
 
     /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
     /// and nothing has. ECHILD without children.
@@ -500,8 +511,8 @@ messages! {
     /// The waited-for child is told that its zombie may go.
     reap: Reap { child: Pid } -> (), Low;
 
-    /// The parent is gone: the child gets a new one. Answers its group and session; None: there is no such child.
-    reparent: Reparent { child: Pid, parent: Pid } -> Option<(Pid, Pid)>, Low;
+    /// The parent is gone: the child gets a new one.
+    reparent: Reparent { child: Pid, parent: Pid } -> Reparented, Low;
 
     /// setpgid, setsid and their questions, answered by the process's home.
     set_group: SetGroup { process: Pid, group: Pid, caller: Pid, session: Pid } -> errno::Result<()>, Low;

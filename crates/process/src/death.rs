@@ -14,7 +14,7 @@
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
 
-use crate::{exit::INIT, process::Flags, thread::Presence, wait::LAST, Process, System};
+use crate::{process::Flags, thread::Presence, wait::LAST, Process, System};
 use abi::signal::Signal;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{KernelId, PageRange, Pid, Step};
@@ -145,12 +145,6 @@ impl Process {
                 .child_changed_here(ChildChanged { parent: self.id, child, group, uid, event, order: LAST, usage })
                 .await;
         }
-        let parent = self.with_shared(|shared| shared.parent);
-        if system.origin(parent) == Some(dead) {
-            // What group the parent was in nobody knows any more: that it was a tie of this one's is believed.
-            if let Some((group, session)) = system.reparent_here(self.id, INIT).await {
-                system.tie_cut(group, session).await;
-            }
-        }
+        system.give_to_init(self, dead).await;
     }
 }

@@ -6,13 +6,12 @@
 //! a member, so nothing that it uses can go before it.
 
 use crate::{orphan::is_tie, process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
-use abi::signal::{Signal, SignalFields, SignalInfo};
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelId, KernelSet, Pid};
 use messages::process::{
-    AskHeir, ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparent,
-    Survivor, ThreadGone, Unthread, Usage,
+    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented, Survivor,
+    ThreadGone, Unthread, Usage,
 };
 
 /// A thread's future is over; nothing may touch user space any more.
@@ -227,18 +226,31 @@ impl Process {
         }
     }
 
-    /// The children get a new parent: the nearest subreaper, else init.
+    /// The children get a new parent: the nearest subreaper, else init. See heir.rs.
     async fn orphan_children(self: &Arc<Self>) {
         let Some(home) = self.home() else { return };
-        let children: Vec<Pid> = core::mem::take(&mut home.state.lock().children).into_keys().collect();
+        let children: Vec<Pid> = {
+            let mut state = home.state.lock();
+            state.handed_out = true;
+            core::mem::take(&mut state.children).into_keys().collect()
+        };
         if children.is_empty() {
             return;
         }
-        let heir = self.system.subreaper_of(self).await;
+        let mut heir = self.system.subreaper_of(self).await;
         let own = self.with_shared(|shared| (shared.group, shared.session));
         let mut cut = BTreeSet::new();
         for child in children {
-            cut.extend(self.system.reparent(child, heir).await.filter(|place| is_tie(own, *place)));
+            loop {
+                match self.system.reparent(child, heir).await {
+                    Reparented::Done { group, session } => {
+                        cut.extend(Some((group, session)).filter(|place| is_tie(own, *place)));
+                        break;
+                    }
+                    Reparented::NoSuchChild => break,
+                    Reparented::HeirGone => heir = self.system.subreaper_of(self).await,
+                }
+            }
         }
         for (group, session) in cut {
             self.system.tie_cut(group, session).await;
@@ -320,69 +332,5 @@ impl System {
         self.processes.lock().remove(&process);
         self.born_here.lock().remove(&process);
         self.threads.lock().remove(&process);
-    }
-
-    /// Answers the child's group and session.
-    async fn reparent(self: &Arc<Self>, child: Pid, parent: Pid) -> Option<(Pid, Pid)> {
-        match self.origin(child)? {
-            kernel if kernel == self.kernel => self.reparent_here(child, parent).await,
-            kernel => self.endpoint.call(kernel, Reparent { child, parent }).await.ok()?,
-        }
-    }
-
-    /// At the child's home.
-    pub(crate) async fn reparent_here(self: &Arc<Self>, child: Pid, parent: Pid) -> Option<(Pid, Pid)> {
-        let process = self.process(child)?;
-        let _ = process.change(messages::process::Change::Parent(parent)).await;
-        let home = process.home()?;
-        let uid = home.state.lock().credentials.uid;
-        let (group, session) = process.with_shared(|shared| (shared.group, shared.session));
-        self.adopt(parent, child, group, uid, Signal::CHLD.number()).await;
-        // Not before: if it ends now, its own word may come to the new parent before the child is known there.
-        let (zombie, usage) = {
-            let state = home.state.lock();
-            (state.zombie, state.usage)
-        };
-        for thread in process.local_threads() {
-            let signal = thread.state.lock().parent_death_signal;
-            if let Some(signal) = Signal::new(u64::from(signal)) {
-                let info = SignalInfo { signal, code: 0, errno: 0, fields: SignalFields::None };
-                thread.push_signal(info, process.continues());
-            }
-        }
-        if let Some(status) = zombie {
-            let event =
-                ChildChanged { parent, child, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
-            if self.child_changed(event).await {
-                self.forget(child);
-            }
-        }
-        Some((group, session))
-    }
-
-    /// The process that adopts the children of `process`: the nearest living subreaper among its ancestors, wherever
-    /// they are at home.
-    async fn subreaper_of(&self, process: &Process) -> Pid {
-        let mut ancestor = process.with_shared(|shared| shared.parent);
-        // An ancestor that ends while we look hands its own children to one further up, where we come next.
-        while ancestor != INIT {
-            let answer = match self.origin(ancestor) {
-                Some(home) if home == self.kernel => self.heir_here(ancestor),
-                Some(home) => self.endpoint.call(home, AskHeir { process: ancestor }).await.ok().flatten(),
-                None => None,
-            };
-            match answer {
-                Some((true, _)) => return ancestor,
-                Some((false, next)) if next != ancestor => ancestor = next,
-                _ => break,
-            }
-        }
-        INIT
-    }
-
-    pub(crate) fn heir_here(&self, process: Pid) -> Option<(bool, Pid)> {
-        let process = self.process(process)?;
-        let (reaps, parent) = process.with_shared(|shared| (shared.child_subreaper, shared.parent));
-        Some((reaps && !process.has(Flags::ENDING), parent))
     }
 }

@@ -1,12 +1,12 @@
 //! New threads and processes (man 2 clone).
 
 use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
-use crate::{home::Child, process::Directories, Context, Files, Flags, Process, Thread};
+use crate::{exit::INIT, home::Child, process::Directories, Context, Files, Flags, Process, Thread};
 use abi::signal::{AltStack, Pending, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage};
+use messages::process::{AdoptChild, Change, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -173,7 +173,13 @@ impl Thread {
             return Err(error);
         }
         let uid = self.state.lock().credentials.uid;
-        system.adopt(new_parent, id, group, uid, request.exit_signal).await;
+        let mut adopted = system.adopt(new_parent, id, group, uid, request.exit_signal).await;
+        while !adopted {
+            // A sibling's parent has ended meanwhile.
+            let heir = system.subreaper_of(parent).await;
+            let _ = child.change(Change::Parent(heir)).await;
+            adopted = system.adopt(heir, id, group, uid, request.exit_signal).await;
+        }
         Ok(child)
     }
 }
@@ -201,24 +207,29 @@ impl Process {
 }
 
 impl crate::System {
-    /// Notes a child with its parent's home.
-    pub(crate) async fn adopt(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
-        if self.origin(parent) != Some(self.kernel) {
-            if let Some(home) = self.origin(parent) {
-                // A parent whose kernel died has no waiters.
-                let _ = self.endpoint.call(home, AdoptChild { parent, child, group, exit_signal, new: true }).await;
+    /// Notes a child with its parent's home; false if the parent has handed out its children already, or is gone.
+    pub(crate) async fn adopt(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) -> bool {
+        match self.origin(parent) {
+            // Init takes whatever comes, and knows no children.
+            _ if parent == INIT => true,
+            Some(home) if home == self.kernel => self.adopt_here(parent, child, group, uid, exit_signal),
+            Some(home) => {
+                let ask = AdoptChild { parent, child, group, exit_signal, new: true };
+                self.endpoint.call(home, ask).await.unwrap_or(false)
             }
-            return;
+            None => false,
         }
-        self.adopt_here(parent, child, group, uid, exit_signal);
     }
 
-    pub(crate) fn adopt_here(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) {
-        let Some(parent) = self.process(parent) else { return };
-        if let Some(home) = parent.home() {
+    pub(crate) fn adopt_here(&self, parent: Pid, child: Pid, group: Pid, uid: u32, exit_signal: u8) -> bool {
+        let Some(parent) = self.process(parent) else { return false };
+        let Some(home) = parent.home() else { return false };
+        let mut state = home.state.lock();
+        if !state.handed_out {
             let entry = Child { group, uid, exit_signal, event: None, order: 0, usage: Usage::default() };
-            home.state.lock().children.insert(child, entry);
+            state.children.insert(child, entry);
         }
+        !state.handed_out
     }
 
     /// The first process of the machine: `parent` is init (1), which is nobody's thread.

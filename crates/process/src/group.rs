@@ -118,7 +118,9 @@ impl Process {
         let (parent, exit_signal) = self.with_shared(|shared| (shared.parent, shared.exit_signal));
         let adopt = AdoptChild { parent, child: self.id, group, exit_signal, new: false };
         match self.system.origin(parent) {
-            Some(kernel) if kernel == self.system.kernel => self.system.child_in_group(&adopt),
+            Some(kernel) if kernel == self.system.kernel => {
+                self.system.child_in_group(&adopt);
+            }
             Some(kernel) => {
                 let _ = self.system.endpoint.call(kernel, adopt).await;
             }
@@ -128,8 +130,8 @@ impl Process {
 }
 
 impl System {
-    /// A new child, or a known one in another group.
-    pub(crate) fn child_in_group(&self, adopt: &AdoptChild) {
+    /// A new child, or a known one in another group. False: there is no such parent, or no such child.
+    pub(crate) fn child_in_group(&self, adopt: &AdoptChild) -> bool {
         let known = self.process(adopt.parent).is_some_and(|parent| {
             let Some(home) = parent.home() else { return false };
             match home.state.lock().children.get_mut(&adopt.child) {
@@ -140,8 +142,6 @@ impl System {
                 None => false,
             }
         });
-        if adopt.new && !known {
-            self.adopt_here(adopt.parent, adopt.child, adopt.group, 0, adopt.exit_signal);
-        }
+        known || adopt.new && self.adopt_here(adopt.parent, adopt.child, adopt.group, 0, adopt.exit_signal)
     }
 }

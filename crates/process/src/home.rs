@@ -29,6 +29,8 @@ pub(crate) struct HomeState {
     /// Kernels that hold a replica.
     pub replicas: KernelSet,
     pub children: BTreeMap<Pid, Child>,
+    /// The process has ended, and its children have new parents, or are about to: it takes no more.
+    pub handed_out: bool,
     /// Kernels where it has System V semaphores to undo or attached memory.
     pub ipc: KernelSet,
     /// Kernels that want to hear of a member's end, because threads there wait for a lock that it may hold.

@@ -25,6 +25,7 @@ mod facts;
 pub mod files;
 mod fork;
 mod group;
+mod heir;
 mod home;
 pub mod image;
 mod inspect;

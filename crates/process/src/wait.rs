@@ -64,8 +64,8 @@ impl System {
                 return true;
             }
             let Some(child) = state.children.get_mut(&event.child) else { return true };
-            // A stop or continuation that was overtaken: by the next one, or by the end.
-            if event.order < child.order {
+            // A stop or continuation that was overtaken: by the next one, or by the end. An end may be told twice (heir.rs).
+            if event.order < child.order || child.order == LAST {
                 return false;
             }
             child.order = event.order;

@@ -48,6 +48,7 @@ pub mod call {
     pub const CHDIR: u64 = 80;
     pub const MKDIR: u64 = 83;
     pub const UMASK: u64 = 95;
+    pub const PRCTL: u64 = 157;
     pub const SIGACTION: u64 = 13;
     pub const SIGPROCMASK: u64 = 14;
     pub const SIGRETURN: u64 = 15;

@@ -1,0 +1,82 @@
+//! Processes whose new parent ends, too: crates/process/src/heir.rs.
+
+use sim::{
+    life::model::{Id, KILL},
+    nodes::{
+        machine::Nodes,
+        user::{call, Arg, Command, Event},
+    },
+    shape::Shape,
+};
+
+const CHILDREN: usize = 4;
+
+fn born(nodes: &Nodes, parent: Id) -> Id {
+    // Its home is where its parent is.
+    let cpu = nodes.world.rng.below(nodes.cpus() as usize);
+    let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
+    let wander = Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(mask);
+    nodes.user.tell_all(parent, [wander, Command::plain(call::FORK, &[])]);
+    nodes.settle();
+    let born = nodes.user.events().into_iter().find_map(|event| match event {
+        Event::Born { thread, .. } => Some(thread),
+        _ => None,
+    });
+    born.expect("there is room")
+}
+
+/// What a thread's calls return.
+fn results(nodes: &Nodes, thread: Id, commands: Vec<Command>) -> Vec<i64> {
+    nodes.user.tell_all(thread, commands);
+    nodes.settle();
+    let returned = |event| match event {
+        Event::Returned { thread: who, result, .. } if who == thread => Some(result),
+        _ => None,
+    };
+    nodes.user.events().into_iter().filter_map(returned).collect()
+}
+
+#[test]
+fn who_loses_two_parents_at_once_has_the_next_subreaper() {
+    for seed in 1..400 {
+        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, 1 + seed as usize % 4) });
+        let reaps = Command::plain(call::PRCTL, &[36, 1]);
+        let first = nodes.boot(0);
+        nodes.user.events();
+        let killers = [born(&nodes, first), born(&nodes, first)];
+        let reaper = born(&nodes, first);
+        results(&nodes, reaper, vec![reaps.clone()]);
+        let heir = born(&nodes, reaper);
+        results(&nodes, heir, vec![reaps]);
+        let parent = born(&nodes, heir);
+        let children: Vec<Id> = (0..CHILDREN).map(|_| born(&nodes, parent)).collect();
+
+        // The last child may end at the same time, too.
+        let dying = children[CHILDREN - 1];
+        let mut victims = vec![heir, parent];
+        victims.extend(Some(dying).filter(|_| nodes.world.rng.one_in(2)));
+        for (index, victim) in victims.iter().enumerate() {
+            let kill = Command::plain(call::KILL, &[(*victim).into(), KILL.into()]);
+            nodes.user.tell([first, killers[0], killers[1]][index], kill);
+        }
+        nodes.settle();
+        nodes.user.events();
+        for child in children.iter().filter(|child| !victims.contains(child)) {
+            let parents = results(&nodes, *child, vec![Command::plain(call::GETPPID, &[])]);
+            assert_eq!(parents, [i64::from(reaper)], "seed {seed}: the parent of {child}");
+            results(&nodes, first, vec![Command::plain(call::KILL, &[(*child).into(), KILL.into()])]);
+        }
+        // It can wait for all of them, and then has no child.
+        if victims.len() < 3 {
+            results(&nodes, first, vec![Command::plain(call::KILL, &[dying.into(), KILL.into()])]);
+        }
+        let wait = Command::new(call::WAIT4, &[Arg::Value(u64::MAX), Arg::Output]);
+        let mut reaped = results(&nodes, reaper, vec![wait; CHILDREN + 3]);
+        assert_eq!(reaped.pop(), Some(-10), "seed {seed}: ECHILD comes last");
+        reaped.sort();
+        let mut expected: Vec<i64> = children.iter().chain([&heir, &parent]).map(|id| i64::from(*id)).collect();
+        expected.sort();
+        assert_eq!(reaped, expected, "seed {seed}");
+        nodes.end_all();
+    }
+}
