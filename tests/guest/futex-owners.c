@@ -306,12 +306,61 @@ static void mutexes(void) {
     MUST(pthread_mutex_unlock(shared) == 0);
 }
 
-int main(void) {
+static uint32_t *shared_word;
+
+static void *executes(void *lives) {
+    last_cpu();
+    MUST(futex(shared_word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
+    shared_word[1] = 1;
+    wait_for_waiters(shared_word);
+    MUST(dup2((int)(intptr_t)lives, 0) == 0);
+    execl("/proc/self/exe", "futex-owners", "lives", NULL);
+    _exit(1);
+}
+
+// A child executes a program while it holds a lock that the parent waits for.
+static void across_execve(int by_thread) {
+    shared_word = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int lives[2];
+    MUST(pipe2(lives, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(lives[1]);
+        pthread_t thread;
+        if (!by_thread)
+            executes((void *)(intptr_t)lives[0]);
+        MUST(pthread_create(&thread, NULL, executes, (void *)(intptr_t)lives[0]) == 0);
+        for (;;)
+            pause();
+    }
+    close(lives[0]);
+    while (!__atomic_load_n(&shared_word[1], __ATOMIC_SEQ_CST))
+        sched_yield();
+    printf("held by %s: %ld\n", by_thread ? "a thread" : "a process", futex(shared_word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+    show_word("after execve", *shared_word);
+    SHOW(waitpid(child, NULL, WNOHANG));
+    SHOW(futex(shared_word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+    show_word("freed", *shared_word);
+    close(lives[1]);
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    printf("status %x\n", status);
+}
+
+int main(int argc, char **argv) {
+    (void)argv;
+    if (argc > 1) {
+        char byte;
+        return read(0, &byte, 1) == 0 ? 7 : 1;
+    }
     move_to(0);
     alone();
     two();
     with_signal();
     requeues();
     mutexes();
+    across_execve(0);
+    across_execve(1);
     return 0;
 }

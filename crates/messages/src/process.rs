@@ -570,6 +570,10 @@ messages! {
     /// hear of its end. ESRCH if it has ended.
     watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<()>, Low;
 
+    /// A thread goes on without its memory (execve): locks with an owner that it holds and others wait for are handed over when this is
+    /// answered.
+    leave_locks: LeaveLocks { process: Pid, thread: Pid } -> (), Low;
+
     /// A process has got System V semaphores to undo or memory attached at `kernel`, which its home, the receiver, is to
     /// tell of its end.
     note_ipc: NoteIpc { process: Pid, kernel: KernelId } -> errno::Result<()>, Low;

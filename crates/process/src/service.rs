@@ -182,6 +182,9 @@ pub(crate) fn register(system: &Arc<System>) {
         system.limit_here(ask.process, ask.resource, ask.new, &ask.sender).await
     });
     answer!(WatchThread, |system, from, ask| system.watch_here(ask.process, ask.thread, from));
+    answer!(LeaveLocks, |system, _from, ask| if let Some(process) = process!(system, ask) {
+        process.leave_locks_here(ask.thread).await;
+    });
     answer!(SpaceUsers, |system, _from, ask| match ask.more {
         true => system.retain_space_here(ask.space),
         false => system.release_space_here(ask.space).await,

@@ -6,7 +6,7 @@ use futex::Owners;
 use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Pid};
 use messages::{
     futex::OwnerDied,
-    process::{NoteIpc, WatchThread},
+    process::{LeaveLocks, NoteIpc, WatchThread},
 };
 
 impl Owners for System {
@@ -63,6 +63,27 @@ impl Process {
         let at_end = self.system.at_end.lock().clone();
         if let Some(at_end) = at_end.filter(|_| !kernels.is_empty()) {
             at_end.ended(self.id, kernels).await;
+        }
+    }
+
+    /// In execve, when the memory is left: the thread goes on, but others get the locks that it holds (Linux: futex_exec_release). They
+    /// are told before it goes on, else a lock of the new program would be taken for one of the old.
+    pub(crate) async fn leave_locks(&self, thread: Pid) {
+        if self.is_home() {
+            return self.leave_locks_here(thread).await;
+        }
+        // With a dead home the process goes.
+        let _ = self.system.endpoint.call(self.home, LeaveLocks { process: self.id, thread }).await;
+    }
+
+    pub(crate) async fn leave_locks_here(&self, thread: Pid) {
+        let Some(home) = self.home() else { return };
+        let mut watchers = home.state.lock().watchers.remove(&thread).unwrap_or_default();
+        if watchers.remove(self.system.kernel) {
+            self.system.futexes.owner_died(thread).await;
+        }
+        if !watchers.is_empty() {
+            self.system.endpoint.multicast(&watchers, OwnerDied { thread }).await;
         }
     }
 

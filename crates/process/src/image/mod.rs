@@ -64,6 +64,8 @@ impl Thread {
             return Err(error);
         }
         system.abi.leave_memory(self).await;
+        // Afterwards: what a robust list names has no owner by then, and goes to those who wait.
+        process.leave_locks(self.tid).await;
         self.take_over(&process, image, context).await?;
         if self.tid == process.id {
             return Ok(Absence::Back);
