@@ -72,12 +72,14 @@ impl Space {
             let key = state.pending.insert(Pending { page, poison: Vec::new() });
             (around, state.offers, key)
         };
+        // Offers to a dead kernel would be lost.
+        let offers = if self.vm.endpoint.is_alive(owner) { offers } else { 0 };
         let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc_spare()).collect();
         offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
         let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
-        let mut answer = Answer { space: self.clone(), key: Some(key), page, around, offers };
-        let call = self.vm.endpoint.call_then(owner, question, move |reply| answer.arrived(owner, reply));
+        let mut answer = Answer { space: self.clone(), owner, key: Some(key), page, around, offers };
+        let call = self.vm.endpoint.call_then(owner, question, move |reply| answer.arrived(reply));
         match call.await {
             Ok(FaultReply { answer: FaultAnswer::Failed(fault), .. }) => Err(fault),
             Ok(_) => Ok(()),
@@ -213,6 +215,7 @@ fn push(runs: &mut Vec<Run>, page: Page, mapping: Mapping) {
 /// What waits for the owner's answer.
 struct Answer {
     space: Arc<Space>,
+    owner: KernelId,
     /// In `pending`; None once answered.
     key: Option<usize>,
     page: Page,
@@ -221,8 +224,8 @@ struct Answer {
 }
 
 impl Answer {
-    fn arrived(&mut self, owner: KernelId, reply: &FaultReply) {
-        let space = self.space.clone();
+    fn arrived(&mut self, reply: &FaultReply) {
+        let (space, owner) = (self.space.clone(), self.owner);
         let mut state = space.state.lock();
         let poison = self.key.take().map(|key| state.pending.remove(key).poison).unwrap_or_default();
         let (adopted, offered) = (reply.adopted, self.offers.len() as u16);
@@ -248,11 +251,14 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
+        let unanswered = self.key.take();
+        if let Some(key) = unanswered {
             self.space.state.lock().pending.remove(key);
         }
-        // Those that the owner did not take.
-        self.offers.iter().for_each(|frame| self.space.vm.memory.take_home(*frame));
+        // Those that the owner did not take. If it died before it answered, nobody knows which: it may have put one into its table, and
+        // a third kernel may map it for as long as the process lives. So they stay lent.
+        let known = unanswered.is_none() || self.space.vm.endpoint.is_alive(self.owner);
+        self.offers.iter().filter(|_| known).for_each(|frame| self.space.vm.memory.take_home(*frame));
         self.space.changed.wake_all();
     }
 }
