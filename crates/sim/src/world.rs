@@ -12,7 +12,7 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     sync::{
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         Arc, Weak,
     },
 };
@@ -96,6 +96,8 @@ pub struct World {
     pub cpus: usize,
     /// Page-table pages fail to be had now and then.
     pub scarce: bool,
+    /// Kernels that have no room for another space, as bits.
+    full: AtomicU64,
     /// The verdict on this run is out: nothing is checked any more.
     over: AtomicBool,
 }
@@ -114,6 +116,7 @@ impl World {
             rng: Rng::new(shape.seed),
             cpus: shape.cpus,
             scarce: shape.scarce,
+            full: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
     }
@@ -124,6 +127,11 @@ impl World {
 
     fn home(&self, frame: Frame) -> KernelId {
         KernelId((frame.0 / self.per_kernel) as u16)
+    }
+
+    /// From now on `kernel` has no room for a space that it does not have yet.
+    pub fn fill(&self, kernel: KernelId) {
+        self.full.fetch_or(1 << kernel.index(), Ordering::Relaxed);
     }
 
     /// Something was wrong, the machine is thrown away: what it still does on the way is not looked at.
@@ -400,6 +408,9 @@ impl Memory for SimMemory {
     }
 
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {
+        if self.world.full.load(Ordering::Relaxed) & 1 << self.me.index() != 0 {
+            return Err(NoMemory);
+        }
         let table = Arc::new(SimTable::new(self.world.clone()));
         self.world.tables.lock().push(Arc::downgrade(&table));
         Ok(table)

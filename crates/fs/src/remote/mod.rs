@@ -162,14 +162,30 @@ impl Remote {
     pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
         let file = &leased::settle(file).await?;
         match file.remote() {
-            None => Ok(self.exports.add(self.me(), file, Some(holder))),
+            None => self.count_for(holder, file),
             // Its own file: it knows it by number, and our stand-in keeps it there until we are answered.
             Some(there) if there.owner == holder => Ok(stand_in(file)?.opened()),
             Some(there) => {
                 let message = FileRetain { id: there.id, holder: Some(holder) };
-                self.endpoint.call(there.owner, message).await?
+                match self.endpoint.call(there.owner, message).await {
+                    Ok(Ok(opened)) => Ok(opened),
+                    // Its owner has died: it answers EIO wherever it is, and nobody counts. What else is in the message is not
+                    // lost with it. Or the holder has, and gets nothing.
+                    Ok(Err(_)) | Err(_) => Ok(stand_in(file)?.opened()),
+                }
             }
         }
+    }
+
+    /// A file of this kernel: one reference more for `holder`. EIO if that has died: what it held may have been released
+    /// before this, and nobody would release it again.
+    fn count_for(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        let opened = self.exports.add(self.me(), file, Some(holder));
+        if self.endpoint.is_alive(holder) {
+            return Ok(opened);
+        }
+        drop(self.exports.release(opened.file.id, holder, 1));
+        Err(Errno::EIO)
     }
 
     /// A reference for whoever [`Remote::open`]s it first; good for one open.
@@ -205,6 +221,11 @@ impl Remote {
         }
         let file = Arc::new_cyclic(|this| RemoteFile::new(self.shared(), opened.clone(), this.clone()));
         stand_ins.insert(opened.file, Arc::downgrade(&file));
+        drop(stand_ins);
+        // It may have come from somebody who did not know.
+        if !self.endpoint.is_alive(opened.file.owner) {
+            file.owner_died();
+        }
         Ok(file)
     }
 

@@ -114,7 +114,10 @@ pub fn register(remote: &Arc<Remote>) {
     let of = remote.clone();
     endpoint.on_sync::<FileRetain, _>(move |_, FileRetain { id, holder }| {
         let file = of.exports.get(id)?;
-        Ok(of.exports.add(of.me(), &file, holder))
+        match holder {
+            Some(holder) => of.count_for(holder, &file),
+            None => Ok(of.exports.add(of.me(), &file, None)),
+        }
     });
     let of = remote.clone();
     endpoint.on_sync::<FileClaim, _>(move |from, FileClaim { id }| {

@@ -1,0 +1,81 @@
+//! Messages that meet, and kernels that die while files are on their way: docs/interleavings.md draws each.
+
+use super::*;
+use crate::control::{EpollControl, SocketMessage};
+
+impl Machine {
+    fn dies(&self, dead: usize, known_by: &[usize]) {
+        let dead = KernelId(dead as u16);
+        for by in known_by {
+            self.kernels[*by].endpoint.declare_dead(dead);
+            self.kernels[*by].kernel_died(dead);
+        }
+        self.settle();
+    }
+}
+
+#[test]
+fn a_word_of_an_observation_that_has_ended_does_not_deafen_the_next() {
+    for before in 0..5 {
+        let machine = Machine::new(2);
+        let (read, write) = ends();
+        let epoll = an_epoll();
+        let in_ = Events::IN.bits();
+        let far = machine.pass(0, 1, &read);
+        add(&machine, &epoll, 3, &far, in_).unwrap();
+        for _ in 0..before {
+            block_on(write.write(b"x")).unwrap();
+            machine.settle();
+        }
+        // The word of this change leaves the owner, and is on its way while the file is deleted and added again.
+        block_on(write.write(b"x")).unwrap();
+        machine.run_tasks();
+        let who = caller(1);
+        let delete = EpollControl::Delete { fd: 3, file: far.clone() };
+        let mut deleting: BoxFuture<'_, _> = epoll.control(&who, Control::Epoll(delete));
+        assert!(once(deleting.as_mut()).is_some_and(|done| done.is_ok()), "nobody is asked");
+        add(&machine, &epoll, 3, &far, in_).unwrap();
+        machine.settle();
+        assert_eq!(take(&machine, &epoll), [(3, in_)], "{before} changes before");
+        block_on(read.read(&mut [0; 64])).unwrap();
+        machine.settle();
+        assert_eq!(take(&machine, &epoll), [], "{before} changes before");
+        block_on(write.write(b"y")).unwrap();
+        machine.settle();
+        assert_eq!(take(&machine, &epoll), [(3, in_)], "{before} changes before");
+    }
+}
+
+fn message(files: Vec<Arc<dyn File>>) -> SocketMessage {
+    SocketMessage { bytes: b"text".to_vec(), files, credentials: None, name: Vec::new(), full_length: 4 }
+}
+
+#[test]
+fn of_several_files_that_of_a_dead_kernel_answers_eio_and_the_others_are_there() {
+    let machine = Machine::new(4);
+    let files: Vec<Arc<dyn File>> = vec![EventFd::new(0, 0).unwrap(), EventFd::new(1, 0).unwrap()];
+    let there = vec![machine.pass(2, 0, &files[0]), machine.pass(3, 0, &files[1])];
+    machine.dies(3, &[0, 1, 2]);
+    let sent = machine.run(machine.kernels[0].send_message(KernelId(1), message(there))).unwrap();
+    let received = machine.kernels[1].receive_message(sent).unwrap();
+    assert!(machine.run(received.files[0].attributes()).is_ok());
+    assert_eq!(machine.run(received.files[1].attributes()).err(), Some(Errno::EIO));
+    assert_eq!(machine.run(received.files[1].read(&mut [0; 8])).err(), Some(Errno::EIO));
+    drop(received);
+    machine.settle();
+    assert_eq!(machine.kernels[2].exported(), 0);
+}
+
+#[test]
+fn nothing_is_counted_for_a_kernel_that_has_died() {
+    let machine = Machine::new(3);
+    let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+    let there = machine.pass(2, 0, &file);
+    // The owner knows; who hands the file on does not yet.
+    machine.dies(1, &[2]);
+    machine.run(machine.kernels[0].send_message(KernelId(1), message(vec![there]))).unwrap();
+    machine.dies(1, &[0]);
+    assert_eq!(machine.kernels[2].exported(), 0);
+    assert_eq!(machine.run(machine.kernels[2].hand_to(KernelId(1), &file)).err(), Some(Errno::EIO));
+    assert_eq!(machine.kernels[2].exported(), 0);
+}
