@@ -133,6 +133,7 @@ impl Machine {
     pub fn kill(&self, kernel: KernelId) {
         self.alive.lock().retain(|other| *other != kernel);
         self.network.disconnect(kernel);
+        self.world.end_life(kernel);
         self.executor.kill(kernel);
     }
 

@@ -7,7 +7,7 @@
 use crate::world::World;
 use machine::{
     sync::{Lock, LockGuard},
-    Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
+    Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, PageTable, Soft, Step, UserAddr, UserFault, PAGE_SIZE,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,13 +20,14 @@ struct Entries {
 
 pub struct SimTable {
     world: Arc<World>,
+    pub kernel: KernelId,
     entries: Lock<Entries>,
 }
 
 impl SimTable {
-    pub fn new(world: Arc<World>) -> Self {
+    pub fn new(world: Arc<World>, kernel: KernelId) -> Self {
         let tlbs = vec![BTreeMap::new(); world.cpus];
-        SimTable { world, entries: Lock::new(Entries { tlbs, ..Entries::default() }) }
+        SimTable { world, kernel, entries: Lock::new(Entries { tlbs, ..Entries::default() }) }
     }
 
     fn lock(&self) -> LockGuard<'_, Entries> {
@@ -44,6 +45,15 @@ impl SimTable {
             let (page, cached) = tlb.iter().find(|(page, cached)| stale(page, cached))?;
             Some(format!("TLB {cpu}: {page:?} is {cached:?}, table {:?}", entries.table.get(page)))
         })
+    }
+
+    /// The kernel that has this table is no more.
+    pub fn vanish(&self) {
+        let mut entries = self.lock();
+        let Entries { table, tlbs } = &mut *entries;
+        for map in std::iter::once(table).chain(tlbs) {
+            std::mem::take(map).values().for_each(|mapping| self.world.untranslate(mapping.frame));
+        }
     }
 
     /// The frame an access by a random CPU reaches.

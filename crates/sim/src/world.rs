@@ -98,6 +98,8 @@ pub struct World {
     pub scarce: bool,
     /// Kernels that have no room for another space, as bits.
     full: AtomicU64,
+    /// Kernels that have died, as bits: what is left of their services changes nothing.
+    dead: AtomicU64,
     /// The verdict on this run is out: nothing is checked any more.
     over: AtomicBool,
 }
@@ -117,6 +119,7 @@ impl World {
             cpus: shape.cpus,
             scarce: shape.scarce,
             full: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
     }
@@ -159,6 +162,21 @@ impl World {
         let mut frames = self.lock();
         let state = frames.used(frame, "used while free");
         work(&mut state.bytes.as_mut().expect("no copy is under way")[..])
+    }
+
+    /// `kernel` is no more: its tables lead nowhere.
+    pub fn end_life(&self, kernel: KernelId) {
+        let tables: Vec<Arc<SimTable>> = self.tables.lock().iter().filter_map(Weak::upgrade).collect();
+        tables.iter().filter(|table| table.kernel == kernel).for_each(|table| table.vanish());
+        self.dead.fetch_or(1 << kernel.index(), Ordering::Relaxed);
+    }
+
+    /// A frame of a kernel that has died to which a table still leads.
+    pub fn haunted(&self, kernel: KernelId) -> Option<Frame> {
+        let frames = self.lock();
+        let base = kernel.index() as u64 * self.per_kernel;
+        let mut all = frames.partitions[kernel.index()].frames.iter().zip(base..);
+        all.find(|(state, _)| state.translations > 0).map(|(_, frame)| Frame(frame))
     }
 
     /// Frames in use, for the check that nothing leaked.
@@ -248,6 +266,13 @@ impl SimMemory {
     }
 }
 
+impl SimMemory {
+    /// Nothing is looked at any more: the run is over, or this kernel has died.
+    fn is_over(&self) -> bool {
+        self.world.is_over() || self.world.dead.load(Ordering::Relaxed) & 1 << self.me.index() != 0
+    }
+}
+
 impl Memory for SimMemory {
     fn kernel(&self) -> KernelId {
         self.me
@@ -276,7 +301,7 @@ impl Memory for SimMemory {
     }
 
     fn release(&self, frame: Frame) {
-        if self.world.is_over() {
+        if self.is_over() {
             return;
         }
         let home = self.world.home(frame);
@@ -321,6 +346,9 @@ impl Memory for SimMemory {
     }
 
     fn take_home(&self, frame: Frame) {
+        if self.is_over() {
+            return;
+        }
         assert_eq!(self.world.home(frame), self.me);
         let mut frames = self.world.lock();
         let holder = frames.used(frame, "is free").holder;
@@ -411,7 +439,7 @@ impl Memory for SimMemory {
         if self.world.full.load(Ordering::Relaxed) & 1 << self.me.index() != 0 {
             return Err(NoMemory);
         }
-        let table = Arc::new(SimTable::new(self.world.clone()));
+        let table = Arc::new(SimTable::new(self.world.clone(), self.me));
         self.world.tables.lock().push(Arc::downgrade(&table));
         Ok(table)
     }

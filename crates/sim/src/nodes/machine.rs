@@ -1,7 +1,7 @@
 //! Nodes put together, with a root file system and a first program; and the order of their steps.
 
 use super::{cpu::SimCpu, elf, user::User};
-use crate::{machine::Machine, rng::Rng, shape::Shape};
+use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
 use ::machine::{Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
 use fs::{devfs::Devices, tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
@@ -137,16 +137,49 @@ impl Nodes {
         stepped != steps || spun != spins + 1
     }
 
+    fn living(&self) -> impl Iterator<Item = &SimNode> {
+        let alive = self.machine.alive();
+        self.nodes.iter().filter(move |node| alive.contains(&node.id))
+    }
+
+    /// A kernel dies between two steps. The others do not know yet.
+    pub fn kill(&self, kernel: KernelId) {
+        self.machine.kill(kernel);
+        self.user.forget_idle();
+    }
+
+    /// `survivor` notices the death, as crate `kernel` does; the handle says when it is through with it.
+    pub fn mourn(&self, survivor: KernelId, dead: KernelId) -> Handle<()> {
+        let node = &self.nodes[survivor.index()].node;
+        linux::node::detach(&node.system, &node.remote, dead);
+        let system = node.system.clone();
+        self.machine.start_on(survivor, async move { system.kernel_died(dead).await })
+    }
+
+    /// So many steps, which may leave things half done.
+    pub fn steps(&self, count: usize) {
+        for _ in 0..count {
+            if self.has_work() && self.machine.world.rng.one_in(2) {
+                self.machine.step();
+                continue;
+            }
+            self.machine.network.tick();
+            let node = self.some_node();
+            self.turn(node, self.machine.world.rng.below(node.cpu.cpus.len()));
+        }
+    }
+
     /// Messages or tasks that belong to no thread wait.
     fn has_work(&self) -> bool {
-        self.machine.executor.ready() > 0 || self.nodes.iter().any(|node| self.machine.network.has_work(node.id))
+        self.machine.executor.ready() > 0 || self.living().any(|node| self.machine.network.has_work(node.id))
     }
 
     /// A kernel, those of more weight more often.
     fn some_node(&self) -> &SimNode {
-        let mut ticket = self.machine.world.rng.below(self.weights.iter().sum());
-        for (node, weight) in self.nodes.iter().zip(&self.weights) {
-            match ticket.checked_sub(*weight) {
+        let weight = |node: &SimNode| self.weights[node.id.index()];
+        let mut ticket = self.machine.world.rng.below(self.living().map(weight).sum());
+        for node in self.living() {
+            match ticket.checked_sub(weight(node)) {
                 Some(left) => ticket = left,
                 None => return node,
             }
@@ -177,9 +210,9 @@ impl Nodes {
     /// have had two slices), and none did.
     fn is_at_rest(&self) -> bool {
         self.user.forget_idle();
-        let load = || self.nodes.iter().map(|node| node.scheduler.load()).sum::<usize>();
+        let load = || self.living().map(|node| node.scheduler.load()).sum::<usize>();
         let before = load();
-        for node in &self.nodes {
+        for node in self.living() {
             for cpu in 0..node.cpu.cpus.len() {
                 // One that ends is no load.
                 for _ in 0..=3 * (node.scheduler.load() + 1) {
@@ -199,7 +232,7 @@ impl Nodes {
             return true;
         }
         let now = self.clock.load(SeqCst);
-        let next = self.nodes.iter().filter_map(|node| node.scheduler.timers().earliest()).min();
+        let next = self.living().filter_map(|node| node.scheduler.timers().earliest()).min();
         match next.filter(|at| *at <= now + PATIENCE_NS) {
             Some(at) => {
                 self.clock.fetch_max(at, SeqCst);
@@ -211,7 +244,7 @@ impl Nodes {
 
     /// Kills all processes; then no kernel knows any of them any more.
     pub fn end_all(&self) {
-        for node in &self.nodes {
+        for node in self.living() {
             let system = node.node.system.clone();
             let kill = abi::signal::SignalInfo::kernel(abi::signal::Signal::KILL);
             self.run(node.id, async move {
@@ -220,7 +253,7 @@ impl Nodes {
             });
         }
         assert_eq!(self.idle(), BTreeSet::new(), "threads that outlived SIGKILL");
-        for node in &self.nodes {
+        for node in self.living() {
             let left = node.node.system.records();
             assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
             assert_eq!(node.node.system.futexes.waiting(), 0, "waiters on {:?}", node.id);
