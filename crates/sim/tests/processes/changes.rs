@@ -1,26 +1,16 @@
 //! Changes of what threads share, made at once on several kernels while others are just joining: crates/process/src/change.rs.
 
+use crate::{born, shape, wander};
 use sim::{
     life::model::{Id, USR1},
     nodes::{
         machine::Nodes,
-        user::{action, call, clone_thread, Arg, Command, Event},
+        user::{action, call, clone_thread, Arg, Command},
     },
-    shape::Shape,
 };
 
 const THREADS: usize = 6;
 const DIRECTORIES: [&[u8]; 3] = [b"/a\0", b"/b\0", b"/c\0"];
-
-fn born(nodes: &Nodes, parent: Id, command: Command) -> Id {
-    nodes.user.tell(parent, command);
-    nodes.settle();
-    let born = nodes.user.events().into_iter().find_map(|event| match event {
-        Event::Born { thread, .. } => Some(thread),
-        _ => None,
-    });
-    born.expect("there is room")
-}
 
 fn some_change(nodes: &Nodes) -> Command {
     let rng = &nodes.world.rng;
@@ -32,12 +22,6 @@ fn some_change(nodes: &Nodes) -> Command {
         1 => Command::plain(call::UMASK, &[rng.below(0o777) as u64]),
         _ => Command::new(call::CHDIR, &[Arg::Input]).input(*rng.pick(&DIRECTORIES)),
     }
-}
-
-fn some_place(nodes: &Nodes) -> Command {
-    let cpu = nodes.world.rng.below(nodes.cpus() as usize);
-    let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
-    Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(mask)
 }
 
 /// What each kernel that has the process believes.
@@ -57,7 +41,7 @@ fn beliefs(nodes: &Nodes, process: Id) -> Vec<String> {
 #[test]
 fn changes_at_once_end_the_same_on_all_kernels() {
     for seed in 1..120 {
-        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, 2 + seed as usize % 3) });
+        let nodes = Nodes::new(shape(seed, 2 + seed as usize % 3));
         let first = nodes.boot(0);
         for directory in DIRECTORIES {
             nodes.user.tell(first, Command::new(call::MKDIR, &[Arg::Input, Arg::Value(0o755)]).input(directory));
@@ -72,8 +56,8 @@ fn changes_at_once_end_the_same_on_all_kernels() {
             for step in 0..4 {
                 for thread in &threads {
                     let commands = match nodes.world.rng.below(3) {
-                        0 => vec![some_place(&nodes)],
-                        1 => vec![some_place(&nodes), some_change(&nodes)],
+                        0 => vec![wander(&nodes)],
+                        1 => vec![wander(&nodes), some_change(&nodes)],
                         _ => vec![some_change(&nodes), some_change(&nodes)],
                     };
                     nodes.user.tell_all(*thread, commands);

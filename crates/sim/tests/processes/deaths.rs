@@ -1,5 +1,6 @@
 //! What was under way when a kernel dies.
 
+use crate::{shape, wander};
 use machine::{Access, Errno, KernelId, UserAddr, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Shape},
@@ -100,11 +101,7 @@ impl Crowd {
                 self.stacks += 1;
                 clone_thread(self.stacks)
             }
-            3 | 4 | 5 => {
-                let cpu = rng.below(self.nodes.cpus() as usize);
-                let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
-                Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(mask)
-            }
+            3..=5 => wander(&self.nodes),
             6 => Command::plain(call::KILL, &[some, (*rng.pick(&[USR1, RT, TERM, KILL])).into()]),
             7 => Command::new(call::EXECVE, &[Arg::Input]).input([PROGRAM, b"\0"].concat()),
             8 => Command::new(call::WAIT4, &[Arg::Value(u64::MAX), Arg::Output, Arg::Value(rng.below(2) as u64)]),
@@ -126,7 +123,7 @@ fn survivors_come_to_rest_and_keep_nothing_of_the_dead() {
     for seed in from..from + seeds {
         println!("seed {seed}");
         let kernels = 3 + seed as usize % 2;
-        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, kernels) });
+        let nodes = Nodes::new(shape(seed, kernels));
         let first = nodes.boot(seed as usize % kernels);
         let mut crowd = Crowd { nodes, threads: BTreeSet::from([first]), stacks: 0, told: BTreeMap::new() };
         crowd.look();

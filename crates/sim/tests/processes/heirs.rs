@@ -1,28 +1,22 @@
 //! Processes whose new parent ends, too: crates/process/src/heir.rs.
 
+use crate::{shape, wander};
 use sim::{
     life::model::{Id, KILL},
     nodes::{
         machine::Nodes,
         user::{call, Arg, Command, Event},
     },
-    shape::Shape,
 };
 
 const CHILDREN: usize = 4;
 
+/// A child at home on some kernel: where its parent is.
 fn born(nodes: &Nodes, parent: Id) -> Id {
-    // Its home is where its parent is.
-    let cpu = nodes.world.rng.below(nodes.cpus() as usize);
-    let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
-    let wander = Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(mask);
-    nodes.user.tell_all(parent, [wander, Command::plain(call::FORK, &[])]);
+    nodes.user.tell(parent, wander(nodes));
     nodes.settle();
-    let born = nodes.user.events().into_iter().find_map(|event| match event {
-        Event::Born { thread, .. } => Some(thread),
-        _ => None,
-    });
-    born.expect("there is room")
+    nodes.user.events();
+    crate::born(nodes, parent, Command::plain(call::FORK, &[]))
 }
 
 /// What a thread's calls return.
@@ -39,7 +33,7 @@ fn results(nodes: &Nodes, thread: Id, commands: Vec<Command>) -> Vec<i64> {
 #[test]
 fn who_loses_two_parents_at_once_has_the_next_subreaper() {
     for seed in 1..400 {
-        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, 1 + seed as usize % 4) });
+        let nodes = Nodes::new(shape(seed, 1 + seed as usize % 4));
         let reaps = Command::plain(call::PRCTL, &[36, 1]);
         let first = nodes.boot(0);
         nodes.user.events();

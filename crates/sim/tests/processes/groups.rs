@@ -1,12 +1,12 @@
 //! Signals for a group while its members fork, on other kernels: crates/process/src/births.rs.
 
+use crate::{shape, wander};
 use sim::{
     life::model::{Id, CONT, KILL, RT, STOP, TERM},
     nodes::{
         machine::Nodes,
         user::{action, call, clone_thread, Arg, Command, Event},
     },
-    shape::Shape,
 };
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Family {
 
 impl Family {
     fn new(seed: u64, kernels: usize) -> Self {
-        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, kernels) });
+        let nodes = Nodes::new(shape(seed, kernels));
         let killer = nodes.boot(0);
         nodes.user.events();
         let mut family = Family { nodes, killer, group: 0, members: BTreeMap::new() };
@@ -37,7 +37,7 @@ impl Family {
             family.members.insert(thread, process);
         }
         for thread in family.members.keys() {
-            family.wander(*thread);
+            family.nodes.user.tell(*thread, wander(&family.nodes));
         }
         family.nodes.settle();
         family.nodes.user.events();
@@ -45,20 +45,7 @@ impl Family {
     }
 
     fn born(&self, parent: Id, command: Command) -> Id {
-        self.nodes.user.tell(parent, command);
-        self.nodes.settle();
-        let born = self.nodes.user.events().into_iter().find_map(|event| match event {
-            Event::Born { thread, .. } => Some(thread),
-            _ => None,
-        });
-        born.expect("there is room")
-    }
-
-    fn wander(&self, thread: Id) {
-        let cpu = self.nodes.world.rng.below(self.nodes.cpus() as usize);
-        let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
-        let command = Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]);
-        self.nodes.user.tell(thread, command.input(mask));
+        crate::born(&self.nodes, parent, command)
     }
 
     fn kill(&self, signal: u8) {

@@ -1,0 +1,42 @@
+//! Messages about processes that meet, each drawn in docs/interleavings.md, on whole kernels.
+
+mod changes;
+mod deaths;
+mod groups;
+mod heirs;
+mod moves;
+
+use sim::{
+    life::model::Id,
+    nodes::{
+        machine::Nodes,
+        user::{call, Arg, Command, Event},
+    },
+    shape::Shape,
+};
+
+/// With plenty of memory.
+fn shape(seed: u64, kernels: usize) -> Shape {
+    Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, kernels) }
+}
+
+/// The thread or process that `command` of `parent` makes.
+fn born(nodes: &Nodes, parent: Id, command: Command) -> Id {
+    nodes.user.tell(parent, command);
+    nodes.settle();
+    let born = nodes.user.events().into_iter().find_map(|event| match event {
+        Event::Born { thread, .. } => Some(thread),
+        _ => None,
+    });
+    born.expect("there is room")
+}
+
+fn go_to(cpu: usize) -> Command {
+    let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
+    Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(mask)
+}
+
+/// To some CPU.
+fn wander(nodes: &Nodes) -> Command {
+    go_to(nodes.world.rng.below(nodes.cpus() as usize))
+}
