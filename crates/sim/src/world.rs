@@ -6,7 +6,7 @@
 use crate::{rng::Rng, shape::Shape, table::SimTable};
 use machine::{
     sync::{Lock, LockGuard},
-    Frame, KernelId, Memory, NoMemory, PageTable, PAGE_SIZE,
+    Frame, KernelId, Memory, NoMemory, PageRange, PageTable, Step, PAGE_SIZE,
 };
 use std::{
     cell::RefCell,
@@ -171,12 +171,19 @@ impl World {
         self.dead.fetch_or(1 << kernel.index(), Ordering::Relaxed);
     }
 
-    /// A frame of a kernel that has died to which a table still leads.
-    pub fn haunted(&self, kernel: KernelId) -> Option<Frame> {
-        let frames = self.lock();
-        let base = kernel.index() as u64 * self.per_kernel;
-        let mut all = frames.partitions[kernel.index()].frames.iter().zip(base..);
-        all.find(|(state, _)| state.translations > 0).map(|(_, frame)| Frame(frame))
+    /// A table that still leads to a frame of a kernel that has died.
+    pub fn haunted(&self, dead: KernelId) -> Option<String> {
+        let tables: Vec<Arc<SimTable>> = self.tables.lock().iter().filter_map(Weak::upgrade).collect();
+        tables.iter().find_map(|table| {
+            let mut found = None;
+            table.walk(PageRange::user(), &mut |page, mapping| {
+                if self.home(mapping.frame) == dead {
+                    found = Some(format!("{page:?} is {mapping:?} on {:?}", table.kernel));
+                }
+                Step::Keep
+            });
+            found
+        })
     }
 
     /// Frames in use, for the check that nothing leaked.
