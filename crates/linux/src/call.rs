@@ -1,7 +1,7 @@
 //! What a system call gets to work with.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use fs::{Base, Caller, File};
+use fs::{Base, Caller, File, OpenFlags};
 use machine::{errno::Result, Errno, Registers, UserAddr};
 use process::{Context, Process, System, Thread};
 use vm::Space;
@@ -57,12 +57,25 @@ impl<'a> Call<'a> {
         UserAddr(self.arguments[index])
     }
 
-    /// The open file behind a descriptor argument. EBADF.
+    /// The open file behind a descriptor argument. EBADF, also for one that only stands for a name (O_PATH).
     pub async fn file(&self, index: usize) -> Result<Arc<dyn File>> {
         self.file_at(self.int(index)).await
     }
 
     pub async fn file_at(&self, fd: i32) -> Result<Arc<dyn File>> {
+        let file = self.file_or_name_at(fd).await?;
+        match file.flags().contains(OpenFlags::PATH) {
+            true => Err(Errno::EBADF),
+            false => Ok(file),
+        }
+    }
+
+    /// The same with O_PATH: for what is done to the descriptor or by its name. (Linux: fdget_raw.)
+    pub async fn file_or_name(&self, index: usize) -> Result<Arc<dyn File>> {
+        self.file_or_name_at(self.int(index)).await
+    }
+
+    pub async fn file_or_name_at(&self, fd: i32) -> Result<Arc<dyn File>> {
         let fd = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
         let files = self.process().files();
         match files.known(fd) {
@@ -71,13 +84,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A path argument. EFAULT, ENAMETOOLONG.
+    /// A path argument. EFAULT, ENAMETOOLONG, ENOENT if it is empty: all of it before anything else about it.
     pub async fn path(&self, index: usize) -> Result<Vec<u8>> {
-        self.path_at(self.pointer(index)).await
+        self.path_with(index, false).await
     }
 
-    pub async fn path_at(&self, at: UserAddr) -> Result<Vec<u8>> {
-        self.space().read_c_string(at, PATH_MAX).await
+    /// A path argument that may be empty if `empty_ok` (AT_EMPTY_PATH).
+    pub async fn path_with(&self, index: usize, empty_ok: bool) -> Result<Vec<u8>> {
+        match self.space().read_c_string(self.pointer(index), PATH_MAX).await {
+            Ok(path) if path.is_empty() && !empty_ok => Err(Errno::ENOENT),
+            path => path,
+        }
     }
 
     /// Where a path relative to descriptor `fd` starts.
@@ -85,7 +102,7 @@ impl<'a> Call<'a> {
         let directories = self.process().directories();
         let at = match fd {
             AT_FDCWD => directories.cwd,
-            fd => self.file_at(fd).await?,
+            fd => self.file_or_name_at(fd).await?,
         };
         Ok(Base { root: directories.root, at, to: None, lease: None })
     }

@@ -53,6 +53,9 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
     if matches!(command, WAIT_BITSET | WAKE_BITSET) && third == 0 {
         return Err(Errno::EINVAL);
     }
+    if !matches!(command, WAIT..=WAKE | REQUEUE..=LOCK_PI2) {
+        return Err(Errno::ENOSYS);
+    }
     // The owner of a lock is looked at before its place.
     if address % 4 != 0 && command != UNLOCK_PI {
         return Err(Errno::EINVAL);
@@ -189,6 +192,11 @@ async fn lock(
 ) -> Result<u64> {
     let (space, me) = (call.space(), call.thread.tid);
     let key = key(call, at, shared).await?;
+    if !only_try && deadline <= call.system().now() {
+        // Late already: but whose the lock is, and whether there is anybody, is told all the same.
+        let tried = call.system().futexes.lock(key, me, true, core::future::pending()).await;
+        return tried.map(|()| 0).map_err(|error| if error == Errno::EAGAIN { Errno::ETIMEDOUT } else { error });
+    }
     let result = call.system().futexes.lock(key, me, only_try, interruption(call, deadline, interrupted)).await;
     match result {
         Ok(()) => Ok(0),

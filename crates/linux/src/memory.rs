@@ -3,7 +3,7 @@
 use crate::{call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, Errno, UserAddr, PAGE_SIZE, USER_END};
-use vm::{MapRequest, Place, Source};
+use vm::{MapRequest, Place, RegionFlags, Source};
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
 const PROT_GROWSUP: u64 = 0x0200_0000;
@@ -24,7 +24,9 @@ const MAP_POPULATE: u64 = 0x8000;
 const MAP_NONBLOCK: u64 = 0x1_0000;
 const MAP_STACK: u64 = 0x2_0000;
 const MAP_HUGETLB: u64 = 0x4_0000;
+/// Pages that are in memory for good, of a device: no file here has any.
 const MAP_SYNC: u64 = 0x8_0000;
+const MAP_HUGE_SHIFT: u32 = 26;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 /// What MAP_SHARED_VALIDATE knows; plain MAP_SHARED ignores unknown flags.
 const MAP_KNOWN: u64 = MAP_TYPE
@@ -67,25 +69,37 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         0 => Some(call.file(4).await?),
         _ => None,
     };
+    if flags & MAP_HUGETLB != 0 && (file.is_some() || !matches!(flags >> MAP_HUGE_SHIFT & 0x3f, 0 | 21 | 30)) {
+        // Of huge pages are only the files of their own file system; and they are of 2 MiB or 1 GiB.
+        return Err(Errno::EINVAL);
+    }
     if length == 0 {
         return Err(Errno::EINVAL);
     }
+    // The place comes before what is to be there.
+    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
+    if length > USER_END || fixed && address > USER_END - length {
+        return Err(Errno::ENOMEM);
+    }
+    if fixed && address % PAGE_SIZE as u64 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let grows_down = flags & MAP_GROWSDOWN != 0;
     let shared = match flags & MAP_TYPE {
+        MAP_SHARED if file.is_none() && grows_down => return Err(Errno::EINVAL),
         MAP_SHARED => true,
+        // Anonymous memory knows the old types only.
+        MAP_SHARED_VALIDATE if file.is_none() => return Err(Errno::EINVAL),
         MAP_SHARED_VALIDATE if flags & !MAP_KNOWN != 0 => return Err(Errno::EOPNOTSUPP),
         MAP_SHARED_VALIDATE => true,
         MAP_PRIVATE => false,
         _ => return Err(Errno::EINVAL),
     };
-    if flags & (MAP_HUGETLB | MAP_SYNC) != 0 {
+    if flags & MAP_SYNC != 0 && file.is_some() {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & MAP_HUGETLB != 0 {
         // No huge page pool: as Linux answers with nr_hugepages = 0.
-        return Err(if flags & MAP_HUGETLB != 0 { Errno::ENOMEM } else { Errno::EOPNOTSUPP });
-    }
-    let fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
-    if fixed && address % PAGE_SIZE as u64 != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if fixed && (length > USER_END || address > USER_END - length) {
         return Err(Errno::ENOMEM);
     }
     let place = match (flags & MAP_FIXED_NOREPLACE, flags & MAP_FIXED) {
@@ -97,14 +111,14 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         None => Source::Anonymous,
         Some(file) => {
             let open = file.flags();
+            if offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+                return Err(Errno::EOVERFLOW);
+            }
             if !open.readable() {
                 return Err(Errno::EACCES);
             }
             if shared && prot & 2 != 0 && !open.writable() {
                 return Err(Errno::EACCES);
-            }
-            if offset.checked_add(length).is_none() {
-                return Err(Errno::EOVERFLOW);
             }
             let limit = if shared && !open.writable() { Access::READ | Access::EXEC } else { Access::all() };
             let label: Arc<[u8]> = file.path().await.into();
@@ -126,7 +140,7 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         prot: wanted_access(call, prot),
         shared,
         source,
-        grows_down: flags & MAP_GROWSDOWN != 0,
+        grows_down,
         no_reserve: flags & MAP_NORESERVE != 0,
         populate: populate || present || flags & MAP_LOCKED != 0,
         locked,
@@ -147,16 +161,37 @@ pub(crate) async fn munmap(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
-    let prot = call.arg(2);
-    if prot & !(7 | 8 | PROT_GROWSDOWN | PROT_GROWSUP) != 0 || prot & PROT_GROWSDOWN != 0 && prot & PROT_GROWSUP != 0 {
+    let (mut start, mut length, prot) = (call.pointer(0), call.arg(1), call.arg(2));
+    let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+    if grows == PROT_GROWSDOWN | PROT_GROWSUP || start.offset() != 0 {
         return Err(Errno::EINVAL);
     }
-    call.space().protect(call.pointer(0), call.arg(1), wanted_access(call, prot)).await?;
+    if length == 0 {
+        return Ok(0);
+    }
+    let bytes = mlock::whole_pages(length);
+    if bytes == 0 || start.0.checked_add(bytes).is_none() {
+        return Err(Errno::ENOMEM);
+    }
+    if prot & !(7 | 8 | PROT_GROWSDOWN | PROT_GROWSUP) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if grows != 0 {
+        // From the start of a mapping that grows. None grows up here.
+        let grown = call.space().regions().await.into_iter().find(|region| region.range.contains(start.page()));
+        let grown = grown.ok_or(Errno::ENOMEM)?;
+        if grows == PROT_GROWSUP || grown.kind.flags & RegionFlags::GROWS_DOWN.bits() == 0 {
+            return Err(Errno::EINVAL);
+        }
+        length = bytes + (start.0 - grown.range.start.address().0);
+        start = grown.range.start.address();
+    }
+    call.space().protect(start, length, wanted_access(call, prot)).await?;
     Ok(0)
 }
 
 pub(crate) async fn mremap(call: &mut Call<'_>) -> Result<u64> {
-    let flags = call.arg(3) as u32;
+    let flags = u32::try_from(call.arg(3)).map_err(|_| Errno::EINVAL)?;
     let to =
         call.space().remap(call.pointer(0), call.arg(1), call.arg(2), flags, call.pointer(4), may_be_low(call)).await?;
     Ok(to.0)
@@ -174,6 +209,18 @@ pub(crate) async fn msync(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
     let (mut start, mut length, mut out) = (call.pointer(0), call.arg(1), call.pointer(2));
+    if start.offset() != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if start.0.checked_add(length).is_none_or(|end| end > USER_END) {
+        return Err(Errno::ENOMEM);
+    }
+    if out.0.checked_add(length.div_ceil(PAGE_SIZE as u64)).is_none_or(|end| end > USER_END) {
+        return Err(Errno::EFAULT);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
     loop {
         let resident: Vec<u8> = call.space().resident(start, length).await?.into_iter().map(u8::from).collect();
         call.space().write(out, &resident).await?;

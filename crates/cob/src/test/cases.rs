@@ -215,8 +215,9 @@ fn kernels_for(link: &str, recipe: &Recipe) -> Vec<u16> {
 
 fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Result<()> {
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let header = source.with_file_name("test.h");
-    let newest = modified(source).max(modified(&header));
+    // The headers of the tests, of which any may be included.
+    let headers = ["test.h", "errnos.h"].map(|name| modified(&source.with_file_name(name)));
+    let newest = headers.into_iter().fold(modified(source), Option::max);
     if modified(binary) > newest {
         return Ok(());
     }

@@ -323,6 +323,10 @@ impl Drop for Epoll {
 }
 
 impl File for Epoll {
+    /// Its own requests (busy polling of networks) are not there; any other is none at all.
+    fn ioctl<'a>(&'a self, _caller: &'a Caller, _request: u32, _data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        crate::file::ready(Err(Errno::EINVAL))
+    }
     fn flags(&self) -> OpenFlags {
         self.flags.get()
     }

@@ -93,7 +93,8 @@ impl File for EventFd {
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        let Some(bytes) = buf.get(..8).and_then(|bytes| bytes.try_into().ok()) else {
+        // Neither less nor more (Linux 6.13).
+        let Ok(bytes) = buf.try_into() else {
             return ready(Err(Errno::EINVAL));
         };
         let value = u64::from_ne_bytes(bytes);

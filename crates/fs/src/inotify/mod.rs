@@ -55,11 +55,16 @@ pub const MAX_QUEUED: usize = 16384;
 pub const MAX_INSTANCES: usize = 128;
 pub const MAX_WATCHES: usize = 65536;
 
-/// Is the mask of inotify_add_watch one? (EINVAL)
-pub fn mask_is_valid(mask: u32) -> bool {
+/// Only bits that mean something, and at least one.
+pub fn bits_are_known(mask: u32) -> bool {
     let known = ALL_EVENTS | 0x2000 | OVERFLOW | IGNORED | ONLY_DIRECTORY | DONT_FOLLOW | EXCLUDE_UNLINKED;
     let known = known | MASK_CREATE | MASK_ADD | IS_DIRECTORY | ONESHOT;
-    mask & known != 0 && mask & (MASK_CREATE | MASK_ADD) != MASK_CREATE | MASK_ADD
+    mask != 0 && mask & !known == 0
+}
+
+/// A watch can't be a new one and be added to.
+pub fn bits_go_together(mask: u32) -> bool {
+    mask & (MASK_CREATE | MASK_ADD) != MASK_CREATE | MASK_ADD
 }
 
 type Watchers = Vec<(Weak<Inotify>, i32)>;

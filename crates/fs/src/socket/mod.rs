@@ -276,7 +276,8 @@ impl Socket {
         }
         let (read, write) = (how != 1, how != 0);
         let far = matches!(self.state.lock().role, Role::Far(..));
-        let peer = if far { None } else { self.peer()? };
+        // Also a socket that is not connected can be shut.
+        let peer = if far { None } else { self.peer().ok().flatten() };
         {
             let mut state = self.state.lock();
             state.read_shut |= read;

@@ -2,34 +2,32 @@
 
 use super::{check_flags, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::call::{Call, AT_FDCWD};
-use alloc::vec::Vec;
 use fs::PathOp;
 use machine::{errno::Result, Errno};
 
 const AT_EACCESS: u64 = 0x200;
 
 pub(crate) async fn access(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(0).await?;
-    check(call, AT_FDCWD, path, call.arg(1), 0).await
+    check(call, AT_FDCWD, 0, call.arg(1), 0).await
 }
 
 pub(crate) async fn faccessat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(1).await?;
-    check(call, call.int(0), path, call.arg(2), 0).await
+    check(call, call.int(0), 1, call.arg(2), 0).await
 }
 
 pub(crate) async fn faccessat2(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3);
     check_flags(flags, AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
-    let path = call.path(1).await?;
-    check(call, call.int(0), path, call.arg(2), flags).await
+    check(call, call.int(0), 1, call.arg(2), flags).await
 }
 
-async fn check(call: &Call<'_>, fd: i32, path: Vec<u8>, mode: u64, flags: u64) -> Result<u64> {
+/// The path is argument `index`.
+async fn check(call: &Call<'_>, fd: i32, index: usize, mode: u64, flags: u64) -> Result<u64> {
     let mode = mode as u32;
     if mode & !7 != 0 {
         return Err(Errno::EINVAL);
     }
+    let path = call.path_with(index, flags & AT_EMPTY_PATH != 0).await?;
     let op = PathOp::Access {
         path: path.clone(),
         mode,

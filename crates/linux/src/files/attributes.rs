@@ -5,8 +5,8 @@ use crate::{
     call::{Call, AT_FDCWD},
     time::{Timespec, Timeval},
 };
-use alloc::vec::Vec;
-use fs::{PathOp, SetAttributes, Timestamp};
+use alloc::{sync::Arc, vec::Vec};
+use fs::{File, Kind, PathOp, SetAttributes, Timestamp};
 use machine::{errno::Result, Errno, UserAddr};
 use messages::process::Change;
 
@@ -15,13 +15,27 @@ const UTIME_OMIT: i64 = 0x3fff_fffe;
 
 async fn by_path(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: u64, set: SetAttributes) -> Result<u64> {
     let (follow, empty_ok) = (flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0);
-    call.at_path(fd, &path.clone(), PathOp::SetAttributes { path, follow, empty_ok, set }).await?;
-    Ok(0)
+    let of_descriptor = path.is_empty();
+    match call.at_path(fd, &path.clone(), PathOp::SetAttributes { path, follow, empty_ok, set }).await {
+        Err(Errno::EINVAL) if of_descriptor => Err(without_inode(&call.file_or_name_at(fd).await?).await?),
+        done => done.map(|_| 0),
+    }
+}
+
+/// What has no inode of its own (eventfd and its kin) has no attributes to set.
+async fn without_inode(file: &Arc<dyn File>) -> Result<Errno> {
+    Ok(match Kind::of_mode(file.attributes().await?.mode) {
+        None => Errno::EOPNOTSUPP,
+        Some(_) => Errno::EINVAL,
+    })
 }
 
 async fn by_descriptor(call: &Call<'_>, fd: i32, set: SetAttributes) -> Result<u64> {
-    call.file_at(fd).await?.set_attributes(&call.caller(), set).await?;
-    Ok(0)
+    let file = call.file_at(fd).await?;
+    match file.set_attributes(&call.caller(), set).await {
+        Err(Errno::EINVAL) => Err(without_inode(&file).await?),
+        done => done.map(|()| 0),
+    }
 }
 
 fn mode(raw: u64) -> SetAttributes {
@@ -54,7 +68,7 @@ pub(crate) async fn fchmodat(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn fchmodat2(call: &mut Call<'_>) -> Result<u64> {
     check_flags(call.arg(3), AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
-    let path = call.path(1).await?;
+    let path = call.path_with(1, call.arg(3) & AT_EMPTY_PATH != 0).await?;
     by_path(call, call.int(0), path, call.arg(3), mode(call.arg(2))).await
 }
 
@@ -74,7 +88,7 @@ pub(crate) async fn fchown(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn fchownat(call: &mut Call<'_>) -> Result<u64> {
     check_flags(call.arg(4), AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
-    let path = call.path(1).await?;
+    let path = call.path_with(1, call.arg(4) & AT_EMPTY_PATH != 0).await?;
     by_path(call, call.int(0), path, call.arg(4), owner(call.arg(2), call.arg(3))).await
 }
 
@@ -107,24 +121,30 @@ fn now() -> SetAttributes {
 
 pub(crate) async fn utimensat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3);
+    // Times that are none are told after what is wrong with the file.
     let set = match call.pointer(2) {
-        at if at.is_null() => now(),
+        at if at.is_null() => Ok(now()),
         at => {
             let [accessed, modified]: [Timespec; 2] = [call.get(at).await?, call.get(at.add(16)).await?];
-            times(of_timespec(accessed)?, of_timespec(modified)?)
+            of_timespec(accessed).and_then(|accessed| Ok(times(accessed, of_timespec(modified)?)))
         }
     };
-    if set == SetAttributes::default() {
+    if set == Ok(SetAttributes::default()) {
         return Ok(0);
     }
     if call.pointer(1).is_null() && call.int(0) != AT_FDCWD {
         // futimens(3).
         check_flags(flags, 0)?;
-        return by_descriptor(call, call.int(0), set).await;
+        call.file(0).await?;
+        return by_descriptor(call, call.int(0), set?).await;
     }
     check_flags(flags, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
-    let path = call.path(1).await?;
-    by_path(call, call.int(0), path, flags, set).await
+    let (follow, empty_ok) = (flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0);
+    let path = call.path_with(1, empty_ok).await?;
+    if set.is_err() {
+        call.at_path(call.int(0), &path.clone(), PathOp::Stat { path: path.clone(), follow, empty_ok }).await?;
+    }
+    by_path(call, call.int(0), path, flags, set?).await
 }
 
 fn of_timespec(time: Timespec) -> Result<Option<Timestamp>> {

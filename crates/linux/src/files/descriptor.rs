@@ -46,12 +46,12 @@ pub(crate) async fn close_range(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn dup(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let file = call.file_or_name(0).await?;
     call.install(file, false).await
 }
 
 pub(crate) async fn dup2(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let file = call.file_or_name(0).await?;
     if call.arg(0) as u32 == call.arg(1) as u32 {
         return Ok(u64::from(call.arg(1) as u32));
     }
@@ -64,7 +64,7 @@ pub(crate) async fn dup3(call: &mut Call<'_>) -> Result<u64> {
     if call.arg(0) as u32 == call.arg(1) as u32 {
         return Err(Errno::EINVAL);
     }
-    let file = call.file(0).await?;
+    let file = call.file_or_name(0).await?;
     onto(call, file, call.arg(1) as u32, call.arg(2) & cloexec != 0).await
 }
 

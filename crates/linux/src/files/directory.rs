@@ -3,7 +3,7 @@
 use super::open::open_file;
 use crate::call::{Call, AT_FDCWD};
 use alloc::{sync::Arc, vec::Vec};
-use fs::{DirEntry, File, Kind, OpenFlags, PathOp};
+use fs::{DirEntry, File, Kind, OpenFlags, PathOp, Whence};
 use machine::{errno::Result, Errno};
 
 /// Bytes asked for at a time; a caller with a larger buffer calls again.
@@ -31,11 +31,36 @@ async fn entries(call: &Call<'_>, form: Form) -> Result<u64> {
     let budget = (call.arg(2) as i32).max(0) as usize;
     let budget = budget.min(BUDGET);
     let mut bytes = Vec::new();
+    if !can_be_told(call).await {
+        // What can't be told has not been read: the next call tells it.
+        let position = file.seek(0, Whence::Current).await;
+        if file.read_dir(budget).await?.is_empty() {
+            return Ok(0);
+        }
+        file.seek(position? as i64, Whence::Set).await?;
+        return Err(Errno::EFAULT);
+    }
+    let mut ends = Vec::new();
     for entry in file.read_dir(budget).await? {
         encode(&mut bytes, &entry, form);
+        ends.push((bytes.len(), entry.next));
     }
-    call.space().write(call.pointer(1), &bytes).await?;
-    Ok(bytes.len() as u64)
+    let (written, error) = call.space().write_some(call.pointer(1), &bytes).await;
+    if written == bytes.len() {
+        return Ok(written as u64);
+    }
+    // The rest of the memory is not there: the entries that were told count, the others are for the next call.
+    let &(told, next) = ends.iter().rev().find(|(end, _)| *end <= written).ok_or(error)?;
+    file.seek(next as i64, Whence::Set).await?;
+    Ok(told as u64)
+}
+
+/// Is there memory for the smallest entry? (What is there is written back: one can't ask otherwise.)
+async fn can_be_told(call: &Call<'_>) -> bool {
+    let mut smallest = [0; 24];
+    let at = call.pointer(1);
+    let (read, _) = call.space().read_some(at, &mut smallest).await;
+    read == smallest.len() && call.space().write_some(at, &smallest).await.0 == read
 }
 
 /// Both forms take the same room: the old one ends with the type that the new one has before the name.
@@ -90,7 +115,7 @@ pub(crate) async fn chdir(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn fchdir(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let file = call.file_or_name(0).await?;
     if file.attributes().await?.kind() != Kind::Directory {
         return Err(Errno::ENOTDIR);
     }

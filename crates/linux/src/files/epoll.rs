@@ -5,7 +5,7 @@ use crate::call::Call;
 use alloc::vec::Vec;
 use fs::{
     control::{Control, EpollControl, EpollInterest},
-    epoll::Epoll,
+    epoll::{Epoll, EXCLUSIVE},
     OpenFlags,
 };
 use machine::{errno::Result, Errno};
@@ -51,12 +51,14 @@ pub(crate) async fn epoll_ctl(call: &mut Call<'_>) -> Result<u64> {
     };
     let epoll = call.file(0).await?;
     let file = call.file_at(fd).await?;
-    if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
+    if file.changes().is_none() {
+        // Whatever the epoll is: there is nothing to wait for.
+        return Err(Errno::EPERM);
     }
     let interest = EpollInterest { events: event.events | ALWAYS, data: event.data };
     let control = match operation {
         ADD => EpollControl::Add { fd, file, interest },
+        MODIFY if event.events & EXCLUSIVE != 0 => return Err(Errno::EINVAL),
         MODIFY => EpollControl::Modify { fd, file, interest },
         DELETE => EpollControl::Delete { fd, file },
         _ => return Err(Errno::EINVAL),
@@ -81,16 +83,16 @@ pub(crate) async fn epoll_pwait2(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
+    let epoll = call.file(0).await?;
     let max = u32::try_from(call.int(2)).map_err(|_| Errno::EINVAL)?;
     if max == 0 || max > MAX_EVENTS {
         return Err(Errno::EINVAL);
     }
-    // access_ok comes before the descriptor is looked at.
+    // access_ok comes before it is known whether the descriptor is an epoll's.
     let size = u64::from(max) * size_of::<Event>() as u64;
     if call.arg(1).checked_add(size).is_none_or(|end| end > machine::USER_END) {
         return Err(Errno::EFAULT);
     }
-    let epoll = call.file(0).await?;
     let caller = call.caller();
     let found = until_ready(call, fs::epoll::wait(&epoll, &caller, max, deadline.future(call))).await?;
     let events: Vec<Event> = found.iter().map(|found| Event { events: found.events, data: found.data }).collect();

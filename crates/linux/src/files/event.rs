@@ -18,8 +18,11 @@ const TFD_TIMER_ABSTIME: u64 = 1;
 const TFD_TIMER_CANCEL_ON_SET: u64 = 2;
 const MFD_CLOEXEC: u32 = 1;
 const MFD_HUGETLB: u32 = 4;
-/// With the sizes that may go with MFD_HUGETLB.
-const MFD_KNOWN: u32 = 0x1f | 0x3f << 26;
+const MFD_NOEXEC_SEAL: u32 = 8;
+const MFD_EXEC: u32 = 0x10;
+const MFD_KNOWN: u32 = 0x1f;
+/// What may go with MFD_HUGETLB.
+const MFD_HUGE_SIZE: u32 = 0x3f << 26;
 /// Longest name of a memfd, without its prefix.
 const MEMFD_NAME_MAX: usize = 249;
 
@@ -116,11 +119,16 @@ pub fn set_services(system: &System, services: &Arc<Services>) {
 
 pub(crate) async fn memfd_create(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(1) as u32;
+    if flags & !(MFD_KNOWN | if flags & MFD_HUGETLB != 0 { MFD_HUGE_SIZE } else { 0 }) != 0
+        || flags & MFD_NOEXEC_SEAL != 0 && flags & MFD_EXEC != 0
+    {
+        return Err(Errno::EINVAL);
+    }
     let name = call.space().read_c_string(call.pointer(0), MEMFD_NAME_MAX + 1).await.map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         error => error,
     })?;
-    if flags & MFD_HUGETLB != 0 && flags & !MFD_KNOWN == 0 {
+    if flags & MFD_HUGETLB != 0 {
         // As Linux without huge pages in the pool.
         return Err(Errno::ENOMEM);
     }

@@ -6,7 +6,7 @@ use abi::{LockConflict, LockMode, LockOp, LockRange};
 use alloc::sync::Arc;
 use fs::{
     control::{Control, ControlAnswer},
-    File, OpenFlags, Whence,
+    File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -23,9 +23,12 @@ const F_SETOWN: u32 = 8;
 const F_GETOWN: u32 = 9;
 const F_SETSIG: u32 = 10;
 const F_GETSIG: u32 = 11;
+const F_GETOWN_EX: u32 = 16;
+const F_GETOWNER_UIDS: u32 = 17;
 const F_OFD_GETLK: u32 = 36;
 const F_OFD_SETLK: u32 = 37;
 const F_OFD_SETLKW: u32 = 38;
+const F_GETLEASE: u32 = 1025;
 const F_DUPFD_CLOEXEC: u32 = 1030;
 const F_SETPIPE_SZ: u32 = 1031;
 const F_GETPIPE_SZ: u32 = 1032;
@@ -52,7 +55,7 @@ struct Flock {
 
 pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
     let (command, argument) = (call.arg(1) as u32, call.arg(2));
-    let file = call.file(0).await?;
+    let file = call.file_or_name(0).await?;
     let files = call.process().files();
     let fd = call.arg(0) as u32;
     match command {
@@ -69,6 +72,10 @@ pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
     }
     match command {
         F_SETFL => {
+            let direct = argument & u64::from(OpenFlags::DIRECT.bits()) != 0;
+            if direct && file.attributes().await?.kind() == Kind::Directory {
+                return Err(Errno::EINVAL);
+            }
             file.set_flags(OpenFlags::from_bits_retain(argument as u32)).await?;
             Ok(0)
         }
@@ -77,12 +84,17 @@ pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
         F_OFD_SETLK | F_OFD_SETLKW => set_lock(call, &file, command == F_OFD_SETLKW, true).await,
         // Nobody gets a signal for I/O, and none can be asked for.
         F_GETOWN | F_GETSIG => Ok(0),
+        F_GETOWN_EX | F_GETOWNER_UIDS => call.put(call.pointer(2), &[0u32; 2]).await.map(|()| 0),
+        // Nobody can have taken one.
+        F_GETLEASE => Ok(F_UNLCK as u64),
+        F_GETPIPE_SZ | F_SETPIPE_SZ if file.attributes().await?.kind() != Kind::Fifo => Err(Errno::EBADF),
         F_SETOWN | F_SETSIG => Err(crate::table::unsupported(call, "SIGIO", Errno::EINVAL)),
         F_GETPIPE_SZ => number(file.control(&call.caller(), Control::PipeSize).await?),
         F_SETPIPE_SZ => {
             let size = u64::from(argument as u32);
             number(file.control(&call.caller(), Control::SetPipeSize(size)).await?)
         }
+        F_ADD_SEALS if !file.flags().writable() => Err(Errno::EPERM),
         F_ADD_SEALS => {
             file.seal(argument as u32).await?;
             Ok(0)
@@ -164,11 +176,19 @@ fn told(conflict: &LockConflict) -> Flock {
 
 async fn set_lock(call: &Call<'_>, file: &Arc<dyn File>, wait: bool, description: bool) -> Result<u64> {
     let lock: Flock = call.get(call.pointer(2)).await?;
+    let range = range(file, &lock).await?;
     let mode = mode_of(lock.kind)?;
+    let open = match mode {
+        LockMode::Shared => file.flags().readable(),
+        LockMode::Exclusive => file.flags().writable(),
+        LockMode::Unlock => true,
+    };
+    if !open {
+        return Err(Errno::EBADF);
+    }
     if description && lock.pid != 0 {
         return Err(Errno::EINVAL);
     }
-    let range = range(file, &lock).await?;
     let caller = call.caller();
     call.interruptible(file.lock(&caller, LockOp::Set { range, mode, wait, description })).await?;
     Ok(0)

@@ -22,10 +22,13 @@ async fn make(call: &Call<'_>, flags: OpenFlags) -> Result<u64> {
 
 pub(crate) async fn inotify_add_watch(call: &mut Call<'_>) -> Result<u64> {
     let mask = call.arg(2) as u32;
-    if !inotify::mask_is_valid(mask) {
+    if !inotify::bits_are_known(mask) {
         return Err(Errno::EINVAL);
     }
     let collector = call.file(0).await?;
+    if !inotify::bits_go_together(mask) {
+        return Err(Errno::EINVAL);
+    }
     let path = call.path(1).await?;
     let mut base = call.base_of(AT_FDCWD, &path).await?;
     base.to = Some(collector);

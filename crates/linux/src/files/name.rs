@@ -4,7 +4,7 @@
 use super::{check_flags, decode_device, AT_EMPTY_PATH, AT_SYMLINK_FOLLOW};
 use crate::call::{Call, AT_FDCWD};
 use alloc::vec::Vec;
-use fs::{PathAnswer, PathOp};
+use fs::{Kind, PathAnswer, PathOp};
 use machine::{errno::Result, Errno, UserAddr};
 
 const AT_REMOVEDIR: u64 = 0x200;
@@ -29,17 +29,23 @@ async fn make_dir(call: &Call<'_>, fd: i32, path: Vec<u8>, mode: u64) -> Result<
 }
 
 pub(crate) async fn mknod(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(0).await?;
-    make_node(call, AT_FDCWD, path, call.arg(1), call.arg(2)).await
+    make_node(call, AT_FDCWD, 0, call.arg(1), call.arg(2)).await
 }
 
 pub(crate) async fn mknodat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(1).await?;
-    make_node(call, call.int(0), path, call.arg(2), call.arg(3)).await
+    make_node(call, call.int(0), 1, call.arg(2), call.arg(3)).await
 }
 
-async fn make_node(call: &Call<'_>, fd: i32, path: Vec<u8>, mode: u64, device: u64) -> Result<u64> {
+/// The path is argument `index`; what kind of node it is to be is looked at first.
+async fn make_node(call: &Call<'_>, fd: i32, index: usize, mode: u64, device: u64) -> Result<u64> {
     let mode = mode as u32 & 0o177777;
+    match Kind::of_mode(mode) {
+        Some(Kind::Directory) => return Err(Errno::EPERM),
+        Some(Kind::Symlink) => return Err(Errno::EINVAL),
+        None if mode & 0o170000 != 0 => return Err(Errno::EINVAL),
+        _ => {}
+    }
+    let path = call.path(index).await?;
     // No type at all means a regular file.
     let mode = if mode & 0o170000 == 0 { mode | 0o100000 } else { mode };
     let op = PathOp::MakeNode { path: path.clone(), mode, rdev: decode_device(device) };
@@ -79,9 +85,6 @@ pub(crate) async fn symlinkat(call: &mut Call<'_>) -> Result<u64> {
 async fn make_symlink(call: &Call<'_>, fd: i32, index: usize) -> Result<u64> {
     let target = call.path(0).await?;
     let path = call.path(index).await?;
-    if target.is_empty() {
-        return Err(Errno::ENOENT);
-    }
     call.at_path(fd, &path.clone(), PathOp::Symlink { target, path }).await?;
     Ok(0)
 }
@@ -135,8 +138,8 @@ pub(crate) async fn link(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn linkat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(4);
     check_flags(flags, AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)?;
-    let from = call.path(1).await?;
     let (follow, empty_ok) = (flags & AT_SYMLINK_FOLLOW != 0, flags & AT_EMPTY_PATH != 0);
+    let from = call.path_with(1, empty_ok).await?;
     let op = new_name(call, call.int(0), 3, |to| PathOp::Link { from, to, follow, empty_ok }).await?;
     with_two(call, (call.int(0), call.int(2)), op).await
 }
@@ -168,19 +171,19 @@ async fn rename_at(call: &Call<'_>, flags: u32) -> Result<u64> {
 }
 
 pub(crate) async fn readlink(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(0).await?;
-    read_link(call, AT_FDCWD, path, false, call.pointer(1), call.int(2)).await
+    read_link(call, AT_FDCWD, 0, false, call.pointer(1), call.int(2)).await
 }
 
 pub(crate) async fn readlinkat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(1).await?;
-    read_link(call, call.int(0), path, true, call.pointer(2), call.int(3)).await
+    read_link(call, call.int(0), 1, true, call.pointer(2), call.int(3)).await
 }
 
-async fn read_link(call: &Call<'_>, fd: i32, path: Vec<u8>, empty_ok: bool, to: UserAddr, size: i32) -> Result<u64> {
+/// The path is argument `index`.
+async fn read_link(call: &Call<'_>, fd: i32, index: usize, empty_ok: bool, to: UserAddr, size: i32) -> Result<u64> {
     if size <= 0 {
         return Err(Errno::EINVAL);
     }
+    let path = call.path_with(index, empty_ok).await?;
     match call.at_path(fd, &path.clone(), PathOp::ReadLink { path, empty_ok }).await? {
         PathAnswer::Bytes(mut target) => {
             // Cut without a word, and without a NUL (man 2 readlink).

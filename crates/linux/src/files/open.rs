@@ -33,19 +33,16 @@ struct OpenHow {
 }
 
 pub(crate) async fn open(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(0).await?;
-    classic(call, AT_FDCWD, path, call.arg(1) as u32, call.arg(2) as u32).await
+    classic(call, AT_FDCWD, 0, call.arg(1) as u32, call.arg(2) as u32).await
 }
 
 pub(crate) async fn openat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(1).await?;
-    classic(call, call.int(0), path, call.arg(2) as u32, call.arg(3) as u32).await
+    classic(call, call.int(0), 1, call.arg(2) as u32, call.arg(3) as u32).await
 }
 
 pub(crate) async fn creat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(0).await?;
     let flags = OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC;
-    classic(call, AT_FDCWD, path, flags.bits(), call.arg(1) as u32).await
+    classic(call, AT_FDCWD, 0, flags.bits(), call.arg(1) as u32).await
 }
 
 pub(crate) async fn openat2(call: &mut Call<'_>) -> Result<u64> {
@@ -63,12 +60,13 @@ pub(crate) async fn openat2(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::E2BIG);
     }
     check_how(&how)?;
+    let flags = OpenFlags::from_bits_retain(how.flags as u32 | OpenFlags::LARGEFILE.bits());
+    check_flags(flags)?;
     let path = call.path(1).await?;
     if how.resolve & RESOLVE_CACHED != 0 {
         // "Not in the cache" is always a right answer.
         return Err(Errno::EAGAIN);
     }
-    let flags = OpenFlags::from_bits_retain(how.flags as u32 | OpenFlags::LARGEFILE.bits());
     run(call, call.int(0), path, flags, how.mode as u32, how.resolve).await
 }
 
@@ -89,16 +87,20 @@ fn check_how(how: &OpenHow) -> Result<()> {
     }
 }
 
-async fn classic(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: u32, mode: u32) -> Result<u64> {
+/// The path is argument `index`.
+async fn classic(call: &Call<'_>, fd: i32, index: usize, flags: u32, mode: u32) -> Result<u64> {
     let mut flags = OpenFlags::from_bits_retain(flags & KNOWN | OpenFlags::LARGEFILE.bits());
     if flags.contains(OpenFlags::PATH) {
         flags &= WITH_PATH;
     }
+    check_flags(flags)?;
+    let path = call.path(index).await?;
     let makes = flags.bits() & (OpenFlags::CREAT.bits() | TMPFILE_ONLY) != 0;
     run(call, fd, path, flags, if makes { mode & MODE_BITS } else { 0 }, 0).await
 }
 
-async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64) -> Result<u64> {
+/// What does not go together is refused before the path is looked at.
+fn check_flags(flags: OpenFlags) -> Result<()> {
     let exclusive = flags.contains(OpenFlags::CREAT | OpenFlags::DIRECTORY);
     if flags.bits() & TMPFILE_ONLY != 0 {
         if !flags.contains(OpenFlags::TMPFILE) || flags.contains(OpenFlags::CREAT) || !flags.writable() {
@@ -108,6 +110,10 @@ async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u3
         // Since Linux 6.4: a directory can't be made by opening it.
         return Err(Errno::EINVAL);
     }
+    Ok(())
+}
+
+async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64) -> Result<u64> {
     let file = open_file(call, fd, path, flags, mode, resolve).await?;
     let fd = call.install(file, flags.contains(OpenFlags::CLOEXEC)).await?;
     if call.process().files().is_astray() {

@@ -12,8 +12,15 @@ pub(crate) async fn pipe2(call: &mut Call<'_>) -> Result<u64> {
     make(call, call.pointer(0), call.arg(1) as u32).await
 }
 
+/// O_NOTIFICATION_PIPE.
+const NOTIFICATION: OpenFlags = OpenFlags::EXCL;
+
 async fn make(call: &Call<'_>, to: UserAddr, flags: u32) -> Result<u64> {
     let flags = OpenFlags::from_bits_retain(flags);
+    if flags.contains(OpenFlags::EXCL) && (NOTIFICATION | OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
+        // A queue for a watch: not there, as where Linux is built without.
+        return Err(Errno::ENOPKG);
+    }
     if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT).contains(flags) {
         return Err(Errno::EINVAL);
     }

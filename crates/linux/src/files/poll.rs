@@ -5,7 +5,7 @@ use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::future::Future;
 use fs::{Events, File};
-use machine::{errno::Result, BoxFuture, Errno, UserAddr};
+use machine::{errno::Result, BoxFuture, Errno, UserAddr, USER_END};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 const RLIMIT_NOFILE: usize = 7;
@@ -108,6 +108,10 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
     let (at, count) = (call.pointer(0), call.arg(1) as u32);
     if u64::from(count) > call.process().limit(RLIMIT_NOFILE) {
         return Err(Errno::EINVAL);
+    }
+    if at.0 > USER_END {
+        // Even where there is nothing to look at.
+        return Err(Errno::EFAULT);
     }
     let mut list = vec![PollFd::new_zeroed(); count as usize];
     call.space().read(at, list.as_mut_slice().as_mut_bytes()).await?;

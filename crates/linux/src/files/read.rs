@@ -4,37 +4,60 @@ use super::{
     transfer::Buffer,
     vector::{self, check_end, scatter, single, total, Segment},
 };
-use crate::call::Call;
+use crate::{call::Call, process::pidfd};
 use alloc::sync::Arc;
-use fs::{Events, File, Whence};
+use fs::{Events, File, Kind, Whence};
 use machine::{errno::Result, Errno};
 
 /// A hint that changes nothing here.
 const RWF_HIPRI: u32 = 1;
 pub(super) const RWF_NOWAIT: u32 = 8;
+/// DSYNC, SYNC, APPEND, NOAPPEND, DONTCACHE, NOSIGNAL: nothing to a read.
+const RWF_OF_WRITES: u32 = 0x1b6;
+
+/// The descriptor's file, opened for reading. With an offset: one that has places (ESPIPE), which is looked at first.
+async fn readable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>> {
+    let file = call.file(0).await?;
+    if offset.is_some() && file.changes().is_some() {
+        return Err(Errno::ESPIPE);
+    }
+    match file.flags().readable() {
+        true => Ok(file),
+        false => Err(Errno::EBADF),
+    }
+}
+
+/// What is no stream either (eventfd and its kin) has something to say about a transfer of nothing.
+pub(super) async fn takes_nothing(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(file.changes().is_none() || Kind::of_mode(file.attributes().await?.mode).is_some())
+}
 
 pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
-    into(call, &file, &single(call.pointer(1), call.arg(2))?, None).await
+    let file = readable(call, None).await?;
+    let (segments, caller) = (single(call.pointer(1), call.arg(2))?, call.caller());
+    if call.arg(2) == 0 && !takes_nothing(&file).await? {
+        return Ok(call.wait_for(&file, file.read_for(&caller, &mut [])).await? as u64);
+    }
+    into(call, &file, &segments, None).await
 }
 
 pub(crate) async fn pread64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    let file = call.file(0).await?;
+    let file = readable(call, Some(offset)).await?;
     into(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
 }
 
 pub(crate) async fn readv(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let file = readable(call, None).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
-    into(call, &file, &segments, None).await
+    some_into(call, &file, &segments, None).await
 }
 
 pub(crate) async fn preadv(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    let file = call.file(0).await?;
+    let file = readable(call, Some(offset)).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
-    into(call, &file, &segments, Some(offset)).await
+    some_into(call, &file, &segments, Some(offset)).await
 }
 
 pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
@@ -43,10 +66,13 @@ pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
         -1 => None,
         offset => Some(position(offset as u64)?),
     };
-    let file = call.file(0).await?;
+    let file = readable(call, offset).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
     let flags = call.arg(5) as u32;
-    if flags & !(RWF_HIPRI | RWF_NOWAIT) != 0 {
+    if total(&segments) == 0 {
+        return Ok(0);
+    }
+    if flags & !(RWF_HIPRI | RWF_NOWAIT | RWF_OF_WRITES) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     if flags & RWF_NOWAIT != 0 {
@@ -69,6 +95,14 @@ pub(crate) fn position(raw: u64) -> Result<u64> {
         Ok(raw)
     } else {
         Err(Errno::EINVAL)
+    }
+}
+
+/// A vector of nothing is nothing to any file that can be read.
+async fn some_into(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], offset: Option<u64>) -> Result<u64> {
+    match total(segments) {
+        0 => Ok(0),
+        _ => into(call, file, segments, offset).await,
     }
 }
 
@@ -123,5 +157,9 @@ pub(crate) async fn lseek(call: &mut Call<'_>) -> Result<u64> {
         4 => Whence::Hole,
         _ => return Err(Errno::EINVAL),
     };
-    file.seek(call.arg(1) as i64, whence).await
+    match file.seek(call.arg(1) as i64, whence).await {
+        // What epoll, eventfd and their kin have instead of places: always at the start. (Linux: noop_llseek.)
+        Err(Errno::ESPIPE) if !takes_nothing(&file).await? && pidfd::of(call, &file).await.is_err() => Ok(0),
+        at => at,
+    }
 }

@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 const IN_SET: Events = Events::RDNORM.union(Events::RDBAND).union(Events::IN).union(Events::HUP).union(Events::ERR);
 const OUT_SET: Events = Events::WRBAND.union(Events::WRNORM).union(Events::OUT).union(Events::ERR);
 const EXCEPT_SET: Events = Events::PRI;
-/// Numbers past any table are not looked at (Linux: past the size of the process's table).
-const MOST: usize = 1 << 20;
+/// Numbers past the process's table are not looked at. It has room for as many as this at least.
+const LEAST_TABLE: usize = 256;
 
 pub(crate) async fn select(call: &mut Call<'_>) -> Result<u64> {
     let at = call.pointer(4);
@@ -66,7 +66,11 @@ fn has(set: &[u64], fd: usize) -> bool {
 }
 
 async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
-    let count = usize::try_from(call.int(0)).map_err(|_| Errno::EINVAL)?.min(MOST);
+    let mut count = usize::try_from(call.int(0)).map_err(|_| Errno::EINVAL)?;
+    if count > LEAST_TABLE {
+        let last = call.process().files().list().await?.into_iter().map(|(fd, _)| fd as usize + 1).max();
+        count = count.min(last.unwrap_or(0).next_power_of_two().max(LEAST_TABLE));
+    }
     let words = count.div_ceil(64);
     let kinds = [IN_SET, OUT_SET, EXCEPT_SET];
     let mut sets = [Vec::new(), Vec::new(), Vec::new()];

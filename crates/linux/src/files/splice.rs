@@ -90,18 +90,67 @@ async fn copy(
     Ok(done)
 }
 
+/// An offset in user memory, if there is one.
+async fn place(call: &Call<'_>, pointer: UserAddr) -> Result<Option<u64>> {
+    Ok(match pointer.is_null() {
+        true => None,
+        false => Some(call.get(pointer).await?),
+    })
+}
+
+/// EINVAL for bytes that have no places in a file. (Linux: rw_verify_area.)
+fn check_area(at: u64, len: u64) -> Result<()> {
+    match (i64::try_from(at), i64::try_from(len)) {
+        (Ok(at), Ok(len)) if at.checked_add(len).is_some() => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Files whose bytes can be moved without a program: not directories, not eventfd and its kin, not /dev/null.
+async fn gives_bytes(file: &Arc<dyn File>) -> Result<bool> {
+    let attributes = file.attributes().await?;
+    Ok(match Kind::of_mode(attributes.mode) {
+        None | Some(Kind::Directory) => false,
+        Some(Kind::CharDevice) => attributes.rdev != (1, 3),
+        _ => true,
+    })
+}
+
+/// The same for files that bytes go to.
+async fn takes_bytes(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(Kind::of_mode(file.attributes().await?.mode).is_some())
+}
+
 pub(crate) async fn sendfile(call: &mut Call<'_>) -> Result<u64> {
-    let (out, source) = (call.file(0).await?, call.file(1).await?);
-    if !source.flags().readable() || !out.flags().writable() {
+    let pointer = call.pointer(2);
+    let asked = place(call, pointer).await?;
+    let source = call.file(1).await?;
+    if !source.flags().readable() {
         return Err(Errno::EBADF);
     }
-    if out.current_flags().await?.contains(OpenFlags::APPEND) || (call.arg(3) as i64) < 0 {
+    if asked.is_some() && source.changes().is_some() {
+        return Err(Errno::ESPIPE);
+    }
+    check_area(asked.unwrap_or(0), call.arg(3))?;
+    let out = call.file(0).await?;
+    if !out.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    if asked == Some(i64::MAX as u64) {
+        return Err(Errno::EOVERFLOW);
+    }
+    if out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EINVAL);
     }
-    let pointer = call.pointer(2);
-    // What can't be read at an offset (pipes, sockets) can't be sent from: EINVAL, with an offset ESPIPE.
+    if call.arg(3) == 0 {
+        return Ok(0);
+    }
+    if !gives_bytes(&source).await? || !takes_bytes(&out).await? {
+        return Err(Errno::EINVAL);
+    }
+    // What can't be read at an offset (pipes, sockets) can't be sent from.
     let mut from = Cursor::new(call, source, pointer).await.map_err(|error| match error {
-        Errno::ESPIPE if pointer.is_null() => Errno::EINVAL,
+        Errno::ESPIPE => Errno::EINVAL,
         error => error,
     })?;
     let len = within_limit(call, &out, None, call.arg(3).min(vector::MAX_RW_COUNT as u64) as usize).await?;
@@ -112,19 +161,24 @@ pub(crate) async fn sendfile(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
     let (source, out) = (call.file(0).await?, call.file(2).await?);
+    let places = [place(call, call.pointer(1)).await?, place(call, call.pointer(3)).await?];
     super::check_flags(call.arg(5), 0)?;
     let (one, other) = (source.attributes().await?, out.attributes().await?);
-    for attributes in [&one, &other] {
-        match attributes.kind() {
-            Kind::Directory => return Err(Errno::EISDIR),
-            Kind::Regular => {}
-            _ => return Err(Errno::EINVAL),
-        }
+    match [one.mode, other.mode].map(Kind::of_mode) {
+        [Some(Kind::Regular), Some(Kind::Regular)] => {}
+        kinds if kinds.contains(&Some(Kind::Directory)) => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
     }
     if !source.flags().readable() || !out.flags().writable() || out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF);
     }
+    if one.dev != other.dev {
+        return Err(Errno::EXDEV);
+    }
     let len = call.arg(4).min(vector::MAX_RW_COUNT as u64);
+    if places.into_iter().flatten().any(|at| at.checked_add(call.arg(4)).is_none()) {
+        return Err(Errno::EOVERFLOW);
+    }
     let mut from = Cursor::new(call, source, call.pointer(1)).await?;
     let mut to = Cursor::new(call, out.clone(), call.pointer(3)).await?;
     if [from.at, to.at].iter().any(|at| at.checked_add(call.arg(4)).is_none()) {
@@ -194,19 +248,29 @@ pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
     }
     super::check_flags(flags, SPLICE_KNOWN)?;
     let (source, out) = (call.file(0).await?, call.file(2).await?);
-    if !source.flags().readable() || !out.flags().writable() {
-        return Err(Errno::EBADF);
-    }
     let (from_pipe, to_pipe) = (is_pipe(call, &source).await, is_pipe(call, &out).await);
     let (from_at, to_at) = (call.pointer(1), call.pointer(3));
     if from_pipe && !from_at.is_null() || to_pipe && !to_at.is_null() {
         return Err(Errno::ESPIPE);
     }
+    let (to_place, from_place) = (place(call, to_at).await?, place(call, from_at).await?);
+    if !source.flags().readable() || !out.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    // A file other than a pipe has places, if they are named, and looks at the length.
+    for (file, place, other_is_pipe) in [(&out, to_place, from_pipe), (&source, from_place, to_pipe)] {
+        if other_is_pipe && place.is_some() && file.changes().is_some() {
+            return Err(Errno::EINVAL);
+        }
+        if from_pipe != to_pipe && other_is_pipe {
+            check_area(place.unwrap_or(0), call.arg(4))?;
+        }
+    }
     let nonblocking = flags & SPLICE_NONBLOCK != 0;
     let done = match (from_pipe, to_pipe) {
         (true, true) if same_file(&source, &out).await? => return Err(Errno::EINVAL),
-        // A file other than a pipe checks the length.
-        (true, false) | (false, true) if (call.arg(4) as i64) < 0 => return Err(Errno::EINVAL),
+        (true, false) if !takes_bytes(&out).await? => return Err(Errno::EINVAL),
+        (false, true) if !gives_bytes(&source).await? => return Err(Errno::EINVAL),
         (true, true) => {
             wait_for_room(call, &out, nonblocking).await?;
             from_a_pipe(call, &source, &out, UserAddr(0), len.min(fs::pipe::PIPE_BUF), nonblocking).await?
@@ -312,10 +376,16 @@ pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn vmsplice(call: &mut Call<'_>) -> Result<u64> {
     super::check_flags(call.arg(3), SPLICE_KNOWN)?;
     let file = call.file(0).await?;
-    if !is_pipe(call, &file).await {
+    if !file.flags().readable() && !file.flags().writable() {
         return Err(Errno::EBADF);
     }
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    if vector::total(&segments) == 0 {
+        return Ok(0);
+    }
+    if !is_pipe(call, &file).await {
+        return Err(Errno::EBADF);
+    }
     match file.flags().writable() {
         true => write::from(call, &file, &segments, None).await,
         false => read::into(call, &file, &segments, None).await,

@@ -173,15 +173,18 @@ async fn by_path(call: &Call<'_>, index: usize, follow: bool, to: UserAddr) -> R
 }
 
 pub(crate) async fn fstat(call: &mut Call<'_>) -> Result<u64> {
-    let found = call.file(0).await?.attributes().await?;
+    let found = call.file_or_name(0).await?.attributes().await?;
     call.put(call.pointer(1), &Stat::of(&found)).await?;
     Ok(0)
 }
 
 pub(crate) async fn newfstatat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3);
-    check_flags(flags, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT)?;
-    let path = call.path(1).await?;
+    let path = path_or_none(call, flags).await?;
+    if !(path.is_empty() && flags & AT_EMPTY_PATH != 0) {
+        // Of a descriptor no other flag says anything.
+        check_flags(flags, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_SYNC)?;
+    }
     let found = find(call, call.int(0), path, flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0).await?;
     call.put(call.pointer(2), &Stat::of(&found)).await?;
     Ok(0)
@@ -193,15 +196,23 @@ pub(crate) async fn statx(call: &mut Call<'_>) -> Result<u64> {
     if mask & STATX_RESERVED != 0 || flags & AT_STATX_SYNC == AT_STATX_SYNC {
         return Err(Errno::EINVAL);
     }
-    let path = call.path(1).await?;
+    let path = path_or_none(call, flags).await?;
     let found = find(call, call.int(0), path, flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0).await?;
     call.put(call.pointer(4), &Statx::of(&found)).await?;
     Ok(0)
 }
 
+/// The path argument of a call that may mean its descriptor: then no path at all is as good as an empty one.
+async fn path_or_none(call: &Call<'_>, flags: u64) -> Result<Vec<u8>> {
+    match flags & AT_EMPTY_PATH != 0 {
+        true if call.pointer(1).is_null() => Ok(Vec::new()),
+        empty_ok => call.path_with(1, empty_ok).await,
+    }
+}
+
 async fn find(call: &Call<'_>, fd: i32, path: Vec<u8>, follow: bool, empty_ok: bool) -> Result<Attributes> {
     if path.is_empty() && empty_ok && fd != AT_FDCWD {
-        return call.file_at(fd).await?.attributes().await;
+        return call.file_or_name_at(fd).await?.attributes().await;
     }
     let base = call.base_of(fd, &path).await?;
     match call.system().paths.run(&call.caller(), &base, PathOp::Stat { path, follow, empty_ok }).await? {
@@ -212,9 +223,6 @@ async fn find(call: &Call<'_>, fd: i32, path: Vec<u8>, follow: bool, empty_ok: b
 
 pub(crate) async fn statfs(call: &mut Call<'_>) -> Result<u64> {
     let path = call.path(0).await?;
-    if path.is_empty() {
-        return Err(Errno::ENOENT);
-    }
     file_system(call, AT_FDCWD, path).await
 }
 
@@ -225,7 +233,7 @@ pub(crate) async fn fstatfs(call: &mut Call<'_>) -> Result<u64> {
 async fn file_system(call: &Call<'_>, fd: i32, path: Vec<u8>) -> Result<u64> {
     // AT_FDCWD is a number like any other to fstatfs: it is not open.
     if path.is_empty() {
-        call.file_at(fd).await?;
+        call.file_or_name_at(fd).await?;
     }
     let base = call.base_of(fd, &path).await?;
     match call.system().paths.run(&call.caller(), &base, PathOp::StatFs { path }).await? {

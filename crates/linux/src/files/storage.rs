@@ -7,6 +7,11 @@ use fs::{Kind, PathOp};
 use machine::{errno::Result, Errno};
 
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
+const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
+const FALLOC_FL_INSERT_RANGE: u32 = 0x20;
+const FALLOC_FL_UNSHARE_RANGE: u32 = 0x40;
 const ADVICE_MAX: i32 = 5;
 
 pub(crate) async fn fsync(call: &mut Call<'_>) -> Result<u64> {
@@ -31,14 +36,14 @@ pub(crate) async fn syncfs(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
+    let file = call.file(0).await?;
     check_flags(call.arg(3), 7)?;
     let (offset, len) = (call.arg(1) as i64, call.arg(2) as i64);
     if offset < 0 || len < 0 || offset.checked_add(len).is_none() {
         return Err(Errno::EINVAL);
     }
-    let file = call.file(0).await?;
-    match file.attributes().await?.kind() {
-        Kind::Regular | Kind::Directory | Kind::BlockDevice | Kind::Symlink => {}
+    match Kind::of_mode(file.attributes().await?.mode) {
+        Some(Kind::Regular | Kind::Directory | Kind::BlockDevice | Kind::Symlink) => {}
         _ => return Err(Errno::ESPIPE),
     }
     if call.arg(3) as u32 != 0 {
@@ -49,17 +54,26 @@ pub(crate) async fn sync_file_range(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn fallocate(call: &mut Call<'_>) -> Result<u64> {
     let (mode, offset, len) = (call.arg(1) as u32, call.arg(2) as i64, call.arg(3) as i64);
+    let file = call.file(0).await?;
     if offset < 0 || len <= 0 {
         return Err(Errno::EINVAL);
     }
-    let file = call.file(0).await?;
+    // A hole changes no size; nothing but the plain mode can do without the flag that says so.
+    let size_stays = mode & FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !FALLOC_FL_KEEP_SIZE {
+        0 | FALLOC_FL_ZERO_RANGE | FALLOC_FL_UNSHARE_RANGE => {}
+        FALLOC_FL_PUNCH_HOLE if size_stays => {}
+        FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE if !size_stays => {}
+        _ => return Err(Errno::EOPNOTSUPP),
+    }
     if !file.flags().writable() {
         return Err(Errno::EBADF);
     }
-    match file.attributes().await?.kind() {
-        Kind::Fifo => return Err(Errno::ESPIPE),
-        Kind::Directory => return Err(Errno::EISDIR),
-        _ => {}
+    match Kind::of_mode(file.attributes().await?.mode) {
+        Some(Kind::Fifo) => return Err(Errno::ESPIPE),
+        Some(Kind::Directory) => return Err(Errno::EISDIR),
+        Some(Kind::Regular | Kind::BlockDevice) => {}
+        _ => return Err(Errno::ENODEV),
     }
     let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
     if mode & FALLOC_FL_KEEP_SIZE == 0 {
@@ -86,8 +100,8 @@ pub(crate) async fn readahead(call: &mut Call<'_>) -> Result<u64> {
     if !file.flags().readable() {
         return Err(Errno::EBADF);
     }
-    match file.attributes().await?.kind() {
-        Kind::Regular | Kind::BlockDevice if call.arg(2) as i64 >= 0 => Ok(0),
+    match Kind::of_mode(file.attributes().await?.mode) {
+        Some(Kind::Regular | Kind::BlockDevice) if call.arg(2) as i64 >= 0 => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }

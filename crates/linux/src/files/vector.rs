@@ -46,6 +46,13 @@ pub(crate) async fn vector(call: &Call<'_>, at: UserAddr, count: u64) -> Result<
 }
 
 fn bounded(raw: &[[u64; 2]]) -> Result<Vec<Segment>> {
+    if let [[at, len]] = *raw {
+        // A single buffer is cut before it is looked at.
+        return match i64::try_from(len) {
+            Ok(_) => single(UserAddr(at), len.min(MAX_RW_COUNT as u64)).map(Vec::from),
+            Err(_) => Err(Errno::EINVAL),
+        };
+    }
     let mut left = MAX_RW_COUNT;
     let mut segments = Vec::with_capacity(raw.len());
     for &[at, len] in raw {

@@ -1,15 +1,19 @@
 //! write, pwrite64, writev, pwritev, pwritev2 (man 2 write, writev).
 
 use super::{
-    read::{position, ready_now, RWF_NOWAIT},
+    read::{position, ready_now, takes_nothing, RWF_NOWAIT},
     transfer::Buffer,
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
 use abi::signal::Signal;
 use alloc::sync::Arc;
-use fs::{file::APPEND_AT, Events, File, Kind, OpenFlags, Whence};
-use machine::{errno::Result, Errno};
+use fs::{
+    control::{Control, SocketControl},
+    file::APPEND_AT,
+    Events, File, Kind, OpenFlags, Whence,
+};
+use machine::{errno::Result, Errno, PAGE_SIZE};
 
 const RWF_HIPRI: u32 = 1;
 const RWF_DSYNC: u32 = 2;
@@ -17,26 +21,42 @@ const RWF_SYNC: u32 = 4;
 const RWF_APPEND: u32 = 0x10;
 const RLIMIT_FSIZE: usize = 1;
 
-pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
+/// The descriptor's file, opened for writing (see `read::readable`).
+async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>> {
     let file = call.file(0).await?;
-    from(call, &file, &single(call.pointer(1), call.arg(2))?, None).await
+    if offset.is_some() && file.changes().is_some() {
+        return Err(Errno::ESPIPE);
+    }
+    match file.flags().writable() {
+        true => Ok(file),
+        false => Err(Errno::EBADF),
+    }
+}
+
+pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
+    let file = writable(call, None).await?;
+    let (segments, caller) = (single(call.pointer(1), call.arg(2))?, call.caller());
+    if call.arg(2) == 0 && !takes_nothing(&file).await? {
+        return Ok(call.wait_for(&file, file.write_for(&caller, &[])).await? as u64);
+    }
+    from(call, &file, &segments, None).await
 }
 
 pub(crate) async fn pwrite64(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    let file = call.file(0).await?;
+    let file = writable(call, Some(offset)).await?;
     from(call, &file, &single(call.pointer(1), call.arg(2))?, Some(offset)).await
 }
 
 pub(crate) async fn writev(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let file = writable(call, None).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
     from(call, &file, &segments, None).await
 }
 
 pub(crate) async fn pwritev(call: &mut Call<'_>) -> Result<u64> {
     let offset = position(call.arg(3))?;
-    let file = call.file(0).await?;
+    let file = writable(call, Some(offset)).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
     from(call, &file, &segments, Some(offset)).await
 }
@@ -46,8 +66,11 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
         -1 => None,
         offset => Some(position(offset as u64)?),
     };
-    let file = call.file(0).await?;
+    let file = writable(call, offset).await?;
     let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
+    if total(&segments) == 0 {
+        return Ok(0);
+    }
     let flags = call.arg(5) as u32;
     if flags & !(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
@@ -65,7 +88,11 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
         file.seek(0, Whence::End).await?;
     }
     if flags & (RWF_DSYNC | RWF_SYNC) != 0 {
-        file.sync(flags & RWF_SYNC == 0).await?;
+        match file.sync(flags & RWF_SYNC == 0).await {
+            // What can't be synchronized (a device, a pipe) has nothing to synchronize here.
+            Err(Errno::EINVAL) => {}
+            synchronized => synchronized?,
+        }
     }
     Ok(written)
 }
@@ -93,9 +120,16 @@ pub(crate) async fn from(
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
-        let (copied, error) = gather(&space, segments, done, step).await;
+        let (mut copied, error) = gather(&space, segments, done, step).await;
+        if copied < asked && file.changes().is_some() {
+            // A stream takes whole pages or nothing: who writes less than one learns that not all of it could be read.
+            copied -= copied % PAGE_SIZE;
+        }
+        if copied < asked && discards(file).await? {
+            return Ok(wanted as u64);
+        }
         if copied == 0 && asked > 0 {
-            return if done > 0 { Ok(done as u64) } else { Err(error) };
+            return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, asked, error).await?) };
         }
         let data = &step[..copied];
         let written = match offset {
@@ -116,6 +150,25 @@ pub(crate) async fn from(
             return Ok(done as u64);
         }
     }
+}
+
+/// Nothing of `asked` bytes could be read from the program. What would have been wrong anyway is told first.
+async fn first_error(call: &Call<'_>, file: &Arc<dyn File>, asked: usize, error: Errno) -> Result<Errno> {
+    match Kind::of_mode(file.attributes().await?.mode) {
+        // An eventfd, to which zero adds nothing, or one of those that take no bytes at all.
+        None => Ok(file.write_for(&call.caller(), &[0; 16][..asked.min(16)]).await.err().unwrap_or(error)),
+        Some(Kind::Socket) => {
+            let peer = file.control(&call.caller(), Control::Socket(SocketControl::PeerName)).await;
+            Ok(peer.err().filter(|error| *error == Errno::ENOTCONN).unwrap_or(error))
+        }
+        Some(_) => Ok(error),
+    }
+}
+
+/// /dev/null does not look at what is written to it.
+async fn discards(file: &Arc<dyn File>) -> Result<bool> {
+    let attributes = file.attributes().await?;
+    Ok(attributes.kind() == Kind::CharDevice && attributes.rdev == (1, 3))
 }
 
 /// SIGPIPE goes with EPIPE.

@@ -24,9 +24,15 @@ const LABEL: &[u8] = b"/SYSV";
 
 pub(crate) async fn shmget(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(2) as u32;
-    if flags & HUGETLB != 0 && flags & ::ipc::CREATE != 0 && call.arg(1) > 0 {
-        // As Linux without huge pages in the pool.
-        return Err(Errno::ENOMEM);
+    let makes = call.int(0) == 0 || flags & ::ipc::CREATE != 0;
+    if makes && call.arg(1) > i64::MAX as u64 {
+        // More than a file can have.
+        return Err(Errno::EINVAL);
+    }
+    if makes && flags & HUGETLB != 0 && call.arg(1) > 0 {
+        // As Linux without huge pages in the pool; of pages of a size that is none, not even that.
+        let size = flags >> 26 & 0x3f;
+        return Err(if matches!(size, 0 | 21 | 30) { Errno::ENOMEM } else { Errno::EINVAL });
     }
     get(call, Kind::Memory, call.int(0), call.arg(1), flags).await
 }

@@ -90,14 +90,6 @@ async fn wait<M: Request<Reply = Result<T>>, T>(call: &Call<'_>, to: KernelId, m
     }
 }
 
-async fn deadline(call: &Call<'_>, timeout: machine::UserAddr) -> Result<u64> {
-    if timeout.is_null() {
-        return Ok(u64::MAX);
-    }
-    let timeout: Timespec = call.get(timeout).await?;
-    Ok(call.system().now().saturating_add(timeout.to_ns()?))
-}
-
 /// Values as a structure lays them out.
 #[derive(Default)]
 struct Fields(Vec<u8>);

@@ -35,7 +35,10 @@ pub(crate) async fn semtimedop(call: &mut Call<'_>) -> Result<u64> {
 
 async fn operate(call: &Call<'_>, timeout: UserAddr) -> Result<u64> {
     let (id, count) = (call.int(0), call.arg(2) as u32 as usize);
-    let deadline = deadline(call, timeout).await?;
+    let timeout: Option<Timespec> = match timeout.is_null() {
+        true => None,
+        false => Some(call.get(timeout).await?),
+    };
     if count > OPS_MAX {
         return Err(Errno::E2BIG);
     }
@@ -43,6 +46,11 @@ async fn operate(call: &Call<'_>, timeout: UserAddr) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let raw: Vec<[u16; 3]> = call.space().read_values(call.pointer(1), count).await?;
+    // What the timeout says comes last.
+    let deadline = match timeout {
+        None => u64::MAX,
+        Some(timeout) => call.system().now().saturating_add(timeout.to_ns()?),
+    };
     let ops = raw.iter().map(|[number, change, flags]| SemaphoreOp {
         number: *number,
         change: *change as i16,

@@ -31,6 +31,10 @@ const UNTRACED: u64 = 0x80_0000;
 const CHILD_SETTID: u64 = 0x100_0000;
 const IO: u64 = 0x8000_0000;
 const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+const INTO_CGROUP: u64 = 0x2_0000_0000;
+const NEWUSER: u64 = 0x1000_0000;
+/// Most process ids that a caller may choose.
+const MAX_PID_NS_LEVEL: u64 = 32;
 /// Namespaces that Cob does not have.
 const NAMESPACES: u64 = 0x7e00_0000 | NEWNS | 0x80;
 
@@ -106,7 +110,8 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
     let mut args = CloneArgs::default();
     let len = size.min(known);
     args.as_mut_bytes()[..len].copy_from_slice(&bytes[..len]);
-    if args.flags & (CSIGNAL | DETACHED) != 0 || args.exit_signal > 64 {
+    let known = 0xffff_ffff | CLEAR_SIGHAND | INTO_CGROUP;
+    if args.flags & (CSIGNAL | DETACHED) != 0 || args.flags & !known != 0 || args.exit_signal > 64 {
         return Err(Errno::EINVAL);
     }
     if args.flags & (THREAD | PARENT) != 0 && args.exit_signal != 0 {
@@ -115,7 +120,10 @@ pub(crate) async fn clone3(call: &mut Call<'_>) -> Result<u64> {
     if (args.stack == 0) != (args.stack_size == 0) {
         return Err(Errno::EINVAL);
     }
-    if args.set_tid_size != 0 || args.cgroup != 0 {
+    if args.set_tid_size > MAX_PID_NS_LEVEL || (args.set_tid == 0) != (args.set_tid_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    if args.set_tid_size != 0 || args.flags & INTO_CGROUP != 0 {
         return Err(unsupported(call, "clone3 with set_tid or cgroup", Errno::EPERM));
     }
     let request = Request {
@@ -134,6 +142,10 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
     let flags = request.flags;
     let has = |flag: u64| flags & flag != 0;
     if has(SIGHAND) && !has(VM) || has(THREAD) && !has(SIGHAND) || has(CLEAR_SIGHAND) && has(SIGHAND) {
+        return Err(Errno::EINVAL);
+    }
+    // A mount or user namespace has a root directory of its own.
+    if has(FS) && has(NEWNS | NEWUSER) {
         return Err(Errno::EINVAL);
     }
     if has(NAMESPACES) {

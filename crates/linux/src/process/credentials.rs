@@ -274,6 +274,10 @@ pub(crate) async fn capget(call: &mut Call<'_>) -> Result<u64> {
         Err(Errno::EINVAL) if call.pointer(1).is_null() => return Ok(0),
         words => words?,
     };
+    if call.pointer(1).is_null() {
+        // Whoever is meant.
+        return Ok(0);
+    }
     if (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
@@ -281,9 +285,6 @@ pub(crate) async fn capget(call: &mut Call<'_>) -> Result<u64> {
         0 => own_sets(call),
         tid => sets_of(call, Pid(tid)).await?,
     };
-    if call.pointer(1).is_null() {
-        return Ok(0);
-    }
     let word = |shift: u32| [effective, sets.permitted, sets.inheritable].map(|set| (set.0 >> shift) as u32);
     call.space().write(call.pointer(1), [word(0), word(32)][..words].as_bytes()).await?;
     Ok(0)

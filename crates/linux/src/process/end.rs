@@ -94,7 +94,23 @@ pub(crate) async fn wait4(call: &mut Call<'_>) -> Result<u64> {
     Ok(u64::from(answer.process.0))
 }
 
+/// Whatever comes of it, the place for the answer is written to: all zero with an error.
 pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
+    match wait_for_id(call).await {
+        Err(error) if !call.pointer(2).is_null() && may_be_told(error) => {
+            call.space().write(call.pointer(2), &[0; 28]).await?;
+            Err(error)
+        }
+        done => done,
+    }
+}
+
+/// Not an interrupted wait, which may be made again.
+fn may_be_told(error: Errno) -> bool {
+    !matches!(error, Errno::EFAULT | Errno::RESTART | Errno::RESTART_ALWAYS | Errno::RESTART_NO_HANDLER)
+}
+
+async fn wait_for_id(call: &Call<'_>) -> Result<u64> {
     let options = call.int(3);
     let known = WNOHANG | WNOWAIT | WEXITED | WUNTRACED | WCONTINUED | WIDER;
     if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
@@ -123,14 +139,7 @@ pub(crate) async fn waitid(call: &mut Call<'_>) -> Result<u64> {
         poll: options & WNOHANG != 0 || nonblocking,
     };
     let nothing_is_again = nonblocking && call.int(3) & WNOHANG == 0;
-    let answer = match wait(call, which, options).await {
-        // Also without a child the place is written to, all zero.
-        Err(Errno::ECHILD) if !call.pointer(2).is_null() => {
-            call.space().write(call.pointer(2), &[0; 28]).await?;
-            return Err(Errno::ECHILD);
-        }
-        answer => answer?,
-    };
+    let answer = wait(call, which, options).await?;
     if answer.is_none() && nothing_is_again {
         return Err(Errno::EAGAIN);
     }

@@ -2,7 +2,7 @@
 
 use crate::call::{Call, AT_FDCWD};
 use alloc::{format, vec::Vec};
-use fs::{OpenFlags, PathAnswer, PathOp};
+use fs::{Kind, OpenFlags, PathAnswer, PathOp};
 use machine::{errno::Result, Errno, UserAddr};
 use process::{
     image::{ARGUMENTS_MAX, ARGUMENT_MAX},
@@ -18,8 +18,8 @@ pub(crate) async fn execve(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn execveat(call: &mut Call<'_>) -> Result<u64> {
-    let path = call.path(1).await?;
     let flags = call.int(4);
+    let path = call.path_with(1, flags & AT_EMPTY_PATH != 0).await?;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -35,8 +35,7 @@ async fn run(
     flags: i32,
 ) -> Result<u64> {
     let (file, name) = match path.is_empty() {
-        true if flags & AT_EMPTY_PATH != 0 => (call.file_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
-        true => return Err(Errno::ENOENT),
+        true => (call.file_or_name_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
         false => {
             let base = call.base(fd).await?;
             let caller = call.caller();
@@ -52,6 +51,10 @@ async fn run(
             }
         }
     };
+    if file.attributes().await?.kind() != Kind::Regular {
+        // Told before what is wrong with the arguments.
+        return Err(Errno::EACCES);
+    }
     let mut room = ARGUMENTS_MAX;
     let arguments = strings(call, arguments, &mut room).await?;
     let environment = strings(call, environment, &mut room).await?;

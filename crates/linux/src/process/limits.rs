@@ -24,9 +24,6 @@ pub(crate) async fn setrlimit(call: &mut Call<'_>) -> Result<u64> {
 /// Of any process of the machine.
 pub(crate) async fn prlimit64(call: &mut Call<'_>) -> Result<u64> {
     let (pid, resource) = (call.int(0), call.arg(1) as u32);
-    if resource >= COUNT {
-        return Err(Errno::EINVAL);
-    }
     let new = match call.pointer(2) {
         pointer if pointer.is_null() => None,
         pointer => {
@@ -39,6 +36,9 @@ pub(crate) async fn prlimit64(call: &mut Call<'_>) -> Result<u64> {
         // A thread's id names its process.
         pid => call.system().process_of(Pid(pid as u32)).await.ok_or(Errno::ESRCH)?,
     };
+    if resource >= COUNT {
+        return Err(Errno::EINVAL);
+    }
     let who = call.caller().credentials;
     let (soft, hard) = call.system().limit(process, resource, new, &who).await?;
     call.put_if(call.pointer(3), &[soft, hard]).await?;

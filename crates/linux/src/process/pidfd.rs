@@ -86,7 +86,7 @@ pub(crate) async fn pidfd_send_signal(call: &mut Call<'_>) -> Result<u64> {
             if named != call.arg(1) as u32 {
                 return Err(Errno::EINVAL);
             }
-            signals::queued_info(call, call.arg(1), at, pid == call.process().id).await?
+            signals::queued_info(call, call.arg(1), at, pid == call.process().id).await??
         }
     };
     let sender = call.caller().credentials;

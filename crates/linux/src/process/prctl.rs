@@ -1,6 +1,10 @@
 //! prctl, arch_prctl, personality and other single-purpose calls.
 
-use crate::{call::Call, table::unsupported};
+use crate::{
+    call::Call,
+    files::vector::{single, MAX_RW_COUNT},
+    table::unsupported,
+};
 use abi::signal::Signal;
 use machine::{errno::Result, Errno, UserAddr, USER_END};
 use messages::process::Change;
@@ -76,8 +80,9 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             call.put(UserAddr(value), &on).await?;
         }
         // PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS
-        38 if value != 1 => return Err(Errno::EINVAL),
+        38 if value != 1 || call.arguments[2..5] != [0; 3] => return Err(Errno::EINVAL),
         38 => process.change(Change::NoNewPrivileges).await?,
+        39 if call.arguments[1..5] != [0; 4] => return Err(Errno::EINVAL),
         39 => return Ok(u64::from(process.with_shared(|shared| shared.no_new_privileges))),
         // PR_GET_TID_ADDRESS
         40 => {
@@ -116,11 +121,12 @@ pub(crate) async fn getrandom(call: &mut Call<'_>) -> Result<u64> {
     const NONBLOCK: u64 = 1;
     const RANDOM: u64 = 2;
     const INSECURE: u64 = 4;
-    let flags = call.arg(2);
+    let flags = u64::from(call.arg(2) as u32);
     if flags & !(NONBLOCK | RANDOM | INSECURE) != 0 || flags & (RANDOM | INSECURE) == RANDOM | INSECURE {
         return Err(Errno::EINVAL);
     }
-    let len = call.arg(1).min(i32::MAX as u64) as usize;
+    let len = call.arg(1).min(MAX_RW_COUNT as u64) as usize;
+    single(call.pointer(0), len as u64)?;
     let mut done = 0;
     let mut chunk = [0u8; 256];
     while done < len {

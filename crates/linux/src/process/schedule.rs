@@ -4,7 +4,10 @@ use crate::call::Call;
 use abi::CpuSet;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
-use messages::process::Tune;
+use messages::{
+    inspect::{Inspect, Inspection, ProcessView},
+    process::Tune,
+};
 use process::RESET_ON_FORK;
 use sched::{Class, Scheduler};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -14,6 +17,8 @@ const FIFO: u32 = 1;
 const RR: u32 = 2;
 const BATCH: u32 = 3;
 const IDLE: u32 = 5;
+/// Has a range of priorities, but is not to be had.
+const DEADLINE: u32 = 6;
 /// SCHED_FLAG_RESET_ON_FORK of sched_setattr.
 const FLAG_RESET_ON_FORK: u64 = 1;
 
@@ -32,22 +37,22 @@ async fn tune(call: &Call<'_>, thread: Pid, tune: Tune) -> Result<(CpuSet, i8, (
 }
 
 pub(crate) async fn sched_setaffinity(call: &mut Call<'_>) -> Result<u64> {
-    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
     let len = (call.arg(1) as u32 as usize).min(8192);
     let mask = call.bytes(call.pointer(2), len, 8192).await?;
+    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
     tune(call, thread, Tune::Affinity(CpuSet::from_bytes(&mask))).await?;
     Ok(0)
 }
 
 /// Answers the bytes written, at least a mask word.
 pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
-    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
     // An unsigned int counts the bits.
     let len = call.arg(1) as u32 as usize;
     let highest = call.system().all_cpus().iter().last().map_or(0, |cpu| cpu.0 as usize);
     if (len as u32).wrapping_mul(8) as usize <= highest || !len.is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
+    let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
     let (affinity, ..) = tune(call, thread, Tune::Read).await?;
     let size = len.min((highest / 64 + 1) * 8);
     let mask = affinity.intersect(&call.system().all_cpus()).to_bytes(size);
@@ -69,6 +74,8 @@ fn check_policy(policy: u32, priority: u32) -> Result<()> {
 
 async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Result<u64> {
     let thread = thread_of(call, pid)?;
+    // Who is meant comes before what is asked for.
+    tune(call, thread, Tune::Read).await?;
     check_policy(policy & !RESET_ON_FORK, priority)?;
     let realtime = matches!(policy & !RESET_ON_FORK, FIFO | RR);
     if realtime && !call.caller().credentials.can(abi::capability::SYS_NICE) {
@@ -82,7 +89,7 @@ pub(crate) async fn sched_setscheduler(call: &mut Call<'_>) -> Result<u64> {
     if call.pointer(2).is_null() {
         return Err(Errno::EINVAL);
     }
-    if call.int(1) < 0 {
+    if call.int(1) < 0 || call.int(0) < 0 {
         return Err(Errno::EINVAL);
     }
     let priority: u32 = call.get(call.pointer(2)).await?;
@@ -90,7 +97,7 @@ pub(crate) async fn sched_setscheduler(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn sched_setparam(call: &mut Call<'_>) -> Result<u64> {
-    if call.pointer(1).is_null() {
+    if call.pointer(1).is_null() || call.int(0) < 0 {
         return Err(Errno::EINVAL);
     }
     let priority: u32 = call.get(call.pointer(1)).await?;
@@ -153,6 +160,10 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let attr = attributes(call).await?;
+    if attr.policy > i32::MAX as u32 {
+        return Err(Errno::EINVAL);
+    }
+    tune(call, thread_of(call, call.int(0))?, Tune::Read).await?;
     if attr.flags & !FLAG_RESET_ON_FORK != 0 {
         return Err(Errno::EINVAL);
     }
@@ -171,7 +182,7 @@ pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
     }
     let size = core::mem::size_of::<SchedAttr>();
     let room = call.arg(2) as u32 as usize;
-    if room < size || room > machine::PAGE_SIZE || call.arg(3) != 0 {
+    if room < size || room > machine::PAGE_SIZE || call.arg(3) as u32 != 0 {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
@@ -186,7 +197,7 @@ pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn sched_get_priority_max(call: &mut Call<'_>) -> Result<u64> {
     match call.arg(0) as u32 {
         FIFO | RR => Ok(99),
-        OTHER | BATCH | IDLE => Ok(0),
+        OTHER | BATCH | IDLE | DEADLINE => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -194,7 +205,7 @@ pub(crate) async fn sched_get_priority_max(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
     match call.arg(0) as u32 {
         FIFO | RR => Ok(1),
-        OTHER | BATCH | IDLE => Ok(0),
+        OTHER | BATCH | IDLE | DEADLINE => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -216,11 +227,37 @@ async fn meant(call: &Call<'_>) -> Result<Vec<Pid>> {
     let who = call.int(1);
     match (call.arg(0) as u32, who) {
         (0, who) => Ok([thread_of(call, who).map_err(|_| Errno::ESRCH)?].into()),
-        (1, 0) => Ok(call.system().members_of_group(call.process().with_shared(|shared| shared.group))),
-        (1, who) => Ok(call.system().members_of_group(Pid(who as u32))),
-        (2, _) => Ok([call.thread.tid].into()),
+        (1, who) => {
+            let group = match who {
+                0 => call.process().with_shared(|shared| shared.group),
+                who => Pid(who as u32),
+            };
+            Ok(all_threads(call, |process| process.shared.group == group).await)
+        }
+        (2, who) => {
+            let uid = match who {
+                0 => call.caller().credentials.uid,
+                who => who as u32,
+            };
+            Ok(all_threads(call, |process| process.credentials.uid == uid).await)
+        }
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// The threads of the processes that `wanted` says, of all kernels.
+async fn all_threads(call: &Call<'_>, wanted: impl Fn(&ProcessView) -> bool) -> Vec<Pid> {
+    let mut threads = Vec::new();
+    for process in call.system().list().await {
+        let sees = call.caller().credentials;
+        // One that has ended meanwhile has none.
+        if let Ok(Inspection::View(view)) = call.system().inspect(process, Inspect::View, sees).await {
+            if wanted(&view) {
+                threads.extend(view.threads.iter().map(|thread| thread.thread));
+            }
+        }
+    }
+    threads
 }
 
 /// Answers 20 - nice, as the raw call does.

@@ -29,8 +29,36 @@ pub(crate) fn info(call: &Call<'_>, signal: Signal, code: i32) -> SignalInfo {
     SignalInfo::user(signal, code, call.process().id, uid)
 }
 
+/// Who is not there can't be sent anything, not even a signal that is none.
+fn unless_nobody(asked: Result<()>) -> Errno {
+    match asked {
+        Err(Errno::ESRCH) => Errno::ESRCH,
+        _ => Errno::EINVAL,
+    }
+}
+
+/// Sends `info` to a process or a group; a signal that is none is refused once somebody was found.
+async fn send(call: &Call<'_>, target: Target, info: Result<Option<SignalInfo>>) -> Result<u64> {
+    let (sender, process) = (call.caller().credentials, call.process().id);
+    let sending = Arc::clone(call.system()).signal(target, *info.as_ref().unwrap_or(&None), Some(sender), process).await;
+    match info {
+        Ok(_) => sending.map(|()| 0),
+        Err(_) => Err(unless_nobody(sending)),
+    }
+}
+
+/// The same to a thread.
+async fn send_to_thread(call: &Call<'_>, process: Option<Pid>, thread: Pid, info: Result<Option<SignalInfo>>) -> Result<u64> {
+    let sender = call.caller().credentials;
+    let sending =
+        Arc::clone(call.system()).signal_thread(process, thread, *info.as_ref().unwrap_or(&None), Some(sender)).await;
+    match info {
+        Ok(_) => sending.map(|()| 0),
+        Err(_) => Err(unless_nobody(sending)),
+    }
+}
+
 pub(crate) async fn kill(call: &mut Call<'_>) -> Result<u64> {
-    let signal = number(call.arg(1))?;
     let target = match call.int(0) {
         -1 => Target::All,
         0 => Target::Group(call.process().with_shared(|shared| shared.group)),
@@ -38,10 +66,8 @@ pub(crate) async fn kill(call: &mut Call<'_>) -> Result<u64> {
         pid if pid < 0 => Target::Group(Pid(pid.unsigned_abs())),
         pid => Target::Process(Pid(pid as u32)),
     };
-    let info = signal.map(|signal| info(call, signal, SignalInfo::SI_USER));
-    let sender = call.caller().credentials;
-    Arc::clone(call.system()).signal(target, info, Some(sender), call.process().id).await?;
-    Ok(0)
+    let info = number(call.arg(1)).map(|signal| signal.map(|signal| info(call, signal, SignalInfo::SI_USER)));
+    send(call, target, info).await
 }
 
 pub(crate) async fn tkill(call: &mut Call<'_>) -> Result<u64> {
@@ -59,30 +85,32 @@ pub(crate) async fn tgkill(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn to_thread(call: &Call<'_>, process: Option<Pid>, thread: i32, signal: u64) -> Result<u64> {
-    let info = number(signal)?.map(|signal| info(call, signal, SignalInfo::SI_TKILL));
-    let sender = call.caller().credentials;
-    Arc::clone(call.system()).signal_thread(process, Pid(thread as u32), info, Some(sender)).await?;
-    Ok(0)
+    let info = number(signal).map(|signal| signal.map(|signal| info(call, signal, SignalInfo::SI_TKILL)));
+    send_to_thread(call, process, Pid(thread as u32), info).await
 }
 
-/// A siginfo_t made by the sender. Only one's own processes may be sent kernel-like codes.
-pub(crate) async fn queued_info(call: &Call<'_>, signal: u64, at: UserAddr, own: bool) -> Result<Option<SignalInfo>> {
+/// A siginfo_t made by the sender. Only one's own processes may be sent kernel-like codes. The inner error: the signal is none.
+pub(crate) async fn queued_info(
+    call: &Call<'_>,
+    signal: u64,
+    at: UserAddr,
+    own: bool,
+) -> Result<Result<Option<SignalInfo>>> {
     let raw: [u64; 16] = call.get(at).await?;
     let code = raw[1] as u32 as i32;
     if (code >= 0 || code == SignalInfo::SI_TKILL) && !own {
         return Err(Errno::EPERM);
     }
-    let Some(signal) = number(signal)? else { return Ok(None) };
     let words = [raw[2], raw[3], raw[4], raw[5]];
-    Ok(Some(SignalInfo { signal, code, errno: (raw[0] >> 32) as i32, fields: SignalFields::Raw { words } }))
+    let info =
+        |signal| SignalInfo { signal, code, errno: (raw[0] >> 32) as i32, fields: SignalFields::Raw { words } };
+    Ok(number(signal).map(|signal| signal.map(info)))
 }
 
 pub(crate) async fn rt_sigqueueinfo(call: &mut Call<'_>) -> Result<u64> {
     let pid = Pid(call.int(0) as u32);
     let info = queued_info(call, call.arg(1), call.pointer(2), pid == call.process().id).await?;
-    let sender = call.caller().credentials;
-    Arc::clone(call.system()).signal(Target::Process(pid), info, Some(sender), call.process().id).await?;
-    Ok(0)
+    send(call, Target::Process(pid), info).await
 }
 
 pub(crate) async fn rt_tgsigqueueinfo(call: &mut Call<'_>) -> Result<u64> {
@@ -93,9 +121,7 @@ pub(crate) async fn rt_tgsigqueueinfo(call: &mut Call<'_>) -> Result<u64> {
     }
     let pid = Pid(call.int(0) as u32);
     let info = queued_info(call, call.arg(2), call.pointer(3), pid == call.process().id).await?;
-    let sender = call.caller().credentials;
-    Arc::clone(call.system()).signal_thread(Some(pid), Pid(call.int(1) as u32), info, Some(sender)).await?;
-    Ok(0)
+    send_to_thread(call, Some(pid), Pid(call.int(1) as u32), info).await
 }
 
 /// The kernel's `struct sigaction`.
@@ -110,11 +136,11 @@ struct UserAction {
 
 pub(crate) async fn rt_sigaction(call: &mut Call<'_>) -> Result<u64> {
     check_size(call.arg(3))?;
-    let signal = Signal::new(u64::from(call.arg(0) as u32)).ok_or(Errno::EINVAL)?;
     let new: Option<UserAction> = match call.pointer(1) {
         at if at.is_null() => None,
         at => Some(call.get(at).await?),
     };
+    let signal = Signal::new(u64::from(call.arg(0) as u32)).ok_or(Errno::EINVAL)?;
     if new.is_some() && SignalSet::UNBLOCKABLE.contains(signal) {
         return Err(Errno::EINVAL);
     }

@@ -98,6 +98,18 @@ pub(crate) async fn clock_settime(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn settimeofday(call: &mut Call<'_>) -> Result<u64> {
+    /// West or east of Greenwich, in minutes.
+    const FARTHEST: i32 = 15 * 60;
+    if !call.pointer(0).is_null() {
+        let time: Timeval = call.get(call.pointer(0)).await?;
+        time.to_ns()?;
+    }
+    if !call.pointer(1).is_null() {
+        let [west, _]: [i32; 2] = call.get(call.pointer(1)).await?;
+        if !(-FARTHEST..=FARTHEST).contains(&west) {
+            return Err(Errno::EINVAL);
+        }
+    }
     Err(crate::table::unsupported(call, "setting the clock", Errno::EPERM))
 }
 

@@ -41,7 +41,28 @@ impl SigEvent {
 }
 
 pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
-    let clock = match (call.int(0), Clock::of(call.int(0))?) {
+    let clock = timer_clock(call).await;
+    if call.int(0) >= 0 {
+        clock.as_ref().map_err(|error| *error)?;
+    }
+    let notify = match call.pointer(1) {
+        at if at.is_null() => Notify::Signal { number: Signal::ALRM.number(), thread: None, value: None },
+        at => call.get::<SigEvent>(at).await?.to_notify()?,
+    };
+    if clock.is_err() {
+        // The timer's number is told before the clock of a process is looked at.
+        call.put(call.pointer(2), &0u32).await?;
+    }
+    let made = call.process().timer(TimerOp::Create { clock: clock?, notify }).await?;
+    if let Err(error) = call.put(call.pointer(2), &made.number).await {
+        call.process().timer(TimerOp::Delete { id: TimerId::Posix(made.number) }).await?;
+        return Err(error);
+    }
+    Ok(0)
+}
+
+async fn timer_clock(call: &Call<'_>) -> Result<TimerClock> {
+    Ok(match (call.int(0), Clock::of(call.int(0))?) {
         (0 | 8 | 11, _) => TimerClock::Realtime,
         (1 | 7 | 9, _) => TimerClock::Monotonic,
         (_, Clock::ProcessCpu(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::Process,
@@ -53,17 +74,7 @@ pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
         }
         // The raw and the coarse clocks have no timers.
         _ => return Err(Errno::EOPNOTSUPP),
-    };
-    let notify = match call.pointer(1) {
-        at if at.is_null() => Notify::Signal { number: Signal::ALRM.number(), thread: None, value: None },
-        at => call.get::<SigEvent>(at).await?.to_notify()?,
-    };
-    let made = call.process().timer(TimerOp::Create { clock, notify }).await?;
-    if let Err(error) = call.put(call.pointer(2), &made.number).await {
-        call.process().timer(TimerOp::Delete { id: TimerId::Posix(made.number) }).await?;
-        return Err(error);
-    }
-    Ok(0)
+    })
 }
 
 fn id(call: &Call<'_>) -> TimerId {

@@ -15,16 +15,25 @@ pub(crate) async fn nanosleep(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn clock_nanosleep(call: &mut Call<'_>) -> Result<u64> {
-    let clock = Clock::of(call.int(0))?;
-    if !matches!(clock, Clock::Realtime | Clock::Monotonic) {
-        return Err(if matches!(clock, Clock::ThreadCpu(None) | Clock::ThreadUser(None)) {
-            Errno::EINVAL
-        } else {
-            Errno::EOPNOTSUPP
-        });
+    let clock = Clock::of(call.int(0));
+    if call.int(0) >= 0 {
+        clock?;
+    }
+    // The raw and coarse clocks can't be slept on, nor a thread's own by its short name.
+    if matches!(call.int(0), 3..=6) {
+        return Err(Errno::EOPNOTSUPP);
     }
     let time: Timespec = call.get(call.pointer(2)).await?;
     let ns = time.to_ns()?;
+    // A clock of a process's time that is none is told after what is wrong with the time.
+    let clock = clock?;
+    if !matches!(clock, Clock::Realtime | Clock::Monotonic) {
+        clock.check(call).await?;
+        return Err(match clock {
+            Clock::ThreadCpu(None) | Clock::ThreadUser(None) => Errno::EINVAL,
+            _ => Errno::EOPNOTSUPP,
+        });
+    }
     if call.arg(1) & ABSOLUTE == 0 {
         return relative(call, ns, call.pointer(3)).await;
     }

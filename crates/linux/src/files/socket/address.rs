@@ -22,13 +22,22 @@ pub(super) enum Address {
     Named(Vec<u8>),
 }
 
+/// Can it be read? What it says is not looked at.
+pub(super) async fn check_address(call: &Call<'_>, at: UserAddr, len: u64) -> Result<()> {
+    bytes_of(call, at, len).await.map(drop)
+}
+
 pub(super) async fn read_address(call: &Call<'_>, at: UserAddr, len: u64) -> Result<Address> {
+    parse(&bytes_of(call, at, len).await?)
+}
+
+async fn bytes_of(call: &Call<'_>, at: UserAddr, len: u64) -> Result<Vec<u8>> {
     // An int argument.
     let len = u64::from(len as u32);
     if len > LARGEST {
         return Err(Errno::EINVAL);
     }
-    parse(&call.bytes(at, len as usize, LARGEST as usize).await?)
+    call.bytes(at, len as usize, LARGEST as usize).await
 }
 
 fn parse(bytes: &[u8]) -> Result<Address> {
@@ -91,6 +100,15 @@ pub(super) async fn make_place(call: &Call<'_>, name: &[u8]) -> Result<UnixPlace
         error => error,
     })?;
     place_of(call, name).await
+}
+
+/// Takes the node away again.
+pub(super) async fn unmake_place(call: &Call<'_>, name: &[u8]) {
+    if name.first().is_some_and(|&byte| byte != 0) {
+        let op = PathOp::Unlink { path: name.to_vec(), directory: false };
+        // Somebody else may have.
+        let _ = call.at_path(AT_FDCWD, name, op).await;
+    }
 }
 
 /// connect, sendto: the node must be writable (man 7 unix).

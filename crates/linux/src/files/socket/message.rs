@@ -1,8 +1,8 @@
 //! Sending and receiving (man 2 send, recv, sendmmsg, recvmmsg).
 
 use super::{
-    address::{find_place, put_address, put_address_within, read_address, Address},
-    control, rights,
+    address::{check_address, find_place, put_address, put_address_within, read_address, Address},
+    control, on_socket, rights,
 };
 use crate::{
     call::Call,
@@ -15,7 +15,7 @@ use abi::signal::Signal;
 use alloc::{sync::Arc, vec, vec::Vec};
 use fs::{
     control::{ControlAnswer, SocketControl, SocketMessage, UnixPlace},
-    File, OpenFlags,
+    File,
 };
 use machine::{errno::Result, Errno, UserAddr};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -28,6 +28,8 @@ const MSG_PEEK: u32 = 0x2;
 const MSG_NOSIGNAL: u32 = 0x4000;
 const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
+const MSG_OOB: u32 = 1;
 
 /// Bytes of one message from or to a stream; longer transfers are several.
 const STEP: usize = 64 * 1024;
@@ -86,7 +88,21 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
         let mut bytes = vec![0; step];
         let (copied, error) = gather(&space, segments, done, &mut bytes).await;
         if copied < step {
-            return if done > 0 { Ok(done as u64) } else { Err(error) };
+            if done > 0 {
+                return Ok(done as u64);
+            }
+            if stream {
+                // Whether it is connected comes before what is to be sent.
+                let nothing = SocketMessage {
+                    bytes: Vec::new(),
+                    files: Vec::new(),
+                    credentials: None,
+                    name: Vec::new(),
+                    full_length: 0,
+                };
+                control(call, file, SocketControl::Send { place: None, message: nothing, flags }).await?;
+            }
+            return Err(error);
         }
         let message = SocketMessage {
             bytes,
@@ -113,9 +129,17 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
     }
 }
 
-async fn destination(call: &Call<'_>, at: UserAddr, len: u64) -> Result<Option<UnixPlace>> {
+async fn destination(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, len: u64) -> Result<Option<UnixPlace>> {
     if at.is_null() || len as u32 == 0 {
         return Ok(None);
+    }
+    if is_stream(call, file).await? {
+        // Whatever it says: a stream goes where it is connected to.
+        check_address(call, at, len).await?;
+        return Err(match control(call, file, SocketControl::PeerName).await {
+            Ok(_) => Errno::EISCONN,
+            Err(_) => Errno::EOPNOTSUPP,
+        });
     }
     match read_address(call, at, len).await? {
         Address::Named(name) => Ok(Some(find_place(call, &name).await?)),
@@ -124,19 +148,35 @@ async fn destination(call: &Call<'_>, at: UserAddr, len: u64) -> Result<Option<U
 }
 
 pub(crate) async fn sendto(call: &mut Call<'_>) -> Result<u64> {
-    let segments = single(call.pointer(1), call.arg(2))?;
+    // Cut first, unlike a write: a length that leads out of the address space is none.
+    let segments = single(call.pointer(1), call.arg(2).min(MAX_RW_COUNT as u64))?;
     let file = call.file(0).await?;
-    let place = destination(call, call.pointer(4), call.arg(5)).await?;
-    send(call, &file, &segments, Along { place, ..Along::default() }, call.arg(3) as u32).await
+    let sending = async {
+        let place = destination(call, &file, call.pointer(4), call.arg(5)).await?;
+        send(call, &file, &segments, Along { place, ..Along::default() }, call.arg(3) as u32).await
+    };
+    on_socket(&file, sending).await
+}
+
+/// A flag of the 32-bit calls, which programs may not name.
+fn check_compat(flags: u64) -> Result<u32> {
+    match flags as u32 & MSG_CMSG_COMPAT {
+        0 => Ok(flags as u32),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 pub(crate) async fn sendmsg(call: &mut Call<'_>) -> Result<u64> {
+    let flags = check_compat(call.arg(2))?;
     let file = call.file(0).await?;
-    send_one(call, &file, call.pointer(1), call.arg(2) as u32).await
+    on_socket(&file, send_one(call, &file, call.pointer(1), flags)).await
 }
 
 async fn header_at(call: &Call<'_>, at: UserAddr) -> Result<(Header, Vec<Segment>)> {
     let header: Header = call.get(at).await?;
+    if header.name != 0 && header.name_len > i32::MAX as u32 {
+        return Err(Errno::EINVAL);
+    }
     if header.vector_len > vector::IOV_MAX {
         return Err(Errno::EMSGSIZE);
     }
@@ -149,18 +189,22 @@ async fn send_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u3
     if header.control_len > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
     }
-    let place = destination(call, UserAddr(header.name), u64::from(header.name_len)).await?;
+    let place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
     let control = call.bytes(UserAddr(header.control), header.control_len as usize, CONTROL_MAX as usize).await?;
     send(call, file, &segments, Along { place, control }, flags).await
 }
 
 pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
+    let flags = check_compat(call.arg(3))?;
     let file = call.file(0).await?;
     let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
+    if count == 0 {
+        return on_socket(&file, is_stream(call, &file)).await.map(|_| 0);
+    }
     let mut done = 0;
     while done < count {
         let at = call.pointer(1).add(done * MANY);
-        match send_one(call, &file, at, call.arg(3) as u32).await {
+        match on_socket(&file, send_one(call, &file, at, flags)).await {
             Ok(sent) => call.put(at.add(size_of::<Header>()), &(sent as u32)).await?,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
@@ -177,6 +221,10 @@ async fn receive(
     segments: &[Segment],
     flags: u32,
 ) -> Result<(SocketMessage, usize)> {
+    if flags & MSG_OOB != 0 {
+        // Nothing urgent is ever there; a datagram can't be it.
+        return Err(if is_stream(call, file).await? { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+    }
     let (wanted, space) = (total(segments), call.space());
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;
@@ -231,8 +279,9 @@ pub(crate) async fn recvfrom(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn recvmsg(call: &mut Call<'_>) -> Result<u64> {
+    let flags = check_compat(call.arg(2))?;
     let file = call.file(0).await?;
-    receive_one(call, &file, call.pointer(1), call.arg(2) as u32).await
+    on_socket(&file, receive_one(call, &file, call.pointer(1), flags)).await
 }
 
 async fn receive_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u32) -> Result<u64> {
@@ -260,14 +309,17 @@ async fn receive_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags:
 }
 
 pub(crate) async fn recvmmsg(call: &mut Call<'_>) -> Result<u64> {
-    let file = call.file(0).await?;
+    let mut flags = check_compat(call.arg(3))?;
     let deadline = Deadline::from_timespec(call, call.pointer(4)).await?;
+    let file = call.file(0).await?;
     let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
-    let mut flags = call.arg(3) as u32;
+    if count == 0 {
+        return on_socket(&file, is_stream(call, &file)).await.map(|_| 0);
+    }
     let mut done = 0;
     while done < count {
         let at = call.pointer(1).add(done * MANY);
-        match receive_one(call, &file, at, flags & !MSG_WAITFORONE).await {
+        match on_socket(&file, receive_one(call, &file, at, flags & !MSG_WAITFORONE)).await {
             Ok(received) => call.put(at.add(size_of::<Header>()), &(received as u32)).await?,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
@@ -277,7 +329,7 @@ pub(crate) async fn recvmmsg(call: &mut Call<'_>) -> Result<u64> {
             flags |= MSG_DONTWAIT;
         }
         // Looked at only after each message, as Linux does (man 2 recvmmsg, BUGS).
-        if deadline.left(call) == Some(0) || file.flags().contains(OpenFlags::PATH) {
+        if deadline.left(call) == Some(0) {
             break;
         }
     }

@@ -18,6 +18,9 @@ const AF_UNIX: i32 = 1;
 const SOCK_NONBLOCK: u32 = 0o4000;
 const SOCK_CLOEXEC: u32 = 0o2000000;
 const TYPE_MASK: u32 = 0xf;
+/// Types there are in any family.
+const SOCK_MAX: u32 = 11;
+const SOL_SOCKET: u32 = 1;
 /// Longest option value.
 const OPTION_MAX: usize = 4096;
 
@@ -28,6 +31,20 @@ async fn control(call: &Call<'_>, file: &Arc<dyn File>, operation: SocketControl
         Err(Errno::EINVAL) if file.attributes().await?.kind() != Kind::Socket => Err(Errno::ENOTSOCK),
         answer => answer,
     }
+}
+
+/// Whatever else is wrong with the call: that the file is no socket is told first.
+async fn on_socket<T>(file: &Arc<dyn File>, call: impl core::future::Future<Output = Result<T>>) -> Result<T> {
+    match call.await {
+        // Only sockets answer these, and often.
+        Err(error @ (Errno::EAGAIN | Errno::EPIPE | Errno::ECONNRESET | Errno::RESTART | Errno::EINTR)) => Err(error),
+        Err(_) if !is_socket(file).await? => Err(Errno::ENOTSOCK),
+        answer => answer,
+    }
+}
+
+async fn is_socket(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(file.attributes().await?.kind() == Kind::Socket)
 }
 
 async fn done(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
@@ -43,6 +60,9 @@ fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(SocketKind, OpenFla
     }
     if family != AF_UNIX {
         return Err(Errno::EAFNOSUPPORT);
+    }
+    if kind & TYPE_MASK >= SOCK_MAX {
+        return Err(Errno::EINVAL);
     }
     if protocol != 0 && protocol != AF_UNIX {
         return Err(Errno::EPROTONOSUPPORT);
@@ -63,6 +83,10 @@ pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
+    if call.arg(1) as u32 & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) == 0 {
+        // The numbers are chosen and told before the sockets are made.
+        call.put(call.pointer(3), &[0i32; 2]).await?;
+    }
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
     let names = call.system().extension::<UnixNames>();
     let (a, b) = Socket::pair(&names, &call.caller(), kind, flags);
@@ -71,14 +95,21 @@ pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn bind(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
+    if !is_socket(&file).await? {
+        return Err(Errno::ENOTSOCK);
+    }
     let address = read_address(call, call.pointer(1), call.arg(2)).await?;
     let (place, name) = match address {
         Address::Unspecified => return Err(Errno::EINVAL),
         Address::Unnamed => (None, Vec::new()),
         Address::Named(name) => (Some(address::make_place(call, &name).await?), name),
     };
-    control(call, &file, SocketControl::Bind { place, name }).await?;
-    Ok(0)
+    let bound = control(call, &file, SocketControl::Bind { place, name: name.clone() }).await;
+    if bound.is_err() {
+        // It has a name already: the one made for it leads nowhere.
+        address::unmake_place(call, &name).await;
+    }
+    bound.map(|_| 0)
 }
 
 pub(crate) async fn listen(call: &mut Call<'_>) -> Result<u64> {
@@ -86,7 +117,10 @@ pub(crate) async fn listen(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn connect(call: &mut Call<'_>) -> Result<u64> {
+    // Whether the address can be read comes before what the file is, here alone.
     let file = call.file(0).await?;
+    address::check_address(call, call.pointer(1), call.arg(2)).await?;
+    let file = if is_socket(&file).await? { file } else { return Err(Errno::ENOTSOCK) };
     let place = match read_address(call, call.pointer(1), call.arg(2)).await? {
         Address::Unspecified => None,
         Address::Unnamed => return Err(Errno::EINVAL),
@@ -105,11 +139,11 @@ pub(crate) async fn accept4(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn accept_with(call: &Call<'_>, raw: u32) -> Result<u64> {
+    let file = call.file(0).await?;
     if raw & !(SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
     let flags = open_flags(raw);
-    let file = call.file(0).await?;
     let status = flags - OpenFlags::CLOEXEC;
     let ControlAnswer::File(accepted) = control(call, &file, SocketControl::Accept { flags: status }).await? else {
         return Err(Errno::EIO);
@@ -149,11 +183,17 @@ pub(crate) async fn shutdown(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
+    let room = on_socket(&file, async {
+        match level {
+            // The room is looked at by the options' own code, and only that of sockets in general is there.
+            SOL_SOCKET => usize::try_from(call.get::<i32>(call.pointer(4)).await?).map_err(|_| Errno::EINVAL),
+            _ => Ok(0),
+        }
+    });
+    let room = room.await?;
     let ControlAnswer::Bytes(mut value) = control(call, &file, SocketControl::GetOption { level, name }).await? else {
         return Err(Errno::EIO);
     };
-    let room: i32 = call.get(call.pointer(4)).await?;
-    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
     value.truncate(room);
     call.space().write(call.pointer(3), &value).await?;
     call.put(call.pointer(4), &(value.len() as i32)).await?;
@@ -162,9 +202,15 @@ pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
-    let len = usize::try_from(call.int(4)).map_err(|_| Errno::EINVAL)?;
-    let value = call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await?;
     let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
+    let value = on_socket(&file, async {
+        let len = usize::try_from(call.int(4)).map_err(|_| Errno::EINVAL)?;
+        match level {
+            SOL_SOCKET => call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await,
+            _ => Ok(Vec::new()),
+        }
+    });
+    let value = value.await?;
     control(call, &file, SocketControl::SetOption { level, name, value }).await?;
     Ok(0)
 }

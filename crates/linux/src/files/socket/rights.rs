@@ -64,7 +64,7 @@ pub(super) async fn open(call: &Call<'_>, control: &[u8]) -> Result<(Vec<Arc<dyn
     let sent = parse(control)?;
     let mut files = Vec::with_capacity(sent.numbers.len());
     for number in sent.numbers {
-        files.push(call.file_at(number).await?);
+        files.push(call.file_or_name_at(number).await?);
     }
     Ok((files, sent.credentials))
 }

@@ -1,0 +1,127 @@
+// Bad input to the calls that read, write and move bytes of files (see errnos.h).
+// cob: link=static kernels=1,4 compare=host timeout=240
+#include "errnos.h"
+#include <limits.h>
+#include <sys/uio.h>
+
+static struct iovec one = {(void *)GOOD, 10}, two[2] = {{(void *)GOOD, 10}, {(void *)(GOOD + 100), 10}},
+                    nothing[2] = {{NULL, 0}, {NULL, 0}}, second_wild[2] = {{(void *)GOOD, 10}, {(void *)8, 10}},
+                    first_wild[2] = {{(void *)8, 10}, {(void *)GOOD, 10}}, negative[2] = {{(void *)GOOD, 10}, {(void *)GOOD, -1}},
+                    huge[2] = {{(void *)GOOD, LONG_MAX}, {(void *)GOOD, LONG_MAX}}, wild_but_empty = {(void *)8, 0},
+                    at_border = {(void *)(BORDER + PAGE - 5), 10}, kernel = {(void *)0xffff888000000000, 10},
+                    negative_after_wild[2] = {{(void *)8, 10}, {(void *)GOOD, -1}},
+                    too_long = {(void *)GOOD, LONG_MAX};
+static long offset_negative = -1, offset_max = LONG_MAX, offset_zero = 0;
+static uint64_t all_ones = -1, one_event = 1;
+
+static const struct row rows[] = {
+    ROW(read, F(FILE_FD), W, N(10)),
+    ROW(read, F(EVENT), W, N(8)),
+    ROW(read, F(EVENT), W, C(7)),
+    ROW(read, F(TIMER), W, C(7)),
+    ROW(read, F(SIGNALS), W, C(127)),
+    ROW(read, F(INOTIFY), W, C(1)),
+    ROW(write, F(FILE_FD), R, N(10)),
+    ROW(write, F(EVENT), AT(&all_ones), C(8)),
+    ROW(write, F(EVENT), AT(&one_event), N(8)),
+    ROW(write, F(PIPE_WRITE), R, N(10)),
+    ROW(pread64, F(FILE_FD), W, N(10), N(0)),
+    ROW(pread64, F(FILE_FD), W, C(0), C(-1)),
+    ROW(pwrite64, F(FILE_FD), R, N(10), N(0)),
+    ROW(pwrite64, F(FILE_FD), R, C(2), C(LONG_MAX - 1)),
+    ROW(pwrite64, F(FILE_FD), R, C(2), C(LONG_MAX)),
+    ROW(readv, F(FILE_FD), AT(&one), N(1)),
+    ROW(readv, F(FILE_FD), AT(nothing), N(2)),
+    ROW(readv, F(FILE_FD), C(second_wild), C(2)),
+    ROW(readv, F(FILE_FD), C(first_wild), C(2)),
+    ROW(readv, F(FILE_FD), C(negative), C(2)),
+    ROW(readv, F(FILE_FD), C(huge), C(2)),
+    ROW(readv, F(FILE_FD), C(&too_long), C(1)),
+    ROW(readv, F(FILE_FD), C(&wild_but_empty), C(1)),
+    ROW(readv, F(FILE_FD), C(&at_border), C(1)),
+    ROW(readv, F(FILE_FD), C(&kernel), C(1)),
+    ROW(readv, F(FILE_FD), C(negative_after_wild), C(2)),
+    ROW(writev, F(FILE_FD), AT(&one), N(1)),
+    ROW(writev, F(FILE_FD), AT(two), N(2)),
+    ROW(writev, F(PIPE_WRITE), C(second_wild), C(2)),
+    ROW(writev, F(FILE_FD), C(first_wild), C(2)),
+    ROW(writev, F(FILE_FD), C(second_wild), C(2)),
+    ROW(writev, F(FILE_FD), C(negative), C(2)),
+    ROW(writev, F(FILE_FD), C(huge), C(2)),
+    ROW(writev, F(FILE_FD), C(&at_border), C(1)),
+    ROW(writev, F(PIPE_WRITE), C(&at_border), C(1)),
+    ROW(writev, F(SOCKET), C(&at_border), C(1)),
+    ROW(preadv, F(FILE_FD), AT(&one), N(1), N(0), N(0)),
+    ROW(pwritev, F(FILE_FD), AT(&one), N(1), N(0), N(0)),
+    ROW(preadv2, F(FILE_FD), AT(&one), N(1), N(0), C(0), X(0)),
+    ROW(preadv2, F(FILE_FD), AT(&one), N(1), C(-1), C(-1), X(0)),
+    ROW(pwritev2, F(FILE_FD), AT(&one), N(1), N(0), C(0), C(0)),
+    ROW(pwritev2, F(FILE_FD), AT(&one), C(1), C(-1), C(-1), C(0)),
+    ROW(pwritev2, F(FILE_FD), AT(&one), C(1), C(0), C(0), X(2)),
+    ROW(lseek, F(FILE_FD), N(0), X(0)),
+    ROW(lseek, F(FILE_FD), N(0), C(SEEK_END)),
+    ROW(lseek, F(FILE_FD), N(0), C(SEEK_DATA)),
+    ROW(lseek, F(FILE_FD), N(0), C(SEEK_HOLE)),
+    ROW(lseek, F(FILE_FD), C(100), C(SEEK_HOLE)),
+    ROW(lseek, F(DIRECTORY), C(-1), C(SEEK_SET)),
+    ROW(ftruncate, F(FILE_FD), C(100)),
+    ROW(ftruncate, F(FILE_FD), C(-1)),
+    ROW(ftruncate, F(FILE_FD), C(LONG_MIN)),
+    ROW(fallocate, F(FILE_FD), X(0), N(0), C(100)),
+    ROW(fallocate, F(FILE_FD), C(0), C(0), C(0)),
+    ROW(fallocate, F(FILE_FD), C(0), C(0), C(-1)),
+    ROW(fallocate, F(FILE_FD), C(0), C(LONG_MAX), C(1)),
+    ROW(fallocate, F(FILE_FD), C(3), C(0), C(50)),
+    ROW(fallocate, F(FILE_FD), C(2), C(0), C(50)),
+    // Locks of what has no name: see docs/limits.md.
+    ROW(fsync, F(FILE_FD)),
+    ROW(fdatasync, F(FILE_FD)),
+    ROW(syncfs, F(FILE_FD)),
+    ROW(getdents, F(DIRECTORY), W, N(4096)),
+    ROW(getdents64, F(DIRECTORY), W, N(4096)),
+    ROW(sendfile, F(PIPE_WRITE), F(FILE_FD), Z, N(10)),
+    ROW(sendfile, F(FILE_FD), F(READABLE), C(0), N(10)),
+    ROW(sendfile, F(PIPE_WRITE), F(FILE_FD), AT(&offset_negative), N(10)),
+    ROW(sendfile, F(PIPE_WRITE), F(FILE_FD), AT(&offset_max), N(10)),
+    ROW(splice, F(FILE_FD), AT(&offset_zero), F(PIPE_WRITE), C(0), N(10), X(0)),
+    ROW(splice, F(PIPE_READ), C(0), F(FILE_FD), AT(&offset_zero), N(10), X(2)),
+    ROW(splice, F(PIPE_READ), C(0), F(PIPE_WRITE), C(0), N(10), X(2)),
+    ROW(splice, F(PIPE_READ), AT(&offset_zero), F(PIPE_WRITE), AT(&offset_zero), N(10), X(2)),
+    ROW(splice, F(FILE_FD), C(&offset_negative), F(PIPE_WRITE), C(0), N(10), X(0)),
+    ROW(splice, F(FILE_FD), C(&offset_max), F(PIPE_WRITE), C(0), N(10), X(0)),
+    ROW(tee, F(PIPE_READ), F(PIPE_WRITE), N(10), X(2)),
+    ROW(vmsplice, F(PIPE_WRITE), AT(&one), N(1), C(2)),
+    ROW(vmsplice, C(PIPE_WRITE), AT(&one), N(1), X(0)),
+    ROW(vmsplice, F(PIPE_WRITE), C(second_wild), C(2), C(2)),
+    ROW(vmsplice, F(PIPE_READ), AT(&one), N(1), C(2)),
+    ROW(copy_file_range, F(FILE_FD), Z, F(MEMFD), W, N(10), X(0)),
+    ROW(copy_file_range, F(READABLE), Z, F(WRITABLE), INTO(&offset_zero), N(10), X(0)),
+    ROW(copy_file_range, F(READABLE), AT(&offset_negative), F(WRITABLE), INTO(&offset_zero), N(10), C(0)),
+    ROW(copy_file_range, F(READABLE), AT(&offset_zero), F(WRITABLE), INTO(&offset_max), N(10), C(0)),
+    ROW(readahead, F(FILE_FD), N(0), N(10)),
+    ROW(fadvise64, F(FILE_FD), N(0), N(10), X(0)),
+    ROW(sync_file_range, F(FILE_FD), N(0), N(10), X(0)),
+};
+
+static const struct left_out not_shown[] = {
+    // Where files and directories end is the file system's.
+    {"lseek", "directory"},
+    {"lseek", "1 2^62"},
+    {"lseek", "1 long max"},
+    {"pwrite64", "3 2^62"},
+    {"pwritev", "3 2^62"},
+    {"pwritev2", "3 2^62"},
+    {"fallocate", "2 2^62"},
+    // So are ways of allocating and writing.
+    {"fallocate", "1 bits"},
+    {"pwritev2", "5 bits"},
+    // Linux knows before it looks at the buffers that an epoll has no bytes.
+    {"readv", "0 epoll"},
+    {"writev", "0 epoll"},
+    {NULL, NULL},
+};
+
+int main(int argc, char **argv) {
+    left_out = not_shown;
+    return show_table(rows, sizeof rows / sizeof rows[0], argv + 1);
+}
