@@ -1,5 +1,5 @@
 // Bad input to the calls that take paths (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=240
+// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
 #include "errnos.h"
 #include <limits.h>
 #include <linux/openat2.h>
@@ -147,7 +147,14 @@ static const struct row rows[] = {
     ROW(umask, C(-1)),
 };
 
+static const struct left_out not_shown[] = {
+    // Which is told first depends on the file system: that the root can't be renamed, or that no name is so long.
+    {"rename", "1 long component"},
+    {NULL, NULL},
+};
+
 int main(int argc, char **argv) {
+    left_out = not_shown;
     table_changes_names = 1;
     return show_table(rows, sizeof rows / sizeof rows[0], argv + 1);
 }

@@ -290,6 +290,7 @@ static void prepare(void) {
 
 // Open files are shared with the children: what one left behind must not be seen by the next.
 static void restore(int names) {
+    unlink("nobody");
     if (names) {
         MUST(nftw(".", delete, 20, FTW_DEPTH | FTW_PHYS) == 0);
         make_names();

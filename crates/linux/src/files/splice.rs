@@ -190,6 +190,9 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
     }
     let len = within_limit(call, &out, Some(to.at), len as usize).await?;
     let done = copy(call, &mut from, &out, Some(&mut to), len).await?;
+    if done == 0 {
+        return Ok(0);
+    }
     from.finish(call).await?;
     to.finish(call).await?;
     Ok(done as u64)
@@ -386,8 +389,22 @@ pub(crate) async fn vmsplice(call: &mut Call<'_>) -> Result<u64> {
     if !is_pipe(call, &file).await {
         return Err(Errno::EBADF);
     }
-    match file.flags().writable() {
-        true => write::from(call, &file, &segments, None).await,
-        false => read::into(call, &file, &segments, None).await,
+    if !file.flags().writable() {
+        return read::into(call, &file, &segments, None).await;
     }
+    // Each buffer by itself, unlike writev: those before one that can't be read count.
+    let mut done = 0;
+    for segment in segments.chunks(1) {
+        match write::from(call, &file, segment, None).await {
+            Ok(written) => {
+                done += written;
+                if written < segment[0].len as u64 {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }

@@ -180,12 +180,12 @@ pub(crate) async fn fstat(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn newfstatat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(3);
-    let path = path_or_none(call, flags).await?;
-    if !(path.is_empty() && flags & AT_EMPTY_PATH != 0) {
+    let path = path_or_none(call, flags).await;
+    if !path.as_ref().is_ok_and(|path| path.is_empty()) {
         // Of a descriptor no other flag says anything.
         check_flags(flags, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_SYNC)?;
     }
-    let found = find(call, call.int(0), path, flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0).await?;
+    let found = find(call, call.int(0), path?, flags & AT_SYMLINK_NOFOLLOW == 0, flags & AT_EMPTY_PATH != 0).await?;
     call.put(call.pointer(2), &Stat::of(&found)).await?;
     Ok(0)
 }
