@@ -184,6 +184,10 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
     if [from.at, to.at].iter().any(|at| at.checked_add(call.arg(4)).is_none()) {
         return Err(Errno::EOVERFLOW);
     }
+    if to.at >= i64::MAX as u64 {
+        // No file is as long, even if there is nothing to copy.
+        return Err(Errno::EFBIG);
+    }
     let same = (one.dev, one.ino) == (other.dev, other.ino);
     if same && from.at < to.at.saturating_add(len) && to.at < from.at.saturating_add(len) {
         return Err(Errno::EINVAL);
