@@ -2,7 +2,11 @@
 
 use super::{objects::Asking, *};
 use crate::{
-    devfs::Devices, tmpfs::Tmpfs, Attributes, Base, Caller, Clock, LocalPaths, Services, SetAttributes, Timestamp,
+    devfs::Devices,
+    inode::{Inode, NewNode},
+    lease::Sharers,
+    tmpfs::Tmpfs,
+    Attributes, Base, Caller, Clock, FileSystem, FileSystemInfo, Kind, LocalPaths, Services, SetAttributes, Timestamp,
     Whence,
 };
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -20,6 +24,84 @@ impl Clock for Seconds {
     }
 }
 
+/// A tree that takes its time: attributes are on their way for a while after they were looked at, as from a host.
+struct Slow {
+    inner: Arc<dyn Inode>,
+    sharers: Sharers,
+}
+
+struct SlowTree(Arc<dyn Inode>);
+
+fn slow(inner: Arc<dyn Inode>) -> Arc<dyn Inode> {
+    Arc::new(Slow { inner, sharers: Sharers::default() })
+}
+
+fn under(node: &Arc<dyn Inode>) -> &Arc<dyn Inode> {
+    &(**node).as_any().downcast_ref::<Slow>().unwrap().inner
+}
+
+/// Lets others have a turn.
+async fn turn() {
+    let mut over = false;
+    core::future::poll_fn(|_| match core::mem::replace(&mut over, true) {
+        true => core::task::Poll::Ready(()),
+        false => core::task::Poll::Pending,
+    })
+    .await
+}
+
+impl Inode for Slow {
+    fn as_any(&self) -> &dyn core::any::Any {
+        self
+    }
+    fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+    fn ino(&self) -> u64 {
+        self.inner.ino()
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(async move {
+            let found = self.inner.attributes().await;
+            turn().await;
+            found
+        })
+    }
+    fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            turn().await;
+            self.inner.set(set).await
+        })
+    }
+    fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
+        self.inner.info()
+    }
+    fn sharers(&self) -> Option<&Sharers> {
+        Some(&self.sharers)
+    }
+    fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(async move { Ok(slow(self.inner.lookup(caller, name).await?)) })
+    }
+    fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
+        Box::pin(async move {
+            turn().await;
+            Ok(slow(self.inner.create(name, new).await?))
+        })
+    }
+    fn unlink<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.inner.unlink(name, under(node)).await })
+    }
+}
+
+impl FileSystem for SlowTree {
+    fn kind(&self) -> &'static str {
+        "slow"
+    }
+    fn root(&self) -> Arc<dyn Inode> {
+        self.0.clone()
+    }
+}
+
 /// A tree on kernel 0, and paths of all kernels.
 struct World {
     machine: Machine,
@@ -28,12 +110,16 @@ struct World {
 }
 
 fn world(kernels: usize) -> World {
+    world_over(kernels, |tree| tree)
+}
+
+fn world_over(kernels: usize, over: impl FnOnce(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>) -> World {
     let clock = Arc::new(Seconds::default());
     let mut made = None;
     let machine = Machine::with(kernels, |ram, tasks| {
         let memory = Arc::new(TestMemory(KernelId(0), ram.clone()));
         let services = Services::new(memory, clock.clone(), tasks.clone());
-        let tree = LocalPaths::new(services.clone(), Tmpfs::new(&services, 0o755), Arc::new(Devices::default()));
+        let tree = LocalPaths::new(services.clone(), over(Tmpfs::new(&services, 0o755)), Arc::new(Devices::default()));
         made = Some((services, tree.clone()));
         tree
     });
@@ -279,13 +365,22 @@ fn random(state: &mut u64, below: u64) -> u64 {
 /// Readers on two kernels beside a writer on one of the three: in any order of steps nobody sees a state that was over
 /// before he asked.
 fn interleave(seed: u64) {
-    let world = world(3);
-    world.put("/f", b"");
+    let world = world_over(3, |tree| match seed % 2 {
+        0 => tree,
+        _ => Arc::new(SlowTree(slow(tree.root()))),
+    });
+    world.root(0, PathOp::MakeNode { path: "/f".into(), mode: 0o644, rdev: (0, 0) }).unwrap();
+    let set = |seconds: u64| {
+        let modified = Some(Timestamp { seconds: seconds as i64, nanoseconds: 0 });
+        let set = SetAttributes { modified, ..SetAttributes::default() };
+        PathOp::SetAttributes { path: "/f".into(), follow: true, empty_ok: false, set }
+    };
+    world.root(0, set(0)).unwrap();
     let machine = &world.machine;
     let mut rng = seed * 0x9e37_79b9 + 1;
     let who = caller(1);
     let run = |kernel: usize, op: PathOp| world.paths[kernel].run(&who, &world.bases[kernel], op);
-    // Sizes that were begun and done; the name is there if the number is odd.
+    // Times that were set: begun and done; the name is there if the number is odd.
     let (mut begun, mut done) = (0u64, 0u64);
     let by = random(&mut rng, 3) as usize;
     let mut writing: Option<BoxFuture<'_, Result<PathAnswer>>> = None;
@@ -314,9 +409,7 @@ fn interleave(seed: u64) {
                 }
                 (None, None) => {
                     begun += 1;
-                    let set = SetAttributes { size: Some(begun), ..SetAttributes::default() };
-                    let op = PathOp::SetAttributes { path: "/f".into(), follow: true, empty_ok: false, set };
-                    writing = Some(run(by, op));
+                    writing = Some(run(by, set(begun)));
                 }
             },
             1..=3 => {
@@ -330,7 +423,8 @@ fn interleave(seed: u64) {
                 let Some(answer) = once(work.as_mut()) else { continue };
                 match (name, answer) {
                     (false, Ok(PathAnswer::Attributes(found))) => {
-                        assert!((*from..=begun).contains(&found.size), "size {} after {from}, seed {seed}", found.size)
+                        let seen = found.modified.seconds as u64;
+                        assert!((*from..=begun).contains(&seen), "{seen} is seen after {from}, seed {seed}")
                     }
                     // Only if nothing changed meanwhile is it known what he sees.
                     (true, answer) if *from == *was_begun && begun == *from => {
