@@ -16,7 +16,7 @@
 
 use crate::{process::Flags, thread::Presence, wait::LAST, Process, System};
 use abi::signal::Signal;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use machine::{KernelId, PageRange, Pid, Step};
 use messages::process::{ChildChanged, ChildEvent, ExitStatus};
 
@@ -28,16 +28,28 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 impl System {
     /// Kills what had something on `dead`, and returns when it is gone. Several may ask at once.
     pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
-        let all: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
-        let (doomed, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|process| process.had_something_on(dead));
-        for process in &doomed {
-            process.kill_after(dead).await;
-        }
-        for process in &others {
-            process.lose_relatives(dead).await;
-        }
-        for process in &doomed {
-            self.wait_until_gone(process, dead).await;
+        // A replica that is being made may be of a process that is at home there.
+        let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
+        let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));
+        self.joined.wait_until(|| over().then_some(())).await;
+        // Who was about to fork has a child that maps what its parent did: looked for until nobody is new.
+        let mut known = BTreeSet::new();
+        loop {
+            let all: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
+            let new = all.into_iter().filter(|process| known.insert(process.id));
+            let (doomed, others): (Vec<_>, Vec<_>) = new.partition(|process| process.had_something_on(dead));
+            for process in &doomed {
+                process.kill_after(dead).await;
+            }
+            for process in &others {
+                process.lose_relatives(dead).await;
+            }
+            for process in &doomed {
+                self.wait_until_gone(process, dead).await;
+            }
+            if doomed.is_empty() {
+                break;
+            }
         }
         self.tables.lock().retain(|id, _| id.home != dead);
         // Who asks while another is at it returns when that one is through.
@@ -72,6 +84,13 @@ impl System {
                 shadow.presence_changed.wake_all();
             }
             self.born_here.lock().remove(&tid);
+        }
+        // What it had at home here (execve makes a space where the thread is) nobody else gives up.
+        if process.space().id().home == self.kernel {
+            self.release_space(&process.space()).await;
+        }
+        if process.files().id().home == self.kernel {
+            process.files().release().await;
         }
     }
 }
