@@ -131,13 +131,23 @@ impl Process {
             };
             return;
         };
-        let emptied = {
+        let (emptied, gone) = {
             let mut state = home.state.lock();
             state.replicas.remove(dead);
-            let before = state.members.len();
-            state.members.retain(|_, member| member.at != dead);
-            before > 0 && state.members.is_empty()
+            let there = state.members.iter().filter(|(_, member)| member.at == dead).map(|(tid, _)| *tid);
+            let there: Vec<Pid> = there.collect();
+            let mut gone = Vec::with_capacity(there.len());
+            for thread in there {
+                state.members.remove(&thread);
+                gone.push((thread, state.watchers.remove(&thread).unwrap_or_default()));
+            }
+            (!gone.is_empty() && state.members.is_empty(), gone)
         };
+        for (thread, watchers) in gone {
+            // Its locks go to those who wait, and its shadow here ends; those elsewhere do with the replicas.
+            self.tell_watchers(thread, watchers);
+            self.system.end_shadow(thread);
+        }
         self.end(KILLED).await;
         home.members_changed.wake_all();
         if emptied {

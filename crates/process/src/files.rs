@@ -259,8 +259,8 @@ impl Files {
 
     /// A copy with the same open files, at home here (fork, unshare).
     pub async fn copy(&self) -> Result<Arc<Files>> {
-        let copy = Files::new(&self.system);
         let list = self.list().await?;
+        let copy = Files::new(&self.system);
         if let Part::Home(table) = &copy.part {
             let mut table = table.lock();
             for (fd, descriptor) in list {
