@@ -242,8 +242,8 @@ impl Nodes {
         }
     }
 
-    /// Kills all processes; then no kernel knows any of them any more.
-    pub fn end_all(&self) {
+    /// Kills all processes.
+    pub fn kill_all(&self) {
         for node in self.living() {
             let system = node.node.system.clone();
             let kill = abi::signal::SignalInfo::kernel(abi::signal::Signal::KILL);
@@ -253,6 +253,11 @@ impl Nodes {
             });
         }
         assert_eq!(self.idle(), BTreeSet::new(), "threads that outlived SIGKILL");
+    }
+
+    /// Kills all processes; then no kernel knows any of them any more.
+    pub fn end_all(&self) {
+        self.kill_all();
         for node in self.living() {
             let left = node.node.system.records();
             assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
