@@ -39,6 +39,10 @@ impl Stack {
         Some(self.frames[self.len])
     }
 
+    pub fn reverse(&mut self) {
+        self.frames[..self.len].reverse();
+    }
+
     /// The `count` coldest frames leave.
     pub fn take_oldest(&mut self, count: usize, mut each: impl FnMut(Frame)) {
         let count = count.min(self.len);

@@ -236,6 +236,8 @@ impl Partition {
                 let wanted = cache::BATCH - cache.len();
                 zone.take(wanted, |frame| cache.push(frame));
             }
+            // Lowest first: pages touched in order get frames in order, which other kernels are told of in one piece.
+            cache.reverse();
         }
         cache.pop()
     }

@@ -19,10 +19,10 @@ bitflags::bitflags! {
         const EXPORTED = 1 << 1;
         /// The frame belongs to a file's page cache (or shared memory object), not to this space.
         const CACHE = 1 << 2;
-        /// Written through this table since the bit was last cleared (hardware sets it).
-        const DIRTY = 1 << 3;
         /// Used through this table since the bit was last cleared (hardware sets it).
-        const ACCESSED = 1 << 4;
+        const ACCESSED = 1 << 3;
+        /// Written through this table since the bit was last cleared (hardware sets it).
+        const DIRTY = 1 << 4;
         /// Kept in memory by `mlock`.
         const LOCKED = 1 << 5;
         /// Installed here as a borrower: another kernel owns the page.
@@ -155,6 +155,18 @@ pub trait PageTable: Any + Send + Sync {
     /// Installs an entry; gives back what was there. NoMemory if a table page can't be had.
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory>;
     fn clear(&self, page: Page) -> Option<Mapping>;
+    /// Installs what `make` wants for pages of `range`, which is told what is there; None leaves it. Faster than [`PageTable::set`]
+    /// for each. NoMemory: pages from there on are as they were.
+    fn fill(
+        &self,
+        range: PageRange,
+        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
+    ) -> Result<(), NoMemory> {
+        range.pages().try_for_each(|page| match make(page, self.get(page)) {
+            Some(mapping) => self.set(page, mapping).map(drop),
+            None => Ok(()),
+        })
+    }
     /// Visits the present entries of `range` in order. DIRTY may be set after the visitor looked: a
     /// replacement by the same frame keeps it, but who removes a writable entry must take the page for
     /// dirty (or write-protect and flush first).

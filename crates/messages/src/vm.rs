@@ -37,6 +37,12 @@ pub struct Run {
     pub access: Access,
 }
 
+impl Run {
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.page, self.page.add(self.pages.into()))
+    }
+}
+
 /// Why a fault can't be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {

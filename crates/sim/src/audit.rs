@@ -79,9 +79,11 @@ struct Audit {
 impl Audit {
     fn collect(&mut self, kernel: KernelId, space: &Space) {
         let id = space.id();
-        for (page, set) in space.exports() {
-            assert!(space.owns_page(page), "{page:?} exported by {kernel:?}, not its owner");
-            self.exports.insert((id, page), set);
+        for (range, set) in space.exports() {
+            for page in range.pages() {
+                assert!(space.owns_page(page), "{page:?} exported by {kernel:?}, not its owner");
+                self.exports.insert((id, page), set.clone());
+            }
         }
         for run in space.slice_runs() {
             for slice in run.start..run.end {

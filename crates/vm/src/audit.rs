@@ -73,7 +73,7 @@ impl Space {
                 copied: mapping.soft.contains(Soft::COW),
                 owned: self.owns(&state, PageRange::one(page)),
                 allowed: state.regions.find(page).map(|region| region.access()),
-                sharers: state.exports.get(&page).cloned().unwrap_or_default(),
+                sharers: state.exports.sharers(page).cloned().unwrap_or_default(),
             });
             if list.len() < MOST {
                 Step::Keep

@@ -148,7 +148,7 @@ impl Space {
     /// The sharers of a page that was kept busy have given it back.
     fn not_exported(&self, page: Page) {
         let mut state = self.state.lock();
-        state.exports.remove(&page);
+        state.exports.remove(PageRange::one(page));
         if let Some(mapping) = self.table.get(page).filter(|mapping| mapping.soft.contains(Soft::EXPORTED)) {
             // In place, so it can't fail.
             let _ = self.table.set(page, Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping });
@@ -338,9 +338,7 @@ impl Space {
         let page = demand.page;
         if mapping.soft.contains(Soft::EXPORTED) {
             let mut withdrawal = Withdrawal::new();
-            if let Some(sharers) = state.exports.get(&page) {
-                withdrawal.narrow(sharers, page);
-            }
+            withdrawal.narrow(state, PageRange::one(page));
             state.busy.push(PageRange::one(page));
             return Resolution::Withdraw(withdrawal);
         }

@@ -22,7 +22,7 @@
 
 use crate::{
     region::{Region, RegionFlags},
-    space::{Space, State},
+    space::{Ranges, Space, State},
     withdraw::Withdrawal,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -199,6 +199,7 @@ impl Space {
     ) -> Result<()> {
         let mut result = Ok(());
         let mut narrowed = false;
+        let mut exported = Ranges::default();
         let mut give = |page: Page, mapping: Mapping| {
             self.vm.memory.retain(mapping.frame);
             let set = child.table.set(page, mapping);
@@ -220,13 +221,14 @@ impl Space {
             }
             narrowed = true;
             if mapping.soft.contains(Soft::EXPORTED) {
-                withdrawal.unexport(state, page);
+                exported.add(PageRange::one(page));
             }
             Step::Replace(shared)
         });
         if narrowed {
             self.table.flush(range);
         }
+        exported.iter().for_each(|range| withdrawal.unexport(state, range));
         result
     }
 }

@@ -35,6 +35,7 @@ mod advise;
 mod audit;
 mod borrow;
 mod change;
+mod exports;
 mod fault;
 mod fork;
 mod futex;

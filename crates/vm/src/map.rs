@@ -4,7 +4,7 @@ use crate::{
     change::{checked_range, pages_at},
     region::{effective, Backing, Region, RegionFlags},
     shared::SharedMemory,
-    space::{Operating, Space, State},
+    space::{Operating, Ranges, Space, State},
     withdraw::Withdrawal,
     MapRequest, Place, Source, MMAP_MIN,
 };
@@ -308,25 +308,23 @@ impl Space {
     /// Brings the entries of owned pages in line with a new protection. What a write still has to pass
     /// through (copy-on-write, the dirty mark of an object) stays unwritable.
     fn set_access(&self, state: &mut State, range: PageRange, access: Access, withdrawal: &mut Withdrawal) {
-        let mut narrowed = false;
+        let mut narrowed = Ranges::default();
         self.table.walk(range, &mut |page, mapping| {
             let held = mapping.soft.intersects(Soft::COW | Soft::CACHE) && !mapping.access.contains(Access::WRITE);
             let new = if held { access - Access::WRITE } else { access };
             if !new.contains(mapping.access) {
-                narrowed = true;
-                if let Some(sharers) = state.exports.get(&page) {
-                    withdrawal.narrow(sharers, page);
-                }
+                narrowed.add(PageRange::one(page));
             }
             Step::Replace(Mapping { access: new, ..mapping })
         });
-        if narrowed {
+        if !narrowed.is_empty() {
             self.table.flush(range);
         }
+        narrowed.iter().for_each(|range| withdrawal.narrow(state, range));
         if access.is_empty() {
             // Sharers have lost them altogether.
             for range in withdrawal.ranges.iter() {
-                range.pages().for_each(|page| drop(state.exports.remove(&page)));
+                state.exports.remove(range);
             }
             self.table.walk(range, &mut |_, mapping| match mapping.soft.contains(Soft::EXPORTED) {
                 true => Step::Replace(Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping }),

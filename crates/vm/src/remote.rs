@@ -27,6 +27,7 @@
 
 use crate::{
     fault::{Demand, Resolution},
+    region::Region,
     relief::Missing,
     space::{Pending, Space, State},
 };
@@ -103,24 +104,20 @@ impl Space {
             return;
         }
         for run in runs {
-            for index in 0..u64::from(run.pages) {
-                let (page, frame) = (run.page.add(index), Frame(run.frame.0 + index));
-                if poison.iter().any(|range| range.contains(page)) {
-                    continue;
-                }
-                let old = self.table.get(page);
+            let mut stale = Vec::new();
+            let filled = self.table.fill(run.range(), &mut |page, old| {
+                let frame = Frame(run.frame.0 + (page.0 - run.page.0));
                 let known = old.is_some_and(|old| old.frame == frame && old.access.contains(run.access));
-                if known {
-                    continue;
+                if known || poison.iter().any(|range| range.contains(page)) {
+                    return None;
                 }
-                let mapping = Mapping { frame, access: run.access, soft: Soft::BORROWED };
-                if self.table.set(page, mapping).is_err() {
-                    state.no_table = true;
-                    return;
-                }
-                if old.is_some() {
-                    self.table.flush(PageRange::one(page));
-                }
+                stale.extend(old.map(|_| page));
+                Some(Mapping { frame, access: run.access, soft: Soft::BORROWED })
+            });
+            stale.into_iter().for_each(|page| self.table.flush(PageRange::one(page)));
+            if filled.is_err() {
+                state.no_table = true;
+                return;
             }
         }
     }
@@ -166,38 +163,43 @@ impl Space {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
         let block = region.range.intersect(around);
+        self.use_offers(state, &region, PageRange::new(page.add(1), block.end), demand);
+        let known: Vec<_> = state.exports.inside(block).filter(|(_, sharers)| sharers.contains(from)).collect();
         let mut runs = Vec::new();
-        for near in block.pages() {
-            if state.is_busy(near) {
-                continue;
-            }
-            let mut mapping = self.table.get(near);
-            if mapping.is_none() && near > page && region.backing.is_none() && !demand.offers.is_empty() {
-                // First touch going upwards: the offers become the next pages.
-                if let Some(frame) = self.new_frame(demand) {
-                    let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
-                    if matches!(self.put_counted(near, new), Resolution::Mapped) {
-                        mapping = Some(new);
-                    }
-                }
-            }
-            let Some(mapping) = mapping else { continue };
+        self.table.walk(block, &mut |near, mapping| {
             let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(&region, mapping);
-            if needs_copy || mapping.access.is_empty() {
-                continue;
-            }
-            let new = state.exports.entry(near).or_default().insert(from);
-            if !new && near != page {
-                continue;
-            }
-            if !mapping.soft.contains(Soft::EXPORTED) {
-                let exported = Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping };
-                // In place, so it can't fail.
-                let _ = self.table.set(near, exported);
+            let is_known = near != page && known.iter().any(|(range, _)| range.contains(near));
+            if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {
+                return Step::Keep;
             }
             push(&mut runs, near, mapping);
-        }
+            match mapping.soft.contains(Soft::EXPORTED) {
+                true => Step::Keep,
+                false => Step::Replace(Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping }),
+            }
+        });
+        runs.iter().for_each(|run| state.exports.add(run.range(), from));
         runs
+    }
+
+    /// First touch going upwards: the offers become the next pages, as far as they do not exist.
+    fn use_offers(&self, state: &State, region: &Region, range: PageRange, demand: &mut Demand) {
+        if region.backing.is_some() {
+            return;
+        }
+        for page in range.pages() {
+            if demand.offers.is_empty() {
+                return;
+            }
+            if state.is_busy(page) || self.table.get(page).is_some() {
+                continue;
+            }
+            let Some(frame) = self.new_frame(demand) else { return };
+            let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
+            if !matches!(self.put_counted(page, new), Resolution::Mapped) {
+                return;
+            }
+        }
     }
 }
 
@@ -233,7 +235,7 @@ impl Answer {
             FaultAnswer::Mapped(runs) => {
                 space.install(&mut state, runs, &poison);
                 if let (Some(first), Some(last)) = (runs.first(), runs.last()) {
-                    state.windows.got(self.around, PageRange::new(first.page, last.page.add(last.pages.into())));
+                    state.windows.got(self.around, PageRange::new(first.page, last.range().end));
                 }
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
             }

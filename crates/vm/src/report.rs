@@ -152,9 +152,9 @@ impl Space {
         self.state.lock().heap
     }
 
-    /// For audits: the kernels the owner believes to have each of its pages.
-    pub fn exports(&self) -> Vec<(Page, KernelSet)> {
-        self.state.lock().exports.iter().map(|(page, set)| (*page, set.clone())).collect()
+    /// For audits: the kernels the owner believes to have pages of it.
+    pub fn exports(&self) -> Vec<(PageRange, KernelSet)> {
+        self.state.lock().exports.inside(PageRange::user()).map(|(range, set)| (range, set.clone())).collect()
     }
 
     /// For audits: whether this replica owns `page`.

@@ -9,6 +9,7 @@
 //! Faults take `state` only. What a change has under way is in `busy`: a fault there waits.
 
 use crate::{
+    exports::Exports,
     region::{Region, RegionFlags, Regions, GUARD_GAP},
     slices::SliceTable,
     vm::Shared,
@@ -46,9 +47,8 @@ pub(crate) struct Pending {
 pub(crate) struct State {
     pub regions: Regions,
     pub slices: SliceTable,
-    /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`]. A tree, for it grows in small pieces: it is as
-    /// large as programs make it, and a hash table would ask for a contiguous megabyte when memory is nearly used up.
-    pub exports: BTreeMap<Page, KernelSet>,
+    /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`].
+    pub exports: Exports,
     /// At home: the kernels that have a replica, as far as they have ever asked for anything.
     pub members: KernelSet,
     pub pending: Slab<Pending>,
@@ -214,14 +214,18 @@ impl Space {
 pub(crate) struct Ranges(BTreeMap<Page, Page>);
 
 impl Ranges {
-    pub fn add(&mut self, page: Page) {
+    pub fn add(&mut self, range: PageRange) {
         if let Some(mut last) = self.0.last_entry() {
-            if *last.get() == page {
-                *last.get_mut() = page.add(1);
+            if *last.get() == range.start {
+                *last.get_mut() = range.end;
                 return;
             }
         }
-        self.0.insert(page, page.add(1));
+        self.0.insert(range.start, range.end);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = PageRange> + '_ {

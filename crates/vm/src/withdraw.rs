@@ -12,7 +12,7 @@
 use crate::space::{Operating, Ranges, Space, State};
 use alloc::{sync::Arc, vec::Vec};
 use core::future::Future;
-use machine::{to_completion, Access, Frame, KernelSet, Mapping, Page, PageRange, Soft, Step};
+use machine::{to_completion, Access, Frame, KernelSet, Mapping, PageRange, Soft, Step};
 use messages::vm::Revoke;
 
 /// Pages whose frames are released at a time where nobody else has them. A list of all might be larger than the largest piece of
@@ -76,11 +76,10 @@ impl Withdrawal {
         }
     }
 
-    /// Page `page` must be taken back from whoever has it.
-    pub fn unexport(&mut self, state: &mut State, page: Page) {
-        if let Some(sharers) = state.exports.remove(&page) {
-            self.narrow(&sharers, page);
-        }
+    /// The pages of `range` must be taken back from whoever has them.
+    pub fn unexport(&mut self, state: &mut State, range: PageRange) {
+        self.narrow(state, range);
+        state.exports.remove(range);
     }
 
     /// Keeps faults in `range` waiting, if anyone has to give back anything.
@@ -91,12 +90,14 @@ impl Withdrawal {
         }
     }
 
-    /// Page `page` must be narrowed at `sharers`.
-    pub fn narrow(&mut self, sharers: &KernelSet, page: Page) {
-        for kernel in sharers.iter() {
-            self.sharers.insert(kernel);
+    /// The pages of `range` must be narrowed at whoever has them.
+    pub fn narrow(&mut self, state: &State, range: PageRange) {
+        for (range, sharers) in state.exports.inside(range) {
+            for kernel in sharers.iter() {
+                self.sharers.insert(kernel);
+            }
+            self.ranges.add(range);
         }
-        self.ranges.add(page);
     }
 }
 
@@ -117,6 +118,7 @@ impl Space {
         moved: bool,
     ) {
         let mut own: Vec<Frame> = Vec::new();
+        let mut shared = Ranges::default();
         let mut next = Some(range.start);
         while let Some(start) = next.take() {
             let mut taken = false;
@@ -131,7 +133,7 @@ impl Space {
                 taken = true;
                 let exported = mapping.soft.contains(Soft::EXPORTED);
                 if exported {
-                    withdrawal.unexport(state, page);
+                    shared.add(PageRange::one(page));
                 }
                 match (moved, exported) {
                     (true, _) => {}
@@ -145,6 +147,7 @@ impl Space {
             }
             own.drain(..).for_each(|frame| self.vm.memory.release(frame));
         }
+        shared.iter().for_each(|range| withdrawal.unexport(state, range));
         withdrawal.hold(state, range);
     }
 

@@ -23,15 +23,17 @@ pub const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
 const KEPT: u64 = 1 << 54;
 
-const SOFT: [(Soft, u64); 7] = [
-    (Soft::COW, 1 << 9),
-    (Soft::EXPORTED, 1 << 10),
-    (Soft::CACHE, 1 << 11),
-    (Soft::DIRTY, DIRTY),
-    (Soft::ACCESSED, ACCESSED),
-    (Soft::LOCKED, 1 << 52),
-    (Soft::BORROWED, 1 << 53),
+/// Which bits of [`Soft`] lie where: three groups, each in the same order here and there.
+const GROUPS: [(Soft, u32); 3] = [
+    (Soft::COW.union(Soft::EXPORTED).union(Soft::CACHE), 9),
+    (Soft::ACCESSED.union(Soft::DIRTY), ACCESSED.trailing_zeros()),
+    (Soft::LOCKED.union(Soft::BORROWED), 52),
 ];
+
+/// The lowest bit of a group.
+const fn first(group: Soft) -> u32 {
+    group.bits().trailing_zeros()
+}
 
 /// An entry of an upper level that leads to the table in `frame`.
 pub fn to_table(frame: Frame) -> u64 {
@@ -43,7 +45,8 @@ pub fn frame(entry: u64) -> Frame {
 }
 
 pub fn encode(mapping: Mapping) -> u64 {
-    let soft = SOFT.iter().filter(|(flag, _)| mapping.soft.contains(*flag)).fold(0, |bits, (_, bit)| bits | bit);
+    let place = |(group, at): (Soft, u32)| u64::from((mapping.soft & group).bits() >> first(group)) << at;
+    let soft = GROUPS.into_iter().fold(0, |bits, group| bits | place(group));
     let access = mapping.access;
     let mut entry = mapping.frame.address() & FRAME | soft | USER;
     entry |= if access.is_empty() { KEPT } else { PRESENT };
@@ -66,6 +69,7 @@ pub fn decode(entry: u64) -> Option<Mapping> {
     } else if entry & KEPT == 0 {
         return None;
     }
-    let soft = SOFT.iter().filter(|(_, bit)| entry & bit != 0).map(|(flag, _)| *flag).collect();
+    let find = |(group, at): (Soft, u32)| Soft::from_bits_retain(((entry >> at) as u16) << first(group)) & group;
+    let soft = GROUPS.into_iter().fold(Soft::empty(), |soft, group| soft | find(group));
     Some(Mapping { frame: frame(entry), access, soft })
 }

@@ -80,6 +80,14 @@ impl<H: Hardware> PageTable for Table<H> {
         self.space.tree.clear(page)
     }
 
+    fn fill(
+        &self,
+        range: PageRange,
+        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
+    ) -> Result<(), NoMemory> {
+        self.space.tree.fill(range, make)
+    }
+
     fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
         self.space.tree.walk(range, visit);
     }

@@ -54,6 +54,16 @@ pub fn leaf_or_create(
     page: u64,
     link: fn(Frame) -> u64,
 ) -> Result<&AtomicU64, NoMemory> {
+    Ok(slot(partition, table_or_create(partition, root, page, link)?, index(page, 0)))
+}
+
+/// The last-level table of `page`.
+fn table_or_create(
+    partition: &Partition,
+    root: Frame,
+    page: u64,
+    link: fn(Frame) -> u64,
+) -> Result<Frame, NoMemory> {
     let mut table = root;
     for level in (1..=TOP).rev() {
         let entry = slot(partition, table, index(page, level));
@@ -69,7 +79,7 @@ pub fn leaf_or_create(
             }
         };
     }
-    Ok(slot(partition, table, index(page, 0)))
+    Ok(table)
 }
 
 impl Tree {
@@ -113,6 +123,29 @@ impl Tree {
         let leaf = self.leaf(page)?;
         // Looked at first: clearing what is empty should not dirty the line.
         (leaf.load(Ordering::Relaxed) != 0).then(|| leaf.swap(0, Ordering::AcqRel)).and_then(entry::decode)
+    }
+
+    /// See [`machine::PageTable::fill`].
+    pub fn fill(
+        &self,
+        range: PageRange,
+        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
+    ) -> Result<(), NoMemory> {
+        assert!(range.intersect(PageRange::user()) == range, "{range:?} is not in user space ({USER_END:#x})");
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let table = table_or_create(self.partition, self.root(), at, entry::to_table)?;
+            let end = range.end.0.min((at | (ENTRIES as u64 - 1)) + 1);
+            let entries = &slots(self.partition, table)[index(at, 0)..=index(end - 1, 0)];
+            for (page, entry) in (at..end).map(Page).zip(entries) {
+                if let Some(new) = make(page, entry::decode(entry.load(Ordering::Relaxed))) {
+                    // Release: as in `set`.
+                    entry.store(entry::encode(new), Ordering::Release);
+                }
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     pub fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
