@@ -92,6 +92,8 @@ pub enum Packet {
 impl Packet {
     /// Two slots of a lane.
     const SHORT: usize = 2 * crate::lane::PAYLOAD;
+    /// Room for most others, a moving thread among them.
+    const LONG: usize = 1024;
 
     pub fn new<T: Serialize>(header: Header, body: &T) -> Packet {
         let mut bytes = [0; Packet::SHORT];
@@ -109,7 +111,9 @@ impl Packet {
     }
 
     fn long<T: Serialize>(header: Header, body: &T) -> Packet {
-        let bytes = postcard::to_extend(body, header.to_bytes().to_vec());
+        let mut bytes = Vec::with_capacity(Packet::LONG);
+        bytes.extend_from_slice(&header.to_bytes());
+        let bytes = postcard::to_extend(body, bytes);
         Packet::Long(bytes.expect("a message is plain data of known length"))
     }
 

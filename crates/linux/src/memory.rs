@@ -229,7 +229,7 @@ pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
         if length == 0 {
             return Ok(0);
         }
-        if call.system().scheduler.should_yield() {
+        if call.system().scheduler.should_yield_in_kernel() {
             sched::yield_now().await;
         }
     }

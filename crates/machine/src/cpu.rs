@@ -2,7 +2,9 @@
 
 use crate::{CpuId, PageTable, UserAddr};
 use alloc::{boxed::Box, vec};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_bytes::{ByteBuf, Bytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 bitflags::bitflags! {
     /// What may be done with a page, or what a fault tried to do.
@@ -41,36 +43,30 @@ pub struct Registers {
     pub gs_base: u64,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
-struct Line(#[serde(with = "line")] [u8; 64]);
+struct Line([u8; 64]);
 
-mod line {
-    //! serde has no arrays of 64 elements; a line travels as eight words.
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+/// Extended state (x87, SSE, AVX) in the XSAVE layout (Intel SDM 1, 13.4), 64-byte aligned.
+#[derive(Clone, Debug)]
+pub struct FpuState(Box<[Line]>);
 
-    pub fn serialize<S: Serializer>(bytes: &[u8; 64], to: S) -> Result<S::Ok, S::Error> {
-        let mut words = [0u64; 8];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word =
-                u64::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7]]);
-        }
-        words.serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 64], D::Error> {
-        let words = <[u64; 8]>::deserialize(from)?;
-        let mut bytes = [0u8; 64];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
-            chunk.copy_from_slice(&word.to_le_bytes());
-        }
-        Ok(bytes)
+/// How many lines, and the bytes of the first of them: those that follow are zero.
+impl Serialize for FpuState {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let used = self.0.iter().rposition(|line| line.0 != [0; 64]).map_or(0, |last| last + 1);
+        (self.0.len() as u16, Bytes::new(self.0[..used].as_bytes())).serialize(to)
     }
 }
 
-/// Extended state (x87, SSE, AVX) in the XSAVE layout (Intel SDM 1, 13.4), 64-byte aligned.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FpuState(Box<[Line]>);
+impl<'de> Deserialize<'de> for FpuState {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (lines, bytes): (u16, ByteBuf) = Deserialize::deserialize(from)?;
+        let mut state = FpuState(vec![Line([0; 64]); lines.into()].into_boxed_slice());
+        state.set_bytes(&bytes);
+        Ok(state)
+    }
+}
 
 impl FpuState {
     /// All zero, of the size the machine asks for ([`Cpu::fpu_size`]). A zero XSTATE_BV makes XRSTOR
@@ -163,6 +159,10 @@ pub trait Cpu: Send + Sync {
     /// Asks for an interrupt on this CPU at `at` (ns of [`Cpu::now`]) or earlier; None: none wanted. One that was
     /// asked for before may still come.
     fn set_alarm(&self, at: Option<u64>);
+    /// Whether an alarm that is due ends user mode before its next instruction; else somebody must look at the clock first.
+    fn alarm_ends_user_mode(&self) -> bool {
+        false
+    }
     /// Makes another CPU of this kernel leave user mode or its idle loop.
     fn kick(&self, cpu: CpuId);
     /// AT_HWCAP (CPUID 1 EDX) and AT_HWCAP2 (bit 1: FSGSBASE is usable) for programs.

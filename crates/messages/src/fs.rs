@@ -81,6 +81,7 @@ pub struct UnixCredentials {
 /// What one sendmsg sends, or one recvmsg receives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketMessage<F> {
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// SCM_RIGHTS.
     pub files: Vec<F>,
@@ -152,7 +153,7 @@ pub struct Opened {
 /// Data that goes with a read or a write.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Data {
-    Inline(Vec<u8>),
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes in frames of the caller, lent until the answer.
     Frames(Vec<Frame>, u32),
 }
@@ -160,7 +161,7 @@ pub enum Data {
 /// What a read gave.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Taken {
-    Inline(Vec<u8>),
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes are in the frames now.
     InFrames(u32),
 }

@@ -5,10 +5,6 @@
 .text
 .code64
 
-.macro copy_8
-    mov r8, [rsi]
-    mov [rdi], r8
-.endm
 .macro copy_32 at
     mov r8, [rsi + \at]
     mov r9, [rsi + \at + 8]
@@ -39,17 +35,47 @@ memcpy:
     copy_64
     advance 64
     jmp 1b
-2:  cmp rdx, 8
+2:  cmp rdx, 32
+    jb copy_ends
+    copy_32 0
+    advance 32
+// Below 32 bytes: both ends, which may overlap, all read before any is written.
+copy_ends:
+    cmp rdx, 16
+    jb 1f
+    mov r8, [rsi]
+    mov r9, [rsi + 8]
+    mov r10, [rsi + rdx - 16]
+    mov r11, [rsi + rdx - 8]
+    mov [rdi], r8
+    mov [rdi + 8], r9
+    mov [rdi + rdx - 16], r10
+    mov [rdi + rdx - 8], r11
+    ret
+1:  cmp rdx, 8
+    jb 2f
+    mov r8, [rsi]
+    mov r9, [rsi + rdx - 8]
+    mov [rdi], r8
+    mov [rdi + rdx - 8], r9
+    ret
+2:  cmp rdx, 4
     jb 3f
-    copy_8
-    advance 8
-    jmp 2b
+    mov r8d, [rsi]
+    mov r9d, [rsi + rdx - 4]
+    mov [rdi], r8d
+    mov [rdi + rdx - 4], r9d
+    ret
 3:  test rdx, rdx
     jz 4f
-    mov cl, [rsi]
-    mov [rdi], cl
-    advance 1
-    jmp 3b
+    mov rcx, rdx
+    shr rcx, 1
+    mov r8b, [rsi]
+    mov r9b, [rsi + rcx]
+    mov r10b, [rsi + rdx - 1]
+    mov [rdi], r8b
+    mov [rdi + rcx], r9b
+    mov [rdi + rdx - 1], r10b
 4:  ret
 
 // memmove(rdi = to, rsi = from, rdx = bytes) -> rax = to. Upwards unless `to` lies inside of what is read: then memcpy does
@@ -62,19 +88,18 @@ memmove:
     sub rcx, rsi
     cmp rcx, rdx
     jae memcpy
-1:  cmp rdx, 8
-    jb 2f
+1:  cmp rdx, 32
+    jb copy_ends
     mov r8, [rsi + rdx - 8]
+    mov r9, [rsi + rdx - 16]
+    mov r10, [rsi + rdx - 24]
+    mov r11, [rsi + rdx - 32]
     mov [rdi + rdx - 8], r8
-    sub rdx, 8
+    mov [rdi + rdx - 16], r9
+    mov [rdi + rdx - 24], r10
+    mov [rdi + rdx - 32], r11
+    sub rdx, 32
     jmp 1b
-2:  test rdx, rdx
-    jz 3f
-    mov cl, [rsi + rdx - 1]
-    mov [rdi + rdx - 1], cl
-    dec rdx
-    jmp 2b
-3:  ret
 
 // memset(rdi = to, esi = value, rdx = bytes) -> rax = to
 .global memset
@@ -97,16 +122,36 @@ memset:
     add rdi, 64
     sub rdx, 64
     jmp 1b
-2:  cmp rdx, 8
+2:  cmp rdx, 32
     jb 3f
     mov [rdi], r8
-    add rdi, 8
-    sub rdx, 8
-    jmp 2b
-3:  test rdx, rdx
-    jz 4f
+    mov [rdi + 8], r8
+    mov [rdi + 16], r8
+    mov [rdi + 24], r8
+    add rdi, 32
+    sub rdx, 32
+// Both ends, which may overlap.
+3:  cmp rdx, 16
+    jb 4f
+    mov [rdi], r8
+    mov [rdi + 8], r8
+    mov [rdi + rdx - 16], r8
+    mov [rdi + rdx - 8], r8
+    ret
+4:  cmp rdx, 8
+    jb 5f
+    mov [rdi], r8
+    mov [rdi + rdx - 8], r8
+    ret
+5:  cmp rdx, 4
+    jb 6f
+    mov [rdi], r8d
+    mov [rdi + rdx - 4], r8d
+    ret
+6:  test rdx, rdx
+    jz 7f
     mov [rdi], r8b
-    inc rdi
-    dec rdx
-    jmp 3b
-4:  ret
+    mov [rdi + rdx - 1], r8b
+    shr rdx, 1
+    mov [rdi + rdx], r8b
+7:  ret

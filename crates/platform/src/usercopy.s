@@ -18,6 +18,11 @@
 901:
 .endm
 
+.macro copy_8
+    mov r8, [rsi]
+    mov [rdi], r8
+.endm
+
 // user_copy(rdi = to, rsi = from, rdx = bytes) -> rax = bytes not copied
 .global user_copy
 user_copy:

@@ -386,9 +386,16 @@ impl Scheduler {
     /// the moment when it must, or the next timer if that is earlier.
     pub fn should_yield(&self) -> bool {
         let here = self.here();
+        // The common case: nothing has happened since. If the alarm is due, it ends user mode at once.
+        let quiet = self.locals[here].settled.load(Relaxed) && !self.timers.is_changed(here);
+        !(quiet && self.cpu.alarm_ends_user_mode()) && self.should_yield_in_kernel()
+    }
+
+    /// The same for a thread that stays in the kernel, where no alarm can interrupt it.
+    pub fn should_yield_in_kernel(&self) -> bool {
+        let here = self.here();
         let local = &self.locals[here];
         let now = self.cpu.now();
-        // The common case: nothing has happened since, and the alarm has not come.
         if local.settled.load(Relaxed) && !self.timers.is_changed(here) && now < local.alarm.load(Relaxed) {
             return false;
         }

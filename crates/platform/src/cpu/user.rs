@@ -107,6 +107,10 @@ impl Cpu for X86Cpu {
         apic::set_alarm(at);
     }
 
+    fn alarm_ends_user_mode(&self) -> bool {
+        true
+    }
+
     fn kick(&self, cpu: CpuId) {
         if let Some(area) = percpu::of(cpu) {
             apic::send(area.apic, apic::KICK);

@@ -23,17 +23,16 @@ pub const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
 const KEPT: u64 = 1 << 54;
 
-/// Which bits of [`Soft`] lie where: three groups, each in the same order here and there.
-const GROUPS: [(Soft, u32); 3] = [
-    (Soft::COW.union(Soft::EXPORTED).union(Soft::CACHE), 9),
-    (Soft::ACCESSED.union(Soft::DIRTY), ACCESSED.trailing_zeros()),
-    (Soft::LOCKED.union(Soft::BORROWED), 52),
-];
-
-/// The lowest bit of a group.
-const fn first(group: Soft) -> u32 {
-    group.bits().trailing_zeros()
-}
+/// The bits of [`Soft`] are three groups, each in the same order here and there: where they begin in an entry and in `Soft`.
+const SHARING: (u32, u32) = (9, 0);
+const MARKS: (u32, u32) = (ACCESSED.trailing_zeros(), 3);
+const KEEPING: (u32, u32) = (52, 5);
+const _: () = {
+    assert!(Soft::COW.bits() | Soft::EXPORTED.bits() | Soft::CACHE.bits() == 0b111 << SHARING.1);
+    assert!(Soft::ACCESSED.bits() == 1 << MARKS.1 && Soft::DIRTY.bits() == 0b10 << MARKS.1);
+    assert!(Soft::LOCKED.bits() | Soft::BORROWED.bits() == 0b11 << KEEPING.1);
+    assert!(DIRTY == ACCESSED << 1);
+};
 
 /// An entry of an upper level that leads to the table in `frame`.
 pub fn to_table(frame: Frame) -> u64 {
@@ -44,9 +43,11 @@ pub fn frame(entry: u64) -> Frame {
     Frame((entry & FRAME) >> machine::PAGE_BITS)
 }
 
+#[inline]
 pub fn encode(mapping: Mapping) -> u64 {
-    let place = |(group, at): (Soft, u32)| u64::from((mapping.soft & group).bits() >> first(group)) << at;
-    let soft = GROUPS.into_iter().fold(0, |bits, group| bits | place(group));
+    let bits = u64::from(mapping.soft.bits());
+    let group = |(there, here): (u32, u32), mask: u64| (bits >> here & mask) << there;
+    let soft = group(SHARING, 0b111) | group(MARKS, 0b11) | group(KEEPING, 0b11);
     let access = mapping.access;
     let mut entry = mapping.frame.address() & FRAME | soft | USER;
     entry |= if access.is_empty() { KEPT } else { PRESENT };
@@ -60,6 +61,7 @@ pub fn encode(mapping: Mapping) -> u64 {
 }
 
 /// None for an empty entry.
+#[inline]
 pub fn decode(entry: u64) -> Option<Mapping> {
     let mut access = Access::empty();
     if entry & PRESENT != 0 {
@@ -69,7 +71,7 @@ pub fn decode(entry: u64) -> Option<Mapping> {
     } else if entry & KEPT == 0 {
         return None;
     }
-    let find = |(group, at): (Soft, u32)| Soft::from_bits_retain(((entry >> at) as u16) << first(group)) & group;
-    let soft = GROUPS.into_iter().fold(Soft::empty(), |soft, group| soft | find(group));
+    let group = |(there, here): (u32, u32), mask: u64| (entry >> there & mask) << here;
+    let soft = Soft::from_bits_retain((group(SHARING, 0b111) | group(MARKS, 0b11) | group(KEEPING, 0b11)) as u16);
     Some(Mapping { frame: frame(entry), access, soft })
 }

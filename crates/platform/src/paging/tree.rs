@@ -32,6 +32,7 @@ fn slots(partition: &Partition, table: Frame) -> &[AtomicU64; ENTRIES] {
     unsafe { partition.pointer(table).cast::<[AtomicU64; ENTRIES]>().as_ref() }
 }
 
+#[inline]
 fn slot(partition: &Partition, table: Frame, index: usize) -> &AtomicU64 {
     &slots(partition, table)[index]
 }
