@@ -61,6 +61,9 @@ pub enum Loaned {
     Own(Frame),
 }
 
+/// Takes so many bytes at an offset of a frame, which can't change its owner meanwhile; says how many it took.
+pub type PutPage<'a> = dyn FnMut(Frame, usize, usize) -> usize + Send + 'a;
+
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
 pub const APPEND_AT: u64 = u64::MAX;
@@ -80,6 +83,11 @@ pub trait File: Any + Send + Sync + 'static {
     }
     fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::ESPIPE))
+    }
+    /// A read of `bytes` bytes, at the position or at `at`, that needs not wait: what is in memory goes to `put`, page by page.
+    /// None: not all of it is, or `put` has not taken all; then nothing has happened but what `put` did.
+    fn read_now(&self, _at: Option<u64>, _bytes: usize, _put: &mut PutPage<'_>) -> Option<usize> {
+        None
     }
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
         ready(Err(Errno::ESPIPE))

@@ -6,7 +6,10 @@
 //! directory, by somebody who may.
 
 use crate::{
-    file::ready, lease::Sharers, locks::LockTable, Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
+    file::{ready, PutPage},
+    lease::Sharers,
+    locks::LockTable,
+    Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
@@ -168,6 +171,10 @@ pub trait Inode: Any + Send + Sync {
     /// file of its own instead of the usual one (generated text).
     fn open<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
         ready(Ok(None))
+    }
+    /// See [`File::read_now`](crate::File::read_now).
+    fn read_now(&self, _offset: u64, _bytes: usize, _put: &mut PutPage<'_>) -> Option<usize> {
+        None
     }
     fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EINVAL))

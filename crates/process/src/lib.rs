@@ -36,6 +36,7 @@ pub mod placement;
 mod pressure;
 mod process;
 mod route;
+mod scratch;
 mod service;
 mod shake;
 mod sharing;

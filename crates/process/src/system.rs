@@ -1,6 +1,6 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{placement::Placement, Context, Files, Process, Shake, Thread};
+use crate::{placement::Placement, scratch::Scratch, Context, Files, Process, Shake, Thread};
 use abi::{CpuSet, FileRef};
 use alloc::{
     boxed::Box,
@@ -107,6 +107,7 @@ pub struct System {
     pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    pub(crate) scratch: Scratch,
     /// See vdso.rs.
     pub(crate) vdso: Lock<Option<Arc<dyn Object>>>,
     /// ns between the epoch and the start of the machine.
@@ -152,6 +153,7 @@ impl System {
             machine_changed: WaitQueue::new(),
             at_end: Lock::default(),
             under_way: Lock::default(),
+            scratch: Scratch::new(parts.cpu.cpus().len()),
             cpu: parts.cpu,
             memory: parts.memory,
             endpoint: parts.endpoint,

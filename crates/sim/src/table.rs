@@ -168,6 +168,12 @@ impl PageTable for SimTable {
         self.touch(to, from.len(), Access::WRITE, |done, page| page.copy_from_slice(&from[done..done + page.len()]))
     }
 
+    fn write_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault> {
+        let mut data = vec![0; bytes];
+        self.world.with_bytes(frame, |page| data.copy_from_slice(&page[offset..offset + bytes]));
+        self.write(to, &data)
+    }
+
     fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
         self.touch(to, bytes, Access::WRITE, |_, page| page.fill(0))
     }

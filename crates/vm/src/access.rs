@@ -3,7 +3,7 @@
 use crate::space::Space;
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::mem::size_of;
-use machine::{errno::Result, BoxFuture, Errno, UserAddr, UserFault, PAGE_SIZE};
+use machine::{errno::Result, BoxFuture, Errno, Frame, UserAddr, UserFault, PAGE_SIZE};
 use messages::vm::Fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -60,6 +60,14 @@ impl Space {
             if let Err(error) = self.resolve_access(fault).await {
                 return (done, error);
             }
+        }
+    }
+
+    /// Copies bytes of a frame to user memory without waiting: as many as the table allows.
+    pub fn put_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> usize {
+        match self.table.write_frame(to, frame, offset, bytes) {
+            Ok(()) => bytes,
+            Err(fault) => fault.at.0.saturating_sub(to.0).min(bytes as u64) as usize,
         }
     }
 

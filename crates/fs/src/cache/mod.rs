@@ -14,7 +14,7 @@ mod lent;
 mod size;
 mod write_back;
 
-use crate::{services::Services, Holders, Loaned, Object, ObjectId};
+use crate::{file::PutPage, services::Services, Holders, Loaned, Object, ObjectId};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
@@ -35,6 +35,8 @@ use machine::{
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Read-ahead in pages: where it starts, and how far it doubles.
 const WINDOW: (u64, u64) = (16, 64);
+/// Pages read under one lock.
+const LOCKED_PAGES: usize = 16;
 /// Longest file (MAX_LFS_FILESIZE).
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 
@@ -196,6 +198,29 @@ impl PageCache {
     /// Frames in memory.
     pub fn frames(&self) -> u64 {
         self.state.lock().pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count() as u64
+    }
+
+    /// See [`crate::File::read_now`].
+    pub fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+        let mut done = 0;
+        while done < bytes {
+            // Released now and then: others want pages too.
+            let state = self.state.lock();
+            for _ in 0..LOCKED_PAGES {
+                let at = offset + done as u64;
+                if done == bytes || at >= state.size {
+                    return Some(done);
+                }
+                let (index, within) = (at / PAGE, (at % PAGE) as usize);
+                let part = (bytes - done).min(PAGE_SIZE - within).min((state.size - at) as usize);
+                let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) else { return None };
+                if put(*frame, within, part) < part {
+                    return None;
+                }
+                done += part;
+            }
+        }
+        Some(done)
     }
 
     pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {

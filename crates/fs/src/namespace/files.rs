@@ -3,6 +3,7 @@
 
 use super::{dentry::Location, permission, walk::attributes};
 use crate::{
+    file::PutPage,
     inode::{Extent, WriteAt},
     inotify, lease,
     locks::{Owner, WHOLE},
@@ -193,6 +194,22 @@ impl File for RegularFile {
             *position += read as u64;
             Ok(read)
         })
+    }
+
+    fn read_now(&self, at: Option<u64>, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+        let inode = self.opened.at.inode();
+        let read = match at {
+            Some(at) if at > crate::cache::MAX_SIZE => return None,
+            Some(at) => inode.read_now(at, bytes, put)?,
+            None => {
+                let mut position = self.position.try_lock()?;
+                let read = inode.read_now(*position, bytes, put)?;
+                *position += read as u64;
+                read
+            }
+        };
+        self.opened.moved(inotify::ACCESS, read);
+        Some(read)
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {

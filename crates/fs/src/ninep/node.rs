@@ -3,7 +3,7 @@
 use super::{client::Fid, wire::Qid, Shared};
 use crate::{
     cache::Store,
-    file::ready,
+    file::{ready, PutPage},
     inode::{Attachment, Followed, Listed, NewNode, WriteAt},
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, SetAttributes,
@@ -480,6 +480,10 @@ impl Inode for NineInode {
 
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move { self.pages().read_at(buf, offset).await })
+    }
+
+    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+        self.pages().read_now(offset, bytes, put)
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {

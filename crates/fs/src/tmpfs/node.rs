@@ -2,7 +2,7 @@
 
 use super::{file, Shared};
 use crate::{
-    file::ready,
+    file::{ready, PutPage},
     inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
     lease::Sharers,
     locks::LockTable,
@@ -106,6 +106,14 @@ impl TmpInode {
 
     pub(super) fn now(&self) -> Timestamp {
         self.shared.services.clock.realtime()
+    }
+
+    /// relatime: only the first read after a change is worth noting.
+    fn was_read(&self) {
+        let mut meta = self.meta.lock();
+        if meta.accessed <= meta.modified {
+            meta.accessed = self.now();
+        }
     }
 
     /// The contents or the names changed.
@@ -362,14 +370,15 @@ impl Inode for TmpInode {
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
             let read = self.data()?.read_at(buf, offset).await?;
-            let now = self.now();
-            let mut meta = self.meta.lock();
-            // relatime: only the first read after a change is worth noting.
-            if meta.accessed <= meta.modified {
-                meta.accessed = now;
-            }
+            self.was_read();
             Ok(read)
         })
+    }
+
+    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+        let read = self.data().ok()?.read_now(offset, bytes, put)?;
+        self.was_read();
+        Some(read)
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {

@@ -2,6 +2,7 @@
 
 use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
 use crate::{
+    file::PutPage,
     inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt},
     lease::Sharers,
     locks::LockTable,
@@ -365,6 +366,10 @@ impl Inode for UnionInode {
 
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move { self.top()?.read_at(buf, offset).await })
+    }
+
+    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+        self.top().ok()?.read_now(offset, bytes, put)
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {

@@ -122,8 +122,19 @@ pub(crate) async fn into(
     if wanted == 0 && stream {
         return Ok(0);
     }
+    if let (false, [segment]) = (stream, segments) {
+        let (space, mut to) = (call.space(), segment.at);
+        let put = &mut |frame, at, len| {
+            let taken = space.put_frame(to, frame, at, len);
+            to = to.add(taken);
+            taken
+        };
+        if let Some(read) = file.read_now(offset, wanted, put) {
+            return Ok(read as u64);
+        }
+    }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(wanted);
+    let mut buffer = Buffer::for_bytes(call.system(), wanted);
     let mut done = 0;
     loop {
         let step = buffer.step(wanted - done);

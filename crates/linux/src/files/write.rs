@@ -115,7 +115,7 @@ pub(crate) async fn from(
     check_end(offset.filter(|offset| *offset != APPEND_AT), wanted)?;
     let wanted = within_limit(call, file, offset, wanted).await?;
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(wanted);
+    let mut buffer = Buffer::for_bytes(call.system(), wanted);
     let mut done = 0;
     loop {
         let step = buffer.step(wanted - done);

@@ -28,6 +28,11 @@ pub trait Hardware: Send + Sync + 'static {
     /// User memory of the loaded table; the caller keeps addresses below the end of user space.
     fn read_user(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault>;
     fn write_user(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault>;
+    /// The same from memory that may change meanwhile.
+    ///
+    /// # Safety
+    /// `from` is mapped for `bytes` bytes.
+    unsafe fn write_user_from(&self, to: UserAddr, from: *const u8, bytes: usize) -> Result<(), UserFault>;
     fn zero_user(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault>;
     /// Bytes before the NUL, or `limit`.
     fn user_string_length(&self, string: UserAddr, limit: usize) -> Result<usize, UserFault>;

@@ -91,7 +91,7 @@ impl<H: Hardware> PartitionMemory<H> {
     }
 
     /// `access` to the bytes of any frame, by the direct map or through `window`.
-    fn with<T>(&self, frame: Frame, window: Window, access: impl FnOnce(*mut u8) -> T) -> T {
+    pub(super) fn with<T>(&self, frame: Frame, window: Window, access: impl FnOnce(*mut u8) -> T) -> T {
         if self.0.partition.contains(frame) {
             return access(self.0.partition.pointer(frame).as_ptr());
         }

@@ -1,12 +1,12 @@
 //! The page table of one replica, and user memory seen through it.
 
 use super::{
-    hardware::Hardware,
-    memory::Shared,
+    hardware::{Hardware, Window},
+    memory::{PartitionMemory, Shared},
     shootdown::{Space, Stay},
 };
 use alloc::sync::Arc;
-use machine::{Access, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END};
+use machine::{Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END};
 
 /// Bytes moved in one stay: a flush by another CPU may have to wait as long as this takes.
 const CHUNK: usize = 16 * PAGE_SIZE;
@@ -105,6 +105,16 @@ impl<H: Hardware> PageTable for Table<H> {
     fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {
         self.chunks(to, from.len(), Access::WRITE, |hardware, at, done, len| {
             hardware.write_user(at, &from[done..done + len]).map(|()| false)
+        })
+    }
+
+    fn write_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault> {
+        assert!(offset + bytes <= PAGE_SIZE, "{bytes} bytes at {offset} leave the frame");
+        PartitionMemory(self.shared).with(frame, Window::Source, |page| {
+            self.chunks(to, bytes, Access::WRITE, |hardware, at, done, len| {
+                // SAFETY: the frame is mapped while `with` lasts, and the bytes lie in it.
+                unsafe { hardware.write_user_from(at, page.add(offset + done), len) }.map(|()| false)
+            })
         })
     }
 

@@ -125,13 +125,18 @@ impl Hardware for X86 {
     }
 
     fn write_user(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {
+        // SAFETY: `from` is readable.
+        unsafe { self.write_user_from(to, from.as_ptr(), from.len()) }
+    }
+
+    unsafe fn write_user_from(&self, to: UserAddr, from: *const u8, bytes: usize) -> Result<(), UserFault> {
         // SAFETY: reads `from` only; the target is user memory, says the caller, here and below.
-        let left = unsafe { usercopy::user_copy(to.0 as *mut u8, from.as_ptr(), from.len()) };
-        all_of(to, from.len(), left, Access::WRITE)
+        let left = unsafe { usercopy::user_copy(to.0 as *mut u8, from, bytes) };
+        all_of(to, bytes, left, Access::WRITE)
     }
 
     fn zero_user(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
-        // SAFETY: as in `write_user`.
+        // SAFETY: as in `write_user_from`.
         let left = unsafe { usercopy::user_zero(to.0 as *mut u8, bytes) };
         all_of(to, bytes, left, Access::WRITE)
     }

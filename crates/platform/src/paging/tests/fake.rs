@@ -171,6 +171,11 @@ impl Hardware for Fake {
         from.iter().enumerate().try_for_each(|(n, byte)| self.store(to.add(n), *byte))
     }
 
+    unsafe fn write_user_from(&self, to: UserAddr, from: *const u8, bytes: usize) -> Result<(), UserFault> {
+        // SAFETY: readable, says the caller.
+        (0..bytes).try_for_each(|n| self.store(to.add(n), unsafe { from.add(n).read_volatile() }))
+    }
+
     fn zero_user(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
         (0..bytes).try_for_each(|n| self.store(to.add(n), 0))
     }
