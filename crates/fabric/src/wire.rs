@@ -1,7 +1,7 @@
 //! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
 #![forbid(unsafe_code)]
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::{format, string::String, vec, vec::Vec};
 use core::ops::Deref;
 use messages::Kind;
 use serde::{de::DeserializeOwned, Serialize};
@@ -111,9 +111,15 @@ impl Packet {
     }
 
     fn long<T: Serialize>(header: Header, body: &T) -> Packet {
-        let mut bytes = Vec::with_capacity(Packet::LONG);
-        bytes.extend_from_slice(&header.to_bytes());
-        let bytes = postcard::to_extend(body, bytes);
+        let mut bytes = vec![0; Packet::LONG];
+        if let Ok(body) = postcard::to_slice(body, &mut bytes[HEADER..]) {
+            let len = HEADER + body.len();
+            bytes[..HEADER].copy_from_slice(&header.to_bytes());
+            bytes.truncate(len);
+            return Packet::Long(bytes);
+        }
+        // This copies a byte at a time.
+        let bytes = postcard::to_extend(body, header.to_bytes().to_vec());
         Packet::Long(bytes.expect("a message is plain data of known length"))
     }
 

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{block_on, server::Server, Kernel, Process, Random, Scratch};
-use fs::{ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, Kind, OpenFlags};
-use machine::errno::Errno;
+use fs::{ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, Kind, OpenFlags, Whence};
+use machine::{errno::Errno, Memory};
 use std::{
     collections::BTreeMap,
     fs as host,
@@ -147,6 +147,38 @@ fn on_host(root: &Path, op: &Op) -> Result<Vec<u8>, u16> {
     .map_err(number)
 }
 
+/// What is in memory can be read without waiting: all of it or nothing, at an offset and at the position.
+fn check_read_now(process: &Process, path: &str, data: &[u8]) {
+    let file = process.open(path, OpenFlags::empty()).unwrap();
+    let memory = &process.memory;
+    let read = |at: Option<u64>, bytes: usize, room: usize| {
+        let mut got = Vec::new();
+        let read = file.read_now(at, bytes, &mut |frame, offset, len| {
+            let mut part = vec![0; len.min(room - got.len())];
+            memory.read(frame, offset, &mut part);
+            got.extend_from_slice(&part);
+            part.len()
+        })?;
+        assert_eq!(read, got.len());
+        Some(got)
+    };
+    for (at, bytes) in [(0, 10), (0, 1 << 20), (4000, 5000), (data.len() as u64, 1)] {
+        let start = data.len().min(at as usize);
+        let wanted = &data[start..data.len().min(start + bytes)];
+        if let Some(got) = read(Some(at), bytes, usize::MAX) {
+            assert_eq!(got, wanted);
+        }
+    }
+    if !data.is_empty() {
+        assert_eq!(read(None, data.len(), data.len() - 1), None);
+        assert_eq!(block_on(file.seek(0, Whence::Current)), Ok(0));
+    }
+    if let Some(got) = read(None, 7, usize::MAX) {
+        assert_eq!(got, data[..data.len().min(7)]);
+        assert_eq!(block_on(file.seek(0, Whence::Current)), Ok(got.len() as u64));
+    }
+}
+
 fn on_ours(process: &Process, op: &Op) -> Result<Vec<u8>, u16> {
     let done = match op {
         Op::Write { path, offset, len, byte, create } => {
@@ -166,7 +198,11 @@ fn on_ours(process: &Process, op: &Op) -> Result<Vec<u8>, u16> {
         Op::Link(from, to) => process.link(from, to),
         Op::Symlink(target, path) => process.symlink(target, path),
         Op::Chmod(path, mode) => process.chmod(path, *mode),
-        Op::Read(path) => return process.read(path).map_err(|error| error.0),
+        Op::Read(path) => {
+            let data = process.read(path).map_err(|error| error.0)?;
+            check_read_now(process, path, &data);
+            return Ok(data);
+        }
     };
     done.map(|()| Vec::new()).map_err(|error| error.0)
 }

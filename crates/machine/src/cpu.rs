@@ -178,3 +178,21 @@ pub trait Cpu: Send + Sync {
     /// Fills `bytes` from the machine's random source.
     fn random(&self, bytes: &mut [u8]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extended_state_travels_whole_and_without_its_zeroes() {
+        let mut state = FpuState::initial(832);
+        let empty = postcard::to_allocvec(&state).unwrap();
+        assert!(empty.len() < 72, "{}", empty.len());
+        state.bytes_mut(830, 1)[0] = 7;
+        for state in [FpuState::initial(832), state, FpuState::initial(0x3000)] {
+            let sent = postcard::to_allocvec(&state).unwrap();
+            let received: FpuState = postcard::from_bytes(&sent).unwrap();
+            assert_eq!(received.to_bytes(), state.to_bytes());
+        }
+    }
+}

@@ -6,7 +6,7 @@
 //! halt was over soon, and shrinks when one was long.
 
 /// A halt longer than this was worth it. (Linux: guest_halt_poll_ns.)
-const MOST_NS: u64 = 1_000_000;
+const MOST_NS: u64 = 200_000;
 /// The first time to look after a short halt, and the last before none.
 const LEAST_NS: u64 = 50_000;
 

@@ -112,6 +112,7 @@ pub fn user(uid: u32) -> Caller {
 #[derive(Clone)]
 pub struct Process {
     pub paths: Arc<LocalPaths>,
+    pub memory: Arc<FakeMemory>,
     pub caller: Caller,
     pub base: Base,
 }
@@ -120,7 +121,8 @@ impl Process {
     pub fn new(kernel: &Kernel, root: Arc<dyn FileSystem>) -> Process {
         let paths = LocalPaths::new(kernel.services.clone(), root, Arc::default());
         let root = block_on(paths.root()).unwrap();
-        Process { paths, caller: user(0), base: Base { root: root.clone(), at: root, to: None, lease: None } }
+        let base = Base { root: root.clone(), at: root, to: None, lease: None };
+        Process { paths, memory: kernel.memory.clone(), caller: user(0), base }
     }
 
     pub fn run(&self, op: PathOp) -> Result<PathAnswer> {

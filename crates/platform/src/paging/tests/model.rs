@@ -35,6 +35,8 @@ enum Action {
     Clear(Page),
     /// Removes, replaces or keeps by the position within the walk.
     Walk(Page, Page, Mapping, usize),
+    /// Installs pages of so many from there on, by the position within them.
+    Fill(Page, u64, Mapping, usize),
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -42,6 +44,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (page(), mapping()).prop_map(|(page, mapping)| Action::Set(page, mapping)),
         2 => page().prop_map(Action::Clear),
         1 => (page(), page(), mapping(), 0..6usize).prop_map(|(a, b, m, n)| Action::Walk(a, b, m, n)),
+        1 => (page(), 0..9u64, mapping(), 0..3usize).prop_map(|(a, pages, m, n)| Action::Fill(a, pages, m, n)),
     ]
 }
 
@@ -80,6 +83,21 @@ proptest! {
                             Step::Keep | Step::Stop => (),
                             Step::Remove => _ = model.remove(&page),
                             Step::Replace(new) => _ = model.insert(page, as_kept(new)),
+                        }
+                    }
+                }
+                Action::Fill(start, pages, new, salt) => {
+                    let range = PageRange::new(start, start.add(pages)).intersect(PageRange::user());
+                    let mut seen = Vec::new();
+                    let filled = table.fill(range, &mut |page, old| {
+                        seen.push((page, old));
+                        ((seen.len() + salt) % 3 > 0).then_some(new)
+                    });
+                    prop_assert_eq!(filled, Ok(()));
+                    prop_assert_eq!(&seen, &range.pages().map(|page| (page, model.get(&page).copied())).collect::<Vec<_>>());
+                    for (position, (page, _)) in seen.into_iter().enumerate() {
+                        if (position + 1 + salt) % 3 > 0 {
+                            model.insert(page, as_kept(new));
                         }
                     }
                 }
@@ -156,6 +174,15 @@ fn user_memory_is_read_and_written_up_to_the_fault() {
     assert_eq!(table.read(UserAddr(start), &mut back), Err(fault(read_only + 0x1000, Access::READ)));
     assert_eq!(back[..data.len() - 2], data[..data.len() - 2]);
     assert_eq!(back[data.len() - 2..data.len()], *b"ab");
+
+    let source = machine.memory.alloc().unwrap();
+    machine.memory.write(source, 100, b"from a frame");
+    assert_eq!(table.write_frame(UserAddr(start + 0xffb), source, 100, 12), Ok(()));
+    let mut back = vec![0; 12];
+    assert_eq!(table.read(UserAddr(start + 0xffb), &mut back), Ok(()));
+    assert_eq!(back, b"from a frame");
+    assert_eq!(table.write_frame(UserAddr(read_only - 2), source, 100, 3), Err(fault(read_only, Access::WRITE)));
+    assert_eq!(table.write(UserAddr(start), &data), Ok(()));
 
     let limit = 30 * PAGE_SIZE;
     assert_eq!(table.string_length(UserAddr(start), limit), Ok(Some(20 * PAGE_SIZE)));
