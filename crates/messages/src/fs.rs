@@ -128,7 +128,8 @@ pub enum ControlAnswer<F> {
 pub enum Waiting {
     /// At the owner, until it is done: regular files, directories, devices.
     Never,
-    /// By trying again after each change at the owner, so that an interrupted call has done nothing.
+    /// Pipes and their like: a read at the owner, which gives it up when asked to; a write by trying again after each change
+    /// there, so that what is to be written waits in the writer's memory.
     Here,
     /// At the owner, with the caller named: terminals, whose reads depend on time and job control.
     AtOwner,

@@ -153,6 +153,7 @@ impl RemoteFile {
         message: M,
         accept: impl FnOnce(M::Reply) -> T + Send + 'static,
         caller: Option<&Caller>,
+        cancels: bool,
     ) -> Result<T>
     where
         M: Request,
@@ -164,7 +165,6 @@ impl RemoteFile {
             Waiting::Never => &Shield::NONE,
             _ => shield_of(caller),
         };
-        let cancels = self.waiting == Waiting::AtOwner;
         self.remote.ask_and_stay(self.name.owner, message, accept, shield, cancels).await.map_err(interrupted)
     }
 
@@ -203,8 +203,14 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// One message's worth of reading.
-    async fn read_once(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+    /// One message's worth of reading; `waits`: the owner waits until there is something.
+    async fn read_once(
+        &self,
+        buf: &mut [u8],
+        at: Option<u64>,
+        caller: Option<&Caller>,
+        waits: bool,
+    ) -> Result<usize> {
         let loan = Loan::for_bytes(&self.remote.memory, buf.len());
         let bytes = buf.len().min(loan.capacity()) as u32;
         let message = FileRead {
@@ -212,7 +218,7 @@ impl RemoteFile {
             at,
             bytes,
             frames: loan.frames().to_vec(),
-            wait: !self.tries(),
+            wait: waits,
             caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
         };
         let accept = move |reply: Result<Taken>| -> Result<Vec<u8>> {
@@ -221,7 +227,7 @@ impl RemoteFile {
                 Taken::InFrames(bytes) => Ok(loan.collect(bytes as usize)),
             }
         };
-        let data = self.ask_and_stay(message, accept, caller).await??;
+        let data = self.ask_and_stay(message, accept, caller, waits).await??;
         let count = data.len().min(buf.len());
         buf[..count].copy_from_slice(&data[..count]);
         Ok(count)
@@ -249,7 +255,7 @@ impl RemoteFile {
             drop(loan);
             reply
         };
-        let count = self.ask_and_stay(message, accept, caller).await??;
+        let count = self.ask_and_stay(message, accept, caller, self.waiting == Waiting::AtOwner).await??;
         Ok((count as usize).min(buf.len()))
     }
 
@@ -273,7 +279,7 @@ impl RemoteFile {
             let offset = at.map(|at| at + done as u64);
             let room = &mut buf[done..];
             let asked = room.len().min(Loan::LARGEST);
-            let count = match self.read_once(room, offset, caller).await {
+            let count = match self.read_once(room, offset, caller, true).await {
                 Ok(count) => count,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => return Ok(done),
@@ -293,12 +299,20 @@ impl RemoteFile {
         caller: Option<&Caller>,
         patience: Patience,
     ) -> Result<usize> {
+        let waits_there = match self.waiting {
+            Waiting::AtOwner => true,
+            Waiting::Here => patience == Patience::Waits,
+            _ => false,
+        };
+        if waits_there {
+            return self.read_once(buf, at, caller, true).await;
+        }
         // A closure that lends `buf` to one future after another can't be written; a cell can.
         let cell = machine::sync::AsyncLock::new(buf);
         let (cell, lend) = (&cell, move || at);
         self.insist(patience, shield_of(caller), move || async move {
             let mut buf = cell.lock().await;
-            self.read_once(&mut buf, lend(), caller).await
+            self.read_once(&mut buf, lend(), caller, false).await
         })
         .await
     }
@@ -409,7 +423,8 @@ impl File for RemoteFile {
     fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         Box::pin(async move {
             let message = FileIoctl { id: self.name.id, caller: caller.clone(), request, data: data.clone() };
-            let (value, answer) = self.ask_and_stay(message, |reply| reply, Some(caller)).await??;
+            let cancels = self.waiting == Waiting::AtOwner;
+            let (value, answer) = self.ask_and_stay(message, |reply| reply, Some(caller), cancels).await??;
             *data = answer;
             Ok(value)
         })

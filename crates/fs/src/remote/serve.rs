@@ -8,7 +8,7 @@ use crate::{
     paths::Base,
     socket::Socket,
     waiting::{Patience, MUST_WAIT},
-    FileRef, Loaned, PathAnswer,
+    File, FileRef, Loaned, PathAnswer,
 };
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::{
@@ -16,7 +16,7 @@ use core::{
     pin::Pin,
     task::Poll,
 };
-use machine::{errno::Result, Errno, KernelId, PAGE_SIZE};
+use machine::{errno::Result, sync::Registration, Errno, Frame, KernelId, PAGE_SIZE};
 use messages::{fs::*, Request};
 
 /// Registers what answers each message of the subject.
@@ -157,6 +157,9 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         true => {}
         false => loan::check(&*remote.memory, &frames, bytes)?,
     }
+    if wait && caller.is_none() && at.is_none() && file.changes().is_some() {
+        return taken(remote, &frames, read_waiting(&file, bytes).await?);
+    }
     let mut buf = vec![0; bytes];
     let socket = file.as_any().downcast_ref::<Socket>().filter(|_| !wait && at.is_none());
     let count = if let Some(socket) = socket {
@@ -171,11 +174,33 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         at_once(reading.as_mut(), wait).await?
     };
     buf.truncate(count);
+    taken(remote, &frames, buf)
+}
+
+/// Reads once there is something, and holds no memory until then.
+async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
+    // Before the file is looked at, so that no change falls in between (poll.rs).
+    let mut changes = file.changes().map(Registration::new);
+    poll_fn(|context| {
+        if let Some(changes) = &mut changes {
+            changes.register(context.waker());
+        }
+        let mut buf = vec![0; bytes];
+        let read = file.read(&mut buf).as_mut().poll(context)?;
+        read.map(|count| {
+            buf.truncate(count);
+            Ok(buf)
+        })
+    })
+    .await
+}
+
+fn taken(remote: &Remote, frames: &[Frame], data: Vec<u8>) -> Result<Taken> {
     if frames.is_empty() {
-        return Ok(Taken::Inline(buf));
+        return Ok(Taken::Inline(data));
     }
-    loan::copy_in(&*remote.memory, &frames, &buf);
-    Ok(Taken::InFrames(count as u32))
+    loan::copy_in(&*remote.memory, frames, &data);
+    Ok(Taken::InFrames(data.len() as u32))
 }
 
 async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
