@@ -198,6 +198,10 @@ impl File for RegularFile {
 
     fn read_now(&self, at: Option<u64>, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
         let inode = self.opened.at.inode();
+        let _reading = inode.sharers().map(lease::Sharers::begin);
+        if inode.notes_read() {
+            return None;
+        }
         let read = match at {
             Some(at) if at > crate::cache::MAX_SIZE => return None,
             Some(at) => inode.read_now(at, bytes, put)?,
