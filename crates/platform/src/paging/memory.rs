@@ -32,6 +32,19 @@ pub(super) struct Shared<H> {
     pub cpus: Cpus<H>,
 }
 
+impl<H: Hardware> Shared<H> {
+    /// `access` to the bytes of any frame, by the direct map or through `window`.
+    pub(super) fn with<T>(&self, frame: Frame, window: Window, access: impl FnOnce(*mut u8) -> T) -> T {
+        if self.partition.contains(frame) {
+            return access(self.partition.pointer(frame).as_ptr());
+        }
+        let hardware = &self.cpus.hardware;
+        let result = access(hardware.open_window(window, frame));
+        hardware.close_window(window);
+        result
+    }
+}
+
 pub struct PartitionMemory<H: Hardware>(&'static Shared<H>);
 
 impl<H: Hardware> Clone for PartitionMemory<H> {
@@ -88,17 +101,6 @@ impl<H: Hardware> PartitionMemory<H> {
     #[cfg(all(test, not(loom)))]
     pub(super) fn hardware(&self) -> &'static H {
         &self.0.cpus.hardware
-    }
-
-    /// `access` to the bytes of any frame, by the direct map or through `window`.
-    pub(super) fn with<T>(&self, frame: Frame, window: Window, access: impl FnOnce(*mut u8) -> T) -> T {
-        if self.0.partition.contains(frame) {
-            return access(self.0.partition.pointer(frame).as_ptr());
-        }
-        let hardware = &self.0.cpus.hardware;
-        let result = access(hardware.open_window(window, frame));
-        hardware.close_window(window);
-        result
     }
 
     fn foreign_home(&self, frame: Frame) -> KernelId {
@@ -215,35 +217,35 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn copy(&self, from: Frame, to: Frame) {
-        self.with(from, Window::Source, |from| {
+        self.0.with(from, Window::Source, |from| {
             // SAFETY: `with` maps a page each.
-            self.with(to, Window::Target, |to| unsafe { bytes::copy(from, to) })
+            self.0.with(to, Window::Target, |to| unsafe { bytes::copy(from, to) })
         });
     }
 
     fn zero(&self, frame: Frame) {
         // SAFETY: `with` maps a page, here and below.
-        self.with(frame, Window::Target, |page| unsafe { bytes::zero(page) });
+        self.0.with(frame, Window::Target, |page| unsafe { bytes::zero(page) });
     }
 
     fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]) {
         // SAFETY: as above.
-        self.with(frame, Window::Source, |page| unsafe { bytes::read(page, offset, buf) });
+        self.0.with(frame, Window::Source, |page| unsafe { bytes::read(page, offset, buf) });
     }
 
     fn write(&self, frame: Frame, offset: usize, buf: &[u8]) {
         // SAFETY: as above.
-        self.with(frame, Window::Target, |page| unsafe { bytes::write(page, offset, buf) });
+        self.0.with(frame, Window::Target, |page| unsafe { bytes::write(page, offset, buf) });
     }
 
     fn load_u32(&self, frame: Frame, offset: usize) -> u32 {
         // SAFETY: as above.
-        self.with(frame, Window::Source, |page| unsafe { bytes::load_u32(page, offset) })
+        self.0.with(frame, Window::Source, |page| unsafe { bytes::load_u32(page, offset) })
     }
 
     fn compare_exchange_u32(&self, frame: Frame, offset: usize, old: u32, new: u32) -> Result<u32, u32> {
         // SAFETY: as above.
-        self.with(frame, Window::Target, |page| unsafe { bytes::compare_exchange_u32(page, offset, old, new) })
+        self.0.with(frame, Window::Target, |page| unsafe { bytes::compare_exchange_u32(page, offset, old, new) })
     }
 
     fn new_table(&self) -> Result<Arc<dyn PageTable>, NoMemory> {

@@ -2,7 +2,7 @@
 
 use super::{
     hardware::{Hardware, Window},
-    memory::{PartitionMemory, Shared},
+    memory::Shared,
     shootdown::{Space, Stay},
 };
 use alloc::sync::Arc;
@@ -110,7 +110,7 @@ impl<H: Hardware> PageTable for Table<H> {
 
     fn write_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault> {
         assert!(offset + bytes <= PAGE_SIZE, "{bytes} bytes at {offset} leave the frame");
-        PartitionMemory(self.shared).with(frame, Window::Source, |page| {
+        self.shared.with(frame, Window::Source, |page| {
             self.chunks(to, bytes, Access::WRITE, |hardware, at, done, len| {
                 // SAFETY: the frame is mapped while `with` lasts, and the bytes lie in it.
                 unsafe { hardware.write_user_from(at, page.add(offset + done), len) }.map(|()| false)
