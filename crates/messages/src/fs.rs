@@ -196,7 +196,12 @@ pub enum PathReply {
     Number(i64),
     /// A regular file that the asker may open again by itself: through this reference to it, as long as nobody recalls
     /// `tokens` and if the path's are not recalled either. `quiet`: a read changes nothing at the owner.
-    Anchor { file: Opened, attributes: Attributes, quiet: bool, tokens: Vec<u64> },
+    Anchor {
+        file: Opened,
+        attributes: Attributes,
+        quiet: bool,
+        tokens: Vec<u64>,
+    },
 }
 
 /// The answer to an operation on paths. If it names `tokens`, it may be kept until one of them is recalled, but for no

@@ -353,7 +353,10 @@ pub struct BirthNews {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reparented {
     /// It is in this group of this session.
-    Done { group: Pid, session: Pid },
+    Done {
+        group: Pid,
+        session: Pid,
+    },
     /// The new parent has handed out its own children meanwhile.
     HeirGone,
     NoSuchChild,

@@ -5,7 +5,8 @@ use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
-    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing, ThreadBorn, Usage,
+    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing,
+    ThreadBorn, Usage,
 };
 
 #[derive(Default)]

@@ -263,7 +263,11 @@ impl Process {
     }
 
     /// At home: one of the signals `wanted`, and those that are left.
-    pub(crate) async fn take_signal_here(self: &Arc<Self>, wanted: SignalSet, acts: bool) -> (Option<Taken>, PendingSet) {
+    pub(crate) async fn take_signal_here(
+        self: &Arc<Self>,
+        wanted: SignalSet,
+        acts: bool,
+    ) -> (Option<Taken>, PendingSet) {
         let _deciding = self.home().filter(|_| acts).map(Deciding::new);
         let Some((taken, left)) = self.with_pending(|pending| pending.take(wanted)) else { return Default::default() };
         if let Some(taken) = &taken {

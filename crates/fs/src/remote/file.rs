@@ -204,13 +204,7 @@ impl RemoteFile {
     }
 
     /// One message's worth of reading; `waits`: the owner waits until there is something.
-    async fn read_once(
-        &self,
-        buf: &mut [u8],
-        at: Option<u64>,
-        caller: Option<&Caller>,
-        waits: bool,
-    ) -> Result<usize> {
+    async fn read_once(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>, waits: bool) -> Result<usize> {
         let loan = Loan::for_bytes(&self.remote.memory, buf.len());
         let bytes = buf.len().min(loan.capacity()) as u32;
         let message = FileRead {

@@ -63,8 +63,8 @@ use alloc::{
 use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
 use leased::LeasedFile;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
 use messages::fs::{FileClaim, FileRetain, NamesRecall, Opened};
 use names::Names;
 use object::Foreign;

@@ -283,12 +283,7 @@ async fn answer_path(remote: &Arc<Remote>, from: KernelId, message: RunPath) -> 
     PathAnswered { reply, tokens, lasts }
 }
 
-async fn run_path(
-    remote: &Remote,
-    from: KernelId,
-    message: RunPath,
-    lease: Option<Arc<Lease>>,
-) -> Result<PathReply> {
+async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Option<Arc<Lease>>) -> Result<PathReply> {
     let RunPath { caller, root, at, to, op, .. } = message;
     let root = remote.accept(root);
     let at = remote.accept(at);

@@ -40,7 +40,8 @@ fn unless_nobody(asked: Result<()>) -> Errno {
 /// Sends `info` to a process or a group; a signal that is none is refused once somebody was found.
 async fn send(call: &Call<'_>, target: Target, info: Result<Option<SignalInfo>>) -> Result<u64> {
     let (sender, process) = (call.caller().credentials, call.process().id);
-    let sending = Arc::clone(call.system()).signal(target, *info.as_ref().unwrap_or(&None), Some(sender), process).await;
+    let sending =
+        Arc::clone(call.system()).signal(target, *info.as_ref().unwrap_or(&None), Some(sender), process).await;
     match info {
         Ok(_) => sending.map(|()| 0),
         Err(_) => Err(unless_nobody(sending)),
@@ -48,7 +49,12 @@ async fn send(call: &Call<'_>, target: Target, info: Result<Option<SignalInfo>>)
 }
 
 /// The same to a thread.
-async fn send_to_thread(call: &Call<'_>, process: Option<Pid>, thread: Pid, info: Result<Option<SignalInfo>>) -> Result<u64> {
+async fn send_to_thread(
+    call: &Call<'_>,
+    process: Option<Pid>,
+    thread: Pid,
+    info: Result<Option<SignalInfo>>,
+) -> Result<u64> {
     let sender = call.caller().credentials;
     let sending =
         Arc::clone(call.system()).signal_thread(process, thread, *info.as_ref().unwrap_or(&None), Some(sender)).await;
@@ -102,8 +108,7 @@ pub(crate) async fn queued_info(
         return Err(Errno::EPERM);
     }
     let words = [raw[2], raw[3], raw[4], raw[5]];
-    let info =
-        |signal| SignalInfo { signal, code, errno: (raw[0] >> 32) as i32, fields: SignalFields::Raw { words } };
+    let info = |signal| SignalInfo { signal, code, errno: (raw[0] >> 32) as i32, fields: SignalFields::Raw { words } };
     Ok(number(signal).map(|signal| signal.map(info)))
 }
 

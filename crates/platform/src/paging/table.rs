@@ -6,7 +6,9 @@ use super::{
     shootdown::{Space, Stay},
 };
 use alloc::sync::Arc;
-use machine::{Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END};
+use machine::{
+    Access, Frame, Mapping, NoMemory, Page, PageRange, PageTable, Step, UserAddr, UserFault, PAGE_SIZE, USER_END,
+};
 
 /// Bytes moved in one stay: a flush by another CPU may have to wait as long as this takes.
 const CHUNK: usize = 16 * PAGE_SIZE;

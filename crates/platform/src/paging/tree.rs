@@ -59,12 +59,7 @@ pub fn leaf_or_create(
 }
 
 /// The last-level table of `page`.
-fn table_or_create(
-    partition: &Partition,
-    root: Frame,
-    page: u64,
-    link: fn(Frame) -> u64,
-) -> Result<Frame, NoMemory> {
+fn table_or_create(partition: &Partition, root: Frame, page: u64, link: fn(Frame) -> u64) -> Result<Frame, NoMemory> {
     let mut table = root;
     for level in (1..=TOP).rev() {
         let entry = slot(partition, table, index(page, level));

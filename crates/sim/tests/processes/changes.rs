@@ -51,7 +51,8 @@ fn changes_at_once_end_the_same_on_all_kernels() {
         for round in 0..4 {
             // A new process is on one kernel: its threads' first moves make the replicas.
             let child = born(&nodes, first, Command::plain(call::FORK, &[]));
-            let mut threads: Vec<Id> = (1..THREADS as u64).map(|slot| born(&nodes, child, clone_thread(slot))).collect();
+            let mut threads: Vec<Id> =
+                (1..THREADS as u64).map(|slot| born(&nodes, child, clone_thread(slot))).collect();
             threads.push(child);
             for step in 0..4 {
                 for thread in &threads {

@@ -158,16 +158,22 @@ fn survivors_come_to_rest_and_answer() {
         }
         crowd.nodes.settle();
         crowd.look();
-        assert!(mourning.iter().all(|done| done.take().is_some()), "seed {seed}: a survivor is not through with {dead}");
+        assert!(
+            mourning.iter().all(|done| done.take().is_some()),
+            "seed {seed}: a survivor is not through with {dead}"
+        );
         if let Some(mapping) = crowd.nodes.world.haunted(dead) {
             // docs/interleavings.md, KernelDied and mapped memory: open.
             println!("seed {seed}: {mapping}, though {dead} is dead");
         }
         // Who is left waits for a child, or for a command.
         let idle = crowd.nodes.idle();
-        let there = |thread: &Id| crowd.nodes.nodes.iter().any(|node| {
-            node.id != dead && node.node.system.thread(machine::Pid(*thread)).is_some_and(|thread| !thread.is_away())
-        });
+        let there = |thread: &Id| {
+            crowd.nodes.nodes.iter().any(|node| {
+                node.id != dead
+                    && node.node.system.thread(machine::Pid(*thread)).is_some_and(|thread| !thread.is_away())
+            })
+        };
         for (thread, made) in crowd.told.values().filter(|(thread, _)| there(thread) && !idle.contains(thread)) {
             assert_eq!(*made, call::WAIT4, "seed {seed}: {thread} has no answer");
         }
