@@ -110,7 +110,7 @@ impl Crowd {
                 let arguments = [Arg::Value(signal.into()), Arg::Input, Arg::Value(0), Arg::Value(8)];
                 Command::new(call::SIGACTION, &arguments).input(action(2))
             }
-            10 if thread % 3 == 0 => Command::plain(call::EXIT, &[0]),
+            10 if thread.is_multiple_of(3) => Command::plain(call::EXIT, &[0]),
             _ => Command::plain(call::KILL, &[u64::from(thread), USR1.into()]),
         }
     }

@@ -385,7 +385,8 @@ fn interleave(seed: u64) {
     let by = random(&mut rng, 3) as usize;
     let mut writing: Option<BoxFuture<'_, Result<PathAnswer>>> = None;
     let mut named: Option<BoxFuture<'_, Result<PathAnswer>>> = None;
-    let mut reading: Vec<Option<(u64, u64, bool, BoxFuture<'_, Result<PathAnswer>>)>> = (0..4).map(|_| None).collect();
+    type Look<'a> = (u64, u64, bool, BoxFuture<'a, Result<PathAnswer>>);
+    let mut reading: Vec<Option<Look<'_>>> = (0..4).map(|_| None).collect();
     for _ in 0..1500 {
         match random(&mut rng, 8) {
             0 => match (&mut writing, &mut named) {
