@@ -9,7 +9,7 @@ use crate::handler::{Handlers, Running};
 use crate::outbox::{Outbox, Sent};
 use crate::port::Port;
 use crate::stats::{Counters, Stats};
-use crate::wire::{Body, Header, Packet, Role};
+use crate::wire::{self, Body, Header, Packet, Role};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, sync::Weak, vec::Vec};
 use core::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -177,7 +177,7 @@ impl Endpoint {
         F: FnOnce(&M::Reply) + Send + 'static,
     {
         let then: Then = Box::new(move |body| {
-            if let Ok(reply) = postcard::from_bytes(body) {
+            if let Some(reply) = wire::decode(body) {
                 then(&reply);
             }
         });

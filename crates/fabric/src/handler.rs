@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 
 use crate::endpoint::{Endpoint, Peer};
-use crate::wire::{Header, Packet, Role};
+use crate::wire::{self, Header, Packet, Role};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::{poll_fn, Future},
@@ -165,7 +165,7 @@ impl Endpoint {
         F: Fn(KernelId, M) -> M::Reply + Send + Sync + 'static,
     {
         self.handlers.set::<M>(Handler::Sync(Box::new(move |from, request, body| {
-            Some(Packet::reply(request, &handler(from, postcard::from_bytes(body).ok()?)))
+            Some(Packet::reply(request, &handler(from, wire::decode(body)?)))
         })));
     }
 
@@ -259,7 +259,7 @@ where
     R: Future<Output = M::Reply> + Send + 'static,
 {
     let begin = move |from, request, body: &[u8]| -> Option<Work> {
-        let handler = handler(from, postcard::from_bytes(body).ok()?);
+        let handler = handler(from, wire::decode(body)?);
         Some(Box::pin(Answering { handler, request }))
     };
     Handler::Async { begin: Box::new(begin), cancellable }

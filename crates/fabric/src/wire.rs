@@ -89,6 +89,24 @@ pub enum Packet {
     Long(Vec<u8>),
 }
 
+/// The bytes of a packet; how many. None: they don't fit. One copy for each kind of message: they are many.
+#[inline(never)]
+fn encode<T: Serialize>(header: Header, body: &T, bytes: &mut [u8]) -> Option<usize> {
+    let len = match postcard::to_slice(body, &mut bytes[HEADER..]) {
+        Ok(body) => HEADER + body.len(),
+        Err(postcard::Error::SerializeBufferFull) => return None,
+        Err(error) => panic!("a message is plain data of known length: {error}"),
+    };
+    bytes[..HEADER].copy_from_slice(&header.to_bytes());
+    Some(len)
+}
+
+/// The reverse.
+#[inline(never)]
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    postcard::from_bytes(body).ok()
+}
+
 impl Packet {
     /// Two slots of a lane.
     const SHORT: usize = 2 * crate::lane::PAYLOAD;
@@ -97,12 +115,8 @@ impl Packet {
 
     pub fn new<T: Serialize>(header: Header, body: &T) -> Packet {
         let mut bytes = [0; Packet::SHORT];
-        let body_len = match postcard::to_slice(body, &mut bytes[HEADER..]) {
-            Ok(body) => body.len(),
-            Err(_) => return Packet::long(header, body),
-        };
-        bytes[..HEADER].copy_from_slice(&header.to_bytes());
-        Packet::Short(bytes, HEADER + body_len)
+        let Some(len) = encode(header, body, &mut bytes) else { return Packet::long(header, body) };
+        Packet::Short(bytes, len)
     }
 
     /// The answer to `request`.
@@ -112,15 +126,13 @@ impl Packet {
 
     fn long<T: Serialize>(header: Header, body: &T) -> Packet {
         let mut bytes = vec![0; Packet::LONG];
-        if let Ok(body) = postcard::to_slice(body, &mut bytes[HEADER..]) {
-            let len = HEADER + body.len();
-            bytes[..HEADER].copy_from_slice(&header.to_bytes());
-            bytes.truncate(len);
-            return Packet::Long(bytes);
+        loop {
+            if let Some(len) = encode(header, body, &mut bytes) {
+                bytes.truncate(len);
+                return Packet::Long(bytes);
+            }
+            bytes.resize(bytes.len() * 4, 0);
         }
-        // This copies a byte at a time.
-        let bytes = postcard::to_extend(body, header.to_bytes().to_vec());
-        Packet::Long(bytes.expect("a message is plain data of known length"))
     }
 
     pub fn bare(header: Header) -> [u8; HEADER] {
@@ -174,7 +186,7 @@ impl Body {
             Body::Short(bytes, len) => &bytes[..usize::from(*len)],
             Body::Long(bytes) => bytes,
         };
-        postcard::from_bytes(bytes).ok()
+        decode(bytes)
     }
 }
 
