@@ -49,13 +49,19 @@ macro_rules! messages {
                 $crate::MessageInfo {
                     kind: <$type as $crate::Request>::KIND,
                     name: stringify!($name),
-                    type_name: stringify!($type),
-                    fields: &[$((stringify!($field), stringify!($field_type))),*],
-                    reply: stringify!($reply),
                     priority: $crate::Priority::$priority,
-                    doc: concat!($($doc),+),
                 },
             )*],
         };
+
+        /// What the table in `docs/` says of each.
+        pub(crate) const TEXTS: &[$crate::Texts] = &[$(
+            $crate::Texts {
+                type_name: stringify!($type),
+                fields: &[$((stringify!($field), stringify!($field_type))),*],
+                reply: stringify!($reply),
+                doc: concat!($($doc),+),
+            },
+        )*];
     };
 }
