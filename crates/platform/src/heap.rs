@@ -13,9 +13,9 @@ const FIRST: usize = 128 << 10;
 /// Frames are asked for in pieces of 32 KiB, as long as memory is not in pieces itself: what the last one has left is all
 /// that an idle kernel wastes.
 const USUAL_ORDER: usize = 3;
-/// 64 KiB in one piece kept back from the beginning. Programs stop before the last frames
+/// 32 KiB in one piece kept back from the beginning. Programs stop before the last frames
 /// ([`frames::Purpose`]), so this is for the case that those are too scattered.
-const RESERVE_ORDER: usize = 4;
+const RESERVE_ORDER: usize = 3;
 
 #[derive(Debug)]
 struct Grow {
