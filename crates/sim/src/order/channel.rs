@@ -99,12 +99,12 @@ impl Description {
             }
             Kind::WriteEnd(_) if !ends.readers => return (EPIPE, Vec::new()),
             Kind::WriteEnd(pipe) => store.pipes[*pipe].as_mut().expect("it has this end").extend(bytes),
-            Kind::Event { count, .. } => match bytes.first_chunk() {
-                Some(value) => {
-                    *count += u64::from_le_bytes(*value);
+            Kind::Event { count, .. } => match bytes.try_into() {
+                Ok(value) => {
+                    *count += u64::from_le_bytes(value);
                     return (8, Vec::new());
                 }
-                None => return (EINVAL, Vec::new()),
+                Err(_) => return (EINVAL, Vec::new()),
             },
             Kind::ReadEnd(_) => return (EBADF, Vec::new()),
             Kind::Poll => return (EINVAL, Vec::new()),
@@ -119,7 +119,9 @@ impl Description {
                 *offset = to.unwrap_or(store.files[*file].len());
                 *offset as i64
             }
-            _ => ESPIPE,
+            // noop_llseek: they have no position, and say so by not moving it.
+            Kind::Event { .. } | Kind::Poll => 0,
+            Kind::ReadEnd(_) | Kind::WriteEnd(_) => ESPIPE,
         }
     }
 
