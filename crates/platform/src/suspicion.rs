@@ -70,11 +70,15 @@ impl Suspicion {
             self.proofs += 1;
         }
         self.answered = answered;
-        match (self.proofs >= PROOFS, self.missed > PATIENCE) {
-            (true, _) => Verdict::Hangs,
-            (false, true) if self.missed == PATIENCE + 1 => Verdict::Suspect,
-            (false, true) => Verdict::Probe,
-            (false, false) => Verdict::Wait,
+        if self.proofs >= PROOFS {
+            // It ends. Who is seen there next was booted since, may have beaten as often, and is under no suspicion.
+            *self = Suspicion { beat, answered, ..Suspicion::default() };
+            return Verdict::Hangs;
+        }
+        match self.missed > PATIENCE {
+            true if self.missed == PATIENCE + 1 => Verdict::Suspect,
+            true => Verdict::Probe,
+            false => Verdict::Wait,
         }
     }
 }
@@ -98,6 +102,8 @@ mod tests {
         assert_eq!(verdicts[..5], [Wait, Wait, Wait, Suspect, Probe]);
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Probe).count(), PROOFS as usize - 1);
         assert_eq!(verdicts.last(), Some(&Hangs));
+        // It was ended, and who is there now was booted since and has just beaten as often.
+        assert_eq!(suspicion.look(7, answered, true), Wait);
     }
 
     #[test]
