@@ -34,8 +34,9 @@ pub(super) async fn takes_nothing(file: &Arc<dyn File>) -> Result<bool> {
 
 pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
     let file = readable(call, None).await?;
-    let (segments, caller) = (single(call.pointer(1), call.arg(2))?, call.caller());
+    let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
+        let caller = call.caller();
         return Ok(call.wait_for(&file, file.read_for(&caller, &mut [])).await? as u64);
     }
     into(call, &file, &segments, None).await

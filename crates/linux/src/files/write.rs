@@ -35,8 +35,9 @@ async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>>
 
 pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
     let file = writable(call, None).await?;
-    let (segments, caller) = (single(call.pointer(1), call.arg(2))?, call.caller());
+    let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
+        let caller = call.caller();
         return Ok(call.wait_for(&file, file.write_for(&caller, &[])).await? as u64);
     }
     from(call, &file, &segments, None).await
