@@ -146,9 +146,11 @@ fn expectations(jobs: &[Job], work: &Path) -> Result<BTreeMap<String, Observed>>
             continue;
         }
         // A session of its own: the one that started the tests may have its leader in another PID namespace,
-        // and Linux then answers 0 for it.
+        // and Linux then answers 0 for it. Niceness 0 as in the guest, whatever the tests were started with.
+        let nicer = -rustix::process::getpriority_process(None)?;
         let mut command = Command::new("/usr/bin/setsid");
-        command.args(["--wait", "/usr/bin/timeout", &case.timeout.to_string()]).args(&case.command);
+        command.args(["--wait", "/usr/bin/nice", "-n", &nicer.to_string()]);
+        command.args(["/usr/bin/timeout", &case.timeout.to_string()]).args(&case.command);
         // The program finds the same directory, empty, at the same place in the guest.
         let observed =
             observe(command, case, &fresh(work, &case.name)?).with_context(|| format!("{} on the host", case.name))?;
