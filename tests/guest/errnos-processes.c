@@ -87,7 +87,8 @@ static const struct row rows[] = {
     ROW(setsid, C(0)),
     ROW(getpriority, E(0), SELF),
     ROW(getpriority, C(1), P(0)),
-    ROW(getpriority, C(2), P(0)),
+    // The highest of all that root runs: not the test's to know.
+    ANY(getpriority, C(2), P(0)),
     ROW(setpriority, E(0), SELF, C(1)),
     ROW(setpriority, C(1), P(0), C(1)),
     ROW(setpriority, C(0), SELF, C(100)),
