@@ -12,6 +12,7 @@ use crate::stats::{Counters, Stats};
 use crate::wire::{self, Body, Header, Packet, Role};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, sync::Weak, vec::Vec};
 use core::{
+    future::poll_fn,
     sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     task::{Poll, Waker},
 };
@@ -136,6 +137,26 @@ impl Endpoint {
         drop(thens);
         wakers.into_iter().for_each(Waker::wake);
         peer.room.wake_all();
+    }
+
+    /// After [`Self::declare_dead`]: returns when no CPU is at a message of `kernel` any more. A drain that has taken one out of
+    /// the lane before may still be in its handler, or in what a reply does.
+    pub async fn silence(&self, kernel: KernelId) {
+        let Some(peer) = self.peer(kernel) else { return };
+        poll_fn(|context| {
+            // Never waited for with a spin: this may itself run inside a drain.
+            let quiet = peer.inbox.iter().all(|inbox| inbox.try_lock().is_some());
+            if !quiet {
+                context.waker().wake_by_ref();
+            }
+            if quiet { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Which life of `kernel` this is, if it lives: what began in another one is of somebody who is no more.
+    pub fn life(&self, kernel: KernelId) -> Option<u32> {
+        self.peer(kernel).filter(|peer| peer.is_alive()).map(|peer| peer.epoch.load(Ordering::Acquire))
     }
 
     /// Whether `kernel` can be called, as far as this kernel knows.

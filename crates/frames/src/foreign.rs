@@ -76,6 +76,14 @@ impl Foreign {
         self.stock.lock().pop()
     }
 
+    /// Those that `whose` says are of a kernel that has died, and of no use any more.
+    pub fn forget_stock(&self, whose: impl Fn(Frame) -> bool) {
+        let mut stock = self.stock.lock();
+        for frame in stock.extract_if(.., |frame| whose(*frame)) {
+            self.shard(frame).lock().remove(&frame);
+        }
+    }
+
     /// `home`, which goes on using `frame`, counts one user for us: one user more here. Home counts us
     /// once, so a second pin goes back at once.
     pub fn accept_pin(&self, frame: Frame, home: KernelId) {

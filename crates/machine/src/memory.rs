@@ -90,6 +90,8 @@ pub trait Memory: Send + Sync {
             self.release(*frame);
         });
     }
+    /// `kernel` is no more: what is in stock of its frames is not used.
+    fn forget_stock(&self, _kernel: KernelId) {}
     /// One more user of `frame`.
     fn retain(&self, frame: Frame);
     /// One user less; the last one frees an own frame, or sends a foreign one home.

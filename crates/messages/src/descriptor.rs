@@ -35,6 +35,6 @@ messages! {
     /// change is.
     fd_forget: DescriptorForget { table: TableId, fd: u32 } -> (), High;
 
-    /// One user of the table less on the sender (or, with `more`, one more).
-    fd_users: DescriptorUsers { table: TableId, more: bool } -> (), Low;
+    /// One user of the table less among the processes at home on `user` (or, with `more`, one more).
+    fd_users: DescriptorUsers { table: TableId, user: KernelId, more: bool } -> (), Low;
 }

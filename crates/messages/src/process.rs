@@ -581,9 +581,16 @@ messages! {
     /// tell of its end.
     note_ipc: NoteIpc { process: Pid, kernel: KernelId } -> errno::Result<()>, Low;
 
-    /// One process less uses the space, which is at home on the receiver (or, with `more`, one more); the last
+    /// One process less, at home on `of`, uses the space, which is at home on the receiver (or, with `more`, one more); the last
     /// one's end is the space's.
-    space_users: SpaceUsers { space: SpaceId, more: bool } -> (), Low;
+    space_users: SpaceUsers { space: SpaceId, of: KernelId, more: bool } -> (), Low;
+
+    /// These spaces had something on a kernel that died: the receiver kills the processes it has in them, and answers when
+    /// those at home there are gone.
+    end_users: EndUsers { spaces: Vec<SpaceId> } -> (), Low;
+
+    /// Such a space, at home on the receiver, has no users any more: it ends, whatever the count of them says.
+    end_space: EndSpace { space: SpaceId } -> (), Low;
 
     /// A process joins a circle that the receiver keeps, or leaves it.
     circle_member: CircleMember { circle: CircleId, process: Pid, joins: bool } -> errno::Result<()>, Low;

@@ -298,6 +298,10 @@ messages! {
     /// ...and when all have, drop everything.
     destroy_space: Destroy { space: SpaceId } -> (), High;
 
+    /// After a death: which of these spaces, at home on the receiver and with a replica on the sender, does it not know (any
+    /// more)? A replica that nobody will end is of a fork that failed half-way.
+    unknown_spaces: UnknownSpaces { spaces: Vec<SpaceId> } -> Vec<SpaceId>, Low;
+
     /// The sender's memory runs out; the answer gives away so many zeroed frames or fewer, as far as the receiver has plenty
     /// (`urgent`: as far as it can do without).
     borrow_frames: BorrowFrames { frames: u16, urgent: bool } -> Vec<Frame>, Low;

@@ -11,16 +11,20 @@
 //! though its processes have not (execve makes the space where the thread is): each survivor gives up its own part
 //! of every such space when its threads are gone ([`vm::Space::abandon`]).
 //!
+//! Not every survivor that has slices of a space has processes of it, and memory of the dead kernel may have come into any of them:
+//! so each looks at its spaces as well, and has the users of those that are condemned killed wherever they are (vm/src/death.rs
+//! says which, and why no fork slips through).
+//!
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
 
 use crate::{process::Flags, thread::Presence, wait::LAST, Process, System};
 use abi::signal::Signal;
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
-use machine::{KernelId, PageRange, Pid, Step};
-use messages::process::{ChildChanged, ChildEvent, ExitStatus};
+use machine::{KernelId, Pid, SpaceId};
+use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus};
 
-const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
+pub(crate) const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
 /// Death is rare: looking now and then costs less than telling somebody at every exit of a thread.
 const LOOK_AGAIN_NS: u64 = 5_000_000;
@@ -28,6 +32,7 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 impl System {
     /// Kills what had something on `dead`, and returns when it is gone. Several may ask at once.
     pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
+        self.endpoint.silence(dead).await;
         // A replica that is being made may be of a process that is at home there.
         let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
         let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));
@@ -51,14 +56,54 @@ impl System {
                 break;
             }
         }
-        self.tables.lock().retain(|id, _| id.home != dead);
+        self.forget_users(dead).await;
+        self.end_condemned(dead).await;
         // Who asks while another is at it returns when that one is through.
         let _alone = self.abandoning.lock().await;
         for space in self.vm.spaces().into_iter().filter(|space| space.id().home == dead) {
             space.abandon().await;
         }
+        self.vm.give_up_unknown().await;
         // They can't be delivered: the next life must not get the frames of this one.
         self.vm.send_frames_home(1);
+    }
+
+    /// Until no space here has anything of `dead`. Those that were at home there are given up, which is another matter.
+    async fn end_condemned(self: &Arc<Self>, dead: KernelId) {
+        loop {
+            let mut condemned = self.vm.condemned_by(dead);
+            condemned.retain(|space| space.home != dead);
+            if condemned.is_empty() {
+                return;
+            }
+            // Those whose home died as well need no word of it: it is the same for all who survived that.
+            for spaces in condemned.chunks(vm::MOST_SPACES) {
+                self.end_users(spaces).await;
+                self.endpoint.multicast(&self.endpoint.others(), EndUsers { spaces: spaces.into() }).await;
+            }
+            for space in condemned {
+                match space.home == self.kernel {
+                    true => self.end_space_here(space).await,
+                    false => drop(self.endpoint.call(space.home, EndSpace { space }).await),
+                }
+            }
+            self.vm.give_up_unknown().await;
+        }
+    }
+
+    /// Kills the processes that use these spaces. Who is only about to have one (a fork, an execve) finds it gone.
+    pub(crate) async fn end_users(self: &Arc<Self>, spaces: &[SpaceId]) {
+        let uses = |process: &Arc<Process>| spaces.contains(&process.space().id());
+        let users: Vec<Arc<Process>> = self.processes.lock().values().cloned().filter(uses).collect();
+        for process in &users {
+            if !process.has(Flags::ENDING) {
+                log::error!("process {} has memory of a kernel that died: killed", process.id);
+            }
+            process.end(KILLED).await;
+        }
+        for process in users.iter().filter(|process| process.is_home()) {
+            process.ended().await;
+        }
     }
 
     async fn wait_until_gone(self: &Arc<Self>, process: &Arc<Process>, dead: KernelId) {
@@ -85,39 +130,24 @@ impl System {
             }
             self.born_here.lock().remove(&tid);
         }
-        // What it had at home here (execve makes a space where the thread is) nobody else gives up.
-        if process.space().id().home == self.kernel {
-            self.release_space(&process.space()).await;
-        }
-        if process.files().id().home == self.kernel {
-            process.files().release().await;
-        }
     }
 }
 
 impl Process {
     fn had_something_on(&self, dead: KernelId) -> bool {
+        // A zombie has nothing any more, though it still says where it had it; all it needs is somebody who reaps it.
+        if self.has_ended() {
+            return false;
+        }
         let member = |home: &crate::home::Home| {
             let state = home.state.lock();
-            state.zombie.is_none()
-                && (state.replicas.contains(dead) || state.members.values().any(|member| member.at == dead))
+            state.replicas.contains(dead) || state.members.values().any(|member| member.at == dead)
         };
         self.home == dead
-            || self.space().id().home == dead
             || self.files().id().home == dead
             || self.with_shared(|shared| shared.circles.iter().flatten().any(|circle| circle.home == dead))
             || self.home().is_some_and(member)
-            || self.maps_memory_of(dead)
-    }
-
-    /// Also by way of a shared file, or of a parent that has forked.
-    fn maps_memory_of(&self, kernel: KernelId) -> bool {
-        let mut maps = false;
-        self.space().table().walk(PageRange::user(), &mut |_, mapping| {
-            maps |= self.system.memory.home_of(mapping.frame) == Some(kernel);
-            Step::Keep
-        });
-        maps
+            || self.space().had_something_on(dead)
     }
 
     async fn kill_after(self: &Arc<Self>, dead: KernelId) {

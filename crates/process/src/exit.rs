@@ -195,14 +195,14 @@ impl Process {
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
-        system.release_space(&self.space()).await;
+        system.release_space(&self.space(), self.home).await;
         self.end_ipc().await;
         for facet in [Facet::Directories, Facet::Handlers] {
             // A circle whose keeper is dead is over.
             let _ = self.leave_circle(facet).await;
         }
         self.give_up_locks().await;
-        self.files().release().await;
+        self.files().release(self.home).await;
         self.orphan_children().await;
         let Some(home) = self.home() else { return };
         let usage = {

@@ -7,7 +7,7 @@
 //! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
 //! keeps an answer only if none came since it asked.
 
-use crate::System;
+use crate::{users::Users, System};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -62,7 +62,7 @@ struct Table {
     /// Kernels that may have cached something.
     cachers: KernelSet,
     /// Processes that use it.
-    users: usize,
+    users: Users,
 }
 
 impl Table {
@@ -99,10 +99,10 @@ impl Drop for Files {
 }
 
 impl Files {
-    /// An empty table, at home here.
-    pub fn new(system: &Arc<System>) -> Arc<Files> {
+    /// An empty table, at home here, for a process that is at home on `user`.
+    pub(crate) fn new(system: &Arc<System>, user: KernelId) -> Arc<Files> {
         let id = TableId { home: system.kernel, serial: system.serials.next() };
-        let table = Table { users: 1, ..Table::default() };
+        let table = Table { users: Users::only(user), ..Table::default() };
         let files = Arc::new(Files { id, system: system.clone(), part: Part::Home(Lock::new(table)) });
         system.tables.lock().insert(id, files.clone());
         files
@@ -257,10 +257,10 @@ impl Files {
         Ok(open.filter_map(|(fd, slot)| Some((fd as u32, slot.clone()?))).collect())
     }
 
-    /// A copy with the same open files, at home here (fork, unshare).
-    pub async fn copy(&self) -> Result<Arc<Files>> {
+    /// A copy with the same open files, at home here (fork, unshare), for a process that is at home on `user`.
+    pub(crate) async fn copy(&self, user: KernelId) -> Result<Arc<Files>> {
         let list = self.list().await?;
-        let copy = Files::new(&self.system);
+        let copy = Files::new(&self.system, user);
         if let Part::Home(table) = &copy.part {
             let mut table = table.lock();
             for (fd, descriptor) in list {
@@ -282,33 +282,48 @@ impl Files {
         Ok(closed)
     }
 
-    /// One more process uses the table (CLONE_FILES).
-    pub async fn retain(&self) {
-        self.count(true).await;
+    /// One more process, at home on `user`, uses the table (CLONE_FILES).
+    pub(crate) async fn retain(&self, user: KernelId) {
+        self.count(user, true).await;
     }
 
     /// A process stops using it; the last one closes everything.
-    pub async fn release(&self) {
-        self.count(false).await;
+    pub(crate) async fn release(&self, user: KernelId) {
+        self.count(user, false).await;
     }
 
-    async fn count(&self, more: bool) {
+    async fn count(&self, user: KernelId, more: bool) {
         match &self.part {
-            Part::Home(_) => self.count_at_home(more),
+            Part::Home(_) => self.count_at_home(user, more),
             Part::Cache(_) => {
-                let users = DescriptorUsers { table: self.id, more };
+                let users = DescriptorUsers { table: self.id, user, more };
                 // A dead home has no table left to count.
                 let _ = self.system.endpoint.call(self.id.home, users).await;
             }
         }
     }
 
-    pub(crate) fn count_at_home(&self, more: bool) {
+    pub(crate) fn count_at_home(&self, user: KernelId, more: bool) {
+        self.change_users(|users| match more {
+            true => {
+                users.add(user);
+                false
+            }
+            false => users.remove(user),
+        });
+    }
+
+    /// The processes that were at home on `dead` use it no longer.
+    pub(crate) fn forget_users(&self, dead: KernelId) {
+        self.change_users(|users| users.forget(dead));
+    }
+
+    /// `change` says whether nobody uses the table any more.
+    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) {
         let Part::Home(table) = &self.part else { return };
         let closed = {
             let mut table = table.lock();
-            table.users = if more { table.users + 1 } else { table.users.saturating_sub(1) };
-            if table.users > 0 {
+            if !change(&mut table.users) {
                 return;
             }
             core::mem::take(&mut table.slots)
@@ -333,7 +348,7 @@ impl Files {
     /// Is it used by more than one process?
     pub fn is_shared(&self) -> bool {
         match &self.part {
-            Part::Home(table) => table.lock().users > 1,
+            Part::Home(table) => table.lock().users.total() > 1,
             Part::Cache(_) => true,
         }
     }

@@ -125,7 +125,7 @@ impl Thread {
         let space = match request.share_space {
             true => {
                 let space = parent.space();
-                system.retain_space(space.id()).await;
+                system.retain_space(space.id(), system.kernel).await;
                 space
             }
             false => parent.space().fork().await?,
@@ -133,13 +133,13 @@ impl Thread {
         let files = match request.share_files {
             true => {
                 let files = parent.files();
-                files.retain().await;
+                files.retain(system.kernel).await;
                 files
             }
-            false => match parent.files().copy().await {
+            false => match parent.files().copy(system.kernel).await {
                 Ok(files) => files,
                 Err(error) => {
-                    system.release_space(&space).await;
+                    system.release_space(&space, system.kernel).await;
                     return Err(error);
                 }
             },
@@ -198,8 +198,8 @@ impl Process {
     /// Nobody has heard of the child yet.
     async fn abandon_birth(self: &Arc<Self>) {
         self.system.processes.lock().remove(&self.id);
-        self.system.release_space(&self.space()).await;
-        self.files().release().await;
+        self.system.release_space(&self.space(), self.home).await;
+        self.files().release(self.home).await;
         for facet in [Facet::Directories, Facet::Handlers] {
             let _ = self.leave_circle(facet).await;
         }
@@ -245,7 +245,8 @@ impl crate::System {
         let mut shared = shared;
         shared.group = id;
         shared.session = id;
-        let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, Files::new(self));
+        let files = Files::new(self, self.kernel);
+        let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, files);
         process.enter();
         if let Some(home) = process.home() {
             let mut home = home.state.lock();

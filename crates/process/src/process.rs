@@ -1,6 +1,6 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
-use crate::{births::Deciding, home::Home, Files, System, Thread};
+use crate::{births::Deciding, death::KILLED, home::Home, Files, System, Thread};
 use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -234,7 +234,14 @@ impl Process {
     pub(crate) async fn take(self: &Arc<Self>, wanted: SignalSet, acts: bool) -> Option<Taken> {
         if !self.is_home() {
             let ask = TakeSignal { process: self.id, wanted, acts };
-            let Ok((taken, left)) = self.system.endpoint.call(self.home, ask).await else { return None };
+            let Ok((taken, left)) = self.system.endpoint.call(self.home, ask).await else {
+                // The signal would be asked for again at once, and never come: this thread would keep the CPU for itself, also
+                // from who looks what the death means. It means this (death.rs).
+                if !self.system.endpoint.is_alive(self.home) {
+                    self.end_local(KILLED, None);
+                }
+                return None;
+            };
             // Not if the home has said something newer since: a signal that came meanwhile is not forgotten.
             self.set_pending(left);
             return taken;

@@ -186,9 +186,11 @@ pub(crate) fn register(system: &Arc<System>) {
         process.leave_locks_here(ask.thread).await;
     });
     answer!(SpaceUsers, |system, _from, ask| match ask.more {
-        true => system.retain_space_here(ask.space),
-        false => system.release_space_here(ask.space).await,
+        true => system.retain_space_here(ask.space, ask.of),
+        false => system.release_space_here(ask.space, ask.of).await,
     });
+    answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
+    answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
     answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
     answer!(ChangeCircle, |system, _from, ask| system.change_circle_here(ask).await);
     answer!(ChangeMember, |system, _from, ask| match process!(system, ask) {
@@ -196,7 +198,7 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Err(Errno::ESRCH),
     });
     answer!(DescriptorUsers, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
-        table.count_at_home(ask.more);
+        table.count_at_home(ask.user, ask.more);
     });
 }
 

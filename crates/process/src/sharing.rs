@@ -24,7 +24,7 @@
 
 use crate::{change::directory_change, Process, System};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, sync::AsyncLock, Errno, Pid};
+use machine::{errno::Result, sync::AsyncLock, Errno, KernelId, Pid};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
 
 /// The members of a circle, oldest first.
@@ -92,13 +92,14 @@ impl Process {
 
     /// Gives the process a descriptor table of its own (unshare, close_range).
     pub async fn unshare_files(self: &Arc<Self>) -> Result<()> {
-        let own = self.files().copy().await?;
+        let own = self.files().copy(self.home).await?;
         let old = self.set_files(own.clone());
-        if !self.is_home() || !self.replicas().is_empty() {
-            self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await?;
-        }
-        old.release().await;
-        Ok(())
+        let changed = match !self.is_home() || !self.replicas().is_empty() {
+            true => self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await,
+            false => Ok(()),
+        };
+        old.release(self.home).await;
+        changed
     }
 
     /// For a process of one thread, which is here: its descriptor table, which lies on the kernel where the process was born
@@ -149,6 +150,19 @@ impl System {
             self.circles.lock().remove(&ask.circle.serial);
         }
         Ok(())
+    }
+
+    /// The processes that were at home on `dead` are members of nothing any more.
+    pub(crate) async fn forget_members(&self, dead: KernelId) {
+        let circles: Vec<(u64, Circle)> =
+            self.circles.lock().iter().map(|(serial, circle)| (*serial, circle.clone())).collect();
+        for (serial, circle) in circles {
+            let mut members = circle.lock().await;
+            members.retain(|member| self.origin(*member) != Some(dead));
+            if members.is_empty() {
+                self.circles.lock().remove(&serial);
+            }
+        }
     }
 
     /// Changes all members.

@@ -101,8 +101,8 @@ pub struct System {
     pub(crate) serials: Serials,
     /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
-    /// Spaces at home here that more than one process uses, and how many do.
-    pub(crate) space_users: Lock<HashMap<SpaceId, usize>>,
+    /// Who uses the spaces at home here, if it is not one process that is at home here, too.
+    pub(crate) space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
     /// Circles kept here, by serial number.
     pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.

@@ -303,6 +303,13 @@ impl Memory for SimMemory {
         self.world.lock().stock.entry(self.me).or_default().extend(frames);
     }
 
+    fn forget_stock(&self, kernel: KernelId) {
+        let is_dead = |frame: &Frame| self.world.home(*frame) == kernel;
+        if let Some(stock) = self.world.lock().stock.get_mut(&self.me) {
+            stock.retain(|frame| !is_dead(frame));
+        }
+    }
+
     fn retain(&self, frame: Frame) {
         *self.world.lock().count(frame, self.me) += 1;
     }

@@ -31,6 +31,8 @@ pub(crate) struct Demand {
     /// Zeroed frames that kernel offers, last first; and how many were taken.
     pub offers: Vec<Frame>,
     pub adopted: u16,
+    /// Who offers them, and in which life: frames of the dead are not taken (death.rs).
+    giver: Option<(KernelId, Option<u32>)>,
     /// No other kernel has memory to spare: the rest at home is for everybody.
     to_the_last: bool,
     /// A page of an object that was waited for.
@@ -53,12 +55,14 @@ impl Fetched {
 
 impl Demand {
     pub fn local(page: Page, access: Access) -> Self {
-        Demand { page, access, export: false, offers: Vec::new(), adopted: 0, to_the_last: false, fetched: None }
+        let (offers, giver, fetched) = (Vec::new(), None, None);
+        Demand { page, access, export: false, offers, adopted: 0, giver, to_the_last: false, fetched }
     }
 
-    pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>) -> Self {
+    /// `life`: that of `from`, when its question came.
+    pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>, from: KernelId, life: Option<u32>) -> Self {
         offers.reverse();
-        Demand { export: true, offers, ..Self::local(page, access) }
+        Demand { export: true, offers, giver: Some((from, life)), ..Self::local(page, access) }
     }
 }
 
@@ -247,6 +251,11 @@ impl Space {
 
     /// A zeroed frame: one that was offered, or our own.
     pub(crate) fn new_frame(&self, demand: &mut Demand) -> Option<Frame> {
+        // Under the lock of `state`, as who looks for frames of the dead: it finds what was taken before (death.rs).
+        let is_dead = |(kernel, life): (KernelId, Option<u32>)| life.is_none() || self.vm.endpoint.life(kernel) != life;
+        if !demand.offers.is_empty() && demand.giver.is_some_and(is_dead) {
+            demand.offers.clear();
+        }
         match demand.offers.pop() {
             Some(frame) => {
                 demand.adopted += 1;

@@ -36,6 +36,7 @@ impl Space {
         child.state.lock().limits = self.limits();
         let space = self.clone();
         let id = child.id;
+        let mut lost = false;
         let forked = match self.is_home() {
             // Alone there is nothing to wait for, and nothing that could be abandoned half-way.
             true if self.others().is_empty() => self.fork_here(id).await,
@@ -43,9 +44,11 @@ impl Space {
             false => {
                 let call = async move {
                     let request = Fork { parent: space.id, child: id };
-                    space.vm.endpoint.call(space.id.home, request).await.map_err(Errno::from)?
+                    space.vm.endpoint.call(space.id.home, request).await
                 };
-                self.detached(call).await
+                let answer = self.detached(call).await;
+                lost = answer.is_err();
+                answer.unwrap_or_else(|error| Err(Errno::from(error)))
             }
         };
         match forked {
@@ -57,6 +60,11 @@ impl Space {
             }
             Err(error) => {
                 child.drop_everything();
+                if lost {
+                    // Home has died, and nobody else knows who has made a replica of the child. Who makes one after this asks us
+                    // when it hears of the death (death.rs).
+                    self.vm.endpoint.multicast(&self.vm.endpoint.others(), Destroy { space: id }).await;
+                }
                 return Err(error);
             }
         }
@@ -149,9 +157,15 @@ impl Space {
     /// At each owner: what it owns of the parent, copy-on-write for the child.
     pub(crate) async fn clone_here(self: &Arc<Self>, child: SpaceId, slices: &[SliceRun]) -> Result<()> {
         let child = self.vm.replica(child)?;
+        // The replicas of a space whose home has died are given up; this one may have come too late for that.
+        if !child.is_home() && !self.vm.endpoint.is_alive(child.id.home) {
+            child.drop_everything();
+            return Err(Errno::EIO);
+        }
         child.learn(slices);
         let mut withdrawal = Withdrawal::new();
         let result = {
+            let _copying = self.vm.copying.lock();
             let mut state = self.state.lock();
             let mut copy = child.state.lock();
             copy.limits = state.limits;

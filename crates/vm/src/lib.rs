@@ -17,7 +17,7 @@
 //! | lost.rs | pages of objects that are no more (truncation, holes) |
 //! | change.rs | sending a change to the owners of its range |
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
-//! | fork.rs, lifetime.rs | birth and end |
+//! | fork.rs, lifetime.rs, death.rs | birth and end; what the death of a kernel condemns |
 //! | access.rs | the kernel's own access to user memory |
 //! | relief.rs | what happens when no frame is left |
 //! | audit.rs | comparing all replicas of a space that ends |
@@ -35,6 +35,7 @@ mod advise;
 mod audit;
 mod borrow;
 mod change;
+mod death;
 mod exports;
 mod fault;
 mod fork;
@@ -59,6 +60,7 @@ mod vm;
 mod window;
 mod withdraw;
 
+pub use death::MOST_SPACES;
 pub use messages::vm::{Fault, FutexKey, FutexPlace, RegionKind, RegionReport, SliceRun};
 pub use region::RegionFlags;
 pub use relief::Relief;

@@ -126,7 +126,7 @@ impl Space {
     pub(crate) async fn serve_fault(self: &Arc<Self>, from: KernelId, request: FaultRequest) -> FaultReply {
         let FaultRequest { page, access, around, offers, .. } = request;
         self.join(from);
-        let mut demand = Demand::remote(page, access, offers);
+        let mut demand = Demand::remote(page, access, offers, from, self.vm.endpoint.life(from));
         let answer = match self.check_owned(PageRange::one(page)).await {
             true => match self.hand_over(from, &demand) {
                 Some(yours) => yours,

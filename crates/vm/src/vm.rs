@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub lender: AtomicU16,
     pub hopeless: AtomicU32,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
+    /// Held while a fork copies page tables, and while spaces are looked through for frames of a dead kernel (death.rs).
+    pub copying: Lock<()>,
     /// Faults of replicas that are gone.
     past_faults: Lock<crate::FaultCount>,
     pub serials: Serials,
@@ -83,6 +85,7 @@ impl Vm {
             lender: AtomicU16::new(0),
             hopeless: AtomicU32::new(0),
             spaces: Lock::default(),
+            copying: Lock::default(),
             past_faults: Lock::default(),
             audits: AtomicBool::new(false),
             audit_faults: AtomicU64::new(0),
@@ -310,6 +313,13 @@ fn register(shared: &Arc<Shared>) {
             Err(Errno::ESRCH),
             move |space| async move { space.clone_here(request.child, &request.slices).await },
         )
+    });
+
+    let known = weak.clone();
+    endpoint.on::<UnknownSpaces, _, _>(move |_from, UnknownSpaces { mut spaces }| {
+        let shared = known.upgrade();
+        spaces.retain(|space| shared.as_ref().is_some_and(|shared| shared.find(*space).is_none()));
+        core::future::ready(spaces)
     });
 
     let lender = weak.clone();

@@ -259,6 +259,7 @@ impl Remote {
         for file in orphans {
             file.owner_died();
         }
+        self.objects_died(kernel);
         self.observed_died(kernel);
     }
 

@@ -14,7 +14,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, PAGE_SIZE};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelId, KernelSet, PAGE_SIZE};
 use messages::fs::{Lent, Lost, ObjectLost, ObjectPages, ObjectPunch, Opened};
 
 /// Pages asked for at a time.
@@ -87,6 +87,19 @@ impl Remote {
         let answers = self.endpoint.multicast(others, ObjectLost { lost }).await;
         // Who died uses nothing.
         answers.into_iter().filter(|(_, uses)| !matches!(uses, Ok(true))).map(|(kernel, _)| kernel).collect()
+    }
+
+    /// The owner of objects has died: pages of them that it lent itself are its memory, and nobody maps them from now on.
+    pub(super) fn objects_died(&self, owner: KernelId) {
+        let of = |serial| ObjectId { owner, serial };
+        let known: Vec<_> =
+            self.foreign.lock().range(of(0)..=of(u64::MAX)).filter_map(|(_, foreign)| foreign.upgrade()).collect();
+        for foreign in &known {
+            foreign.lose(Lost { object: foreign.id, first: 0, end: u64::MAX, private: false });
+        }
+        // Each is dropped after the lock, by `known`: its stand-in may end with it.
+        self.objects.lock().retain(|foreign| foreign.id.owner != owner);
+        drop(known);
     }
 
     /// Pages of another kernel's object are lost; false if nothing here uses it.

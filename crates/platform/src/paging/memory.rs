@@ -136,6 +136,10 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.foreign.stock(frames);
     }
 
+    fn forget_stock(&self, kernel: KernelId) {
+        self.foreign().forget_stock(|frame| self.home_of(frame) == Some(kernel));
+    }
+
     fn retain(&self, frame: Frame) {
         match self.0.partition.contains(frame) {
             true => self.0.partition.retain(frame),

@@ -7,7 +7,7 @@
 mod elf;
 mod stack;
 
-use crate::{migrate::Absence, Context, Process, System, Thread};
+use crate::{migrate::Absence, Context, Files, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
@@ -98,21 +98,18 @@ impl Thread {
 
     async fn take_over(self: &Arc<Self>, process: &Arc<Process>, image: Image, context: &mut Context) -> Result<()> {
         let Image { space, entry, stack, layout, executable, name } = image;
-        let files = match process.files().is_shared() {
-            false => process.files(),
-            true => {
-                let own = process.files().copy().await?;
-                process.set_files(own.clone()).release().await;
-                own
+        let files = match self.sort_files(process).await {
+            Ok(files) => files,
+            // The home of the table is dead.
+            Err(error) => {
+                space.destroy().await;
+                return Err(error);
             }
         };
-        let caller = process.caller(self);
-        for file in files.close_on_exec().await? {
-            file.closed(&caller).await;
-        }
+        process.system.first_user(space.id(), process.home);
         let old = process.set_space(space.clone());
         process.leave_parents_space();
-        process.system.release_space(&old).await;
+        process.system.release_space(&old, process.home).await;
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.
             let alone = Some(process.system.kernel);
@@ -144,6 +141,25 @@ impl Thread {
         // Interrupts on, bit 1 always set.
         context.registers = Registers { rip: entry, rsp: stack, rflags: 0x202, ..Registers::default() };
         Ok(())
+    }
+}
+
+impl Thread {
+    /// The descriptors of the new program: nobody else's, and without those that are to be closed.
+    async fn sort_files(&self, process: &Arc<Process>) -> Result<Arc<Files>> {
+        let files = match process.files().is_shared() {
+            false => process.files(),
+            true => {
+                let own = process.files().copy(process.home).await?;
+                process.set_files(own.clone()).release(process.home).await;
+                own
+            }
+        };
+        let caller = process.caller(self);
+        for file in files.close_on_exec().await? {
+            file.closed(&caller).await;
+        }
+        Ok(files)
     }
 }
 

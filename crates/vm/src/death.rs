@@ -1,0 +1,84 @@
+//! Which spaces the death of a kernel condemns.
+//!
+//! Problem: the memory of kernel D will be another life's. A page of a space may be a frame of D that its owner, a survivor, has
+//! adopted from D or borrowed from it; the thread that touched it may be long gone, and a fork has given the frame to a child
+//! that never had a thread on D. A survivor may own slices of such a space without any process of it: it got them when its home
+//! forked. So to look at processes is not enough.
+//!
+//! Rule: a space is condemned if a survivor has a replica of it which says that D is its home or an owner, or whose page table
+//! leads to a frame of D. Every survivor looks at all its replicas, and is through with D when a look finds none; until then it has who uses
+//! those it found killed, and the spaces ended, wherever they are at home (crate `process`, death.rs). It need not look again
+//! after that, because nothing new comes to lead to a frame of D:
+//!
+//! - what D sent has been handled before the look ([`fabric::Endpoint::silence`]), and of what waits since, no frame that D
+//!   offered is adopted: that is decided under the lock under which the look reads the table;
+//! - frames of D in stock are forgotten before, and what is mapped of its files as well (`Remote::kernel_died`);
+//! - a borrower's frame comes from the owner, another survivor, who looks for himself, and takes it back as the space ends;
+//! - a fork copies what its parent has. The look and the copying exclude each other on a kernel:
+//!
+//! ```text
+//! look                               fork of P into C
+//! C: nothing of D
+//!                                    copies a page of P: a frame of D
+//!                                    munmap of it in P
+//! P: nothing of D                                                        <- C maps it
+//! ```
+
+use crate::{space::Space, Vm};
+use alloc::vec::Vec;
+use machine::{KernelId, PageRange, SpaceId, Step};
+use messages::vm::UnknownSpaces;
+
+/// Spaces that are spoken of in one message.
+pub const MOST_SPACES: usize = 64;
+
+impl Vm {
+    /// The spaces here that had something on `dead`.
+    pub fn condemned_by(&self, dead: KernelId) -> Vec<SpaceId> {
+        self.shared.memory.forget_stock(dead);
+        let _no_copies = self.shared.copying.lock();
+        self.spaces().iter().filter(|space| space.had_something_on(dead)).map(|space| space.id()).collect()
+    }
+
+    /// Gives up what a fork that failed half-way has left here: replicas that their home does not know. It has the first and the
+    /// last replica of a space, so there is none to come.
+    pub async fn give_up_unknown(&self) {
+        for home in self.shared.endpoint.others().iter() {
+            let mut there: Vec<SpaceId> = self.spaces().iter().map(|space| space.id()).collect();
+            there.retain(|space| space.home == home);
+            for spaces in there.chunks(MOST_SPACES) {
+                let question = UnknownSpaces { spaces: spaces.into() };
+                // If it has just died, its own death is the reason to give them up.
+                let unknown = self.shared.endpoint.call(home, question).await.unwrap_or_default();
+                for space in unknown.into_iter().filter_map(|space| self.find(space)) {
+                    space.abandon().await;
+                }
+            }
+        }
+    }
+
+    /// At home: ends the space, whoever may think that he uses it.
+    pub async fn end(&self, id: SpaceId) {
+        if let Some(space) = self.find(id) {
+            space.destroy().await;
+        }
+    }
+}
+
+impl Space {
+    /// Whether `kernel` is its home, owns some of it, or has a frame that is mapped here.
+    pub fn had_something_on(&self, kernel: KernelId) -> bool {
+        let state = self.state.lock();
+        let parts = state.slices.certain(self.me(), self.id.home);
+        let mut had = self.id.home == kernel
+            || state.slices.owners().any(|owner| owner == kernel)
+            || parts.iter().any(|part| part.owner == kernel);
+        if !had {
+            self.table.walk(PageRange::user(), &mut |_, mapping| {
+                had = self.vm.memory.home_of(mapping.frame) == Some(kernel);
+                if had { Step::Stop } else { Step::Keep }
+            });
+        }
+        had
+    }
+}
