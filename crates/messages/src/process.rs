@@ -585,6 +585,10 @@ messages! {
     /// one's end is the space's.
     space_users: SpaceUsers { space: SpaceId, of: KernelId, more: bool } -> (), Low;
 
+    /// The last that the sender knows of a thread is that it went to `dead`, which has died, with its move number `moves`; the
+    /// receiver is the home of its process.
+    thread_lost: ThreadLost { process: Pid, thread: Pid, dead: KernelId, moves: u64 } -> (), Low;
+
     /// These spaces had something on a kernel that died: the receiver kills the processes it has in them, and answers when
     /// those at home there are gone.
     end_users: EndUsers { spaces: Vec<SpaceId> } -> (), Low;

@@ -18,11 +18,12 @@
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
 
-use crate::{process::Flags, thread::Presence, wait::LAST, Process, System};
+use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use abi::signal::Signal;
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::SeqCst;
 use machine::{KernelId, Pid, SpaceId};
-use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus};
+use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus, ThreadLost};
 
 pub(crate) const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
@@ -37,6 +38,7 @@ impl System {
         let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
         let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));
         self.joined.wait_until(|| over().then_some(())).await;
+        self.tell_lost_threads(dead).await;
         // Who was about to fork has a child that maps what its parent did: looked for until nobody is new.
         let mut known = BTreeSet::new();
         loop {
@@ -56,6 +58,7 @@ impl System {
                 break;
             }
         }
+        self.tell_of_zombies().await;
         self.forget_users(dead).await;
         self.end_condemned(dead).await;
         // Who asks while another is at it returns when that one is through.
@@ -66,6 +69,47 @@ impl System {
         self.vm.give_up_unknown().await;
         // They can't be delivered: the next life must not get the frames of this one.
         self.vm.send_frames_home(1);
+    }
+
+    /// Where a thread is its home hears from the kernel that it comes to; if that has died before it said so, from the one that the
+    /// thread left.
+    async fn tell_lost_threads(self: &Arc<Self>, dead: KernelId) {
+        let is_there = |thread: &Arc<Thread>| matches!(*thread.presence.lock(), Presence::Away(at) if at == dead);
+        let there: Vec<Arc<Thread>> = self.threads.lock().values().filter(|thread| is_there(thread)).cloned().collect();
+        for thread in there {
+            // One whose move has just failed goes on here.
+            while thread.leaving.load(SeqCst) {
+                self.scheduler.sleep_until(self.now() + LOOK_AGAIN_NS).await;
+            }
+            if !is_there(&thread) {
+                continue;
+            }
+            let (process, moves) = (&thread.process, thread.state.lock().moves);
+            let lost = ThreadLost { process: process.id, thread: thread.tid, dead, moves };
+            match process.is_home() {
+                true => self.thread_lost_here(lost).await,
+                false => drop(self.endpoint.call(process.home, lost).await),
+            }
+        }
+    }
+
+    /// At home.
+    pub(crate) async fn thread_lost_here(self: &Arc<Self>, lost: ThreadLost) {
+        let ThreadLost { process, thread, dead, moves } = lost;
+        let Some(process) = self.process(process) else { return };
+        process.member_moved(thread, dead, moves);
+        // Else it will be found there when this kernel looks.
+        if !self.endpoint.is_alive(dead) && process.member_at(thread) == Some(dead) {
+            process.kill_after(dead).await;
+        }
+    }
+
+    /// A thread on the dead kernel may have taken a zombie from its parent's list, and not have reaped it any more.
+    async fn tell_of_zombies(self: &Arc<Self>) {
+        let all: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
+        for process in all.iter().filter(|process| process.has_ended()) {
+            process.tell_parent_of_end().await;
+        }
     }
 
     /// Until no space here has anything of `dead`. Those that were at home there are given up, which is another matter.

@@ -195,6 +195,8 @@ impl Process {
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
+        // One that died with its kernel in the middle of an execve ended no shadow of its old id.
+        system.end_shadows(self.id);
         system.release_space(&self.space(), self.home).await;
         self.end_ipc().await;
         for facet in [Facet::Directories, Facet::Handlers] {
@@ -205,24 +207,27 @@ impl Process {
         self.files().release(self.home).await;
         self.orphan_children().await;
         let Some(home) = self.home() else { return };
-        let usage = {
-            let mut state = home.state.lock();
-            state.zombie = Some(status);
-            let mut usage = state.usage;
-            usage.add(&state.children_usage);
-            usage
-        };
+        home.state.lock().zombie = Some(status);
         home.members_changed.wake_all();
         self.space_released.wake_all();
         self.end_as_member().await;
-        let (parent, group, uid) = {
-            let uid = home.state.lock().credentials.uid;
-            self.with_shared(|shared| (shared.parent, shared.group, uid))
+        self.tell_parent_of_end().await;
+    }
+
+    /// At home: tells the parent of a zombie, also if it may have been told before. If nobody will wait for it, it goes.
+    pub(crate) async fn tell_parent_of_end(&self) {
+        let Some(home) = self.home() else { return };
+        let (parent, group) = self.with_shared(|shared| (shared.parent, shared.group));
+        let event = {
+            let state = home.state.lock();
+            let Some(status) = state.zombie else { return };
+            let mut usage = state.usage;
+            usage.add(&state.children_usage);
+            let (uid, event) = (state.credentials.uid, ChildEvent::Exited(status));
+            ChildChanged { parent, child: self.id, group, uid, event, order: LAST, usage }
         };
-        let event =
-            ChildChanged { parent, child: self.id, group, uid, event: ChildEvent::Exited(status), order: LAST, usage };
-        if system.child_changed(event).await {
-            system.forget(self.id);
+        if self.system.child_changed(event).await {
+            self.system.forget(self.id);
         }
     }
 
@@ -274,10 +279,12 @@ impl Thread {
             self.settle_account(&mut state);
             (state.usage, visited)
         };
+        // As the home calls it.
+        let member = if self.executing.load(SeqCst) { process.id } else { self.tid };
         if process.is_home() {
-            process.member_gone(self.tid, usage, visited, status).await;
+            process.member_gone(member, usage, visited, status).await;
         } else {
-            let gone = ThreadGone { process: process.id, thread: self.tid, usage, visited, status };
+            let gone = ThreadGone { process: process.id, thread: member, usage, visited, status };
             // If the home is dead, this kernel ends the process's threads by itself.
             let _ = system.endpoint.call(process.home, gone).await;
         }
@@ -306,6 +313,15 @@ impl System {
         }
     }
 
+    /// Of all threads of a process.
+    fn end_shadows(&self, process: Pid) {
+        let shadows: Vec<Pid> = {
+            let threads = self.threads.lock();
+            threads.values().filter(|thread| thread.process.id == process).map(|thread| thread.tid).collect()
+        };
+        shadows.into_iter().for_each(|tid| self.end_shadow(tid));
+    }
+
     pub(crate) fn forget_birth(&self, thread: Pid, process: Pid) {
         if thread != process {
             self.born_here.lock().remove(&thread);
@@ -315,13 +331,11 @@ impl System {
     /// The home has finished a process, or its only thread is on another kernel and has no use for this one: the replica
     /// goes, with the shadows of threads that passed through.
     pub(crate) async fn drop_replica(&self, process: Pid) {
+        // Of a thread that arrives from a kernel which has died, and whose home believes that it died there.
+        self.while_joining(process).await;
         let replica = self.processes.lock().remove(&process);
         drop(replica);
-        let shadows: Vec<Pid> = {
-            let threads = self.threads.lock();
-            threads.values().filter(|thread| thread.process.id == process).map(|thread| thread.tid).collect()
-        };
-        shadows.into_iter().for_each(|tid| self.end_shadow(tid));
+        self.end_shadows(process);
         // The address space of the replica goes with the space itself: `Space::destroy` at its home asks
         // every kernel that has it.
         log::trace!("process {process}: replica dropped");

@@ -244,7 +244,7 @@ impl System {
         Ok(made)
     }
 
-    async fn while_joining(&self, process: Pid) {
+    pub(crate) async fn while_joining(&self, process: Pid) {
         self.joined.wait_until(|| (!self.joining.lock().contains_key(&process)).then_some(())).await;
     }
 

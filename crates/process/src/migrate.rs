@@ -35,7 +35,7 @@
 //!
 //! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there.
 
-use crate::{process::Flags, thread::Presence, Context, Process, System, Thread};
+use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::*;
@@ -109,18 +109,25 @@ impl Thread {
             let message = Migrate { process: process.id, home, thread: self.tid, registers, fpu, state };
             let call = system.endpoint.start(to, message);
             *presence = Presence::Away(to);
+            self.leaving.store(true, SeqCst);
             (sent, call)
         };
         process.threads.lock().remove(&self.tid);
         let moved = call.await.map_err(Errno::from).and_then(|answer| answer);
         if let Err(error) = moved {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);
+            if !system.endpoint.is_alive(to) {
+                // It may have run there. What it did then it would do again.
+                process.end(KILLED).await;
+            }
             *self.presence.lock() = Presence::Here;
+            self.leaving.store(false, SeqCst);
             process.threads.lock().insert(self.tid, self.clone());
             self.doom_if_replaced();
             self.push_all(sent);
             return false;
         }
+        self.leaving.store(false, SeqCst);
         system.counters.migrations_out.fetch_add(1, Relaxed);
         true
     }

@@ -189,6 +189,7 @@ pub(crate) fn register(system: &Arc<System>) {
         true => system.retain_space_here(ask.space, ask.of),
         false => system.release_space_here(ask.space, ask.of).await,
     });
+    answer!(ThreadLost, |system, _from, ask| system.thread_lost_here(ask).await);
     answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
     answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);

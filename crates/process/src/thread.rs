@@ -63,6 +63,10 @@ pub struct Thread {
     serial: u64,
     pub(crate) presence: Lock<Presence>,
     pub(crate) presence_changed: WaitQueue,
+    /// On its way to another kernel, which has not answered yet: it may have to stay.
+    pub(crate) leaving: AtomicBool,
+    /// In an execve, from when all other threads have ended: the home knows it under the process's id.
+    pub(crate) executing: AtomicBool,
     /// Copies of `state`'s sets, for the check at every return to user mode.
     blocked: AtomicU64,
     pending: AtomicU64,
@@ -108,6 +112,8 @@ impl Thread {
             serial: SERIAL.fetch_add(1, Relaxed),
             presence: Lock::new(Presence::Here),
             presence_changed: WaitQueue::new(),
+            leaving: AtomicBool::new(false),
+            executing: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             misplaced: AtomicBool::new(false),
             destination: Lock::new(None),

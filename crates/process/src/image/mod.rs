@@ -7,7 +7,7 @@
 mod elf;
 mod stack;
 
-use crate::{migrate::Absence, Context, Files, Process, System, Thread};
+use crate::{death::KILLED, migrate::Absence, Context, Files, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
@@ -63,10 +63,16 @@ impl Thread {
             image.space.destroy().await;
             return Err(error);
         }
+        self.executing.store(true, SeqCst);
         system.abi.leave_memory(self).await;
         // Afterwards: what a robust list names has no owner by then, and goes to those who wait.
         process.leave_locks(self.tid).await;
-        self.take_over(&process, image, context).await?;
+        if let Err(error) = self.take_over(&process, image, context).await {
+            // There is no way back, as in Linux. It fails only if a kernel has died that the process had something on.
+            process.end(KILLED).await;
+            return Err(error);
+        }
+        self.executing.store(false, SeqCst);
         if self.tid == process.id {
             return Ok(Absence::Back);
         }

@@ -82,8 +82,8 @@ impl Crowd {
                 Event::Born { thread, .. } => drop(self.threads.insert(thread)),
                 Event::Executed { thread } => {
                     self.threads.insert(thread);
-                    // Whoever called it.
-                    self.told.retain(|_, (_, made)| *made != call::EXECVE);
+                    // Whoever called it; and what the main thread was told that is no more.
+                    self.told.retain(|_, (told, made)| *made != call::EXECVE && *told != thread);
                 }
                 Event::Handled { .. } => {}
             }
