@@ -116,4 +116,14 @@ impl Frame {
     pub fn address(self) -> u64 {
         self.0 << PAGE_BITS
     }
+
+    #[allow(clippy::should_implement_trait)] // Frames are added, never two frame numbers.
+    pub fn add(self, frames: u64) -> Frame {
+        Frame(self.0 + frames)
+    }
+
+    /// `count` frames in a row, this one first.
+    pub fn row(self, count: u64) -> impl Iterator<Item = Frame> {
+        (self.0..self.0 + count).map(Frame)
+    }
 }

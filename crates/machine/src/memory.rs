@@ -157,22 +157,23 @@ pub trait PageTable: Any + Send + Sync {
     /// Installs an entry; gives back what was there. NoMemory if a table page can't be had.
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory>;
     fn clear(&self, page: Page) -> Option<Mapping>;
-    /// Installs what `make` wants for pages of `range`, which is told what is there; None leaves it. Faster than [`PageTable::set`]
-    /// for each. NoMemory: pages from there on are as they were.
+    /// Maps the pages of `range` as `first` says, to frames in a row from its frame on. Where something is mapped, `keeps` is
+    /// told what, and says whether it stays. NoMemory: a last-level table can't be had; nothing below it is mapped, all before it is.
     fn fill(
         &self,
         range: PageRange,
-        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
-    ) -> Result<(), NoMemory> {
-        range.pages().try_for_each(|page| match make(page, self.get(page)) {
-            Some(mapping) => self.set(page, mapping).map(drop),
-            None => Ok(()),
-        })
-    }
+        first: Mapping,
+        keeps: &mut dyn FnMut(Page, Mapping) -> bool,
+    ) -> Result<(), NoMemory>;
     /// Visits the present entries of `range` in order. DIRTY may be set after the visitor looked: a
     /// replacement by the same frame keeps it, but who removes a writable entry must take the page for
     /// dirty (or write-protect and flush first).
-    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step);
+    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+        self.walk_runs(range, 1, &mut |pages, mapping| visit(pages.start, mapping));
+    }
+    /// The same for runs of at most `longest` pages at a time: neighbours that the same last-level table maps alike, to frames in a
+    /// row. The visitor gets the first one's mapping, and its step is for all of them: a replacement's frames are in a row too.
+    fn walk_runs(&self, range: PageRange, longest: u64, visit: &mut dyn FnMut(PageRange, Mapping) -> Step);
     /// Returns once no CPU of this kernel can use an older translation of `range`.
     fn flush(&self, range: PageRange);
 

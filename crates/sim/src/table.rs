@@ -11,6 +11,9 @@ use machine::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
+/// Pages of a last-level table.
+const TABLE: u64 = 512;
+
 #[derive(Default)]
 struct Entries {
     table: BTreeMap<Page, Mapping>,
@@ -102,6 +105,22 @@ impl SimTable {
     }
 }
 
+impl SimTable {
+    /// Whether a page for tables can't be had just now.
+    fn is_refused(&self) -> bool {
+        self.world.scarce && self.world.rng.one_in(30)
+    }
+
+    fn put(&self, page: Page, mapping: Mapping) -> Option<Mapping> {
+        self.world.translate(mapping.frame);
+        let old = self.lock().table.insert(page, mapping);
+        if let Some(old) = old {
+            self.world.untranslate(old.frame);
+        }
+        old
+    }
+}
+
 impl PageTable for SimTable {
     fn root(&self) -> u64 {
         0
@@ -112,15 +131,10 @@ impl PageTable for SimTable {
     }
 
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory> {
-        if self.world.scarce && self.get(page).is_none() && self.world.rng.one_in(30) {
-            return Err(NoMemory);
+        match self.get(page).is_none() && self.is_refused() {
+            true => Err(NoMemory),
+            false => Ok(self.put(page, mapping)),
         }
-        self.world.translate(mapping.frame);
-        let old = self.lock().table.insert(page, mapping);
-        if let Some(old) = old {
-            self.world.untranslate(old.frame);
-        }
-        Ok(old)
     }
 
     fn clear(&self, page: Page) -> Option<Mapping> {
@@ -131,18 +145,57 @@ impl PageTable for SimTable {
         old
     }
 
-    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
-        let seen: Vec<(Page, Mapping)> =
-            self.lock().table.range(range.start..range.end).map(|(page, mapping)| (*page, *mapping)).collect();
-        for (page, mapping) in seen {
-            match visit(page, mapping) {
+    fn fill(
+        &self,
+        range: PageRange,
+        first: Mapping,
+        keeps: &mut dyn FnMut(Page, Mapping) -> bool,
+    ) -> Result<(), NoMemory> {
+        let mut at = range.start;
+        while at < range.end {
+            let below = PageRange::new(at, range.end.min(Page((at.0 | (TABLE - 1)) + 1)));
+            let needs_table = below.pages().any(|page| self.get(page).is_none());
+            if needs_table && self.is_refused() {
+                return Err(NoMemory);
+            }
+            for (page, frame) in below.pages().zip(first.frame.add(at.0 - range.start.0).row(below.len())) {
+                if !self.get(page).is_some_and(|old| keeps(page, old)) {
+                    self.put(page, Mapping { frame, ..first });
+                }
+            }
+            at = below.end;
+        }
+        Ok(())
+    }
+
+    fn walk_runs(&self, range: PageRange, longest: u64, visit: &mut dyn FnMut(PageRange, Mapping) -> Step) {
+        let mut seen: Vec<(PageRange, Mapping)> = Vec::new();
+        for (page, mapping) in self.lock().table.range(range.start..range.end) {
+            match seen.last_mut() {
+                Some((pages, first))
+                    if pages.end == *page
+                        && pages.len() < longest
+                        && !page.0.is_multiple_of(TABLE)
+                        && Mapping { frame: first.frame.add(pages.len()), ..*first } == *mapping =>
+                {
+                    pages.end = page.add(1);
+                }
+                _ => seen.push((PageRange::one(*page), *mapping)),
+            }
+        }
+        for (pages, mapping) in seen {
+            match visit(pages, mapping) {
                 Step::Keep => {}
                 Step::Stop => break,
                 Step::Replace(new) => {
-                    self.set(page, new).expect("an entry that is there needs no memory");
+                    for (page, frame) in pages.pages().zip(new.frame.row(pages.len())) {
+                        self.put(page, Mapping { frame, ..new });
+                    }
                 }
                 Step::Remove => {
-                    self.clear(page);
+                    for page in pages.pages() {
+                        self.clear(page);
+                    }
                 }
             }
         }

@@ -114,7 +114,7 @@ impl Space {
             match step {
                 Resolution::Busy => {
                     let page = demand.page;
-                    self.changed.wait_until(|| (!self.state.lock().is_busy(page)).then_some(())).await;
+                    self.changed.wait_until(|| (!self.state.lock().is_busy(PageRange::one(page))).then_some(())).await;
                 }
                 Resolution::Fetch(object, index) => {
                     let losses = object.losses();
@@ -180,7 +180,7 @@ impl Space {
                 _ => Resolution::Foreign(owner),
             };
         }
-        if state.is_busy(page) {
+        if state.is_busy(PageRange::one(page)) {
             return Resolution::Busy;
         }
         if !demand.export {
@@ -203,7 +203,7 @@ impl Space {
         let page = demand.page;
         let full = region.access();
         if mapping.soft.contains(Soft::COW) {
-            if demand.access.contains(Access::WRITE) || demand.export && self.copied_first(region, mapping) {
+            if demand.access.contains(Access::WRITE) || demand.export && self.copied_first(region, mapping, 1) {
                 return self.copy_on_write(state, demand, full, mapping);
             }
             return self.put(page, Mapping { access: full - Access::WRITE, ..mapping });
@@ -223,9 +223,9 @@ impl Space {
     }
 
     /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
-    pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping) -> bool {
+    pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping, pages: u64) -> bool {
         let anonymous = !mapping.soft.contains(Soft::CACHE);
-        mapping.frame == self.vm.zero || anonymous && region.access().contains(Access::WRITE)
+        mapping.frame.row(pages).any(|frame| frame == self.vm.zero) || anonymous && region.access().contains(Access::WRITE)
     }
 
     fn put(&self, page: Page, mapping: Mapping) -> Resolution {

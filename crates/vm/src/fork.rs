@@ -26,7 +26,7 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, Errno, KernelId, KernelSet, Mapping, Page, PageRange, Soft, SpaceId, Step};
+use machine::{errno::Result, Access, Errno, KernelId, KernelSet, Mapping, PageRange, Soft, SpaceId, Step};
 use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
 
 impl Space {
@@ -214,28 +214,30 @@ impl Space {
         let mut result = Ok(());
         let mut narrowed = false;
         let mut exported = Ranges::default();
-        let mut give = |page: Page, mapping: Mapping| {
-            self.vm.memory.retain(mapping.frame);
-            let set = child.table.set(page, mapping);
-            if set.is_err() {
-                self.vm.memory.release(mapping.frame);
+        let mut give = |pages: PageRange, mapping: Mapping| {
+            let frames = || mapping.frame.row(pages.len());
+            frames().for_each(|frame| self.vm.memory.retain(frame));
+            // A run lies in one table: it is mapped whole or not at all.
+            let filled = child.table.fill(pages, mapping, &mut |_, _| false);
+            if filled.is_err() {
+                frames().for_each(|frame| self.vm.memory.release(frame));
                 result = Err(Errno::ENOMEM);
             }
-            set.is_ok()
+            filled.is_ok()
         };
-        self.table.walk(range, &mut |page, mapping| {
+        self.table.walk_runs(range, u64::MAX, &mut |pages, mapping| {
             if mapping.soft.contains(Soft::BORROWED) {
                 return Step::Keep;
             }
             let soft = mapping.soft & Soft::CACHE | Soft::COW;
             let shared = Mapping { access: mapping.access - Access::WRITE, soft, ..mapping };
-            if !give(page, shared) || mapping.soft.contains(Soft::COW) {
+            if !give(pages, shared) || mapping.soft.contains(Soft::COW) {
                 // Already copy-on-write here: then sharers can only read it, and may go on.
                 return Step::Keep;
             }
             narrowed = true;
             if mapping.soft.contains(Soft::EXPORTED) {
-                exported.add(PageRange::one(page));
+                exported.add(pages);
             }
             Step::Replace(shared)
         });

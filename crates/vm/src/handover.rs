@@ -142,16 +142,16 @@ impl Space {
             if below {
                 let ring = PageRange::new(block.start, start);
                 start = block.start;
-                self.table.walk(ring, &mut |at, _| {
-                    (start, below) = (at.add(1), false);
+                self.table.walk_runs(ring, u64::MAX, &mut |mapped, _| {
+                    (start, below) = (mapped.end, false);
                     Step::Keep
                 });
             }
             if above {
                 let ring = PageRange::new(end, block.end);
                 end = block.end;
-                self.table.walk(ring, &mut |at, _| {
-                    (end, above) = (at, false);
+                self.table.walk_runs(ring, u64::MAX, &mut |mapped, _| {
+                    (end, above) = (mapped.start, false);
                     Step::Stop
                 });
             }

@@ -115,21 +115,21 @@ impl Space {
     /// frames may be more than there is.
     fn release_all(&self) {
         let batch = (self.vm.memory.totals().0 / 16).max(1) as usize;
-        let mut frames: Vec<Frame> = Vec::new();
+        let mut frames: Vec<(Frame, u64)> = Vec::new();
         let mut next = Some(PageRange::user().start);
         while let Some(start) = next.take() {
-            self.table.walk(PageRange::new(start, PageRange::user().end), &mut |page, mapping| {
+            self.table.walk_runs(PageRange::new(start, PageRange::user().end), u64::MAX, &mut |pages, mapping| {
                 if frames.len() == batch {
-                    next = Some(page);
+                    next = Some(pages.start);
                     return Step::Stop;
                 }
                 if !mapping.soft.contains(Soft::BORROWED) {
-                    frames.push(mapping.frame);
+                    frames.push((mapping.frame, pages.len()));
                 }
                 Step::Remove
             });
             self.table.flush(PageRange::user());
-            frames.drain(..).for_each(|frame| self.vm.memory.release(frame));
+            frames.drain(..).flat_map(|(first, count)| first.row(count)).for_each(|frame| self.vm.memory.release(frame));
             self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
         }
     }

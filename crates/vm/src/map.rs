@@ -309,11 +309,11 @@ impl Space {
     /// through (copy-on-write, the dirty mark of an object) stays unwritable.
     fn set_access(&self, state: &mut State, range: PageRange, access: Access, withdrawal: &mut Withdrawal) {
         let mut narrowed = Ranges::default();
-        self.table.walk(range, &mut |page, mapping| {
+        self.table.walk_runs(range, u64::MAX, &mut |pages, mapping| {
             let held = mapping.soft.intersects(Soft::COW | Soft::CACHE) && !mapping.access.contains(Access::WRITE);
             let new = if held { access - Access::WRITE } else { access };
             if !new.contains(mapping.access) {
-                narrowed.add(PageRange::one(page));
+                narrowed.add(pages);
             }
             Step::Replace(Mapping { access: new, ..mapping })
         });
@@ -326,7 +326,7 @@ impl Space {
             for range in withdrawal.ranges.iter() {
                 state.exports.remove(range);
             }
-            self.table.walk(range, &mut |_, mapping| match mapping.soft.contains(Soft::EXPORTED) {
+            self.table.walk_runs(range, u64::MAX, &mut |_, mapping| match mapping.soft.contains(Soft::EXPORTED) {
                 true => Step::Replace(Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping }),
                 false => Step::Keep,
             });

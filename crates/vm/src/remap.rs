@@ -287,7 +287,7 @@ impl Space {
                 }
                 state.regions.insert(moved(region, from.start, to.start, to));
             } else {
-                self.table.walk(to, &mut |_, _| Step::Remove);
+                self.table.walk_runs(to, u64::MAX, &mut |_, _| Step::Remove);
                 self.table.flush(to);
             }
             if !withdrawal.sharers.is_empty() {
@@ -311,7 +311,7 @@ impl Space {
     fn enter(&self, from: PageRange, to: PageRange) -> core::result::Result<(), NoMemory> {
         // While others still have some at the old place, nobody may use the new one.
         let mut shared = false;
-        self.table.walk(from, &mut |_, mapping| {
+        self.table.walk_runs(from, u64::MAX, &mut |_, mapping| {
             shared = mapping.soft.contains(Soft::EXPORTED);
             if shared {
                 Step::Stop
@@ -319,21 +319,23 @@ impl Space {
                 Step::Keep
             }
         });
-        let mut entries: Vec<(Page, Mapping)> = Vec::new();
+        let mut entries: Vec<(PageRange, Mapping)> = Vec::new();
         let mut next = Some(from.start);
         while let Some(start) = next.take() {
-            self.table.walk(PageRange::new(start, from.end), &mut |page, mapping| {
+            self.table.walk_runs(PageRange::new(start, from.end), u64::MAX, &mut |pages, mapping| {
                 if entries.len() == BATCH {
-                    next = Some(page);
+                    next = Some(pages.start);
                     return Step::Stop;
                 }
-                entries.push((page, mapping));
+                entries.push((pages, mapping));
                 Step::Keep
             });
-            for (page, mapping) in entries.drain(..) {
+            for (pages, mapping) in entries.drain(..) {
                 let access = if shared { Access::empty() } else { mapping.access };
                 let soft = mapping.soft - Soft::EXPORTED;
-                self.table.set(Page(page.0 - from.start.0 + to.start.0), Mapping { access, soft, ..mapping })?;
+                let moved = |page: Page| Page(page.0 - from.start.0 + to.start.0);
+                let there = PageRange::new(moved(pages.start), moved(pages.end));
+                self.table.fill(there, Mapping { access, soft, ..mapping }, &mut |_, _| false)?;
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ use crate::{
     space::{Pending, Space, State},
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Access, Frame, KernelId, Mapping, Page, PageRange, Soft, Step};
+use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, Step};
 use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run, Stretch};
 
 /// Most frames offered at once.
@@ -91,8 +91,10 @@ impl Space {
     /// Pages of `range` that are mapped here and have been touched.
     fn used(&self, range: PageRange) -> u64 {
         let mut used = 0;
-        self.table.walk(range, &mut |_, mapping| {
-            used += u64::from(mapping.soft.contains(Soft::ACCESSED));
+        self.table.walk_runs(range, u64::MAX, &mut |pages, mapping| {
+            if mapping.soft.contains(Soft::ACCESSED) {
+                used += pages.len();
+            }
             Step::Keep
         });
         used
@@ -104,22 +106,36 @@ impl Space {
             return;
         }
         for run in runs {
-            let mut stale = Vec::new();
-            let filled = self.table.fill(run.range(), &mut |page, old| {
-                let frame = Frame(run.frame.0 + (page.0 - run.page.0));
-                let known = old.is_some_and(|old| old.frame == frame && old.access.contains(run.access));
-                if known || poison.iter().any(|range| range.contains(page)) {
-                    return None;
-                }
-                stale.extend(old.map(|_| page));
-                Some(Mapping { frame, access: run.access, soft: Soft::BORROWED })
-            });
-            stale.into_iter().for_each(|page| self.table.flush(PageRange::one(page)));
+            let poisoned = poison.iter().any(|range| !range.intersect(run.range()).is_empty());
+            let filled = match poisoned {
+                false => self.borrow(run, run.range()),
+                true => run
+                    .range()
+                    .pages()
+                    .filter(|page| !poison.iter().any(|range| range.contains(*page)))
+                    .try_for_each(|page| self.borrow(run, PageRange::one(page))),
+            };
             if filled.is_err() {
                 state.no_table = true;
                 return;
             }
         }
+    }
+
+    /// Maps `pages` of what the owner sent.
+    fn borrow(&self, run: &Run, pages: PageRange) -> Result<(), NoMemory> {
+        let frame_of = |page: Page| run.frame.add(page.0 - run.page.0);
+        let first = Mapping { frame: frame_of(pages.start), access: run.access, soft: Soft::BORROWED };
+        let mut stale = Vec::new();
+        let filled = self.table.fill(pages, first, &mut |page, old| {
+            let known = old.frame == frame_of(page) && old.access.contains(run.access);
+            if !known {
+                stale.push(page);
+            }
+            known
+        });
+        stale.into_iter().for_each(|page| self.table.flush(PageRange::one(page)));
+        filled
     }
 
     /// The owner's side: a fault of kernel `from`.
@@ -165,19 +181,23 @@ impl Space {
         let block = region.range.intersect(around);
         self.use_offers(state, &region, PageRange::new(page.add(1), block.end), demand);
         let known: Vec<_> = state.exports.inside(block).filter(|(_, sharers)| sharers.contains(from)).collect();
+        let longest = if known.is_empty() { u64::MAX } else { 1 };
         let mut runs = Vec::new();
-        self.table.walk(block, &mut |near, mapping| {
-            let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(&region, mapping);
-            let is_known = near != page && known.iter().any(|(range, _)| range.contains(near));
-            if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {
-                return Step::Keep;
-            }
-            push(&mut runs, near, mapping);
-            match mapping.soft.contains(Soft::EXPORTED) {
-                true => Step::Keep,
-                false => Step::Replace(Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping }),
-            }
-        });
+        // The page itself is ready; of its neighbours a run is taken only if all of it is.
+        for part in [PageRange::new(block.start, page), PageRange::one(page), PageRange::new(page.add(1), block.end)] {
+            self.table.walk_runs(part, longest, &mut |near, mapping| {
+                let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(&region, mapping, near.len());
+                let is_known = near.start != page && known.iter().any(|(range, _)| range.contains(near.start));
+                if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {
+                    return Step::Keep;
+                }
+                push(&mut runs, near, mapping);
+                match mapping.soft.contains(Soft::EXPORTED) {
+                    true => Step::Keep,
+                    false => Step::Replace(Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping }),
+                }
+            });
+        }
         runs.iter().for_each(|run| state.exports.add(run.range(), from));
         runs
     }
@@ -191,7 +211,7 @@ impl Space {
             if demand.offers.is_empty() {
                 return;
             }
-            if state.is_busy(page) || self.table.get(page).is_some() {
+            if state.is_busy(PageRange::one(page)) || self.table.get(page).is_some() {
                 continue;
             }
             let Some(frame) = self.new_frame(demand) else { return };
@@ -203,15 +223,19 @@ impl Space {
     }
 }
 
-fn push(runs: &mut Vec<Run>, page: Page, mapping: Mapping) {
+/// Adds `range`, which no table's border lies in: at most 512 pages.
+fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping) {
+    let pages = range.len() as u16;
     if let Some(last) = runs.last_mut() {
-        let pages = u64::from(last.pages);
-        if last.page.add(pages) == page && last.frame.0 + pages == mapping.frame.0 && last.access == mapping.access {
-            last.pages += 1;
+        let continues = last.range().end == range.start
+            && last.frame.add(last.pages.into()) == mapping.frame
+            && last.access == mapping.access;
+        if let (true, Some(together)) = (continues, last.pages.checked_add(pages)) {
+            last.pages = together;
             return;
         }
     }
-    runs.push(Run { page, frame: mapping.frame, pages: 1, access: mapping.access });
+    runs.push(Run { page: range.start, frame: mapping.frame, pages, access: mapping.access });
 }
 
 /// What waits for the owner's answer.

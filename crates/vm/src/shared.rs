@@ -104,7 +104,7 @@ impl Object for SharedMemory {
             frames.retain(|index, frame| {
                 let keep = !(first..end).contains(index);
                 if !keep {
-                    dead.push(*frame);
+                    dead.push(*frame, 1);
                 }
                 keep
             });
@@ -118,7 +118,7 @@ impl Object for SharedMemory {
             let Some(memory) = memory else { return Ok(()) };
             let vm = memory.vm.clone();
             let work = async move {
-                dead.into_iter().for_each(|frame| memory.vm.memory.release(frame));
+                dead.release(&*memory.vm.memory);
                 memory.vm.lost(lost).await;
                 memory.holders.tell(&*memory.vm, lost).await;
             };

@@ -87,8 +87,8 @@ impl State {
         State { offers: 1, ..State::default() }
     }
 
-    pub fn is_busy(&self, page: Page) -> bool {
-        self.frozen.is_some() || self.busy.iter().any(|range| range.contains(page))
+    pub fn is_busy(&self, range: PageRange) -> bool {
+        self.frozen.is_some() || self.busy.iter().any(|busy| !busy.intersect(range).is_empty())
     }
 
     /// The region at `page`; a stack grows if that makes it one.

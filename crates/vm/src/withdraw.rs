@@ -12,38 +12,34 @@
 use crate::space::{Operating, Ranges, Space, State};
 use alloc::{sync::Arc, vec::Vec};
 use core::future::Future;
-use machine::{to_completion, Access, Frame, KernelSet, Mapping, PageRange, Soft, Step};
+use machine::{to_completion, Access, Frame, KernelSet, Mapping, Memory, PageRange, Soft, Step};
 use messages::vm::Revoke;
 
-/// Pages whose frames are released at a time where nobody else has them. A list of all might be larger than the largest piece of
+/// Rows of frames that are released at a time where nobody else has them. A list of all might be larger than the largest piece of
 /// memory there is (4 MiB), or than all that is left: programs end because they have used it up.
-pub(crate) const BATCH: usize = 4096;
+pub(crate) const BATCH: usize = 2048;
 
-/// Frames, in pieces of 4 KiB for the same reason.
+/// Frames, by rows (the first one, and how many), in pieces of 4 KiB for the same reason.
 #[derive(Default)]
-pub(crate) struct Frames(Vec<Vec<Frame>>);
+pub(crate) struct Frames(Vec<Vec<(Frame, u64)>>);
 
 impl Frames {
-    const PIECE: usize = 512;
+    const PIECE: usize = 256;
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn push(&mut self, frame: Frame) {
+    pub fn push(&mut self, first: Frame, count: u64) {
         match self.0.last_mut() {
-            Some(last) if last.len() < Self::PIECE => last.push(frame),
-            _ => self.0.push(Vec::from([frame])),
+            Some(last) if last.len() < Self::PIECE => last.push((first, count)),
+            _ => self.0.push(Vec::from([(first, count)])),
         }
     }
-}
 
-impl IntoIterator for Frames {
-    type Item = Frame;
-    type IntoIter = core::iter::Flatten<alloc::vec::IntoIter<Vec<Frame>>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter().flatten()
+    pub fn release(self, memory: &dyn Memory) {
+        let rows = self.0.into_iter().flatten();
+        rows.flat_map(|(first, count)| first.row(count)).for_each(|frame| memory.release(frame));
     }
 }
 
@@ -117,35 +113,35 @@ impl Space {
         which: impl Fn(Soft) -> bool,
         moved: bool,
     ) {
-        let mut own: Vec<Frame> = Vec::new();
+        let mut own: Vec<(Frame, u64)> = Vec::new();
         let mut shared = Ranges::default();
         let mut next = Some(range.start);
         while let Some(start) = next.take() {
             let mut taken = false;
-            self.table.walk(PageRange::new(start, range.end), &mut |page, mapping| {
+            self.table.walk_runs(PageRange::new(start, range.end), u64::MAX, &mut |pages, mapping| {
                 if mapping.soft.contains(Soft::BORROWED) || !which(mapping.soft) {
                     return Step::Keep;
                 }
                 if own.len() == BATCH {
-                    next = Some(page);
+                    next = Some(pages.start);
                     return Step::Stop;
                 }
                 taken = true;
                 let exported = mapping.soft.contains(Soft::EXPORTED);
                 if exported {
-                    shared.add(PageRange::one(page));
+                    shared.add(pages);
                 }
                 match (moved, exported) {
                     (true, _) => {}
-                    (false, true) => withdrawal.frames.push(mapping.frame),
-                    (false, false) => own.push(mapping.frame),
+                    (false, true) => withdrawal.frames.push(mapping.frame, pages.len()),
+                    (false, false) => own.push((mapping.frame, pages.len())),
                 }
                 Step::Remove
             });
             if taken {
                 self.table.flush(PageRange::new(start, next.unwrap_or(range.end)));
             }
-            own.drain(..).for_each(|frame| self.vm.memory.release(frame));
+            own.drain(..).flat_map(|(first, count)| first.row(count)).for_each(|frame| self.vm.memory.release(frame));
         }
         shared.iter().for_each(|range| withdrawal.unexport(state, range));
         withdrawal.hold(state, range);
@@ -170,7 +166,7 @@ impl Space {
     ) -> impl Future<Output = T> + Send {
         let settled = match withdrawal.sharers.is_empty() {
             true => {
-                withdrawal.frames.into_iter().for_each(|frame| self.vm.memory.release(frame));
+                withdrawal.frames.release(&*self.vm.memory);
                 Ok(then(self))
             }
             false => Err(self.withdraw(operating.cloned(), withdrawal, then)),
@@ -195,7 +191,7 @@ impl Space {
         self.detached(async move {
             // A kernel that died uses nothing any more; so every kind of answer will do.
             space.vm.endpoint.multicast(&sharers, message).await;
-            frames.into_iter().for_each(|frame| space.vm.memory.release(frame));
+            frames.release(&*space.vm.memory);
             space.vm.send_frames_home(crate::vm::FRAMES_BATCH);
             busy.into_iter().for_each(|range| space.not_busy(range));
             let result = then(&space);
@@ -220,7 +216,7 @@ impl Space {
         }
         for range in ranges {
             let mut changed = false;
-            self.table.walk(*range, &mut |_, mapping| {
+            self.table.walk_runs(*range, u64::MAX, &mut |_, mapping| {
                 let access = mapping.access & keep;
                 if !mapping.soft.contains(Soft::BORROWED) || access == mapping.access {
                     return Step::Keep;

@@ -60,6 +60,12 @@ pub fn encode(mapping: Mapping) -> u64 {
     entry
 }
 
+/// What `entry` says of a page, for the frame `number` frames further on.
+#[inline]
+pub fn nth(entry: u64, number: u64) -> u64 {
+    entry + (number << machine::PAGE_BITS)
+}
+
 /// None for an empty entry.
 #[inline]
 pub fn decode(entry: u64) -> Option<Mapping> {

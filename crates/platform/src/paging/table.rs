@@ -85,13 +85,14 @@ impl<H: Hardware> PageTable for Table<H> {
     fn fill(
         &self,
         range: PageRange,
-        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
+        first: Mapping,
+        keeps: &mut dyn FnMut(Page, Mapping) -> bool,
     ) -> Result<(), NoMemory> {
-        self.space.tree.fill(range, make)
+        self.space.tree.fill(range, first, keeps)
     }
 
-    fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
-        self.space.tree.walk(range, visit);
+    fn walk_runs(&self, range: PageRange, longest: u64, visit: &mut dyn FnMut(PageRange, Mapping) -> Step) {
+        self.space.tree.walk_runs(range, longest, visit);
     }
 
     fn flush(&self, range: PageRange) {

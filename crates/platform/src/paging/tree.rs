@@ -125,18 +125,21 @@ impl Tree {
     pub fn fill(
         &self,
         range: PageRange,
-        make: &mut dyn FnMut(Page, Option<Mapping>) -> Option<Mapping>,
+        first: Mapping,
+        keeps: &mut dyn FnMut(Page, Mapping) -> bool,
     ) -> Result<(), NoMemory> {
         assert!(range.intersect(PageRange::user()) == range, "{range:?} is not in user space ({USER_END:#x})");
+        let first = entry::encode(first);
         let mut at = range.start.0;
         while at < range.end.0 {
             let table = table_or_create(self.partition, self.root(), at, entry::to_table)?;
             let end = range.end.0.min((at | (ENTRIES as u64 - 1)) + 1);
             let entries = &slots(self.partition, table)[index(at, 0)..=index(end - 1, 0)];
-            for (page, entry) in (at..end).map(Page).zip(entries) {
-                if let Some(new) = make(page, entry::decode(entry.load(Ordering::Relaxed))) {
+            for (page, entry) in (at..end).zip(entries) {
+                let old = entry::decode(entry.load(Ordering::Relaxed));
+                if !old.is_some_and(|old| keeps(Page(page), old)) {
                     // Release: as in `set`.
-                    entry.store(entry::encode(new), Ordering::Release);
+                    entry.store(entry::nth(first, page - range.start.0), Ordering::Release);
                 }
             }
             at = end;
@@ -144,42 +147,36 @@ impl Tree {
         Ok(())
     }
 
-    pub fn walk(&self, range: PageRange, visit: &mut dyn FnMut(Page, Mapping) -> Step) {
+    /// See [`machine::PageTable::walk_runs`].
+    pub fn walk_runs(&self, range: PageRange, longest: u64, visit: &mut dyn FnMut(PageRange, Mapping) -> Step) {
         let range = range.intersect(PageRange::user());
         if !range.is_empty() {
-            self.walk_table(self.root(), TOP, range.start.0, range.end.0, visit);
+            let longest = longest.min(ENTRIES as u64) as usize;
+            self.walk_table(self.root(), TOP, range, longest, visit);
         }
     }
 
-    /// Visits `start..end`, which lies within the reach of `table`; what has no table is skipped whole. False: the visitor
+    /// Visits `range`, which lies within the reach of `table`; what has no table is skipped whole. False: the visitor
     /// has seen enough.
     fn walk_table(
         &self,
         table: Frame,
         level: u32,
-        start: u64,
-        end: u64,
-        visit: &mut dyn FnMut(Page, Mapping) -> Step,
+        range: PageRange,
+        longest: usize,
+        visit: &mut dyn FnMut(PageRange, Mapping) -> Step,
     ) -> bool {
-        let reach = 1u64 << (LEVEL_BITS * level);
+        let (start, end) = (range.start.0, range.end.0);
         let entries = &slots(self.partition, table)[index(start, level)..=index(end - 1, level)];
-        let first = start & !(reach - 1);
-        for (number, entry) in entries.iter().enumerate() {
-            // Most of most tables is empty.
-            if entry.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let at = first + number as u64 * reach;
-            let goes_on = match level {
-                0 => visit_leaf(entry, Page(at), visit),
-                _ => below(entry)
-                    .is_none_or(|below| self.walk_table(below, level - 1, at.max(start), (at + reach).min(end), visit)),
-            };
-            if !goes_on {
-                return false;
-            }
+        if level == 0 {
+            return visit_leaves(entries, range.start, longest, visit);
         }
-        true
+        let reach = 1u64 << (LEVEL_BITS * level);
+        let first = start & !(reach - 1);
+        entries.iter().zip((first..).step_by(reach as usize)).all(|(entry, at)| {
+            let part = PageRange::new(Page(at), Page(at + reach)).intersect(range);
+            below(entry).is_none_or(|below| self.walk_table(below, level - 1, part, longest, visit))
+        })
     }
 
     fn free_below(&self, table: Frame, level: u32, entries: usize) {
@@ -194,26 +191,45 @@ impl Tree {
     }
 }
 
-fn visit_leaf(leaf: &AtomicU64, page: Page, visit: &mut dyn FnMut(Page, Mapping) -> Step) -> bool {
-    let seen = leaf.load(Ordering::Relaxed);
-    let Some(mapping) = entry::decode(seen) else { return true };
-    match visit(page, mapping) {
-        Step::Keep => (),
-        Step::Stop => return false,
-        Step::Remove => {
-            leaf.swap(0, Ordering::AcqRel);
+/// The last level of a walk over `entries`, whose first is that of page `first`.
+fn visit_leaves(
+    entries: &[AtomicU64],
+    first: Page,
+    longest: usize,
+    visit: &mut dyn FnMut(PageRange, Mapping) -> Step,
+) -> bool {
+    let mut rest = entries;
+    while let [entry, others @ ..] = rest {
+        let seen = entry.load(Ordering::Relaxed);
+        let Some(mapping) = entry::decode(seen) else {
+            rest = others;
+            continue;
+        };
+        let alike = |(other, number): &(&AtomicU64, u64)| other.load(Ordering::Relaxed) == entry::nth(seen, *number);
+        let count = 1 + others.iter().take(longest - 1).zip(1..).take_while(alike).count();
+        let start = first.add((entries.len() - rest.len()) as u64);
+        let (run, after) = rest.split_at(count);
+        match visit(PageRange::new(start, start.add(count as u64)), mapping) {
+            Step::Keep => (),
+            Step::Stop => return false,
+            Step::Remove => run.iter().for_each(|entry| entry.store(0, Ordering::Release)),
+            Step::Replace(new) => replace(run, seen, entry::encode(new)),
         }
-        Step::Replace(new) => {
-            let old = leaf.swap(entry::encode(new), Ordering::AcqRel);
-            // The hardware may have marked the page since the visitor looked: the marks stay with the
-            // frame.
-            let late = old & !seen & (ACCESSED | DIRTY);
-            if late != 0 && new.frame == mapping.frame {
-                leaf.fetch_or(late, Ordering::Relaxed);
-            }
-        }
+        rest = after;
     }
     true
+}
+
+/// Entries that were seen as `seen` and the following become `new` and the following.
+fn replace(run: &[AtomicU64], seen: u64, new: u64) {
+    for (entry, number) in run.iter().zip(0..) {
+        let old = entry.swap(entry::nth(new, number), Ordering::AcqRel);
+        // The hardware may have marked the page since the visitor looked: the marks stay with the frame.
+        let late = old & !entry::nth(seen, number) & (ACCESSED | DIRTY);
+        if late != 0 && entry::frame(new) == entry::frame(seen) {
+            entry.fetch_or(late, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Tree {

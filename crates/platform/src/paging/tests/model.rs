@@ -29,13 +29,29 @@ fn as_kept(mapping: Mapping) -> Mapping {
     Mapping { access: mapping.access | read, ..mapping }
 }
 
+/// What of `range` is mapped, by runs.
+fn runs(model: &BTreeMap<Page, Mapping>, range: PageRange, longest: u64) -> Vec<(PageRange, Mapping)> {
+    let mut runs: Vec<(PageRange, Mapping)> = Vec::new();
+    for (page, mapping) in model.iter().filter(|(page, _)| range.contains(**page)) {
+        if let Some((pages, first)) = runs.last_mut() {
+            let next = Mapping { frame: first.frame.add(pages.len()), ..*first };
+            if pages.end == *page && pages.len() < longest && page.0 % 512 > 0 && next == *mapping {
+                pages.end = page.add(1);
+                continue;
+            }
+        }
+        runs.push((PageRange::one(*page), *mapping));
+    }
+    runs
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Set(Page, Mapping),
     Clear(Page),
-    /// Removes, replaces or keeps by the position within the walk.
-    Walk(Page, Page, Mapping, usize),
-    /// Installs pages of so many from there on, by the position within them.
+    /// Removes, replaces or keeps runs of at most so many pages, by the position within the walk.
+    Walk(Page, Page, Mapping, usize, u64),
+    /// Maps so many pages from there on; what is there stays or goes by its position.
     Fill(Page, u64, Mapping, usize),
 }
 
@@ -43,7 +59,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (page(), mapping()).prop_map(|(page, mapping)| Action::Set(page, mapping)),
         2 => page().prop_map(Action::Clear),
-        1 => (page(), page(), mapping(), 0..6usize).prop_map(|(a, b, m, n)| Action::Walk(a, b, m, n)),
+        1 => (page(), page(), mapping(), 0..6usize, 1..4u64).prop_map(|(a, b, m, n, l)| Action::Walk(a, b, m, n, l)),
         1 => (page(), 0..9u64, mapping(), 0..3usize).prop_map(|(a, pages, m, n)| Action::Fill(a, pages, m, n)),
     ]
 }
@@ -63,7 +79,7 @@ proptest! {
                     prop_assert_eq!(table.set(page, mapping), Ok(model.insert(page, as_kept(mapping))));
                 }
                 Action::Clear(page) => prop_assert_eq!(table.clear(page), model.remove(&page)),
-                Action::Walk(start, end, new, salt) => {
+                Action::Walk(start, end, new, salt, longest) => {
                     let decide = |position: usize| match (position + salt) % 3 {
                         _ if position == 7 => Step::Stop,
                         0 => Step::Keep,
@@ -71,33 +87,36 @@ proptest! {
                         _ => Step::Replace(new),
                     };
                     let mut seen = Vec::new();
-                    table.walk(PageRange::new(start, end), &mut |page, mapping| {
-                        seen.push((page, mapping));
+                    table.walk_runs(PageRange::new(start, end), longest, &mut |pages, mapping| {
+                        seen.push((pages, mapping));
                         decide(seen.len())
                     });
-                    let wanted: Vec<_> = model.iter().map(|(page, mapping)| (*page, *mapping))
-                        .filter(|(page, _)| PageRange::new(start, end).contains(*page)).take(7).collect();
+                    let wanted: Vec<_> = runs(&model, PageRange::new(start, end), longest).into_iter().take(7).collect();
                     prop_assert_eq!(&seen, &wanted);
-                    for (position, (page, _)) in seen.into_iter().enumerate() {
-                        match decide(position + 1) {
-                            Step::Keep | Step::Stop => (),
-                            Step::Remove => _ = model.remove(&page),
-                            Step::Replace(new) => _ = model.insert(page, as_kept(new)),
+                    for (position, (pages, _)) in seen.into_iter().enumerate() {
+                        for (page, frame) in pages.pages().zip(new.frame.row(pages.len())) {
+                            match decide(position + 1) {
+                                Step::Keep | Step::Stop => (),
+                                Step::Remove => _ = model.remove(&page),
+                                Step::Replace(new) => _ = model.insert(page, as_kept(Mapping { frame, ..new })),
+                            }
                         }
                     }
                 }
                 Action::Fill(start, pages, new, salt) => {
                     let range = PageRange::new(start, start.add(pages)).intersect(PageRange::user());
                     let mut seen = Vec::new();
-                    let filled = table.fill(range, &mut |page, old| {
+                    let filled = table.fill(range, new, &mut |page, old| {
                         seen.push((page, old));
-                        ((seen.len() + salt) % 3 > 0).then_some(new)
+                        (page.0 as usize + salt) % 3 == 0
                     });
                     prop_assert_eq!(filled, Ok(()));
-                    prop_assert_eq!(&seen, &range.pages().map(|page| (page, model.get(&page).copied())).collect::<Vec<_>>());
-                    for (position, (page, _)) in seen.into_iter().enumerate() {
-                        if (position + 1 + salt) % 3 > 0 {
-                            model.insert(page, as_kept(new));
+                    let there: Vec<_> =
+                        range.pages().filter_map(|page| model.get(&page).map(|mapping| (page, *mapping))).collect();
+                    prop_assert_eq!(&seen, &there);
+                    for (page, frame) in range.pages().zip(new.frame.row(range.len())) {
+                        if !(model.contains_key(&page) && (page.0 as usize + salt) % 3 == 0) {
+                            model.insert(page, as_kept(Mapping { frame, ..new }));
                         }
                     }
                 }
