@@ -207,11 +207,14 @@ impl Space {
         if region.backing.is_some() {
             return;
         }
-        for page in range.pages() {
+        if demand.offers.is_empty() {
+            return;
+        }
+        for page in self.unmapped(range).into_iter().flat_map(|gap| gap.pages()) {
             if demand.offers.is_empty() {
                 return;
             }
-            if state.is_busy(PageRange::one(page)) || self.table.get(page).is_some() {
+            if state.is_busy(PageRange::one(page)) {
                 continue;
             }
             let Some(frame) = self.new_frame(demand) else { return };
@@ -220,6 +223,18 @@ impl Space {
                 return;
             }
         }
+    }
+
+    /// The parts of `range` that nothing is mapped in.
+    fn unmapped(&self, range: PageRange) -> Vec<PageRange> {
+        let (mut gaps, mut end) = (Vec::new(), range.start);
+        self.table.walk_runs(range, u64::MAX, &mut |pages, _| {
+            gaps.extend((end < pages.start).then_some(PageRange::new(end, pages.start)));
+            end = pages.end;
+            Step::Keep
+        });
+        gaps.extend((end < range.end).then_some(PageRange::new(end, range.end)));
+        gaps
     }
 }
 

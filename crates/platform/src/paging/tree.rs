@@ -173,10 +173,15 @@ impl Tree {
         }
         let reach = 1u64 << (LEVEL_BITS * level);
         let first = start & !(reach - 1);
-        entries.iter().zip((first..).step_by(reach as usize)).all(|(entry, at)| {
-            let part = PageRange::new(Page(at), Page(at + reach)).intersect(range);
-            below(entry).is_none_or(|below| self.walk_table(below, level - 1, part, longest, visit))
-        })
+        for (number, entry) in entries.iter().enumerate() {
+            let Some(below) = below(entry) else { continue };
+            let at = Page(first + number as u64 * reach);
+            let part = PageRange::new(at, at.add(reach)).intersect(range);
+            if !self.walk_table(below, level - 1, part, longest, visit) {
+                return false;
+            }
+        }
+        true
     }
 
     fn free_below(&self, table: Frame, level: u32, entries: usize) {
@@ -198,26 +203,38 @@ fn visit_leaves(
     longest: usize,
     visit: &mut dyn FnMut(PageRange, Mapping) -> Step,
 ) -> bool {
-    let mut rest = entries;
-    while let [entry, others @ ..] = rest {
+    let mut at = 0;
+    while let Some(entry) = entries.get(at) {
         let seen = entry.load(Ordering::Relaxed);
-        let Some(mapping) = entry::decode(seen) else {
-            rest = others;
+        // Most of most tables is empty.
+        let Some(mapping) = (seen != 0).then(|| entry::decode(seen)).flatten() else {
+            at += 1;
             continue;
         };
-        let alike = |(other, number): &(&AtomicU64, u64)| other.load(Ordering::Relaxed) == entry::nth(seen, *number);
-        let count = 1 + others.iter().take(longest - 1).zip(1..).take_while(alike).count();
-        let start = first.add((entries.len() - rest.len()) as u64);
-        let (run, after) = rest.split_at(count);
-        match visit(PageRange::new(start, start.add(count as u64)), mapping) {
+        let most = &entries[at..entries.len().min(at + longest)];
+        let run = &most[..alike(most, seen)];
+        let start = first.add(at as u64);
+        match visit(PageRange::new(start, start.add(run.len() as u64)), mapping) {
             Step::Keep => (),
             Step::Stop => return false,
             Step::Remove => run.iter().for_each(|entry| entry.store(0, Ordering::Release)),
             Step::Replace(new) => replace(run, seen, entry::encode(new)),
         }
-        rest = after;
+        at += run.len();
     }
     true
+}
+
+/// How many of `entries` are a run, the first of which was seen as `seen`.
+fn alike(entries: &[AtomicU64], seen: u64) -> usize {
+    let mut expected = seen;
+    for (number, entry) in entries.iter().enumerate().skip(1) {
+        expected = entry::nth(expected, 1);
+        if entry.load(Ordering::Relaxed) != expected {
+            return number;
+        }
+    }
+    entries.len()
 }
 
 /// Entries that were seen as `seen` and the following become `new` and the following.
