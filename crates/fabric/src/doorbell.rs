@@ -30,7 +30,7 @@
 //! after that interrupt, first clear RUNG and then look at the lanes; since the sender saw RUNG
 //! still set after writing its slot, that look finds the message.
 
-use crate::sync::{fence, AtomicU32, Ordering};
+use crate::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
 const RUNG: u32 = 1 << 31;
 
@@ -38,12 +38,23 @@ const RUNG: u32 = 1 << 31;
 #[repr(C, align(64))]
 pub struct Doorbell {
     word: AtomicU32,
+    rung_at: AtomicU64,
 }
 
 impl Doorbell {
     #[allow(clippy::new_without_default)] // See `Slot::new`.
     pub fn new() -> Self {
-        Doorbell { word: AtomicU32::new(0) }
+        Doorbell { word: AtomicU32::new(0), rung_at: AtomicU64::new(0) }
+    }
+
+    /// Sender: it interrupts at `now`, in ns of the machine's clock.
+    pub fn rings(&self, now: u64) {
+        self.rung_at.store(now, Ordering::Relaxed);
+    }
+
+    /// Receiver: when it was interrupted last. A hint: nothing orders it after the interrupt.
+    pub fn rung_at(&self) -> u64 {
+        self.rung_at.load(Ordering::Relaxed)
     }
 
     /// Receiver: a CPU will look at the lanes from now on. Counted, for clusters.

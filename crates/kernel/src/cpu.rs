@@ -54,10 +54,12 @@ fn work(kernel: &'static Kernel) -> ! {
         if !found {
             platform::idle();
         }
-        let idle = kernel.system.now() - began;
-        kernel.scheduler.end_idle(idle);
+        let now = kernel.system.now();
+        kernel.scheduler.end_idle(now - began);
         if !found {
-            patience.halted(idle);
+            let rung = platform::rung_at();
+            let came = if (began..now).contains(&rung) { rung } else { now };
+            patience.halted(came - began);
         }
     }
 }

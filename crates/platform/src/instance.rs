@@ -51,8 +51,14 @@ pub fn shared_cpu() -> alloc::sync::Arc<dyn machine::Cpu> {
 pub fn ring_doorbell(kernel: KernelId) {
     let entry = board::entry(kernel);
     if matches!(entry.state(), board::State::Up | board::State::Running) {
+        entry.doorbell.rings(crate::clock::now());
         apic::send(entry.life().doorbell.load(Relaxed), apic::DOORBELL);
     }
+}
+
+/// When another kernel rang this one's doorbell last, in ns of the machine's clock; 0: never.
+pub fn rung_at() -> u64 {
+    board::entry(kernel()).doorbell.rung_at()
 }
 
 pub(crate) fn image_end() -> u64 {

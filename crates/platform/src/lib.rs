@@ -64,7 +64,7 @@ pub mod usercopy;
 #[cfg(target_os = "none")]
 pub use boot::{boot_kernel, start_siblings, Boot};
 #[cfg(target_os = "none")]
-pub use instance::{cpu, kernel, plan, ring_doorbell, shared_cpu};
+pub use instance::{cpu, kernel, plan, ring_doorbell, rung_at, shared_cpu};
 #[cfg(target_os = "none")]
 use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
 #[cfg(target_os = "none")]

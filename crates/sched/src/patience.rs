@@ -2,10 +2,13 @@
 //!
 //! Leaving a halt takes an interrupt from the sender and, in a virtual machine, the hypervisor's scheduler: more than
 //! most answers of another kernel take to come. A CPU that only ever looks, on the other hand, uses power (or a host's CPU)
-//! for nothing. So the time to look follows what happened lately, as in Linux's haltpoll governor: it grows when a
-//! halt was over soon, and shrinks when one was long.
+//! for nothing. So the time to look follows what happened lately, as in Linux's haltpoll governor: it grows when work
+//! came soon after a halt, and shrinks when it came late.
+//!
+//! Soon is when somebody rang, not when this CPU was awake: waking up may take longer than it pays to look, and two CPUs that
+//! wake each other would halt for ever.
 
-/// A halt longer than this was worth it. (Linux: guest_halt_poll_ns.)
+/// Work that comes later than this is worth a halt. (Linux: guest_halt_poll_ns.)
 const MOST_NS: u64 = 200_000;
 /// The first time to look after a short halt, and the last before none.
 const LEAST_NS: u64 = 50_000;
@@ -21,7 +24,7 @@ impl Patience {
         self.ns
     }
 
-    /// The CPU had nothing to do for `ns`, the time it looked included, and was halted at the end.
+    /// Work came `ns` after the CPU had had nothing to do, and found it halted.
     pub fn halted(&mut self, ns: u64) {
         self.ns = match ns <= MOST_NS {
             true => (self.ns * 2).clamp(LEAST_NS, MOST_NS),

@@ -227,14 +227,11 @@ fn visit_leaves(
 
 /// How many of `entries` are a run, the first of which was seen as `seen`.
 fn alike(entries: &[AtomicU64], seen: u64) -> usize {
-    let mut expected = seen;
-    for (number, entry) in entries.iter().enumerate().skip(1) {
-        expected = entry::nth(expected, 1);
-        if entry.load(Ordering::Relaxed) != expected {
-            return number;
-        }
+    let mut count = 1;
+    while entries.get(count).is_some_and(|entry| entry.load(Ordering::Relaxed) == entry::nth(seen, count as u64)) {
+        count += 1;
     }
-    entries.len()
+    count
 }
 
 /// Entries that were seen as `seen` and the following become `new` and the following.
