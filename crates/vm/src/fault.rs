@@ -225,7 +225,8 @@ impl Space {
     /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
     pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping, pages: u64) -> bool {
         let anonymous = !mapping.soft.contains(Soft::CACHE);
-        mapping.frame.row(pages).any(|frame| frame == self.vm.zero) || anonymous && region.access().contains(Access::WRITE)
+        mapping.frame.row(pages).any(|frame| frame == self.vm.zero)
+            || anonymous && region.access().contains(Access::WRITE)
     }
 
     fn put(&self, page: Page, mapping: Mapping) -> Resolution {

@@ -129,7 +129,10 @@ impl Space {
                 Step::Remove
             });
             self.table.flush(PageRange::user());
-            frames.drain(..).flat_map(|(first, count)| first.row(count)).for_each(|frame| self.vm.memory.release(frame));
+            frames
+                .drain(..)
+                .flat_map(|(first, count)| first.row(count))
+                .for_each(|frame| self.vm.memory.release(frame));
             self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
         }
     }
