@@ -173,6 +173,10 @@ impl Directory for Exchange {
     fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>> {
         Box::pin(self.0.open(name))
     }
+
+    fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.mourn(dead))
+    }
 }
 
 /// Mapped objects by name, of any kernel.

@@ -149,6 +149,8 @@ pub struct Opened {
     pub waiting: Waiting,
     /// Can its readiness change at all?
     pub pollable: bool,
+    /// Who had it counted for the receiver, if not the owner itself: the owner is told that it has arrived.
+    pub giver: Option<KernelId>,
 }
 
 /// Data that goes with a read or a write.
@@ -313,6 +315,12 @@ messages! {
 
     /// A reference arrived that was handed on to nobody in particular: its count is the sender's now.
     file_claim: FileClaim { id: u64 } -> Result<Opened>, Low;
+
+    /// A reference arrived that `giver` had counted for the sender.
+    file_arrived: FileArrived { id: u64, giver: KernelId } -> (), Low;
+
+    /// `dead` has died, and nothing more of it arrives at the sender: what it had counted for that, and never sent, is released.
+    file_lost: FilesLost { dead: KernelId } -> (), Low;
 
     /// The last user of a stand-in is gone: so many references come back.
     file_release: FileRelease { id: u64, count: u64 } -> (), Low;

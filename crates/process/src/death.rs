@@ -34,6 +34,7 @@ impl System {
     /// Kills what had something on `dead`, and returns when it is gone. Several may ask at once.
     pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
         self.endpoint.silence(dead).await;
+        self.directory.mourn(dead).await;
         // A replica that is being made may be of a process that is at home there.
         let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
         let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));

@@ -41,6 +41,8 @@ pub trait Directory: Send + Sync {
     /// A name for `file` that another kernel can open. Each name is good for one `open`.
     fn name<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<FileRef>>;
     fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>>;
+    /// A kernel has died, and nothing of it arrives any more.
+    fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
 }
 
 /// What `cob run --stats` prints beside the fabric's own counters.

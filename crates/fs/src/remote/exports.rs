@@ -15,6 +15,8 @@ struct Export {
     /// References handed out for nobody in particular and not claimed yet.
     unclaimed: u64,
     holders: BTreeMap<KernelId, u64>,
+    /// Of these: by whom they were counted, where that was another kernel and the holder has not said that they arrived.
+    given: BTreeMap<(KernelId, KernelId), u64>,
     watches: BTreeMap<KernelId, Arc<Watch>>,
 }
 
@@ -62,6 +64,7 @@ impl Exports {
             file: file.clone(),
             unclaimed: 0,
             holders: BTreeMap::new(),
+            given: BTreeMap::new(),
             watches: BTreeMap::new(),
         });
         match holder {
@@ -69,6 +72,35 @@ impl Exports {
             None => export.unclaimed += 1,
         }
         describe(FileRef { owner: me, id }, file)
+    }
+
+    /// One more for `holder`, to which `giver` will send it.
+    pub fn add_given(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId, giver: KernelId) -> Opened {
+        let opened = self.add(me, file, Some(holder));
+        if let Some(export) = self.table.lock().files.get_mut(&opened.file.id) {
+            *export.given.entry((holder, giver)).or_default() += 1;
+        }
+        Opened { giver: Some(giver), ..opened }
+    }
+
+    /// What `giver` had counted for `holder` is there, once.
+    pub fn arrived(&self, id: u64, holder: KernelId, giver: KernelId) {
+        let mut table = self.table.lock();
+        let Some(export) = table.files.get_mut(&id) else { return };
+        match export.given.get_mut(&(holder, giver)) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) => drop(export.given.remove(&(holder, giver))),
+            // It was taken for lost.
+            None => *export.holders.entry(holder).or_default() += 1,
+        }
+    }
+
+    /// Nothing more that `giver` had counted for `holder` will arrive.
+    pub fn lost(&self, holder: KernelId, giver: KernelId) -> Vec<Ended> {
+        let mut table = self.table.lock();
+        let take = |(id, export): (&u64, &mut Export)| Some((*id, export.given.remove(&(holder, giver))?));
+        let lost: Vec<(u64, u64)> = table.files.iter_mut().filter_map(take).collect();
+        lost.into_iter().filter_map(|(id, count)| table.release(id, holder, count)).collect()
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
@@ -197,6 +229,7 @@ impl Table {
             return None;
         }
         export.holders.remove(&holder);
+        export.given.retain(|(to, _), _| *to != holder);
         let watch = export.watches.remove(&holder);
         let file = export.file.clone();
         let gone = self.remove_if_unused(id);
@@ -239,5 +272,5 @@ pub fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
         (None, true) => Waiting::Here,
         (None, false) => Waiting::Never,
     };
-    Opened { file: name, flags: file.flags(), waiting, pollable }
+    Opened { file: name, flags: file.flags(), waiting, pollable, giver: None }
 }

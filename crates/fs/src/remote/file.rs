@@ -121,7 +121,8 @@ impl RemoteFile {
     }
 
     pub(super) fn opened(&self) -> Opened {
-        Opened { file: self.name, flags: self.flags.get(), waiting: self.waiting, pollable: self.pollable }
+        let (file, flags, giver) = (self.name, self.flags.get(), None);
+        Opened { file, flags, waiting: self.waiting, pollable: self.pollable, giver }
     }
 
     pub(super) fn count_one_more(&self) {

@@ -65,7 +65,7 @@ use exports::Exports;
 use fabric::Endpoint;
 use leased::LeasedFile;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
-use messages::fs::{FileClaim, FileRetain, NamesRecall, Opened};
+use messages::fs::{FileArrived, FileClaim, FileRetain, FilesLost, NamesRecall, Opened};
 use names::Names;
 use object::Foreign;
 use shared::Handle;
@@ -90,6 +90,8 @@ pub struct Remote {
     signals: Lock<Option<Arc<dyn SignalSources>>>,
     /// Objects of this kernel that others use.
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
+    /// Who said that nothing more of a dead kernel arrives there, before its death was known here.
+    lost_early: Lock<Vec<(KernelId, KernelId)>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     /// What the owner of the root has answered about paths.
     names: Names,
@@ -119,6 +121,7 @@ impl Remote {
             own_objects: Lock::new(None),
             signals: Lock::new(None),
             handles: Lock::new(BTreeMap::new()),
+            lost_early: Lock::default(),
             mappers: Lock::new(None),
             names: Names::default(),
             paths,
@@ -162,7 +165,7 @@ impl Remote {
     pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
         let file = &leased::settle(file).await?;
         match file.remote() {
-            None => self.count_for(holder, file),
+            None => self.count_for(holder, file, None),
             // Its own file: it knows it by number, and our stand-in keeps it there until we are answered.
             Some(there) if there.owner == holder => Ok(stand_in(file)?.opened()),
             Some(there) => {
@@ -177,10 +180,13 @@ impl Remote {
         }
     }
 
-    /// A file of this kernel: one reference more for `holder`. EIO if that has died: what it held may have been released
-    /// before this, and nobody would release it again.
-    fn count_for(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
-        let opened = self.exports.add(self.me(), file, Some(holder));
+    /// A file of this kernel: one reference more for `holder`, which `giver` will send if it is not this kernel. EIO if the
+    /// holder has died: what it held may have been released before this, and nobody would release it again.
+    fn count_for(&self, holder: KernelId, file: &Arc<dyn File>, giver: Option<KernelId>) -> Result<Opened> {
+        let opened = match giver {
+            None => self.exports.add(self.me(), file, Some(holder)),
+            Some(giver) => self.exports.add_given(self.me(), file, holder, giver),
+        };
         if self.endpoint.is_alive(holder) {
             return Ok(opened);
         }
@@ -213,6 +219,10 @@ impl Remote {
     pub fn accept(&self, opened: Opened) -> Result<Arc<dyn File>> {
         if opened.file.owner == self.me() {
             return self.exports.get(opened.file.id);
+        }
+        if let Some(giver) = opened.giver {
+            // A dead owner counts nothing.
+            let _ = self.endpoint.send(opened.file.owner, FileArrived { id: opened.file.id, giver });
         }
         let mut stand_ins = self.stand_ins.lock();
         if let Some(there) = stand_ins.get(&opened.file).and_then(Weak::upgrade) {
@@ -261,6 +271,28 @@ impl Remote {
         }
         self.objects_died(kernel);
         self.observed_died(kernel);
+    }
+
+    /// Nothing of `dead` arrives here any more. What it had counted for this kernel at others, and did not send, they take back;
+    /// and what it had counted here for those that have said the same.
+    pub async fn mourn(&self, dead: KernelId) {
+        let early: Vec<_> = {
+            let mut lost = self.lost_early.lock();
+            lost.extract_if(.., |(_, giver)| *giver == dead).collect()
+        };
+        for (holder, _) in early {
+            drop(self.exports.lost(holder, dead));
+        }
+        self.endpoint.multicast(&self.endpoint.others(), FilesLost { dead }).await;
+    }
+
+    /// `from` gets nothing more of `dead`.
+    fn files_lost(&self, from: KernelId, dead: KernelId) {
+        if self.endpoint.is_alive(dead) {
+            // Something that it counts for that kernel may yet come out of its lane.
+            self.lost_early.lock().push((from, dead));
+        }
+        drop(self.exports.lost(from, dead));
     }
 
     /// Files of this kernel that others hold.

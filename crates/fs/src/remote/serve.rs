@@ -112,13 +112,17 @@ pub fn register(remote: &Arc<Remote>) {
     let of = remote.clone();
     endpoint.on_sync::<NamesRecall, _>(move |_, NamesRecall { tokens, watched }| of.names.recall(&tokens, watched));
     let of = remote.clone();
-    endpoint.on_sync::<FileRetain, _>(move |_, FileRetain { id, holder }| {
+    endpoint.on_sync::<FileRetain, _>(move |from, FileRetain { id, holder }| {
         let file = of.exports.get(id)?;
         match holder {
-            Some(holder) => of.count_for(holder, &file),
+            Some(holder) => of.count_for(holder, &file, Some(from)),
             None => Ok(of.exports.add(of.me(), &file, None)),
         }
     });
+    let of = remote.clone();
+    endpoint.on_sync::<FileArrived, _>(move |from, FileArrived { id, giver }| of.exports.arrived(id, from, giver));
+    let of = remote.clone();
+    endpoint.on_sync::<FilesLost, _>(move |from, FilesLost { dead }| of.files_lost(from, dead));
     let of = remote.clone();
     endpoint.on_sync::<FileClaim, _>(move |from, FileClaim { id }| {
         let file = of.exports.claim(id, Some(from))?;

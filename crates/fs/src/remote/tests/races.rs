@@ -79,3 +79,27 @@ fn nothing_is_counted_for_a_kernel_that_has_died() {
     assert_eq!(machine.run(machine.kernels[2].hand_to(KernelId(1), &file)).err(), Some(Errno::EIO));
     assert_eq!(machine.kernels[2].exported(), 0);
 }
+
+#[test]
+fn what_a_kernel_had_counted_for_another_and_not_sent_is_released_with_it() {
+    // Whether the message arrives; who is through with the death first.
+    for (arrives, owner_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        let machine = Machine::new(3);
+        let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+        let there = machine.pass(2, 1, &file);
+        let sent = machine.run(machine.kernels[1].send_message(KernelId(0), message(vec![there.clone()]))).unwrap();
+        let received = arrives.then(|| machine.kernels[0].receive_message(sent).unwrap());
+        let order = if owner_first { [2, 0] } else { [0, 2] };
+        for by in order {
+            machine.dies(1, &[by]);
+            machine.run(machine.kernels[by].mourn(KernelId(1)));
+        }
+        assert_eq!(machine.kernels[2].exported(), usize::from(arrives), "{arrives}, {owner_first}");
+        if let Some(received) = received {
+            assert!(machine.run(received.files[0].attributes()).is_ok());
+            drop(received);
+            machine.settle();
+            assert_eq!(machine.kernels[2].exported(), 0, "{arrives}, {owner_first}");
+        }
+    }
+}
