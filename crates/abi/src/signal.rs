@@ -323,8 +323,8 @@ impl Pending {
         const SYNCHRONOUS: [Signal; 6] =
             [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::TRAP, Signal::FPE, Signal::SYS];
         let candidates = SignalSet(self.set.0 & wanted.0);
-        let signal =
-            SYNCHRONOUS.into_iter().find(|&signal| candidates.contains(signal)).or_else(|| candidates.iter().next())?;
+        let first = candidates.iter().next()?;
+        let signal = SYNCHRONOUS.into_iter().find(|&signal| candidates.contains(signal)).unwrap_or(first);
         let index = self.queue.iter().position(|info| info.signal == signal)?;
         let info = self.queue.remove(index)?;
         if !self.queue.iter().any(|info| info.signal == signal) {

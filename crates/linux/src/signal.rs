@@ -10,9 +10,10 @@
 use crate::run::Restart;
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, Registers, UserAddr};
+use machine::{errno::Result, Errno, FpuState, Registers, UserAddr};
 use messages::process::{Change, ExitStatus};
 use process::{Context, Thread};
+use zerocopy::IntoBytes;
 
 /// Bytes of the x86-64 psABI below the stack pointer that a leaf function may use.
 const RED_ZONE: u64 = 128;
@@ -21,6 +22,7 @@ const SIGINFO_SIZE: usize = 128;
 const UCONTEXT_SIZE: usize = 8 + 8 + 24 + 256 + 8;
 const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
 const FP_XSTATE_MAGIC2: u32 = 0x4650_5845;
+const FP_XSTATE_MAGIC2_SIZE: usize = 4;
 /// Where the legacy area keeps `struct _fpx_sw_bytes`.
 const SW_RESERVED: usize = 464;
 /// UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS.
@@ -118,14 +120,15 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let switch = action.flags & Action::ONSTACK != 0 && alt.flags & AltStack::DISABLE == 0 && !on_alt;
     let top = if switch { alt.base + alt.size } else { registers.rsp.wrapping_sub(RED_ZONE) };
 
-    let mut fpu = thread.with_fpu(|fpu| fpu.to_bytes());
+    let mut fpu = Vec::with_capacity(thread.process.system.cpu.fpu_size().next_multiple_of(64) + FP_XSTATE_MAGIC2_SIZE);
+    thread.with_fpu(|state| fpu.extend_from_slice(state.as_bytes()));
     let fpu_size = fpu.len();
     put(&mut fpu, SW_RESERVED, &FP_XSTATE_MAGIC1.to_le_bytes());
     put(&mut fpu, SW_RESERVED + 4, &(fpu_size as u32 + 4).to_le_bytes());
     let features: [u8; 8] = fpu[512..520].try_into().unwrap_or_default();
     put(&mut fpu, SW_RESERVED + 8, &features);
     put(&mut fpu, SW_RESERVED + 16, &(fpu_size as u32).to_le_bytes());
-    fpu.extend(FP_XSTATE_MAGIC2.to_le_bytes());
+    fpu.extend_from_slice(&FP_XSTATE_MAGIC2.to_le_bytes());
 
     let fpu_at = top.wrapping_sub(fpu.len() as u64) & !63;
     let frame_size = (8 + UCONTEXT_SIZE + SIGINFO_SIZE) as u64;
@@ -136,12 +139,12 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     }
     let mask = thread.take_saved_mask().unwrap_or_else(|| thread.blocked());
     let mut frame = Vec::with_capacity(frame_size as usize);
-    frame.extend(action.restorer.to_le_bytes());
+    frame.extend_from_slice(&action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
     let last_trap = thread.state.lock().last_trap;
     context_bytes(&mut frame, &registers, last_trap, &stack, mask, fpu_at);
     let info_at = frame_at + 8 + UCONTEXT_SIZE as u64;
-    frame.extend(info_bytes(info));
+    frame.extend_from_slice(&info_bytes(info));
 
     let space = thread.process.space();
     let written = async {
@@ -232,7 +235,7 @@ fn context_bytes(
         0,
         mask.0,
     ];
-    out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    out.extend_from_slice(words.as_bytes());
 }
 
 /// `siginfo_t`.
@@ -297,10 +300,10 @@ async fn restore(thread: &Arc<Thread>, context: &mut Context, at: u64) -> Result
     let fpu_at = word(28);
     if fpu_at != 0 {
         let size = thread.process.system.cpu.fpu_size();
-        let mut area = alloc::vec![0; size];
-        space.read(UserAddr(fpu_at), &mut area).await?;
-        sanitize(&mut area);
-        thread.with_fpu(|fpu| fpu.set_bytes(&area));
+        let mut area = FpuState::initial(size);
+        space.read(UserAddr(fpu_at), &mut area.as_mut_bytes()[..size]).await?;
+        sanitize(&mut area.as_mut_bytes()[..size]);
+        thread.with_fpu(|fpu| *fpu = area);
     }
     context.registers = Registers {
         r8: word(5),

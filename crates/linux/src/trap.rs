@@ -77,12 +77,13 @@ pub(crate) async fn exception(thread: &Arc<Thread>, context: &mut Context, vecto
 /// Which floating-point exception it was: FPE_FLTDIV 3, OVF 4, UND 5, RES 6, INV 7. From the x87 status and
 /// control words (bytes 2 and 0 of the area) or MXCSR (byte 24).
 fn floating_code(thread: &Thread, vector: u8) -> i32 {
-    let bytes = thread.with_fpu(|fpu| fpu.to_bytes());
-    let word = |at: usize| u32::from(bytes[at]) | u32::from(bytes[at + 1]) << 8;
-    let raised = match vector {
-        16 => word(2) & !word(0),
-        _ => word(24) & !(word(24) >> 7),
-    };
+    let raised = thread.with_fpu(|fpu| {
+        let word = |at: usize| u32::from(fpu.as_bytes()[at]) | u32::from(fpu.as_bytes()[at + 1]) << 8;
+        match vector {
+            16 => word(2) & !word(0),
+            _ => word(24) & !(word(24) >> 7),
+        }
+    });
     match raised {
         raised if raised & 1 != 0 => 7,
         raised if raised & 4 != 0 => 3,

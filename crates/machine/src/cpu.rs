@@ -93,18 +93,19 @@ impl FpuState {
         self.0.as_mut_ptr().cast()
     }
 
-    /// A copy of the area as bytes (for a signal frame).
-    pub fn to_bytes(&self) -> alloc::vec::Vec<u8> {
-        let mut bytes = alloc::vec::Vec::with_capacity(self.size());
-        self.0.iter().for_each(|line| bytes.extend_from_slice(&line.0));
-        bytes
+    /// The area (for a signal frame).
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    pub fn as_mut_bytes(&mut self) -> &mut [u8] {
+        self.0.as_mut_bytes()
     }
 
     /// Replaces the area's first bytes (from a signal frame); longer input is cut.
     pub fn set_bytes(&mut self, bytes: &[u8]) {
-        for (line, chunk) in self.0.iter_mut().zip(bytes.chunks(64)) {
-            line.0[..chunk.len()].copy_from_slice(chunk);
-        }
+        let len = bytes.len().min(self.size());
+        self.0.as_mut_bytes()[..len].copy_from_slice(&bytes[..len]);
     }
 
     fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
@@ -192,7 +193,7 @@ mod tests {
         for state in [FpuState::initial(832), state, FpuState::initial(0x3000)] {
             let sent = postcard::to_allocvec(&state).unwrap();
             let received: FpuState = postcard::from_bytes(&sent).unwrap();
-            assert_eq!(received.to_bytes(), state.to_bytes());
+            assert_eq!(received.as_bytes(), state.as_bytes());
         }
     }
 }

@@ -83,7 +83,10 @@ impl WaitQueue {
 
     pub fn wake_all(&self) {
         // Woken outside the lock: a waker may run code that registers again.
-        let wakers: Vec<Waker> = self.wakers.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        let wakers: Vec<Waker> = match &*self.wakers.lock() {
+            none if none.is_empty() => return,
+            wakers => wakers.iter().map(|(_, waker)| waker.clone()).collect(),
+        };
         for waker in wakers {
             waker.wake();
         }

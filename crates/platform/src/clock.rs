@@ -2,7 +2,7 @@
 //! The primary measures rates once and puts them on the board; nobody else calibrates.
 
 use crate::{apic, board};
-use core::arch::x86_64::{_mm_lfence, _rdtsc};
+use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use x86_64::instructions::port::Port;
 
@@ -12,11 +12,10 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 
 /// The time-stamp counter, not before earlier instructions.
 pub fn ticks() -> u64 {
+    let (low, high): (u64, u64);
     // SAFETY: both instructions exist on every x86-64 CPU and touch no memory.
-    unsafe {
-        _mm_lfence();
-        _rdtsc()
-    }
+    unsafe { asm!("lfence", "rdtsc", out("rax") low, out("rdx") high, options(nomem, nostack, preserves_flags)) }
+    high << 32 | low
 }
 
 /// Nanoseconds since the machine started; 0 before the clock is known.

@@ -255,7 +255,7 @@ fn extended_state() {
     let mut state = FpuState::initial(cpu.fpu_size());
     cpu.fpu_load(&state);
     cpu.fpu_save(&mut state);
-    let bytes = state.to_bytes();
+    let bytes = state.as_bytes().to_vec();
     assert_eq!((bytes[0], bytes[1]), (0x7f, 0x03), "control word");
     // Garbage from a signal frame must not hurt the kernel.
     let mut garbage = FpuState::initial(cpu.fpu_size());
@@ -263,7 +263,7 @@ fn extended_state() {
     cpu.fpu_load(&garbage);
     cpu.fpu_save(&mut state);
     // FXRSTOR takes what XRSTOR refuses.
-    assert!(cpu.fpu_size() <= 512 || state.to_bytes()[..2] == [0x7f, 0x03]);
+    assert!(cpu.fpu_size() <= 512 || state.as_bytes()[..2] == [0x7f, 0x03]);
 }
 
 fn refused_mappings(boot: &Boot) {

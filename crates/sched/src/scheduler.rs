@@ -473,7 +473,12 @@ impl Scheduler {
 
     /// sched_yield: lets the others of its class run, as far as that class does.
     pub async fn yield_thread(&self) {
-        self.locals[self.here()].queue().ask_yield();
+        let local = &self.locals[self.here()];
+        // Who is alone goes on at once: what else there is to look at ends user mode.
+        if self.cpu.alarm_ends_user_mode() && local.queue.lock().waiting() == 0 {
+            return;
+        }
+        local.queue().ask_yield();
         yield_now().await;
     }
 
