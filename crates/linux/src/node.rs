@@ -117,24 +117,27 @@ pub fn detach(system: &Arc<System>, remote: &Remote, dead: KernelId) -> bool {
 /// The paths of the kernel that owns the root, once there is a root: whoever comes earlier waits.
 #[derive(Default)]
 pub struct LatePaths {
-    paths: Lock<Option<Arc<dyn Paths>>>,
+    paths: spin::Once<Arc<dyn Paths>>,
     there: WaitQueue,
 }
 
 impl LatePaths {
     pub fn set(&self, paths: Arc<dyn Paths>) {
-        *self.paths.lock() = Some(paths);
+        self.paths.call_once(|| paths);
         self.there.wake_all();
     }
 
-    async fn get(&self) -> Arc<dyn Paths> {
-        self.there.wait_until(|| self.paths.lock().clone()).await
+    async fn get(&self) -> &Arc<dyn Paths> {
+        self.there.wait_until(|| self.paths.get()).await
     }
 }
 
 impl Paths for LatePaths {
     fn run<'a>(&'a self, caller: &'a fs::Caller, base: &'a fs::Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
-        Box::pin(async move { self.get().await.run(caller, base, op).await })
+        match self.paths.get() {
+            Some(paths) => paths.run(caller, base, op),
+            None => Box::pin(async move { self.get().await.run(caller, base, op).await }),
+        }
     }
 
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {

@@ -6,7 +6,7 @@
 //! tree is unmounted, and when [`Dentry::prune`] drops what nobody uses.
 
 use super::mount::Mount;
-use crate::Inode;
+use crate::{inode::FOREVER, Clock, Inode};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use machine::sync::{AsyncLock, Lock};
@@ -85,14 +85,15 @@ impl Dentry {
         self.removed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn cached(&self, name: &[u8], now: u64, believed: u64) -> Cached {
+    pub(super) fn cached(&self, name: &[u8], clock: &dyn Clock, believed: u64) -> Cached {
+        let fresh = |checked| believed == FOREVER || clock.monotonic().saturating_sub(checked) < believed;
         match self.children.lock().get(name) {
             Some(Child { dentry: Some(dentry), checked })
-                if now.saturating_sub(*checked) < believed || dentry.mounts.load(Ordering::Relaxed) > 0 =>
+                if fresh(*checked) || dentry.mounts.load(Ordering::Relaxed) > 0 =>
             {
                 Cached::Is(dentry.clone())
             }
-            Some(Child { dentry: None, checked }) if now.saturating_sub(*checked) < believed => Cached::IsNot,
+            Some(Child { dentry: None, checked }) if fresh(*checked) => Cached::IsNot,
             _ => Cached::Unknown,
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     lease::{self, Lease},
     Attributes, Base, Caller, File, Inode, Kind,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{borrow::Cow, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use machine::{errno::Result, Errno};
 
@@ -147,24 +147,24 @@ impl<'a> Walk<'a> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
-        let mut rest = path.to_vec();
-        if rest[0] == b'/' {
+        // From `end` on it is to be walked yet.
+        let (mut rest, mut end) = (Cow::Borrowed(path), 0);
+        if path[0] == b'/' {
             self.jump(self.root.clone())?;
         }
         loop {
-            let start = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
-            if start == rest.len() {
+            let Some(start) = rest[end..].iter().position(|byte| *byte != b'/').map(|at| end + at) else {
                 return Ok(Last::Here);
-            }
-            let end = rest[start..].iter().position(|byte| *byte == b'/').map_or(rest.len(), |at| start + at);
-            let name = rest[start..end].to_vec();
+            };
+            end = rest[start..].iter().position(|byte| *byte == b'/').map_or(rest.len(), |at| start + at);
+            let name = &rest[start..end];
             let slash = end < rest.len();
             let more = rest[end..].iter().any(|byte| *byte != b'/');
             self.check_search().await?;
             if name.len() > NAME_MAX {
                 return Err(Errno::ENAMETOOLONG);
             }
-            match name.as_slice() {
+            match name {
                 b"." if !more => return Ok(Last::Here),
                 b"." => {}
                 b".." => {
@@ -173,9 +173,9 @@ impl<'a> Walk<'a> {
                         return Ok(Last::Up);
                     }
                 }
-                _ if !more => return Ok(Last::Name { name, slash }),
+                _ if !more => return Ok(Last::Name { name: name.to_vec(), slash }),
                 _ => {
-                    let found = self.child(&name).await?.ok_or(Errno::ENOENT)?;
+                    let found = self.child(name).await?.ok_or(Errno::ENOENT)?;
                     if found.inode().kind() == Kind::Symlink {
                         match self.read(&found).await? {
                             Followed::Path(mut target) => {
@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
                                     self.jump(self.root.clone())?;
                                 }
                                 target.extend_from_slice(&rest[end..]);
-                                rest = target;
+                                (rest, end) = (Cow::Owned(target), 0);
                                 continue;
                             }
                             Followed::File(file) => self.jump(location_of(&file)?)?,
@@ -196,7 +196,6 @@ impl<'a> Walk<'a> {
                     }
                 }
             }
-            rest.drain(..end);
         }
     }
 
@@ -323,7 +322,7 @@ impl LocalPaths {
         name: &[u8],
     ) -> Result<Option<Arc<Dentry>>> {
         let believed = directory.inode.believed();
-        match directory.cached(name, self.now(), believed) {
+        match directory.cached(name, &*self.services.clock, believed) {
             Cached::Is(dentry) => return Ok(Some(dentry)),
             Cached::IsNot => return Ok(None),
             Cached::Unknown => {}
@@ -343,7 +342,7 @@ impl LocalPaths {
         name: &[u8],
     ) -> Result<Option<Arc<Dentry>>> {
         let believed = directory.inode.believed();
-        match directory.cached(name, self.now(), believed) {
+        match directory.cached(name, &*self.services.clock, believed) {
             Cached::Is(dentry) => return Ok(Some(dentry)),
             Cached::IsNot => return Ok(None),
             Cached::Unknown => {}
