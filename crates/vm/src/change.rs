@@ -74,12 +74,12 @@ impl Space {
             let owner = match &operation {
                 Operation::Break { .. } => self.id.home,
                 Operation::Place { backing, .. } => backing.object.owner,
-                _ => match self.pieces(whole)[..] {
-                    [(owner, _)] => owner,
-                    _ if matches!(operation, Operation::Sync { .. }) => {
+                _ => match self.sole_owner(whole) {
+                    Some(owner) => owner,
+                    None if matches!(operation, Operation::Sync { .. }) => {
                         return Box::pin(self.change_parts(operation, false)).await
                     }
-                    _ => return Box::pin(self.change_at_home(operation)).await,
+                    None => return Box::pin(self.change_at_home(operation)).await,
                 },
             };
             if let Some(done) = self.change_at(owner, whole, operation.clone(), false).await? {
@@ -174,6 +174,10 @@ impl Space {
 
     pub(crate) fn pieces(&self, range: PageRange) -> Vec<(KernelId, PageRange)> {
         self.state.lock().slices.pieces(range, self.id.home)
+    }
+
+    fn sole_owner(&self, range: PageRange) -> Option<KernelId> {
+        self.state.lock().slices.sole_owner(range, self.id.home)
     }
 
     pub(crate) fn slices(&self) -> Vec<SliceRun> {

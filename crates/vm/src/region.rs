@@ -198,9 +198,21 @@ impl Regions {
 
     /// Changes all regions inside `range`, cutting them at its ends.
     pub fn update(&mut self, range: PageRange, mut change: impl FnMut(&mut RegionKind)) {
-        for mut region in self.remove(range) {
-            change(&mut region.kind);
-            self.insert(region);
+        let Some(whole) = self.0.get_mut(&range.start).filter(|region| region.range == range) else {
+            for mut region in self.remove(range) {
+                change(&mut region.kind);
+                self.insert(region);
+            }
+            return;
+        };
+        change(&mut whole.kind);
+        // It stays where it is, unless it has become a part of its neighbours.
+        let whole = &self.0[&range.start];
+        let joins = self.below(range.start).is_some_and(|before| whole.continues(before))
+            || self.0.get(&range.end).is_some_and(|after| after.continues(whole));
+        if joins {
+            let region = self.0.remove(&range.start);
+            region.into_iter().for_each(|region| self.insert(region));
         }
     }
 

@@ -152,6 +152,17 @@ impl SliceTable {
         self.slices.values().copied()
     }
 
+    /// The owner of all of `range`, if there is one such.
+    pub fn sole_owner(&self, range: PageRange, default: KernelId) -> Option<KernelId> {
+        if self.slices.is_empty() {
+            return Some(default);
+        }
+        match self.pieces(range, default)[..] {
+            [(owner, _)] => Some(owner),
+            _ => None,
+        }
+    }
+
     /// Cuts `range` where the owner changes; `default` owns what has no owner.
     pub fn pieces(&self, range: PageRange, default: KernelId) -> Vec<(KernelId, PageRange)> {
         let mut pieces: Vec<(KernelId, PageRange)> = Vec::new();

@@ -173,7 +173,7 @@ impl Space {
 
     /// Whether all of `range` is this kernel's.
     pub(crate) fn owns(&self, state: &State, range: PageRange) -> bool {
-        state.slices.pieces(range, self.id.home).iter().all(|(owner, _)| *owner == self.me())
+        state.slices.sole_owner(range, self.id.home) == Some(self.me())
     }
 
     /// The owners of all slices, home among them.
