@@ -25,6 +25,15 @@ int main(void) {
         SHOW(syscall(SYS_pread64, file, p, 10, 0));
         SHOW(syscall(SYS_pwrite64, file, p, 10, 0));
         SHOW(syscall(SYS_read, zero, p, 10));
+        // What these devices are told they do not look at; random does.
+        for (int device = 0; device < 4; device++) {
+            int fd = open((const char *[]){"/dev/null", "/dev/zero", "/dev/full", "/dev/random"}[device], O_RDWR);
+            struct iovec two[2] = {{p, 10}, {p, 20}};
+            SHOW(syscall(SYS_write, fd, p, 10));
+            SHOW(syscall(SYS_pwrite64, fd, p, 10, 5));
+            SHOW(syscall(SYS_writev, fd, two, 2));
+            close(fd);
+        }
         SHOW(syscall(SYS_open, p, 0));
         SHOW(syscall(SYS_stat, "file", p));
         SHOW(syscall(SYS_fstat, file, p));

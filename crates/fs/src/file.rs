@@ -61,8 +61,15 @@ pub enum Loaned {
     Own(Frame),
 }
 
-/// Takes so many bytes at an offset of a frame, which can't change its owner meanwhile; says how many it took.
-pub type PutPage<'a> = dyn FnMut(Frame, usize, usize) -> usize + Send + 'a;
+/// The program's side of a transfer that does not wait. Each moves on by as many bytes as can be moved at once, and says how
+/// many that was; a frame (`bytes` bytes at `offset` of it) can't change its owner meanwhile.
+pub trait UserBuffer {
+    fn put(&mut self, from: &[u8]) -> usize;
+    fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize;
+    fn put_zeros(&mut self, bytes: usize) -> usize;
+    fn take(&mut self, to: &mut [u8]) -> usize;
+    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
+}
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
@@ -84,9 +91,15 @@ pub trait File: Any + Send + Sync + 'static {
     fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::ESPIPE))
     }
-    /// A read of `bytes` bytes, at the position or at `at`, that needs not wait: what is in memory goes to `put`, page by page.
-    /// None: not all of it is, or `put` has not taken all; then nothing has happened but what `put` did.
-    fn read_now(&self, _at: Option<u64>, _bytes: usize, _put: &mut PutPage<'_>) -> Option<usize> {
+    /// A read of `bytes` bytes, at the position or at `at`, that needs not wait: what is in memory goes straight to the program.
+    /// The file is open for reading. None: it would wait, is refused, or `to` has not taken all; then nothing has happened but
+    /// what `to` did.
+    fn read_now(&self, _at: Option<u64>, _bytes: usize, _to: &mut dyn UserBuffer) -> Option<usize> {
+        None
+    }
+    /// A write of at most `bytes` bytes that needs not wait. The file is open for writing. None: as above; then nothing has
+    /// happened but that some of the bytes may be where they belong already.
+    fn write_now(&self, _at: Option<u64>, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<usize> {
         None
     }
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {

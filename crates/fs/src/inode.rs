@@ -6,7 +6,7 @@
 //! directory, by somebody who may.
 
 use crate::{
-    file::{ready, PutPage},
+    file::{ready, UserBuffer},
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
@@ -173,7 +173,11 @@ pub trait Inode: Any + Send + Sync {
         ready(Ok(None))
     }
     /// See [`File::read_now`](crate::File::read_now).
-    fn read_now(&self, _offset: u64, _bytes: usize, _put: &mut PutPage<'_>) -> Option<usize> {
+    fn read_now(&self, _offset: u64, _bytes: usize, _to: &mut dyn UserBuffer) -> Option<usize> {
+        None
+    }
+    /// See [`File::write_now`](crate::File::write_now); all of it.
+    fn write_now(&self, _offset: u64, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<()> {
         None
     }
     fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {

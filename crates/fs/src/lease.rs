@@ -94,6 +94,13 @@ impl Drop for Changing<'_> {
     }
 }
 
+impl Changing<'_> {
+    /// Is there anything that would have to be recalled?
+    pub fn is_shared(&self) -> bool {
+        self.0.any.load(SeqCst)
+    }
+}
+
 impl Sharers {
     /// From now on no answer may be kept.
     pub fn begin(&self) -> Changing<'_> {

@@ -36,6 +36,7 @@ pub mod paths;
 pub mod pipe;
 pub mod poll;
 pub mod remote;
+mod ring;
 mod services;
 pub mod socket;
 pub mod stream;

@@ -11,16 +11,17 @@ use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
     devfs::Opening,
-    file::ready,
+    file::{ready, UserBuffer},
     namespace::{
         permission::{may, READ, WRITE},
         Location,
     },
     nodes,
+    ring::{self, Ring},
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
-use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::FIONREAD;
 use machine::{
@@ -36,7 +37,7 @@ const DEFAULT_CAPACITY: usize = 65536;
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 struct State {
-    bytes: VecDeque<u8>,
+    bytes: Ring,
     capacity: usize,
     readers: usize,
     writers: usize,
@@ -60,7 +61,7 @@ impl Default for Pipe {
     fn default() -> Self {
         Pipe {
             state: Lock::new(State {
-                bytes: VecDeque::new(),
+                bytes: Ring::default(),
                 capacity: DEFAULT_CAPACITY,
                 readers: 0,
                 writers: 0,
@@ -85,42 +86,57 @@ impl Pipe {
         self.either.wake_all();
     }
 
-    fn try_read(&self, buf: &mut [u8]) -> Result<usize> {
-        let count = {
-            let mut state = self.state.lock();
-            let count = copy_front(&state.bytes, buf);
-            if count == 0 {
-                return if buf.is_empty() || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
-            }
-            state.bytes.drain(..count);
-            if state.bytes.is_empty() && state.bytes.capacity() > DEFAULT_CAPACITY {
-                state.bytes.shrink_to(DEFAULT_CAPACITY);
-            }
-            count
-        };
+    /// Gives at most `wanted` bytes to `put`, which says how many it has taken. If that's not all of them, they stay.
+    fn take(&self, wanted: usize, put: &mut dyn FnMut([&[u8]; 2]) -> usize) -> Result<usize> {
+        let mut state = self.state.lock();
+        let count = wanted.min(state.bytes.len());
+        if count == 0 {
+            return if wanted == 0 || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
+        }
+        if put(state.bytes.front(count)) < count {
+            return Err(Errno::EFAULT);
+        }
+        state.bytes.pop(count, DEFAULT_CAPACITY);
+        drop(state);
         self.wake_writers();
         Ok(count)
     }
 
-    fn try_write(&self, buf: &[u8]) -> Result<usize> {
-        let count = {
-            let mut state = self.state.lock();
-            if state.readers == 0 {
-                return Err(Errno::EPIPE);
-            }
-            let room = state.capacity.saturating_sub(state.bytes.len());
-            let count = match buf.len() <= PIPE_BUF {
-                true if room < buf.len() => 0,
-                _ => room.min(buf.len()),
-            };
-            if count == 0 {
-                return if buf.is_empty() { Ok(0) } else { Err(Errno::EAGAIN) };
-            }
-            state.bytes.extend(&buf[..count]);
-            count
+    /// Puts in as many of `wanted` bytes as fit; `fill` gives them and says how many that were. If that's not all of
+    /// them, none are there.
+    fn put(&self, wanted: usize, fill: &mut dyn FnMut([&mut [u8]; 2]) -> usize) -> Result<usize> {
+        let mut state = self.state.lock();
+        if state.readers == 0 {
+            return Err(Errno::EPIPE);
+        }
+        let room = state.capacity.saturating_sub(state.bytes.len());
+        let count = match wanted <= PIPE_BUF {
+            true if room < wanted => 0,
+            _ => room.min(wanted),
         };
+        if count == 0 {
+            return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
+        }
+        if fill(state.bytes.room(count)) < count {
+            return Err(Errno::EFAULT);
+        }
+        state.bytes.push(count);
+        drop(state);
         self.wake_readers();
         Ok(count)
+    }
+
+    fn try_read(&self, buf: &mut [u8]) -> Result<usize> {
+        self.take(buf.len(), &mut |parts| ring::copy(parts, buf))
+    }
+
+    fn try_write(&self, buf: &[u8]) -> Result<usize> {
+        self.put(buf.len(), &mut |[front, back]| {
+            let (first, rest) = buf.split_at(front.len());
+            front.copy_from_slice(first);
+            back.copy_from_slice(&rest[..back.len()]);
+            front.len() + back.len()
+        })
     }
 
     fn resize(&self, bytes: usize, caller: &Caller) -> Result<usize> {
@@ -141,15 +157,6 @@ impl Pipe {
         self.wake_writers();
         Ok(wanted)
     }
-}
-
-fn copy_front(from: &VecDeque<u8>, to: &mut [u8]) -> usize {
-    let (front, back) = from.as_slices();
-    let first = front.len().min(to.len());
-    to[..first].copy_from_slice(&front[..first]);
-    let second = back.len().min(to.len() - first);
-    to[first..first + second].copy_from_slice(&back[..second]);
-    first + second
 }
 
 /// An end of a pipe, or an open fifo.
@@ -247,7 +254,7 @@ impl PipeEnd {
 
     /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.
     pub fn peek(&self, buf: &mut [u8]) -> usize {
-        copy_front(&self.pipe.state.lock().bytes, buf)
+        ring::copy(self.pipe.state.lock().bytes.front(buf.len()), buf)
     }
 }
 
@@ -259,7 +266,7 @@ impl Drop for PipeEnd {
             state.readers -= usize::from(flags.readable());
             state.writers -= usize::from(flags.writable());
             if state.readers + state.writers == 0 {
-                state.bytes = VecDeque::new();
+                state.bytes = Ring::default();
             }
         }
         self.pipe.wake_readers();
@@ -273,6 +280,20 @@ impl File for PipeEnd {
             return ready(Err(Errno::EBADF));
         }
         attempt(&self.pipe.readable, self.flags.nonblocking(), move || self.pipe.try_read(buf))
+    }
+
+    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        if at.is_some() {
+            return None;
+        }
+        self.pipe.take(bytes, &mut |parts| parts.into_iter().map(|part| to.put(part)).sum()).ok()
+    }
+
+    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
+        if at.is_some() {
+            return None;
+        }
+        self.pipe.put(bytes, &mut |parts| parts.into_iter().map(|part| from.take(part)).sum()).ok()
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {

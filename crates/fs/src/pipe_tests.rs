@@ -165,3 +165,60 @@ fn a_writer_that_waited_may_be_gone_when_the_reader_looks() {
     drop(end);
     assert!(fifo.state.lock().writer_opens > reader.writers_before, "the reader's open must not wait");
 }
+
+/// A program's memory, of which so many bytes are there.
+struct Program(Vec<u8>, usize);
+
+impl UserBuffer for Program {
+    fn put(&mut self, from: &[u8]) -> usize {
+        let moved = from.len().min(self.1);
+        self.1 -= moved;
+        self.0.extend_from_slice(&from[..moved]);
+        moved
+    }
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        let moved = to.len().min(self.1);
+        self.1 -= moved;
+        to[..moved].copy_from_slice(&self.0[..moved]);
+        self.0.drain(..moved);
+        moved
+    }
+    fn put_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
+        unreachable!("a pipe has no pages")
+    }
+    fn put_zeros(&mut self, _: usize) -> usize {
+        unreachable!("a pipe has no holes")
+    }
+    fn take_frame(&mut self, _: machine::Frame, _: usize, _: usize) -> usize {
+        unreachable!("a pipe has no pages")
+    }
+}
+
+#[test]
+fn at_once_goes_what_is_there_to_who_takes_it_all() {
+    let (reader, writer) = pair();
+    let mut blocked = vec![0; 9];
+    let mut blocked = reader.read(&mut blocked);
+    assert!(once(blocked.as_mut()).is_none());
+    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 4)), None);
+    assert!(once(blocked.as_mut()).is_none());
+    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 5)), Some(5));
+    assert_eq!(once(blocked.as_mut()), Some(Ok(5)));
+    drop(blocked);
+
+    assert_eq!(reader.read_now(None, 4, &mut Program(vec![], 4)), None);
+    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 5)), Some(5));
+    assert_eq!(reader.read_now(None, 9, &mut Program(vec![], 4)), None);
+    let mut program = Program(vec![], 9);
+    assert_eq!(reader.read_now(None, 9, &mut program), Some(5));
+    assert_eq!(program.0, b"hello");
+
+    // Small ones whole or not at all, long ones as far as there is room.
+    write(&writer, &vec![0; DEFAULT_CAPACITY - 10]).unwrap().unwrap();
+    assert_eq!(writer.write_now(None, 11, &mut Program(vec![1; 11], 11)), None);
+    assert_eq!(writer.write_now(None, PIPE_BUF + 1, &mut Program(vec![1; 8192], 8192)), Some(10));
+    assert_eq!(reader.read_now(Some(0), 1, &mut Program(vec![], 1)), None);
+    drop(writer);
+    assert_eq!(read(&reader, DEFAULT_CAPACITY + 1).unwrap().unwrap().len(), DEFAULT_CAPACITY);
+    assert_eq!(reader.read_now(None, 1, &mut Program(vec![], 1)), Some(0));
+}

@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{block_on, server::Server, Kernel, Process, Random, Scratch};
+use common::{block_on, program::Program, server::Server, Kernel, Process, Random, Scratch};
 use fs::{ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, Kind, OpenFlags, Whence};
-use machine::{errno::Errno, Memory};
+use machine::errno::Errno;
 use std::{
     collections::BTreeMap,
     fs as host,
@@ -150,17 +150,11 @@ fn on_host(root: &Path, op: &Op) -> Result<Vec<u8>, u16> {
 /// What is in memory can be read without waiting: all of it or nothing, at an offset and at the position.
 fn check_read_now(process: &Process, path: &str, data: &[u8]) {
     let file = process.open(path, OpenFlags::empty()).unwrap();
-    let memory = &process.memory;
     let read = |at: Option<u64>, bytes: usize, room: usize| {
-        let mut got = Vec::new();
-        let read = file.read_now(at, bytes, &mut |frame, offset, len| {
-            let mut part = vec![0; len.min(room - got.len())];
-            memory.read(frame, offset, &mut part);
-            got.extend_from_slice(&part);
-            part.len()
-        })?;
-        assert_eq!(read, got.len());
-        Some(got)
+        let mut program = Program { memory: process.memory.clone(), bytes: Vec::new(), room };
+        let read = file.read_now(at, bytes, &mut program)?;
+        assert_eq!(read, program.bytes.len());
+        Some(program.bytes)
     };
     for (at, bytes) in [(0, 10), (0, 1 << 20), (4000, 5000), (data.len() as u64, 1)] {
         let start = data.len().min(at as usize);
@@ -179,13 +173,23 @@ fn check_read_now(process: &Process, path: &str, data: &[u8]) {
     }
 }
 
+/// A write as a program makes it: at once as far as that goes (and not all of its memory may be there), else with patience.
+fn write(process: &Process, path: &str, flags: OpenFlags, offset: u64, data: Vec<u8>) -> Result<(), Errno> {
+    let file = process.open(path, OpenFlags::WRONLY | flags)?;
+    let room = if offset.is_multiple_of(3) { data.len() } else { data.len() * (offset % 100) as usize / 100 };
+    let mut program = Program { memory: process.memory.clone(), bytes: data.clone(), room };
+    match file.write_now(Some(offset), data.len(), &mut program) {
+        Some(written) => assert_eq!((written, room), (data.len(), data.len())),
+        None => drop(block_on(file.write_at(&data, offset))?),
+    }
+    Ok(())
+}
+
 fn on_ours(process: &Process, op: &Op) -> Result<Vec<u8>, u16> {
     let done = match op {
         Op::Write { path, offset, len, byte, create } => {
             let create = if *create { OpenFlags::CREAT } else { OpenFlags::empty() };
-            process
-                .open(path, OpenFlags::WRONLY | create)
-                .and_then(|file| block_on(file.write_at(&vec![*byte; *len], *offset)).map(drop))
+            write(process, path, create, *offset, vec![*byte; *len])
         }
         Op::Append { path, byte } => process
             .open(path, OpenFlags::WRONLY | OpenFlags::APPEND)

@@ -2,7 +2,7 @@
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Base, Caller, File, OpenFlags};
-use machine::{errno::Result, Errno, Registers, UserAddr};
+use machine::{errno::Result, BoxFuture, Errno, Registers, UserAddr};
 use process::{Context, Process, System, Thread};
 use vm::Space;
 
@@ -63,10 +63,19 @@ impl<'a> Call<'a> {
     }
 
     pub async fn file_at(&self, fd: i32) -> Result<Arc<dyn File>> {
-        let file = self.file_or_name_at(fd).await?;
-        match file.flags().contains(OpenFlags::PATH) {
+        Ok(self.opened(fd).await?.0)
+    }
+
+    /// The same with its flags.
+    pub async fn opened(&self, fd: i32) -> Result<(Arc<dyn File>, OpenFlags)> {
+        let file = match self.known(fd) {
+            Some(file) => file,
+            None => self.ask_for(fd).await?,
+        };
+        let flags = file.flags();
+        match flags.contains(OpenFlags::PATH) {
             true => Err(Errno::EBADF),
-            false => Ok(file),
+            false => Ok((file, flags)),
         }
     }
 
@@ -76,12 +85,23 @@ impl<'a> Call<'a> {
     }
 
     pub async fn file_or_name_at(&self, fd: i32) -> Result<Arc<dyn File>> {
-        let fd = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
-        let files = self.process().files();
-        match files.known(fd) {
+        match self.known(fd) {
             Some(file) => Ok(file),
-            None => Box::pin(files.get(fd)).await,
+            None => self.ask_for(fd).await,
         }
+    }
+
+    /// What is behind a descriptor, if this kernel knows without asking.
+    fn known(&self, fd: i32) -> Option<Arc<dyn File>> {
+        self.process().files().known(u32::try_from(fd).ok()?)
+    }
+
+    /// Boxed: it is rare, and large.
+    fn ask_for(&self, fd: i32) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        Box::pin(async move {
+            let fd = u32::try_from(fd).map_err(|_| Errno::EBADF)?;
+            self.process().files().get(fd).await
+        })
     }
 
     /// A path argument. EFAULT, ENAMETOOLONG, ENOENT if it is empty: all of it before anything else about it.

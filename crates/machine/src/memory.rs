@@ -183,6 +183,8 @@ pub trait PageTable: Any + Send + Sync {
     fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault>;
     /// Copies `bytes` bytes at `offset` of `frame`, which must stay in the frame, to user memory.
     fn write_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault>;
+    /// The other way: copies user memory to `bytes` bytes at `offset` of `frame`.
+    fn read_frame(&self, from: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault>;
     /// Zeroes `bytes` bytes of user memory.
     fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault>;
     /// Length of the string at `from` up to `limit`, without its NUL; None when no NUL within.

@@ -227,6 +227,14 @@ impl PageTable for SimTable {
         self.write(to, &data)
     }
 
+    fn read_frame(&self, from: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault> {
+        let mut data = vec![0; bytes];
+        let read = self.read(from, &mut data);
+        let got = read.as_ref().err().map_or(bytes, |fault| (fault.at.0.saturating_sub(from.0) as usize).min(bytes));
+        self.world.with_bytes(frame, |page| page[offset..offset + got].copy_from_slice(&data[..got]));
+        read
+    }
+
     fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
         self.touch(to, bytes, Access::WRITE, |_, page| page.fill(0))
     }

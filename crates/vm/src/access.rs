@@ -63,12 +63,25 @@ impl Space {
         }
     }
 
-    /// Copies bytes of a frame to user memory without waiting: as many as the table allows.
+    /// Copies `from` to user memory without waiting: as much as the table allows. So do all that follow.
+    pub fn put_bytes(&self, to: UserAddr, from: &[u8]) -> usize {
+        until(to, from.len(), self.table.write(to, from))
+    }
+
     pub fn put_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> usize {
-        match self.table.write_frame(to, frame, offset, bytes) {
-            Ok(()) => bytes,
-            Err(fault) => fault.at.0.saturating_sub(to.0).min(bytes as u64) as usize,
-        }
+        until(to, bytes, self.table.write_frame(to, frame, offset, bytes))
+    }
+
+    pub fn put_zeros(&self, to: UserAddr, bytes: usize) -> usize {
+        until(to, bytes, self.table.fill_zero(to, bytes))
+    }
+
+    pub fn take_bytes(&self, from: UserAddr, to: &mut [u8]) -> usize {
+        until(from, to.len(), self.table.read(from, to))
+    }
+
+    pub fn take_frame(&self, from: UserAddr, frame: Frame, offset: usize, bytes: usize) -> usize {
+        until(from, bytes, self.table.read_frame(from, frame, offset, bytes))
     }
 
     /// Zeroes user memory.
@@ -157,6 +170,14 @@ impl Space {
                 Err(fault) => self.resolve_access(fault).await?,
             }
         }
+    }
+}
+
+/// How many of `bytes` bytes at `start` came before the fault.
+fn until(start: UserAddr, bytes: usize, moved: core::result::Result<(), UserFault>) -> usize {
+    match moved {
+        Ok(()) => bytes,
+        Err(fault) => fault.at.0.saturating_sub(start.0).min(bytes as u64) as usize,
     }
 }
 

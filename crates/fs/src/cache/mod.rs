@@ -11,10 +11,11 @@
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
 mod lent;
+mod now;
 mod size;
 mod write_back;
 
-use crate::{file::PutPage, services::Services, Holders, Loaned, Object, ObjectId};
+use crate::{services::Services, Holders, Loaned, Object, ObjectId};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
@@ -35,8 +36,6 @@ use machine::{
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Read-ahead in pages: where it starts, and how far it doubles.
 const WINDOW: (u64, u64) = (16, 64);
-/// Pages read under one lock.
-const LOCKED_PAGES: usize = 16;
 /// Longest file (MAX_LFS_FILESIZE).
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 
@@ -197,30 +196,12 @@ impl PageCache {
 
     /// Frames in memory.
     pub fn frames(&self) -> u64 {
-        self.state.lock().pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count() as u64
-    }
-
-    /// See [`crate::File::read_now`].
-    pub fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
-        let mut done = 0;
-        while done < bytes {
-            // Released now and then: others want pages too.
-            let state = self.state.lock();
-            for _ in 0..LOCKED_PAGES {
-                let at = offset + done as u64;
-                if done == bytes || at >= state.size {
-                    return Some(done);
-                }
-                let (index, within) = (at / PAGE, (at % PAGE) as usize);
-                let part = (bytes - done).min(PAGE_SIZE - within).min((state.size - at) as usize);
-                let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) else { return None };
-                if put(*frame, within, part) < part {
-                    return None;
-                }
-                done += part;
-            }
+        let state = self.state.lock();
+        match self.store {
+            // None is ever on its way.
+            None => state.pages.len() as u64,
+            Some(_) => state.pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count() as u64,
         }
-        Some(done)
     }
 
     pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -301,7 +282,7 @@ impl PageCache {
     async fn write_page(&self, index: u64, within: usize, data: &[u8]) -> Result<()> {
         loop {
             self.take_copies_back(index..index + 1).await;
-            let whole = {
+            let needed = {
                 let mut state = self.state.lock();
                 if state.is_copied(index) {
                     continue;
@@ -313,10 +294,9 @@ impl PageCache {
                     self.dirty(state, index);
                     return Ok(());
                 }
-                // Nothing of the old page will be left: no need to read it.
-                index * PAGE >= state.size || (within == 0 && end >= state.size.min((index + 1) * PAGE))
+                self.is_needed(&state, index, within, end)
             };
-            if self.store.is_some() && !whole {
+            if needed {
                 drop(self.load(index).await?);
                 continue;
             }
@@ -349,6 +329,13 @@ impl PageCache {
                 }
             }
         }
+    }
+
+    /// Will something be left of page `index`, which is not here, when all from `within` on to byte `end` of the file is
+    /// written? Then it must be read first.
+    fn is_needed(&self, state: &State, index: u64, within: usize, end: u64) -> bool {
+        let whole = index * PAGE >= state.size || (within == 0 && end >= state.size.min((index + 1) * PAGE));
+        self.store.is_some() && !whole
     }
 
     fn frame(&self) -> Result<Frame> {

@@ -3,7 +3,7 @@
 
 use super::{dentry::Location, permission, walk::attributes};
 use crate::{
-    file::PutPage,
+    file::UserBuffer,
     inode::{Extent, WriteAt},
     inotify, lease,
     locks::{Owner, WHOLE},
@@ -25,6 +25,9 @@ pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
     .union(OpenFlags::ASYNC)
     .union(OpenFlags::DIRECT)
     .union(OpenFlags::NOATIME);
+
+/// A write takes more than putting the bytes where the position says.
+const CAREFUL: OpenFlags = OpenFlags::APPEND.union(OpenFlags::DSYNC);
 
 /// What F_GETFL does not show.
 pub(crate) const TRANSIENT: OpenFlags =
@@ -196,7 +199,7 @@ impl File for RegularFile {
         })
     }
 
-    fn read_now(&self, at: Option<u64>, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
+    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
         let inode = self.opened.at.inode();
         let _reading = inode.sharers().map(lease::Sharers::begin);
         if inode.notes_read() {
@@ -204,16 +207,34 @@ impl File for RegularFile {
         }
         let read = match at {
             Some(at) if at > crate::cache::MAX_SIZE => return None,
-            Some(at) => inode.read_now(at, bytes, put)?,
+            Some(at) => inode.read_now(at, bytes, to)?,
             None => {
                 let mut position = self.position.try_lock()?;
-                let read = inode.read_now(*position, bytes, put)?;
+                let read = inode.read_now(*position, bytes, to)?;
                 *position += read as u64;
                 read
             }
         };
         self.opened.moved(inotify::ACCESS, read);
         Some(read)
+    }
+
+    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
+        let inode = self.opened.at.inode();
+        let changing = inode.sharers().map(lease::Sharers::begin);
+        if changing.as_ref().is_some_and(lease::Changing::is_shared) || self.opened.flags().intersects(CAREFUL) {
+            return None;
+        }
+        match at {
+            Some(at) => inode.write_now(at, bytes, from)?,
+            None => {
+                let mut position = self.position.try_lock()?;
+                inode.write_now(*position, bytes, from)?;
+                *position += bytes as u64;
+            }
+        }
+        self.opened.moved(inotify::MODIFY, bytes);
+        Some(bytes)
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
@@ -403,6 +424,13 @@ impl Drop for NodeFile {
 }
 
 impl NodeFile {
+    /// The same for one that is over.
+    fn tell(&self, event: u32, moved: usize) {
+        if moved > 0 {
+            inotify::about(&self.at.dentry, event);
+        }
+    }
+
     /// A read or write that is told of if it moved anything.
     fn told<'a>(&'a self, event: u32, moving: BoxFuture<'a, Result<usize>>) -> BoxFuture<'a, Result<usize>> {
         if inotify::nobody_watches() {
@@ -410,9 +438,7 @@ impl NodeFile {
         }
         Box::pin(async move {
             let moved = moving.await?;
-            if moved > 0 {
-                inotify::about(&self.at.dentry, event);
-            }
+            self.tell(event, moved);
             Ok(moved)
         })
     }
@@ -426,16 +452,26 @@ impl File for NodeFile {
         self.told(inotify::MODIFY, self.inner.write(buf))
     }
     fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        self.inner.read_at(buf, offset)
+        self.told(inotify::ACCESS, self.inner.read_at(buf, offset))
     }
     fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        self.inner.write_at(buf, offset)
+        self.told(inotify::MODIFY, self.inner.write_at(buf, offset))
     }
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
         self.told(inotify::ACCESS, self.inner.read_for(caller, buf))
     }
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         self.told(inotify::MODIFY, self.inner.write_for(caller, buf))
+    }
+    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        let read = self.inner.read_now(at, bytes, to)?;
+        self.tell(inotify::ACCESS, read);
+        Some(read)
+    }
+    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
+        let written = self.inner.write_now(at, bytes, from)?;
+        self.tell(inotify::MODIFY, written);
+        Some(written)
     }
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         self.inner.control(caller, control)

@@ -3,7 +3,7 @@
 use super::{client::Fid, wire::Qid, Shared};
 use crate::{
     cache::Store,
-    file::{ready, PutPage},
+    file::{ready, UserBuffer},
     inode::{Attachment, Followed, Listed, NewNode, WriteAt},
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, SetAttributes,
@@ -178,6 +178,12 @@ impl NineInode {
             Some(cache) => cache.write_back(0, u64::MAX).await,
             None => Ok(()),
         }
+    }
+
+    fn was_written(&self) {
+        let now = self.shared.services.clock.realtime();
+        let mut known = self.known.lock();
+        (known.attributes.modified, known.attributes.changed) = (now, now);
     }
 
     fn is_fresh(&self) -> bool {
@@ -482,8 +488,14 @@ impl Inode for NineInode {
         Box::pin(async move { self.pages().read_at(buf, offset).await })
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
-        self.pages().read_now(offset, bytes, put)
+    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        self.pages().read_now(offset, bytes, to)
+    }
+
+    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
+        self.pages().write_now(offset, bytes, from)?;
+        self.was_written();
+        Some(())
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
@@ -493,9 +505,7 @@ impl Inode for NineInode {
                 WriteAt::End => None,
             };
             let written = self.pages().write_at(data, offset, |_, _| Ok(())).await?;
-            let now = self.shared.services.clock.realtime();
-            let mut known = self.known.lock();
-            (known.attributes.modified, known.attributes.changed) = (now, now);
+            self.was_written();
             Ok(written)
         })
     }

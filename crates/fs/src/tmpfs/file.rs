@@ -25,21 +25,22 @@ const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 
 impl TmpInode {
+    /// May be written up to byte `end`, say the seals.
+    pub(super) fn permit(&self, cache: &PageCache, end: u64) -> Result<()> {
+        let sealed = self.meta.lock().seals;
+        match sealed & (seals::WRITE | seals::FUTURE_WRITE) != 0 || sealed & seals::GROW != 0 && end > cache.len() {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
+        }
+    }
+
     pub(super) async fn write(&self, data: &[u8], at: WriteAt) -> Result<(u64, usize)> {
         let cache = self.data()?;
         let offset = match at {
             WriteAt::Offset(offset) => Some(offset),
             WriteAt::End => None,
         };
-        let permit = |_start: u64, end: u64| {
-            let sealed = self.meta.lock().seals;
-            let grows = end > cache.len();
-            if sealed & (seals::WRITE | seals::FUTURE_WRITE) != 0 || grows && sealed & seals::GROW != 0 {
-                return Err(Errno::EPERM);
-            }
-            Ok(())
-        };
-        let written = cache.write_at(data, offset, permit).await?;
+        let written = cache.write_at(data, offset, |_, end| self.permit(cache, end)).await?;
         if written.1 > 0 {
             self.touch();
         }

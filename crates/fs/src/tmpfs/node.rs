@@ -2,7 +2,7 @@
 
 use super::{file, Shared};
 use crate::{
-    file::{ready, PutPage},
+    file::{ready, UserBuffer},
     inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
     lease::Sharers,
     locks::LockTable,
@@ -375,10 +375,18 @@ impl Inode for TmpInode {
         })
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
-        let read = self.data().ok()?.read_now(offset, bytes, put)?;
+    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        let read = self.data().ok()?.read_now(offset, bytes, to)?;
         self.was_read();
         Some(read)
+    }
+
+    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
+        let cache = self.data().ok()?;
+        self.permit(cache, offset.checked_add(bytes as u64)?).ok()?;
+        cache.write_now(offset, bytes, from)?;
+        self.touch();
+        Some(())
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {

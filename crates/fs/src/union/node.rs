@@ -2,8 +2,8 @@
 
 use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
 use crate::{
-    file::PutPage,
-    inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    file::UserBuffer,
+    inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt, FOREVER},
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes,
@@ -276,7 +276,7 @@ impl Inode for UnionInode {
     fn lasts(&self) -> u64 {
         match (self.upper(), &self.lower) {
             (None, Some(lower)) => lower.believed(),
-            _ => crate::inode::FOREVER,
+            _ => FOREVER,
         }
     }
 
@@ -302,7 +302,10 @@ impl Inode for UnionInode {
     }
 
     fn believed(&self) -> u64 {
-        self.below().map_or(crate::inode::FOREVER, |lower| lower.believed())
+        match self.lower.as_ref().map_or(FOREVER, |lower| lower.believed()) {
+            FOREVER => FOREVER,
+            below => self.below().map_or(FOREVER, |_| below),
+        }
     }
 
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
@@ -368,8 +371,12 @@ impl Inode for UnionInode {
         Box::pin(async move { self.top()?.read_at(buf, offset).await })
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, put: &mut PutPage<'_>) -> Option<usize> {
-        self.top().ok()?.read_now(offset, bytes, put)
+    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        self.top().ok()?.read_now(offset, bytes, to)
+    }
+
+    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
+        self.upper()?.write_now(offset, bytes, from)
     }
 
     fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {

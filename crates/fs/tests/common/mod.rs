@@ -2,6 +2,8 @@
 #![allow(dead_code)]
 
 pub mod memory;
+#[allow(dead_code)]
+pub mod program;
 pub mod server;
 
 use fs::{

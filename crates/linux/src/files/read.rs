@@ -1,7 +1,7 @@
 //! read, pread64, readv, preadv, preadv2, lseek (man 2 read, readv, lseek).
 
 use super::{
-    transfer::Buffer,
+    transfer::{self, Buffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::{call::Call, process::pidfd};
@@ -17,11 +17,11 @@ const RWF_OF_WRITES: u32 = 0x1b6;
 
 /// The descriptor's file, opened for reading. With an offset: one that has places (ESPIPE), which is looked at first.
 async fn readable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>> {
-    let file = call.file(0).await?;
+    let (file, flags) = call.opened(call.int(0)).await?;
     if offset.is_some() && file.changes().is_some() {
         return Err(Errno::ESPIPE);
     }
-    match file.flags().readable() {
+    match flags.readable() {
         true => Ok(file),
         false => Err(Errno::EBADF),
     }
@@ -107,32 +107,24 @@ async fn some_into(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], 
     }
 }
 
-/// Reads into user memory. A file that may wait is asked once, so that what came before a signal or before
-/// an empty pipe is not held back; a regular file is read until it ends.
+/// Reads into user memory, from a file that is open for it. One that may wait is asked once, so that what came before a signal
+/// or before an empty pipe is not held back; a regular file is read until it ends.
 pub(crate) async fn into(
     call: &Call<'_>,
     file: &Arc<dyn File>,
     segments: &[Segment],
     offset: Option<u64>,
 ) -> Result<u64> {
-    if !file.flags().readable() {
-        return Err(Errno::EBADF);
-    }
-    let (wanted, stream) = (total(segments), file.changes().is_some());
+    let wanted = total(segments);
     check_end(offset, wanted)?;
-    if wanted == 0 && stream {
-        return Ok(0);
-    }
-    if let (false, [segment]) = (stream, segments) {
-        let (space, mut to) = (call.space(), segment.at);
-        let put = &mut |frame, at, len| {
-            let taken = space.put_frame(to, frame, at, len);
-            to = to.add(taken);
-            taken
-        };
-        if let Some(read) = file.read_now(offset, wanted, put) {
+    if wanted > 0 {
+        if let Some(read) = transfer::read_now(call, &**file, segments, offset) {
             return Ok(read as u64);
         }
+    }
+    let stream = file.changes().is_some();
+    if wanted == 0 && stream {
+        return Ok(0);
     }
     let (caller, space) = (call.caller(), call.space());
     let mut buffer = Buffer::for_bytes(call.system(), wanted);

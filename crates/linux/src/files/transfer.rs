@@ -1,8 +1,13 @@
-//! The kernel's buffer between a file and user memory: small transfers use none of the heap.
+//! Between a file and user memory: at once where nothing has to be waited for, else through a buffer of the kernel's, which
+//! for small transfers takes none of the heap.
 
-use alloc::{boxed::Box, vec};
-use machine::PAGE_SIZE;
+use super::vector::Segment;
+use crate::call::Call;
+use alloc::{boxed::Box, sync::Arc, vec};
+use fs::{file::UserBuffer, File};
+use machine::{Frame, UserAddr, PAGE_SIZE};
 use process::System;
+use vm::Space;
 
 /// Up to this many bytes go through the call's own frame.
 const SMALL: usize = 256;
@@ -40,4 +45,46 @@ impl Drop for Buffer<'_> {
             self.system.give_page_buffer(buffer);
         }
     }
+}
+
+/// One buffer of the program's, from where a transfer has got to.
+struct Direct {
+    space: Arc<Space>,
+    at: UserAddr,
+}
+
+impl Direct {
+    fn moved(&mut self, bytes: usize) -> usize {
+        self.at = self.at.add(bytes);
+        bytes
+    }
+}
+
+impl UserBuffer for Direct {
+    fn put(&mut self, from: &[u8]) -> usize {
+        self.moved(self.space.put_bytes(self.at, from))
+    }
+    fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize {
+        self.moved(self.space.put_frame(self.at, from, offset, bytes))
+    }
+    fn put_zeros(&mut self, bytes: usize) -> usize {
+        self.moved(self.space.put_zeros(self.at, bytes))
+    }
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        self.moved(self.space.take_bytes(self.at, to))
+    }
+    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize {
+        self.moved(self.space.take_frame(self.at, to, offset, bytes))
+    }
+}
+
+/// A read that needs not wait (see [`File::read_now`]).
+pub(crate) fn read_now(call: &Call<'_>, file: &dyn File, segments: &[Segment], offset: Option<u64>) -> Option<usize> {
+    let &[Segment { at, len }] = segments else { return None };
+    file.read_now(offset, len, &mut Direct { space: call.space(), at })
+}
+
+/// The first bytes of a write (see [`File::write_now`]), as far as that needs not wait.
+pub(crate) fn write_now(call: &Call<'_>, file: &dyn File, segment: Segment, offset: Option<u64>) -> Option<usize> {
+    file.write_now(offset, segment.len, &mut Direct { space: call.space(), at: segment.at })
 }

@@ -2,7 +2,7 @@
 
 use super::{
     read::{position, ready_now, takes_nothing, RWF_NOWAIT},
-    transfer::Buffer,
+    transfer::{self, Buffer},
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
@@ -23,11 +23,11 @@ const RLIMIT_FSIZE: usize = 1;
 
 /// The descriptor's file, opened for writing (see `read::readable`).
 async fn writable(call: &Call<'_>, offset: Option<u64>) -> Result<Arc<dyn File>> {
-    let file = call.file(0).await?;
+    let (file, flags) = call.opened(call.int(0)).await?;
     if offset.is_some() && file.changes().is_some() {
         return Err(Errno::ESPIPE);
     }
-    match file.flags().writable() {
+    match flags.writable() {
         true => Ok(file),
         false => Err(Errno::EBADF),
     }
@@ -98,7 +98,7 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
     Ok(written)
 }
 
-/// Writes user memory. A stream may take less at a time than it will take in all (see [`File::write_for`]),
+/// Writes user memory to a file that is open for it. A stream may take less at a time than it will take in all (see [`File::write_for`]),
 /// so this goes on until everything is written or an error comes; the error counts only if nothing was.
 pub(crate) async fn from(
     call: &Call<'_>,
@@ -106,18 +106,25 @@ pub(crate) async fn from(
     segments: &[Segment],
     offset: Option<u64>,
 ) -> Result<u64> {
-    if !file.flags().writable() {
-        return Err(Errno::EBADF);
-    }
-    let wanted = total(segments);
+    let mut wanted = total(segments);
     if wanted == 0 && file.changes().is_some() {
         return Ok(0);
     }
     check_end(offset.filter(|offset| *offset != APPEND_AT), wanted)?;
-    let wanted = within_limit(call, file, offset, wanted).await?;
+    if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
+        wanted = within_limit(call, file, offset, wanted).await?;
+    }
+    let mut done = match segments {
+        &[Segment { at, .. }] if wanted > 0 => {
+            transfer::write_now(call, &**file, Segment { at, len: wanted }, offset).unwrap_or(0)
+        }
+        _ => 0,
+    };
+    if done == wanted && wanted > 0 {
+        return Ok(done as u64);
+    }
     let (caller, space) = (call.caller(), call.space());
     let mut buffer = Buffer::for_bytes(call.system(), wanted);
-    let mut done = 0;
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
@@ -126,8 +133,8 @@ pub(crate) async fn from(
             // A stream takes whole pages or nothing: who writes less than one learns that not all of it could be read.
             copied -= copied % PAGE_SIZE;
         }
-        if copied < asked && discards(file).await? {
-            return Ok(wanted as u64);
+        if copied < asked && ignores(file).await? {
+            copied = asked;
         }
         if copied == 0 && asked > 0 {
             return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, asked, error).await?) };
@@ -166,10 +173,10 @@ async fn first_error(call: &Call<'_>, file: &Arc<dyn File>, asked: usize, error:
     }
 }
 
-/// /dev/null does not look at what is written to it.
-async fn discards(file: &Arc<dyn File>) -> Result<bool> {
+/// /dev/null, zero and full do not look at what is written to them.
+async fn ignores(file: &Arc<dyn File>) -> Result<bool> {
     let attributes = file.attributes().await?;
-    Ok(attributes.kind() == Kind::CharDevice && attributes.rdev == (1, 3))
+    Ok(attributes.kind() == Kind::CharDevice && matches!(attributes.rdev, (1, 3 | 5 | 7)))
 }
 
 /// SIGPIPE goes with EPIPE.

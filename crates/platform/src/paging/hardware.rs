@@ -27,6 +27,11 @@ pub trait Hardware: Send + Sync + 'static {
 
     /// User memory of the loaded table; the caller keeps addresses below the end of user space.
     fn read_user(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault>;
+    /// The same to memory that may change meanwhile.
+    ///
+    /// # Safety
+    /// `to` is mapped for `bytes` bytes, and nobody holds a reference to them.
+    unsafe fn read_user_to(&self, from: UserAddr, to: *mut u8, bytes: usize) -> Result<(), UserFault>;
     fn write_user(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault>;
     /// The same from memory that may change meanwhile.
     ///

@@ -121,6 +121,16 @@ impl<H: Hardware> PageTable for Table<H> {
         })
     }
 
+    fn read_frame(&self, from: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault> {
+        assert!(offset + bytes <= PAGE_SIZE, "{bytes} bytes at {offset} leave the frame");
+        self.shared.with(frame, Window::Target, |page| {
+            self.chunks(from, bytes, Access::READ, |hardware, at, done, len| {
+                // SAFETY: as above; a frame's bytes are reached by pointers only.
+                unsafe { hardware.read_user_to(at, page.add(offset + done), len) }.map(|()| false)
+            })
+        })
+    }
+
     fn fill_zero(&self, to: UserAddr, bytes: usize) -> Result<(), UserFault> {
         self.chunks(to, bytes, Access::WRITE, |hardware, at, _, len| hardware.zero_user(at, len).map(|()| false))
     }

@@ -119,9 +119,14 @@ impl Hardware for X86 {
     }
 
     fn read_user(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault> {
-        // SAFETY: writes `to` only; reading user memory recovers from faults.
-        let left = unsafe { usercopy::user_copy(to.as_mut_ptr(), from.0 as *const u8, to.len()) };
-        all_of(from, to.len(), left, Access::READ)
+        // SAFETY: `to` is ours alone.
+        unsafe { self.read_user_to(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    unsafe fn read_user_to(&self, from: UserAddr, to: *mut u8, bytes: usize) -> Result<(), UserFault> {
+        // SAFETY: writes `to` only, which may be written, says the caller; reading user memory recovers from faults.
+        let left = unsafe { usercopy::user_copy(to, from.0 as *const u8, bytes) };
+        all_of(from, bytes, left, Access::READ)
     }
 
     fn write_user(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {

@@ -167,6 +167,11 @@ impl Hardware for Fake {
         })
     }
 
+    unsafe fn read_user_to(&self, from: UserAddr, to: *mut u8, bytes: usize) -> Result<(), UserFault> {
+        // SAFETY: may be written, says the caller.
+        (0..bytes).try_for_each(|n| self.load(from.add(n)).map(|byte| unsafe { to.add(n).write_volatile(byte) }))
+    }
+
     fn write_user(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault> {
         from.iter().enumerate().try_for_each(|(n, byte)| self.store(to.add(n), *byte))
     }

@@ -201,6 +201,12 @@ fn user_memory_is_read_and_written_up_to_the_fault() {
     assert_eq!(table.read(UserAddr(start + 0xffb), &mut back), Ok(()));
     assert_eq!(back, b"from a frame");
     assert_eq!(table.write_frame(UserAddr(read_only - 2), source, 100, 3), Err(fault(read_only, Access::WRITE)));
+    let target = machine.memory.alloc().unwrap();
+    assert_eq!(table.read_frame(UserAddr(start + 0xffb), target, 200, 12), Ok(()));
+    machine.memory.read(target, 200, &mut back);
+    assert_eq!(back, b"from a frame");
+    let end = read_only + 0x1000;
+    assert_eq!(table.read_frame(UserAddr(end - 2), target, 0, 3), Err(fault(end, Access::READ)));
     assert_eq!(table.write(UserAddr(start), &data), Ok(()));
 
     let limit = 30 * PAGE_SIZE;
