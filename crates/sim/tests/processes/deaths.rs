@@ -6,6 +6,7 @@ use sim::{
     cluster::{Cluster, Shape},
     life::model::{Id, CHLD, KILL, RT, TERM, USR1},
     nodes::{
+        elf::stack_top,
         machine::{Nodes, PROGRAM},
         user::{action, call, clone_thread, Arg, Command, Event},
     },
@@ -64,6 +65,8 @@ struct Crowd {
     nodes: Nodes,
     threads: BTreeSet<Id>,
     stacks: u64,
+    /// Processes share memory, descriptors and directories, too.
+    shares: bool,
     /// What was told and has not returned: (thread, call) by number.
     told: BTreeMap<u64, (Id, u64)>,
 }
@@ -96,6 +99,12 @@ impl Crowd {
         let some = u64::from(*rng.pick(&all));
         let few = self.threads.len() < 14;
         match rng.below(12) {
+            1 if few && self.shares => {
+                // CLONE_VM, with a stack of its own, CLONE_FS, CLONE_FILES: some of them.
+                self.stacks += 1;
+                let (shares, stack) = *rng.pick(&[(0x600, 0), (0x400, 0), (0x100, stack_top(self.stacks))]);
+                Command::plain(call::CLONE, &[shares | u64::from(CHLD), stack])
+            }
             0 | 1 if few => Command::plain(call::FORK, &[]),
             2 if few => {
                 self.stacks += 1;
@@ -118,6 +127,15 @@ impl Crowd {
 
 #[test]
 fn survivors_come_to_rest_and_answer() {
+    kernels_die(false);
+}
+
+#[test]
+fn survivors_that_shared_come_to_rest_and_answer() {
+    kernels_die(true);
+}
+
+fn kernels_die(shares: bool) {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     let from = std::env::var("FROM").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for seed in from..from + seeds {
@@ -125,7 +143,7 @@ fn survivors_come_to_rest_and_answer() {
         let kernels = 3 + seed as usize % 2;
         let nodes = Nodes::new(shape(seed, kernels));
         let first = nodes.boot(seed as usize % kernels);
-        let mut crowd = Crowd { nodes, threads: BTreeSet::from([first]), stacks: 0, told: BTreeMap::new() };
+        let mut crowd = Crowd { nodes, threads: BTreeSet::from([first]), stacks: 0, shares, told: BTreeMap::new() };
         crowd.look();
         for signal in [USR1, RT] {
             let arguments = [Arg::Value(signal.into()), Arg::Input, Arg::Value(0), Arg::Value(8)];
