@@ -149,7 +149,11 @@ impl Endpoint {
             if !quiet {
                 context.waker().wake_by_ref();
             }
-            if quiet { Poll::Ready(()) } else { Poll::Pending }
+            if quiet {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
         .await
     }

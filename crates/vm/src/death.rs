@@ -76,7 +76,11 @@ impl Space {
         if !had {
             self.table.walk(PageRange::user(), &mut |_, mapping| {
                 had = self.vm.memory.home_of(mapping.frame) == Some(kernel);
-                if had { Step::Stop } else { Step::Keep }
+                if had {
+                    Step::Stop
+                } else {
+                    Step::Keep
+                }
             });
         }
         had
