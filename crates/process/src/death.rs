@@ -139,7 +139,8 @@ impl System {
     /// Kills the processes that use these spaces. Who is only about to have one (a fork, an execve) finds it gone.
     pub(crate) async fn end_users(self: &Arc<Self>, spaces: &[SpaceId]) {
         let uses = |process: &Arc<Process>| spaces.contains(&process.space().id());
-        let users: Vec<Arc<Process>> = self.processes.lock().values().cloned().filter(uses).collect();
+        let users: Vec<Arc<Process>> =
+            self.processes.lock().values().filter(|process| uses(process)).cloned().collect();
         for process in &users {
             if !process.has(Flags::ENDING) {
                 log::error!("process {} has memory of a kernel that died: killed", process.id);
