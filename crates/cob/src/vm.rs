@@ -69,7 +69,7 @@ impl Vm {
         fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()))?;
 
         let errors = files.path().join("qemu.err");
-        let mut command = with_parent_death_signal("qemu-system-x86_64");
+        let mut command = with_parent_death_signal("KILL", "qemu-system-x86_64");
         command.args(arguments(machine, &theirs)?);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         // Its own process group: Ctrl-C is for the program, not for QEMU.
@@ -103,15 +103,15 @@ impl Drop for Vm {
     }
 }
 
-/// If we are killed, QEMU must go too. Only the new process itself can ask the kernel for that, before exec;
-/// util-linux's setpriv does it, so this crate needs no unsafe code after fork.
-pub fn with_parent_death_signal(program: impl AsRef<OsStr>) -> Command {
+/// If we are killed, QEMU must go too: `signal` ("KILL") is what it then gets. Only the new process itself can ask the kernel for
+/// that, before exec; util-linux's setpriv does it, so this crate needs no unsafe code after fork.
+pub fn with_parent_death_signal(signal: &str, program: impl AsRef<OsStr>) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {
         return Command::new(program);
     }
     let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command.args(["--pdeathsig", signal, "--"]).arg(program);
     command
 }
 

@@ -45,7 +45,7 @@ fn measure(options: &BenchOptions, words: &[&str]) -> Result<(f64, String)> {
         Accel::Kvm => "kvm",
         Accel::Tcg => "tcg",
     };
-    let child = with_parent_death_signal(std::env::current_exe()?)
+    let child = with_parent_death_signal("KILL", std::env::current_exe()?)
         .args(["run", "--stats", "--kernels", "4", "--accel", accel])
         .args(words)
         .stdin(Stdio::null())

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use super::cases::{self, Case, Judge, Stdin};
 use super::{tail, Tally};
 use crate::cli::TestOptions;
+use crate::vm::with_parent_death_signal;
 
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,8 +238,8 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> Re
 fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     let case = &job.case;
     File::create(log)?;
-    // cob ends the machine itself at the timeout; the outer one is for a cob that does not.
-    let mut command = Command::new("/usr/bin/timeout");
+    // cob ends the machine itself at the timeout; the outer one is for a cob that does not. Both end with us: it passes TERM on.
+    let mut command = with_parent_death_signal("TERM", "/usr/bin/timeout");
     command.args(["-s", "KILL", &(job.timeout() + 20).to_string()]).arg(std::env::current_exe()?);
     command.args(["run", "--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
