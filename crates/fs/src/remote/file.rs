@@ -64,9 +64,22 @@ struct News {
 
 impl News {
     fn tell(&self, ready: Events) {
-        *self.ready.lock() = ready;
-        self.heard.fetch_add(1, Ordering::AcqRel);
+        {
+            let mut known = self.ready.lock();
+            *known = ready;
+            self.heard.fetch_add(1, Ordering::AcqRel);
+        }
         self.changes.wake_all();
+    }
+
+    /// The owner's answer to who asked when `heard` was the count. What it has told meanwhile may be newer, or older: of both
+    /// nothing is lost (at worst a file looks ready for a moment that is no more).
+    fn answered(&self, ready: Events, heard: u64) {
+        let mut known = self.ready.lock();
+        *known = match self.heard.load(Ordering::Acquire) == heard {
+            true => ready,
+            false => *known | ready,
+        };
     }
 }
 
@@ -198,8 +211,9 @@ impl RemoteFile {
     }
 
     async fn watch_now(&self) -> Result<()> {
+        let heard = self.news.heard.load(Ordering::Acquire);
         let ready = self.ask(FileWatch { id: self.name.id }).await??;
-        *self.news.ready.lock() = ready;
+        self.news.answered(ready, heard);
         self.news.watched.store(true, Ordering::Release);
         Ok(())
     }

@@ -46,6 +46,21 @@ fn a_word_of_an_observation_that_has_ended_does_not_deafen_the_next() {
     }
 }
 
+#[test]
+fn a_word_that_overtakes_the_answer_to_who_begins_to_watch_is_not_forgotten() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &read);
+    let mut watching = far.watch();
+    assert!(once(watching.as_mut()).is_none(), "the owner is asked");
+    machine.settle();
+    // The answer, "nothing to read", is there, but who asked has not had the CPU yet.
+    block_on(write.write(b"x")).unwrap();
+    machine.settle();
+    assert_eq!(once(watching.as_mut()), Some(Ok(())));
+    assert!(far.poll().contains(Events::IN));
+}
+
 fn message(files: Vec<Arc<dyn File>>) -> SocketMessage {
     SocketMessage { bytes: b"text".to_vec(), files, credentials: None, name: Vec::new(), full_length: 4 }
 }
