@@ -44,14 +44,17 @@ static uint64_t migrate_first(long n) {
     return sum;
 }
 
+// Turns before the clock starts: until both are where they belong, have their pages, and idle CPUs know what to expect.
+#define WARM_TURNS 64
+
 // Two threads in turns, by futex: the word says whose turn it is.
 struct rally {
     int word;
     long n;
 };
 
-static void take_turns(struct rally *rally, int mine) {
-    for (long i = 0; i < rally->n; i++) {
+static void take_turns(struct rally *rally, int mine, long n) {
+    for (long i = 0; i < n; i++) {
         while (__atomic_load_n(&rally->word, __ATOMIC_ACQUIRE) != mine)
             syscall(SYS_futex, &rally->word, FUTEX_WAIT_PRIVATE, !mine, NULL, NULL, 0);
         __atomic_store_n(&rally->word, !mine, __ATOMIC_RELEASE);
@@ -67,7 +70,8 @@ struct partner {
 static void *futex_partner(void *argument) {
     struct partner *partner = argument;
     stay_on(partner->cpu);
-    take_turns(partner->argument, 1);
+    struct rally *rally = partner->argument;
+    take_turns(rally, 1, WARM_TURNS + rally->n);
     return NULL;
 }
 
@@ -79,8 +83,9 @@ static uint64_t futex_rally(long n, int cpu) {
     // The partner's first turn is over when it is here.
     while (__atomic_load_n(&rally.word, __ATOMIC_ACQUIRE) != 0)
         sched_yield();
+    take_turns(&rally, 0, WARM_TURNS);
     uint64_t start = now();
-    take_turns(&rally, 0);
+    take_turns(&rally, 0, n);
     uint64_t time = now() - start;
     MUST(!pthread_join(thread, NULL));
     return time;
@@ -96,12 +101,12 @@ static uint64_t byte_rally(long n, int cpu, int here[2], int there[2]) {
     MUST(child >= 0);
     if (!child) {
         stay_on(cpu);
-        for (long i = 0; i <= n; i++)
+        for (long i = 0; i < WARM_TURNS + n; i++)
             MUST(read(there[0], &byte, 1) == 1 && write(here[1], &byte, 1) == 1);
         _exit(0);
     }
-    // One round until the partner is where it belongs.
-    MUST(write(there[1], &byte, 1) == 1 && read(here[0], &byte, 1) == 1);
+    for (long i = 0; i < WARM_TURNS; i++)
+        MUST(write(there[1], &byte, 1) == 1 && read(here[0], &byte, 1) == 1);
     uint64_t start = now();
     for (long i = 0; i < n; i++)
         MUST(write(there[1], &byte, 1) == 1 && read(here[0], &byte, 1) == 1);
@@ -148,7 +153,7 @@ static void answer_bells(struct bells *bells) {
     struct epoll_event event = {.events = EPOLLIN};
     MUST(epoll >= 0 && !epoll_ctl(epoll, EPOLL_CTL_ADD, bells->there, &event));
     uint64_t count;
-    for (long i = 0; i <= bells->n; i++) {
+    for (long i = 0; i < WARM_TURNS + bells->n; i++) {
         MUST(epoll_wait(epoll, &event, 1, -1) == 1);
         MUST(read(bells->there, &count, sizeof count) == sizeof count);
         MUST(write(bells->back, &count, sizeof count) == sizeof count);
@@ -169,8 +174,8 @@ static uint64_t epoll_rally(long n, int cpu) {
     pthread_t thread;
     MUST(bells.there >= 0 && bells.back >= 0 && !pthread_create(&thread, NULL, bells_partner, &partner));
     uint64_t count = 1, start = 0;
-    for (long i = 0; i <= n; i++) {
-        if (i == 1)
+    for (long i = 0; i < WARM_TURNS + n; i++) {
+        if (i == WARM_TURNS)
             start = now();
         MUST(write(bells.there, &count, sizeof count) == sizeof count);
         MUST(read(bells.back, &count, sizeof count) == sizeof count);

@@ -98,6 +98,8 @@ pub struct Setup {
     /// QEMU's -plugin.
     pub plugin: Option<String>,
     pub patience: Duration,
+    /// How often the serial line is looked at. Each look takes a CPU of the host from the machine that is measured.
+    pub interval: Duration,
     _files: Arc<TempDir>,
 }
 
@@ -122,7 +124,8 @@ impl Setup {
             archive = with_libraries(archive, &init)?;
         }
         fs::write(&initramfs, archive.finish())?;
-        Ok(Setup { initramfs, cpus, accel, plugin: None, patience: Duration::from_secs(180), _files: Arc::new(files) })
+        let (patience, interval) = (Duration::from_secs(180), Duration::from_millis(250));
+        Ok(Setup { initramfs, cpus, accel, plugin: None, patience, interval, _files: Arc::new(files) })
     }
 
     /// The same in a QEMU with a plugin.
@@ -174,8 +177,7 @@ impl Setup {
             if time > self.patience {
                 bail!("{}: not done after {:?}:\n{}", system.name, self.patience, last_lines(&text));
             }
-            // Short against what is measured; the machine's CPUs need the host's.
-            thread::sleep(Duration::from_millis(if time.as_secs() < 5 { 1 } else { 20 }));
+            thread::sleep(self.interval);
         }
     }
 }

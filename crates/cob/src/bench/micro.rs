@@ -29,6 +29,8 @@ pub struct Cell {
     pub messages: Sample,
     /// Instructions of the guest for one operation, in user and in kernel mode.
     pub instructions: Option<[f64; 2]>,
+    /// Of those in kernel mode, how many are in which function, the heaviest first; asked for, and of Cob.
+    pub functions: Vec<(String, f64)>,
 }
 
 pub struct Results {
@@ -118,6 +120,10 @@ fn count(
             let sum = |mode: usize| counted.cpus.iter().map(|cpu| cpu.instructions[mode]).sum::<u64>() as f64;
             if let Some((_, cells)) = rows.iter_mut().find(|(known, _)| known == name) {
                 cells[at].instructions = Some([sum(USER) / operations, sum(KERNEL) / operations]);
+                if options.profile && !system.is_linux() {
+                    cells[at].functions = counting.functions(&counted.codes);
+                    cells[at].functions.iter_mut().for_each(|(_, instructions)| *instructions /= operations);
+                }
             }
         }
     }

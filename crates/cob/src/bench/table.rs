@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use super::micro::{Cell, Results};
-use super::scale::model::{KERNEL, USER};
+use super::scale::{
+    model::{KERNEL, USER},
+    short,
+};
 
 /// The head, and a line of cells for each row.
 pub type Table = (Vec<String>, Vec<Vec<String>>);
@@ -122,6 +125,27 @@ fn instructions(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     Some((head, body))
 }
 
+/// Functions shown of each row.
+const HEAVIEST: usize = 30;
+
+/// Where the instructions of Cob's kernels are, if that was asked for.
+fn functions(results: &Results) -> Option<Table> {
+    let head = ["operation: function", "instructions for one operation", "system"].map(String::from).to_vec();
+    let mut body = Vec::new();
+    for (name, cells) in &results.rows {
+        for (cell, system) in cells.iter().zip(&results.systems) {
+            for (function, instructions) in cell.functions.iter().take(HEAVIEST) {
+                let function = format!("{name}: {}", short(function));
+                body.push(vec![function, format!("{instructions:.0}"), system.clone()]);
+            }
+        }
+    }
+    (!body.is_empty()).then_some((head, body))
+}
+
+const FUNCTIONS: &str =
+    "Where the instructions of Cob's kernels are (the heaviest functions, with what was inlined into them):";
+
 const INSTRUCTIONS: &str = "Instructions of the guest for one operation, counted by a plugin of QEMU that runs all CPUs in one thread, without timer \
      interrupts; on rows that need two CPUs, those of all CPUs, idle ones included:";
 
@@ -137,6 +161,9 @@ pub fn text(results: &Results) -> String {
     if let Some((head, body)) = instructions(results) {
         text += &format!("\n{INSTRUCTIONS}\n{}", aligned(&head, &body));
     }
+    if let Some((head, body)) = functions(results) {
+        text += &format!("\n{FUNCTIONS}\n{}", aligned(&head, &body));
+    }
     text
 }
 
@@ -144,6 +171,9 @@ pub fn markdown(results: &Results) -> String {
     let mut text = caption(results) + "\n\n" + &piped(&head(results), &body(results));
     if let Some((head, body)) = instructions(results) {
         text += &format!("\n{INSTRUCTIONS}\n\n{}", piped(&head, &body));
+    }
+    if let Some((head, body)) = functions(results) {
+        text += &format!("\n{FUNCTIONS}\n\n{}", piped(&head, &body));
     }
     text
 }
@@ -244,7 +274,12 @@ mod tests {
     use crate::bench::sample::Sample;
 
     fn cell(ns: f64, messages: Option<f64>) -> Cell {
-        let mut cell = Cell { ns: Sample::default(), messages: Sample::default(), instructions: Some([10.0, ns]) };
+        let mut cell = Cell {
+            ns: Sample::default(),
+            messages: Sample::default(),
+            instructions: Some([10.0, ns]),
+            functions: Vec::new(),
+        };
         cell.ns.add(ns);
         messages.into_iter().for_each(|count| cell.messages.add(count));
         cell

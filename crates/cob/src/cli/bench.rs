@@ -46,6 +46,9 @@ pub struct BenchOptions {
     /// npb: how the program is linked with libgomp and libc.
     #[arg(long, value_enum, default_value_t = Link::Static)]
     pub link: Link,
+    /// micro: shows for each row the functions of Cob's kernels in which most instructions are.
+    #[arg(long)]
+    pub profile: bool,
     /// micro: only rows, npb: only workloads, scale: only loops whose name contains one of these.
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     pub only: Vec<String>,

@@ -1,5 +1,6 @@
 //! Machines whose instructions and lines are counted: the plugin, and where each system's timer interrupt enters.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,17 @@ impl Counting {
     pub fn option(&self, system: &System) -> String {
         let timer = self.linux.as_ref().filter(|_| system.is_linux()).map_or(self.cob_timer, |(_, timer)| *timer);
         plugin::option(&self.library, &self.out, timer)
+    }
+
+    /// Sums by function of Cob's image, the heaviest first.
+    pub fn functions(&self, codes: &[(u64, u64)]) -> Vec<(String, f64)> {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (at, instructions) in codes {
+            *sums.entry(self.image.name(*at).unwrap_or("?")).or_default() += instructions;
+        }
+        let mut sums: Vec<_> = sums.into_iter().map(|(name, sum)| (name.to_string(), sum as f64)).collect();
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sums
     }
 
     /// What the plugin of the last machine counted.

@@ -18,6 +18,7 @@ use anyhow::{bail, Context, Result};
 
 pub use self::counting::Counting;
 use self::model::Counted;
+pub use self::report::short;
 use super::machines::{System, CPU};
 use super::progress::{bar, Progress};
 use crate::cli::BenchOptions;

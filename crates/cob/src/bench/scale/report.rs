@@ -21,7 +21,7 @@ fn count(value: f64) -> String {
 }
 
 /// A name without the types in it: enough to find the function.
-fn short(name: &str) -> String {
+pub fn short(name: &str) -> String {
     let mut depth = 0i32;
     let plain: String = name
         .chars()
