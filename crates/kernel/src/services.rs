@@ -36,7 +36,7 @@ impl Kernel {
         let memory: Arc<dyn Memory> = platform::shared_memory();
         let scheduler = Scheduler::new(cpu.clone());
         let spawner: Arc<dyn Spawner> = Arc::new(KernelTasks(scheduler.clone()));
-        let lanes = Lanes::open().expect("a kernel that can't hold its lanes can't live");
+        let lanes = Lanes::open();
         let port = Arc::new(lanes.port());
         let seed = platform::plan::option(boot.command_line(), "cob.shake").and_then(|seed| seed.parse().ok());
         let shake = seed.map(|seed| Shake::new(seed, boot.kernel));

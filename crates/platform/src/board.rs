@@ -6,7 +6,7 @@
 //! | 0 | clock, locks | the primary at boot; lock holders |
 //! | 0x1000 | the plan, serialised | the primary at boot |
 //! | 0x30000 | one entry per kernel | that kernel, and the one that boots it |
-//! | 0x50000 | for which boot of a sender a receiver's lane is ready | the receiver |
+//! | 0x50000 | for which boot of a sender a receiver's lanes are ready, and where | the receiver |
 
 use crate::layout::{BOARD_BYTES, BOARD_VIRT};
 use crate::plan::Plan;
@@ -16,12 +16,12 @@ use machine::KernelId;
 
 const PLAN_AT: u64 = 0x1000;
 const ENTRIES_AT: u64 = 0x30000;
-const READY_AT: u64 = 0x50000;
+const LANES_AT: u64 = 0x50000;
 
 /// Kernels the board has room for: the words per pair are the tightest.
-pub const MOST_KERNELS: usize = 424;
-const _: () = assert!(MOST_KERNELS * MOST_KERNELS * 4 <= (BOARD_BYTES - READY_AT) as usize);
-const _: () = assert!(MOST_KERNELS * core::mem::size_of::<Entry>() <= (READY_AT - ENTRIES_AT) as usize);
+pub const MOST_KERNELS: usize = 299;
+const _: () = assert!(MOST_KERNELS * MOST_KERNELS * 8 <= (BOARD_BYTES - LANES_AT) as usize);
+const _: () = assert!(MOST_KERNELS * core::mem::size_of::<Entry>() <= (LANES_AT - ENTRIES_AT) as usize);
 
 /// A cache line of its own, so that a writer disturbs only those who read this word.
 #[repr(C, align(64))]
@@ -83,9 +83,6 @@ pub struct Life {
     state: AtomicU32,
     /// How often it was started.
     pub boots: AtomicU32,
-    /// Physical address of its incoming lanes, 0 before it joined, and bytes per sender.
-    pub lanes: AtomicU64,
-    pub lane_bytes: AtomicU64,
     /// APIC id of the CPU that takes doorbells.
     pub doorbell: AtomicU32,
 }
@@ -147,11 +144,31 @@ pub fn entry(kernel: KernelId) -> &'static Entry {
     unsafe { &*((BOARD_VIRT + ENTRIES_AT) as *const Entry).add(kernel.index()) }
 }
 
-/// For which boot of `sender` its lane in `receiver`'s memory is empty and may be used (lanes.rs).
-pub fn ready(receiver: KernelId, sender: KernelId) -> &'static AtomicU32 {
+fn lanes(receiver: KernelId, sender: KernelId) -> &'static AtomicU64 {
     assert!(receiver.index() < MOST_KERNELS && sender.index() < MOST_KERNELS);
     // SAFETY: as above; both indices were checked.
-    unsafe { &*((BOARD_VIRT + READY_AT) as *const AtomicU32).add(receiver.index() * MOST_KERNELS + sender.index()) }
+    unsafe { &*((BOARD_VIRT + LANES_AT) as *const AtomicU64).add(receiver.index() * MOST_KERNELS + sender.index()) }
+}
+
+/// Bits for a frame's number: 2^52 bytes are what x86-64 can address.
+const FRAME_BITS: u32 = 40;
+
+/// Says that the lanes for this boot of `sender` are empty and lie at this physical address (lanes.rs).
+pub fn set_lanes(receiver: KernelId, sender: KernelId, boot: u32, phys: u64) {
+    // Release: they are empty before the sender reads this; pairs with the Acquire below.
+    lanes(receiver, sender).store(u64::from(boot) << FRAME_BITS | phys >> 12, Release);
+}
+
+/// Where the lanes for this boot of `sender` lie in `receiver`'s memory; None while they are not ready.
+pub fn lanes_for(receiver: KernelId, sender: KernelId, boot: u32) -> Option<u64> {
+    let word = lanes(receiver, sender).load(Acquire);
+    let same = word >> FRAME_BITS == u64::from(boot) << FRAME_BITS >> FRAME_BITS;
+    (word != 0 && same).then_some((word & ((1 << FRAME_BITS) - 1)) << 12)
+}
+
+/// `receiver` is to be booted: what its last life said of its lanes is not true any more.
+pub fn forget_lanes(receiver: KernelId) {
+    (0..MOST_KERNELS).for_each(|sender| lanes(receiver, KernelId(sender as u16)).store(0, Relaxed));
 }
 
 /// Puts the plan on the board. Only the primary, before any secondary runs.

@@ -3,7 +3,7 @@
 
 use crate::layout::*;
 use crate::tables::{self, Bits, Mapped, TableMemory};
-use crate::{board, pages};
+use crate::{board, lanes, pages};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -120,12 +120,11 @@ pub fn map_shared(phys: u64, bytes: u64) -> Result<SharedRegion, Errno> {
     Ok(SharedRegion { virt, bytes })
 }
 
-/// The physical range that `kernel` keeps for lanes from us, once it has published its lanes.
+/// The physical range that `kernel` keeps for lanes from us, once it has made them ready.
 pub fn lanes_for_us(kernel: KernelId) -> Option<core::ops::Range<u64>> {
-    let life = board::entry(kernel).life();
-    let (lanes, bytes) = (life.lanes.load(Acquire), life.lane_bytes.load(Relaxed));
-    let start = lanes + u64::from(crate::kernel().0) * bytes;
-    (lanes != 0).then_some(start..start + bytes)
+    let me = crate::kernel();
+    let start = board::lanes_for(kernel, me, board::entry(me).life().boots.load(Relaxed))?;
+    Some(start..start + lanes::bytes() as u64)
 }
 
 /// The kernel whose lanes for us have the physical range `start..end` in them.

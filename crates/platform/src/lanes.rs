@@ -10,21 +10,21 @@
 //! # Idea
 //!
 //! Every boot of a kernel has a number on the board (`boots`), and for each ordered pair the board has one
-//! word, written by the receiver: for which boot of the sender its lane is ready. A kernel
+//! word, written by the receiver: for which boot of the sender its lanes are ready, and where. A kernel
 //! sends only if that is its own.
 //!
 //! ```text
 //!   receiver P                             sender N, boot 2
-//!                                          publishes its lanes, state Running; rings P
+//!                                          state Running; rings P
 //!   sees boot 2 of N
 //!   empties the lane for N
-//!   ready[P][N] = 2; rings N
+//!   lanes[P][N] = (2, address); rings N
 //!                                          sees 2: maps the lane, sends
 //! ```
 //!
 //! A CPU of P may at this very moment be receiving from the old lane, on behalf of nobody. So there
 //! are two sets per sender, used by even and odd boots: the one that is emptied was given up a
-//! whole life of N ago.
+//! whole life of N ago. A set is made when it is first needed, and kept.
 //!
 //! On the sending side a CPU may still be writing into the dead N's memory while another one connects
 //! anew. It must neither fault nor reach N's new life, so the old addresses are pointed at a scratch page.
@@ -47,8 +47,6 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// The incoming lanes of this kernel, and what it knows of its peers.
 pub struct Lanes {
-    /// In the direct map.
-    base: u64,
     shape: Shape,
     peers: Lock<Vec<Peer>>,
 }
@@ -63,6 +61,8 @@ struct Peer {
     /// The boot of the peer that our lane is ready for, and that we send to; 0: none.
     ready_for: u32,
     connected: u32,
+    /// Physical addresses of our lanes for its even and odd boots; 0: not made yet.
+    incoming: [u64; SETS],
     outgoing: Option<SharedRegion>,
 }
 
@@ -81,10 +81,21 @@ impl Shape {
         PRIORITIES * self.lane()
     }
 
-    /// From one sender to the next.
-    fn stride(self) -> usize {
-        SETS * self.set()
+    /// A set of lanes as both ends want it to begin with; made if it is not there yet. None: no memory.
+    fn empty(self, set: &mut u64) -> Option<u64> {
+        if *set == 0 {
+            *set = pages::alloc_run((self.set() / PAGE_SIZE).trailing_zeros() as usize)?;
+        }
+        // SAFETY: our own lanes; this set was last used two boots of the sender ago, and its present
+        // boot doesn't use it before we say that it is ready.
+        unsafe { core::ptr::write_bytes((DIRECT_BASE + *set) as *mut u8, 0, self.set()) };
+        Some(*set)
     }
+}
+
+/// Bytes of the lanes from one kernel to another.
+pub fn bytes() -> usize {
+    Shape::of(crate::plan().kernels.len()).set()
 }
 
 fn set_of(boot: u32) -> usize {
@@ -92,18 +103,11 @@ fn set_of(boot: u32) -> usize {
 }
 
 impl Lanes {
-    /// Makes the incoming lanes, puts them on the board, and says that this kernel is running. Once.
-    pub fn open() -> Result<Lanes, Errno> {
+    /// Says that this kernel is running. Once.
+    pub fn open() -> Lanes {
         let kernels = crate::plan().kernels.len();
-        let shape = Shape::of(kernels);
-        let pages = (shape.stride() * kernels).div_ceil(PAGE_SIZE);
-        let phys = pages::alloc_run(pages.next_power_of_two().trailing_zeros() as usize).ok_or(Errno::ENOMEM)?;
-        let life = board::entry(crate::kernel()).life();
-        life.lane_bytes.store(shape.stride() as u64, Relaxed);
-        life.lanes.store(phys, Release);
         board::entry(crate::kernel()).set_state(board::State::Running);
-        let peers = (0..kernels).map(|_| Peer::default()).collect();
-        Ok(Lanes { base: DIRECT_BASE + phys, shape, peers: Lock::new(peers) })
+        Lanes { shape: Shape::of(kernels), peers: Lock::new((0..kernels).map(|_| Peer::default()).collect()) }
     }
 
     /// The port to build an endpoint on. No peer is connected yet.
@@ -126,21 +130,21 @@ impl Lanes {
             }
             let boot = entry.life().boots.load(Relaxed);
             if peer.ready_for != boot {
-                self.empty(kernel, boot);
+                // Without memory it is tried again at the next doorbell.
+                let Some(incoming) = self.shape.empty(&mut peer.incoming[set_of(boot)]) else { continue };
                 peer.ready_for = boot;
-                // Release: the lane is empty before the sender reads this; pairs with the Acquire below.
-                board::ready(me, kernel).store(boot, Release);
+                board::set_lanes(me, kernel, boot, incoming);
                 crate::ring_doorbell(kernel);
             }
-            if peer.connected != boot && board::ready(kernel, me).load(Acquire) == my_boot {
-                let Ok(region) = map_outgoing(kernel, self.shape, my_boot) else { continue };
+            if peer.connected != boot && board::lanes_for(kernel, me, my_boot).is_some() {
+                let Ok(region) = map_outgoing(kernel) else { continue };
                 if let Some(old) = peer.outgoing.take() {
                     old.retire();
                 }
                 let outbound = region.pointer();
                 peer.outgoing = Some(region);
                 peer.connected = boot;
-                port.connect(kernel, self.link(kernel, boot, outbound));
+                port.connect(kernel, self.link(kernel, peer.incoming[set_of(boot)], outbound));
                 new.push(kernel);
             }
         }
@@ -183,19 +187,9 @@ impl Lanes {
         }
     }
 
-    fn incoming(&self, from: KernelId, boot: u32) -> *mut Slot {
-        (self.base as usize + from.index() * self.shape.stride() + set_of(boot) * self.shape.set()) as *mut Slot
-    }
-
-    fn empty(&self, from: KernelId, boot: u32) {
-        // SAFETY: our own lanes; this set was last used two boots of the sender ago, and its present
-        // boot doesn't use it before we say that it is ready.
-        unsafe { core::ptr::write_bytes(self.incoming(from, boot).cast::<u8>(), 0, self.shape.set()) };
-    }
-
-    fn link(&self, peer: KernelId, boot: u32, outbound: NonNull<u8>) -> Link {
+    fn link(&self, peer: KernelId, incoming: u64, outbound: NonNull<u8>) -> Link {
         let slots = self.shape.slots;
-        let inbound = NonNull::new(self.incoming(peer, boot)).expect("the direct map isn't at 0");
+        let inbound = NonNull::new((DIRECT_BASE + incoming) as *mut Slot).expect("the direct map isn't at 0");
         let outbound = outbound.cast::<Slot>();
         // SAFETY: both sets were zero when made ready, live as long as the kernels do (an old outgoing
         // one is replaced by scratch memory), and each is attached once per boot of its sender.
@@ -214,7 +208,7 @@ fn doorbell(kernel: KernelId) -> &'static Doorbell {
 }
 
 /// Maps the lanes that `to` keeps for this boot of ours.
-fn map_outgoing(to: KernelId, shape: Shape, boot: u32) -> Result<SharedRegion, Errno> {
+fn map_outgoing(to: KernelId) -> Result<SharedRegion, Errno> {
     let block = kmap::lanes_for_us(to).ok_or(Errno::ENOTCONN)?;
-    kmap::map_shared(block.start + (set_of(boot) * shape.set()) as u64, shape.set() as u64)
+    kmap::map_shared(block.start, block.end - block.start)
 }

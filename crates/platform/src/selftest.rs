@@ -40,7 +40,7 @@ pub fn run(boot: &Boot) {
     refused_mappings(boot);
     audit(boot);
     random();
-    let lanes = Lanes::open().expect("memory for the lanes");
+    let lanes = Lanes::open();
     boot_next(boot);
     exchange(boot, &lanes);
     if boot.kernel == KernelId::PRIMARY {
@@ -418,7 +418,7 @@ fn restart(lanes: &Lanes, port: &LanePort, victim: KernelId) {
 
 /// What a kernel does that is booted again.
 fn reborn() {
-    let lanes = Lanes::open().expect("memory for the lanes");
+    let lanes = Lanes::open();
     let port = lanes.port();
     while !lanes.connect(&port).contains(&KernelId::PRIMARY) {
         crate::idle();

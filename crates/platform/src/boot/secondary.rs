@@ -30,7 +30,7 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
     }
     let booted = (|| {
         let life = entry.life();
-        life.lanes.store(0, Relaxed);
+        board::forget_lanes(kernel);
         if life.boots.fetch_add(1, Relaxed) > 0 {
             hold(&partition.cpus);
         }
