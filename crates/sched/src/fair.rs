@@ -19,11 +19,11 @@
 //! What a task that sleeps was owed (its *lag*, V - v) it finds again when it wakes, so neither sleeping nor
 //! moving to another CPU gains anything. What it owes is forgiven with the time it sleeps.
 //!
-//! Deciding costs a walk over those with earlier deadlines that are not eligible; queues are short, for they
-//! are one CPU's.
+//! Deciding costs a walk over those with earlier deadlines that are not eligible, and coming a move of those behind: queues are
+//! short, for they are one CPU's.
 
 use crate::class::{Class, UNIT};
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// What a task asks for each time, in ns: how long it runs while others wait for its CPU.
 pub const SLICE_NS: u64 = 3_000_000;
@@ -31,10 +31,12 @@ pub const SLICE_NS: u64 = 3_000_000;
 const GRANULARITY_NS: u64 = 750_000;
 /// No task is owed, or owes, more than this of virtual time.
 const MOST_LAG: i64 = 2 * SLICE_NS as i64;
+/// A time that is charged at once is less: 104 days, so that it fits into a word as 1024ths of a nanosecond.
+const MOST_NS: u64 = 1 << 53;
 
 /// Virtual time that `ns` of CPU are for a task of this weight.
 fn virtual_time(ns: u64, weight: u32) -> i64 {
-    (u128::from(ns) * u128::from(UNIT) / u128::from(weight)).min(i64::MAX as u128 / 4) as i64
+    (ns.min(MOST_NS) * u64::from(UNIT) / u64::from(weight)) as i64
 }
 
 /// What a task is owed after it has slept so long: what it owes is forgiven with time.
@@ -49,6 +51,7 @@ struct Waiting<T> {
     task: T,
     class: Class,
     v: i64,
+    deadline: i64,
 }
 
 struct Running {
@@ -58,90 +61,90 @@ struct Running {
     /// CPU time since it was chosen, ns.
     ran: u64,
     /// What is left of the last division: heavy tasks are charged less than one at a time.
-    rest: u128,
+    rest: u64,
     /// Its slice is used up.
     exhausted: bool,
 }
 
-/// By deadline, then in order of arrival.
-type Key = (i64, u64);
-
 pub(crate) struct Fair<T> {
-    waiting: BTreeMap<Key, Waiting<T>>,
+    /// By deadline, the first at the end; of the same deadline who came first.
+    waiting: Vec<Waiting<T>>,
     running: Option<Running>,
-    /// Sum of weights, and of weight * v, of all above.
-    weight: i128,
+    /// Sum of all weights, and of weight * (v - base). `base` follows V, so that the sum stays small.
+    weight: i64,
     sum: i128,
-    /// V of the last moment when somebody was here.
-    last: i64,
-    serial: u64,
-    /// The one that ran last and has not used up its slice.
-    resuming: Option<Key>,
+    base: i64,
+    /// The one that ran last and has not used up its slice. It waits, too.
+    resuming: Option<Waiting<T>>,
     /// Somebody has come whose turn it is before the one that runs.
     preempt: bool,
 }
 
 impl<T> Default for Fair<T> {
     fn default() -> Self {
-        Fair {
-            waiting: BTreeMap::new(),
-            running: None,
-            weight: 0,
-            sum: 0,
-            last: 0,
-            serial: 0,
-            resuming: None,
-            preempt: false,
-        }
+        Fair { waiting: Vec::new(), running: None, weight: 0, sum: 0, base: 0, resuming: None, preempt: false }
     }
 }
 
 impl<T> Fair<T> {
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + usize::from(self.resuming.is_some())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// V: where all would stand if they had been served perfectly.
-    fn mean(&self) -> i64 {
-        match self.weight {
-            0 => self.last,
-            weight => self.sum.div_euclid(weight) as i64,
+    fn mean(&mut self) -> i64 {
+        if self.weight != 0 {
+            // A division of 128 bits costs as much as all else here, and is needed only after very long times.
+            let step = match i64::try_from(self.sum) {
+                Ok(sum) => sum.div_euclid(self.weight),
+                Err(_) => self.sum.div_euclid(self.weight.into()) as i64,
+            };
+            self.base += step;
+            self.sum -= i128::from(step) * i128::from(self.weight);
         }
+        self.base
     }
 
     fn is_eligible(&self, v: i64) -> bool {
-        i128::from(v) * self.weight <= self.sum
+        i128::from(v - self.base) * i128::from(self.weight) <= self.sum
     }
 
     fn count(&mut self, class: Class, v: i64) {
-        self.weight += i128::from(class.weight());
-        self.sum += i128::from(class.weight()) * i128::from(v);
+        self.weight += i64::from(class.weight());
+        self.sum += i128::from(class.weight()) * i128::from(v - self.base);
     }
 
     fn uncount(&mut self, class: Class, v: i64) {
-        self.last = self.mean();
-        self.weight -= i128::from(class.weight());
-        self.sum -= i128::from(class.weight()) * i128::from(v);
+        // The last one leaves V where it was.
+        self.mean();
+        self.weight -= i64::from(class.weight());
+        self.sum -= i128::from(class.weight()) * i128::from(v - self.base);
+        if self.weight == 0 {
+            self.sum = 0;
+        }
     }
 
-    fn wait(&mut self, task: T, class: Class, v: i64, deadline: i64) -> Key {
-        self.serial += 1;
-        let key = (deadline, self.serial);
-        self.waiting.insert(key, Waiting { task, class, v });
-        key
+    fn wait(&mut self, waiting: Waiting<T>) {
+        let place = self.waiting.partition_point(|other| other.deadline > waiting.deadline);
+        self.waiting.insert(place, waiting);
     }
 
     /// A task has woken (or comes from another CPU) that was owed `lag`.
     pub fn enqueue(&mut self, task: T, class: Class, lag: i64) {
-        let weight = i128::from(class.weight());
+        let lag = lag.clamp(-MOST_LAG, MOST_LAG);
         // Its coming moves V towards it, so it must stand further off to be owed the same afterwards.
-        let others = self.weight.max(1);
-        let lag = i128::from(lag.clamp(-MOST_LAG, MOST_LAG));
-        let distance = if self.weight == 0 { lag } else { lag * (others + weight) / others };
-        let v = self.mean() - distance.clamp(-(1 << 60), 1 << 60) as i64;
-        let deadline = v.saturating_add(virtual_time(SLICE_NS, class.weight()));
+        let distance = match self.weight {
+            0 => lag,
+            others => lag * (others + i64::from(class.weight())) / others,
+        };
+        let v = self.mean() - distance;
+        let deadline = v + virtual_time(SLICE_NS, class.weight());
         self.count(class, v);
-        self.wait(task, class, v, deadline);
+        self.wait(Waiting { task, class, v, deadline });
         if let Some(running) = &self.running {
             let urgent = match (class, running.class) {
                 (Class::Idle, _) => false,
@@ -156,30 +159,36 @@ impl<T> Fair<T> {
 
     /// Who runs next.
     pub fn next(&mut self) -> Option<(T, Class)> {
-        let resuming = self.resuming.take().filter(|key| !self.preempt && self.waiting.contains_key(key));
-        let first = || self.waiting.iter().find(|(_, task)| self.is_eligible(task.v)).map(|(key, _)| *key);
-        // Rounding can make nobody eligible.
-        let key = resuming.or_else(first).or_else(|| self.waiting.keys().next().copied())?;
-        let Waiting { task, class, v } = self.waiting.remove(&key)?;
+        let next = match self.resuming.take() {
+            Some(resuming) if !self.preempt => resuming,
+            resuming => {
+                resuming.into_iter().for_each(|waiting| self.wait(waiting));
+                let eligible = self.waiting.iter().rposition(|waiting| self.is_eligible(waiting.v));
+                // Rounding can make nobody eligible.
+                self.waiting.remove(eligible.or(self.waiting.len().checked_sub(1))?)
+            }
+        };
+        let Waiting { task, class, v, deadline } = next;
         self.preempt = false;
-        self.running = Some(Running { class, v, deadline: key.0, ran: 0, rest: 0, exhausted: false });
+        self.running = Some(Running { class, v, deadline, ran: 0, rest: 0, exhausted: false });
         Some((task, class))
     }
 
     /// The running task has used `ns` more.
     pub fn charge(&mut self, ns: u64) {
+        let alone = self.is_empty();
         let Some(running) = &mut self.running else { return };
         let weight = running.class.weight();
-        let due = u128::from(ns) * u128::from(UNIT) + running.rest;
-        let step = (due / u128::from(weight)) as i64;
-        running.rest = due % u128::from(weight);
+        let due = ns.min(MOST_NS) * u64::from(UNIT) + running.rest;
+        let step = (due / u64::from(weight)) as i64;
+        running.rest = due % u64::from(weight);
         running.v += step;
         running.ran += ns;
         self.sum += i128::from(weight) * i128::from(step);
         if running.v >= running.deadline {
             running.deadline = running.v + virtual_time(SLICE_NS, weight);
             // Alone it may use one slice after the other.
-            running.exhausted |= !self.waiting.is_empty();
+            running.exhausted |= !alone;
         }
     }
 
@@ -187,19 +196,19 @@ impl<T> Fair<T> {
     pub fn must_switch(&self) -> bool {
         let Some(running) = &self.running else { return false };
         let interrupted = self.preempt && (running.ran >= GRANULARITY_NS || running.class == Class::Idle);
-        !self.waiting.is_empty() && (running.exhausted || interrupted)
+        !self.is_empty() && (running.exhausted || interrupted)
     }
 
     /// How much longer the running task may have the CPU, in ns; None: as long as it likes.
     pub fn remaining(&self) -> Option<u64> {
-        let running = self.running.as_ref().filter(|_| !self.waiting.is_empty())?;
-        let weight = u128::from(running.class.weight());
-        let slice = ((running.deadline - running.v).max(0) as u128 * weight).div_ceil(u128::from(UNIT));
+        let running = self.running.as_ref().filter(|_| !self.is_empty())?;
+        let left = (running.deadline - running.v).max(0) as u64;
+        let slice = left.saturating_mul(running.class.weight().into()).div_ceil(UNIT.into());
         let interruption = match self.preempt {
-            true => u128::from(GRANULARITY_NS.saturating_sub(running.ran)),
-            false => u128::MAX,
+            true => GRANULARITY_NS.saturating_sub(running.ran),
+            false => u64::MAX,
         };
-        Some(slice.min(interruption).min(u128::from(u64::MAX)) as u64)
+        Some(slice.min(interruption))
     }
 
     /// The running task waits again. `yields`: by sched_yield, which gives up the rest of its slice.
@@ -212,14 +221,17 @@ impl<T> Fair<T> {
         if class != was {
             deadline = v + slice;
         }
-        if yields && !self.waiting.is_empty() {
+        if yields && !self.is_empty() {
             // As Linux since 6.18: otherwise a task that yields in a loop would be chosen again and again.
             v = v.max(deadline);
             deadline = v + slice;
         }
         self.count(class, v);
-        let key = self.wait(task, class, v, deadline);
-        self.resuming = (!exhausted && !yields).then_some(key);
+        let waiting = Waiting { task, class, v, deadline };
+        match exhausted || yields {
+            true => self.wait(waiting),
+            false => self.resuming = Some(waiting),
+        }
     }
 
     /// The running task has come into this class, owed `lag`.
@@ -240,10 +252,12 @@ impl<T> Fair<T> {
 
     /// Takes out the first waiting task that `wanted` accepts, with what it is owed.
     pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<(T, Class, i64)> {
-        let key = *self.waiting.iter().find(|(_, waiting)| wanted(&waiting.task))?.0;
-        let Waiting { task, class, v } = self.waiting.remove(&key)?;
-        let lag = self.mean() - v;
-        self.uncount(class, v);
-        Some((task, class, lag.clamp(-MOST_LAG, MOST_LAG)))
+        let waiting = match self.waiting.iter().rposition(|waiting| wanted(&waiting.task)) {
+            Some(place) => self.waiting.remove(place),
+            None => self.resuming.take_if(|resuming| wanted(&resuming.task))?,
+        };
+        let lag = self.mean() - waiting.v;
+        self.uncount(waiting.class, waiting.v);
+        Some((waiting.task, waiting.class, lag.clamp(-MOST_LAG, MOST_LAG)))
     }
 }

@@ -85,7 +85,7 @@ impl<T> Queue<T> {
 
     /// May the real-time class run before the fair one?
     fn realtime_first(&mut self, now: u64) -> bool {
-        !self.realtime.is_empty() && (self.fair.len() == 0 || !self.realtime.is_throttled(now))
+        !self.realtime.is_empty() && (self.fair.is_empty() || !self.realtime.is_throttled(now))
     }
 
     fn charge(&mut self, now: u64) {
@@ -108,7 +108,7 @@ impl<T> Queue<T> {
             return true;
         }
         match self.realtime.is_running() {
-            true => self.realtime.must_switch() || self.fair.len() > 0 && self.realtime.is_throttled(now),
+            true => self.realtime.must_switch() || !self.fair.is_empty() && self.realtime.is_throttled(now),
             false => self.fair.must_switch() || !self.realtime.is_empty() && !self.realtime.is_throttled(now),
         }
     }
@@ -119,7 +119,7 @@ impl<T> Queue<T> {
             return None;
         }
         let remaining = match self.realtime.is_running() {
-            true => self.realtime.remaining(self.fair.len() > 0),
+            true => self.realtime.remaining(!self.fair.is_empty()),
             false => self.fair.remaining(),
         };
         let own = remaining.map(|ns| self.since.saturating_add(ns));

@@ -6,7 +6,7 @@
 //! others wait (`sched_rt_runtime_us` of Linux).
 
 use crate::class::Class;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 
 /// `sched_rr_timeslice_ms` of Linux.
 pub const ROUND_ROBIN_NS: u64 = 100_000_000;
@@ -26,8 +26,8 @@ struct Running {
 }
 
 pub(crate) struct Realtime<T> {
-    /// By priority. No list is empty.
-    waiting: BTreeMap<u8, VecDeque<Waiting<T>>>,
+    /// By priority, the highest first; equals in the order of their turns.
+    waiting: VecDeque<Waiting<T>>,
     running: Option<Running>,
     /// The current period began at this time, and the class has used so much of it.
     period: u64,
@@ -36,13 +36,13 @@ pub(crate) struct Realtime<T> {
 
 impl<T> Default for Realtime<T> {
     fn default() -> Self {
-        Realtime { waiting: BTreeMap::new(), running: None, period: 0, used: 0 }
+        Realtime { waiting: VecDeque::new(), running: None, period: 0, used: 0 }
     }
 }
 
 impl<T> Realtime<T> {
     pub fn len(&self) -> usize {
-        self.waiting.values().map(VecDeque::len).sum()
+        self.waiting.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,9 +67,16 @@ impl<T> Realtime<T> {
         self.period + PERIOD_NS
     }
 
+    /// After its equals.
     pub fn enqueue(&mut self, task: T, class: Class) {
-        let priority = class.priority().unwrap_or(1);
-        self.waiting.entry(priority).or_default().push_back(Waiting { task, class, left: ROUND_ROBIN_NS });
+        let place = self.waiting.partition_point(|other| other.class.priority() >= class.priority());
+        self.waiting.insert(place, Waiting { task, class, left: ROUND_ROBIN_NS });
+    }
+
+    /// Before its equals.
+    fn enqueue_first(&mut self, task: T, class: Class, left: u64) {
+        let place = self.waiting.partition_point(|other| other.class.priority() > class.priority());
+        self.waiting.insert(place, Waiting { task, class, left });
     }
 
     /// A waiting task has this class from now on. Lowered inside the class, it comes first of its new equals; raised, or
@@ -78,17 +85,11 @@ impl<T> Realtime<T> {
         if was.priority() <= class.priority() {
             return self.enqueue(task, class);
         }
-        let priority = class.priority().unwrap_or(1);
-        self.waiting.entry(priority).or_default().push_front(Waiting { task, class, left: ROUND_ROBIN_NS });
+        self.enqueue_first(task, class, ROUND_ROBIN_NS);
     }
 
     pub fn next(&mut self) -> Option<(T, Class)> {
-        let mut highest = self.waiting.last_entry()?;
-        let next = highest.get_mut().pop_front();
-        if highest.get().is_empty() {
-            highest.remove();
-        }
-        let Waiting { task, class, left } = next?;
+        let Waiting { task, class, left } = self.waiting.pop_front()?;
         self.running = Some(Running { class, left });
         Some((task, class))
     }
@@ -101,7 +102,7 @@ impl<T> Realtime<T> {
     }
 
     fn highest(&self) -> u8 {
-        self.waiting.last_key_value().map_or(0, |(priority, _)| *priority)
+        self.waiting.front().and_then(|first| first.class.priority()).unwrap_or(0)
     }
 
     pub fn must_switch(&self) -> bool {
@@ -130,8 +131,7 @@ impl<T> Realtime<T> {
         if yields || turn_over || raised {
             return self.enqueue(task, class);
         }
-        let priority = class.priority().unwrap_or(1);
-        self.waiting.entry(priority).or_default().push_front(Waiting { task, class, left });
+        self.enqueue_first(task, class, left);
     }
 
     /// The running task has come into this class.
@@ -145,15 +145,8 @@ impl<T> Realtime<T> {
 
     /// Takes out the most urgent waiting task that `wanted` accepts.
     pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Option<(T, Class)> {
-        let found = self.waiting.iter().rev().find_map(|(priority, list)| {
-            list.iter().position(|waiting| wanted(&waiting.task)).map(|index| (*priority, index))
-        });
-        let (priority, index) = found?;
-        let list = self.waiting.get_mut(&priority)?;
-        let taken = list.remove(index);
-        if list.is_empty() {
-            self.waiting.remove(&priority);
-        }
+        let place = self.waiting.iter().position(|waiting| wanted(&waiting.task))?;
+        let taken = self.waiting.remove(place);
         taken.map(|waiting| (waiting.task, waiting.class))
     }
 }
