@@ -1,8 +1,10 @@
-//! The kernel heap: talc over runs of frames of the own partition, growing as needed. The first piece is
-//! in the image, for what boot needs before there are frames.
+//! The kernel heap: talc over runs of frames of the own partition, growing as needed, behind a magazine of small pieces for each
+//! CPU. The first piece is in the image, for what boot needs before there are frames.
 
-use crate::{layout::DIRECT_BASE, pages};
-use core::alloc::Layout;
+use crate::magazine::{rounded, Magazine};
+use crate::{layout::DIRECT_BASE, pages, percpu};
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::PAGE_SIZE;
 use talc::base::{binning::Binning, Talc};
@@ -53,7 +55,7 @@ pub unsafe fn adopt_boot_memory() {
     }
     let (start, end) = (&raw mut boot_tables, &raw mut boot_stack_end);
     // SAFETY: start.s lays the stack directly behind the tables; the caller says that nobody uses them.
-    unsafe { HEAP.lock().claim(start, end as usize - start as usize) };
+    unsafe { HEAP.0.lock().claim(start, end as usize - start as usize) };
 }
 
 // SAFETY: `acquire` takes frames, which never allocate from this heap.
@@ -89,7 +91,55 @@ fn run(least: usize) -> Option<(u64, usize)> {
 }
 
 #[global_allocator]
-static HEAP: talc::TalcLock<RawSpin, Grow> = talc::TalcLock::new(Grow { first_given: false });
+static HEAP: Heap = Heap(talc::TalcLock::new(Grow { first_given: false }));
+
+struct Heap(talc::TalcLock<RawSpin, Grow>);
+
+fn magazine() -> *mut Magazine {
+    percpu::current().magazine.get()
+}
+
+// SAFETY: what is not small goes to talc; a small piece is one of talc's of the rounded layout, which has room for the one asked
+// for and is used in its place everywhere. A magazine is its CPU's alone: the kernel is not preempted, and what interrupts
+// it (a flag set, a probe) allocates nothing.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let small = rounded(layout);
+        // SAFETY: see above.
+        let kept = small.and_then(|small| unsafe { (*magazine()).take(small) });
+        // SAFETY: the caller says that `layout` is not empty.
+        kept.map_or_else(|| unsafe { self.0.alloc(small.unwrap_or(layout)) }, NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        let small = rounded(layout);
+        // SAFETY: see above; the caller says that `piece` came from `alloc` with this layout.
+        let kept = small.is_some_and(|small| unsafe { (*magazine()).put(NonNull::new_unchecked(piece), small) });
+        if !kept {
+            // SAFETY: the same.
+            unsafe { self.0.dealloc(piece, small.unwrap_or(layout)) }
+        }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller vouches for size and alignment.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        match (rounded(layout), rounded(wanted)) {
+            // SAFETY: as in `dealloc`.
+            (None, None) => unsafe { self.0.realloc(piece, layout, size) },
+            (had, needs) if had == needs => piece,
+            // SAFETY: both pieces hold the smaller of the two sizes, and are different ones.
+            _ => unsafe {
+                let new = self.alloc(wanted);
+                if !new.is_null() {
+                    core::ptr::copy_nonoverlapping(piece, new, size.min(layout.size()));
+                    self.dealloc(piece, layout);
+                }
+                new
+            },
+        }
+    }
+}
 
 /// What talc wants of a lock. The heap's is never held across anything that could wait.
 struct RawSpin(AtomicBool);

@@ -12,6 +12,8 @@
 extern crate alloc;
 
 pub mod layout;
+#[cfg(any(test, target_os = "none"))]
+mod magazine;
 pub mod paging;
 pub mod plan;
 pub mod suspicion;

@@ -1,7 +1,7 @@
 //! What belongs to one CPU. Reached through gs while in the kernel; nobody else writes it, except for
 //! the event flags.
 
-use crate::{kmap, layout::DIRECT_BASE, pages};
+use crate::{kmap, layout::DIRECT_BASE, magazine::Magazine, pages};
 use alloc::{boxed::Box, vec::Vec};
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -47,6 +47,8 @@ pub struct PerCpu {
     pub(crate) windows: NonNull<u64>,
     /// Past the end of the stack.
     pub(crate) stack: u64,
+    /// Of the heap; only its allocator uses it.
+    pub(crate) magazine: UnsafeCell<Magazine>,
 }
 
 // SAFETY: the cells are written by the CPU that owns the area only (and before it starts, by the one
@@ -91,6 +93,7 @@ impl PerCpu {
             alarm: AtomicU64::new(0),
             windows: NonNull::dangling(),
             stack: 0,
+            magazine: UnsafeCell::new(Magazine::new()),
         }
     }
 
