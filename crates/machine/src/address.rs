@@ -123,7 +123,7 @@ impl Frame {
     }
 
     /// `count` frames in a row, this one first.
-    pub fn row(self, count: u64) -> impl Iterator<Item = Frame> {
+    pub fn row(self, count: u64) -> impl DoubleEndedIterator<Item = Frame> {
         (self.0..self.0 + count).map(Frame)
     }
 }

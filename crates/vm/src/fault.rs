@@ -16,7 +16,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Object;
-use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, UserAddr};
+use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
 use messages::vm::Fault;
 
 /// File pages mapped along with the one that was touched, if they are in memory: an aligned block.
@@ -193,7 +193,7 @@ impl Space {
         match self.table.get(page) {
             Some(mapping) => self.resolve_present(state, demand, &region, mapping),
             None => match &region.backing {
-                None => self.resolve_new(demand, &region),
+                None => self.resolve_new(state, demand, &region),
                 Some(_) => self.resolve_object(demand, &region),
             },
         }
@@ -237,16 +237,43 @@ impl Space {
     }
 
     /// A page of anonymous memory that does not exist yet.
-    fn resolve_new(&self, demand: &mut Demand, region: &Region) -> Resolution {
+    fn resolve_new(&self, state: &mut State, demand: &mut Demand, region: &Region) -> Resolution {
         let full = region.access();
         if !demand.export && !demand.access.contains(Access::WRITE) {
             self.vm.memory.retain(self.vm.zero);
             let zero = Mapping { frame: self.vm.zero, access: full - Access::WRITE, soft: Soft::COW };
             return self.put_counted(demand.page, zero);
         }
-        match self.new_frame(demand) {
-            Some(frame) => self.put_counted(demand.page, Mapping { frame, access: full, soft: Soft::empty() }),
-            None => NoRoom(Missing::Anywhere),
+        let Some(frame) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
+        let result = self.put_counted(demand.page, Mapping { frame, access: full, soft: Soft::empty() });
+        if !demand.export && matches!(result, Mapped) {
+            self.make_ahead(state, demand.page, region);
+        }
+        result
+    }
+
+    /// Makes pages behind one that was touched for the first time, if it is one of a row (ahead.rs), as far as there is memory to spare.
+    fn make_ahead(&self, state: &mut State, page: Page, region: &Region) {
+        let pages = state.ahead.after(page);
+        let wanted = PageRange::new(page.add(1), page.add(1 + pages)).intersect(region.range);
+        if wanted.is_empty() || state.is_busy(wanted) {
+            return;
+        }
+        if state.slices.sole_owner(wanted, self.id.home) != Some(self.me()) {
+            return;
+        }
+        let mut free = wanted;
+        self.table.walk_runs(wanted, 1, &mut |mapped, _| {
+            free.end = mapped.start;
+            Step::Stop
+        });
+        for near in free.pages() {
+            let Some(frame) = self.vm.memory.alloc_spare() else { return };
+            let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
+            if !matches!(self.put_counted(near, new), Mapped) {
+                return;
+            }
+            state.ahead.made(1);
         }
     }
 

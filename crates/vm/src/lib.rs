@@ -32,6 +32,7 @@ extern crate alloc;
 
 mod access;
 mod advise;
+mod ahead;
 mod audit;
 mod borrow;
 mod change;

@@ -5,8 +5,9 @@
 //! drops what it borrowed, and only when all have are frames released: they may be anybody's.
 
 use crate::space::Space;
+use crate::withdraw::{release, Row};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, Frame, KernelId, Page, PageRange, Soft, Step};
+use machine::{errno::Result, Errno, KernelId, Page, PageRange, Soft, Step};
 use messages::vm::{Destroy, Detach, ListSlices};
 
 impl Space {
@@ -115,7 +116,7 @@ impl Space {
     /// frames may be more than there is.
     fn release_all(&self) {
         let batch = (self.vm.memory.totals().0 / 16).max(1) as usize;
-        let mut frames: Vec<(Frame, u64)> = Vec::new();
+        let mut frames: Vec<Row> = Vec::new();
         let mut next = Some(PageRange::user().start);
         while let Some(start) = next.take() {
             self.table.walk_runs(PageRange::new(start, PageRange::user().end), u64::MAX, &mut |pages, mapping| {
@@ -129,10 +130,7 @@ impl Space {
                 Step::Remove
             });
             self.table.flush(PageRange::user());
-            frames
-                .drain(..)
-                .flat_map(|(first, count)| first.row(count))
-                .for_each(|frame| self.vm.memory.release(frame));
+            release(&*self.vm.memory, frames.drain(..));
             self.vm.send_frames_home(crate::vm::FRAMES_BATCH);
         }
     }

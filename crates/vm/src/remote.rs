@@ -179,7 +179,8 @@ impl Space {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
         let block = region.range.intersect(around);
-        self.use_offers(state, &region, PageRange::new(page.add(1), block.end), demand);
+        let next = PageRange::new(page.add(1), page.add(1 + u64::from(MAX_OFFERS))).intersect(block);
+        self.use_offers(state, &region, next, demand);
         let known: Vec<_> = state.exports.inside(block).filter(|(_, sharers)| sharers.contains(from)).collect();
         let longest = if known.is_empty() { u64::MAX } else { 1 };
         let mut runs = Vec::new();
@@ -198,7 +199,11 @@ impl Space {
                 }
             });
         }
-        runs.iter().for_each(|run| state.exports.add(run.range(), from));
+        // Runs end where frames do not follow each other; pages that do are one entry.
+        for runs in runs.chunk_by(|run, next| run.range().end == next.page) {
+            let (first, last) = (&runs[0], &runs[runs.len() - 1]);
+            state.exports.add(PageRange::new(first.page, last.range().end), from);
+        }
         runs
     }
 

@@ -9,6 +9,7 @@
 //! Faults take `state` only. What a change has under way is in `busy`: a fault there waits.
 
 use crate::{
+    ahead::Ahead,
     exports::Exports,
     region::{Region, RegionFlags, Regions, GUARD_GAP},
     slices::SliceTable,
@@ -68,6 +69,7 @@ pub(crate) struct State {
     /// A page that an owner sent found no table.
     pub no_table: bool,
     pub windows: Windows,
+    pub ahead: Ahead,
     /// Frames the next question to an owner offers (remote.rs).
     pub offers: u16,
     pub faults: FaultCount,

@@ -6,7 +6,8 @@
 //!
 //! Idea: each run of faults that continue each other is a *stream* with a window of its own. A fault just behind the
 //! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles if the thread
-//! has used what it was sent, which the ACCESSED bits of the table say, and halves if not. A fault anywhere else
+//! has used what it was sent, which the ACCESSED bits of the table say (of the last quarter, which tells of the rest), and halves
+//! if not. A fault anywhere else
 //! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
 //! pages decides how small: programs that jump about are soon asked for a page at a time.
 
@@ -46,8 +47,8 @@ impl Windows {
         let stream = match continued {
             Some(index) => {
                 let mut stream = self.streams.remove(index);
-                let touched = used(stream.last);
-                if touched * 2 >= stream.last.len() {
+                let end = stream.quarter_before(page);
+                if used(end) * 2 >= end.len() {
                     stream.window = (stream.window * 2).min(MAX_WINDOW);
                     self.first = (self.first * 2).min(FIRST_WINDOW);
                 } else {
@@ -108,6 +109,15 @@ impl Stream {
     /// A little further counts too: pages there may have been mapped already.
     fn follows(&self, page: Page) -> bool {
         page >= self.whole.end && page.0 - self.whole.end.0 <= u64::from(self.window) / 4
+    }
+
+    /// Of the pages sent last, those nearest to `page`, which continues the stream.
+    fn quarter_before(&self, page: Page) -> PageRange {
+        let pages = self.last.len().div_ceil(4);
+        match self.follows(page) {
+            true => PageRange::new(Page(self.last.end.0 - pages), self.last.end),
+            false => PageRange::new(self.last.start, self.last.start.add(pages)),
+        }
     }
 
     fn precedes(&self, page: Page) -> bool {

@@ -19,9 +19,17 @@ use messages::vm::Revoke;
 /// memory there is (4 MiB), or than all that is left: programs end because they have used it up.
 pub(crate) const BATCH: usize = 2048;
 
-/// Frames, by rows (the first one, and how many), in pieces of 4 KiB for the same reason.
+/// Frames that follow each other: the first one, and how many.
+pub(crate) type Row = (Frame, u64);
+
+/// Backwards: what is released last is given out first, so whoever touches pages in order next has rows of frames again.
+pub(crate) fn release(memory: &dyn Memory, rows: impl DoubleEndedIterator<Item = Row>) {
+    rows.rev().flat_map(|(first, count)| first.row(count).rev()).for_each(|frame| memory.release(frame));
+}
+
+/// Rows in pieces of 4 KiB, for the same reason.
 #[derive(Default)]
-pub(crate) struct Frames(Vec<Vec<(Frame, u64)>>);
+pub(crate) struct Frames(Vec<Vec<Row>>);
 
 impl Frames {
     const PIECE: usize = 256;
@@ -38,8 +46,7 @@ impl Frames {
     }
 
     pub fn release(self, memory: &dyn Memory) {
-        let rows = self.0.into_iter().flatten();
-        rows.flat_map(|(first, count)| first.row(count)).for_each(|frame| memory.release(frame));
+        release(memory, self.0.into_iter().flatten());
     }
 }
 
@@ -113,7 +120,7 @@ impl Space {
         which: impl Fn(Soft) -> bool,
         moved: bool,
     ) {
-        let mut own: Vec<(Frame, u64)> = Vec::new();
+        let mut own: Vec<Row> = Vec::new();
         let mut shared = Ranges::default();
         let mut next = Some(range.start);
         while let Some(start) = next.take() {
@@ -141,7 +148,7 @@ impl Space {
             if taken {
                 self.table.flush(PageRange::new(start, next.unwrap_or(range.end)));
             }
-            own.drain(..).flat_map(|(first, count)| first.row(count)).for_each(|frame| self.vm.memory.release(frame));
+            release(&*self.vm.memory, own.drain(..));
         }
         shared.iter().for_each(|range| withdrawal.unexport(state, range));
         withdrawal.hold(state, range);

@@ -50,8 +50,7 @@ impl Cpu for X86Cpu {
     fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         // A non-canonical rip would fault in the middle of iretq (or, worse, sysret), in kernel mode;
         // bases likewise. The program gets what the CPU would have said.
-        let canonical = |address: u64| (address as i64) << 16 >> 16 == address as i64;
-        if ![registers.rip, registers.fs_base, registers.gs_base].into_iter().all(canonical) {
+        if !(is_canonical(registers.rip) & is_canonical(registers.fs_base) & is_canonical(registers.gs_base)) {
             return Trap::Exception { vector: trap::GENERAL_PROTECTION as u8, code: 0 };
         }
         registers.rflags = registers.rflags & USER_FLAGS | INTERRUPTS | 2;
@@ -124,6 +123,11 @@ impl Cpu for X86Cpu {
     fn random(&self, bytes: &mut [u8]) {
         random::fill(bytes);
     }
+}
+
+/// Bits 63 to 47 are equal.
+fn is_canonical(address: u64) -> bool {
+    address.wrapping_add(1 << 47) >> 48 == 0
 }
 
 fn trap_of(left: Left, at: u64) -> Trap {

@@ -129,18 +129,20 @@ impl Tree {
         keeps: &mut dyn FnMut(Page, Mapping) -> bool,
     ) -> Result<(), NoMemory> {
         assert!(range.intersect(PageRange::user()) == range, "{range:?} is not in user space ({USER_END:#x})");
-        let first = entry::encode(first);
+        let mut next = entry::encode(first);
         let mut at = range.start.0;
         while at < range.end.0 {
             let table = table_or_create(self.partition, self.root(), at, entry::to_table)?;
             let end = range.end.0.min((at | (ENTRIES as u64 - 1)) + 1);
             let entries = &slots(self.partition, table)[index(at, 0)..=index(end - 1, 0)];
             for (page, entry) in (at..end).zip(entries) {
-                let old = entry::decode(entry.load(Ordering::Relaxed));
-                if !old.is_some_and(|old| keeps(Page(page), old)) {
+                let old = entry.load(Ordering::Relaxed);
+                let keep = old != 0 && entry::decode(old).is_some_and(|old| keeps(Page(page), old));
+                if !keep {
                     // Release: as in `set`.
-                    entry.store(entry::nth(first, page - range.start.0), Ordering::Release);
+                    entry.store(next, Ordering::Release);
                 }
+                next = entry::nth(next, 1);
             }
             at = end;
         }
@@ -227,22 +229,27 @@ fn visit_leaves(
 
 /// How many of `entries` are a run, the first of which was seen as `seen`.
 fn alike(entries: &[AtomicU64], seen: u64) -> usize {
-    let mut count = 1;
-    while entries.get(count).is_some_and(|entry| entry.load(Ordering::Relaxed) == entry::nth(seen, count as u64)) {
+    let (mut next, mut count) = (seen, 1);
+    for entry in &entries[1..] {
+        next = entry::nth(next, 1);
+        if entry.load(Ordering::Relaxed) != next {
+            break;
+        }
         count += 1;
     }
     count
 }
 
 /// Entries that were seen as `seen` and the following become `new` and the following.
-fn replace(run: &[AtomicU64], seen: u64, new: u64) {
-    for (entry, number) in run.iter().zip(0..) {
-        let old = entry.swap(entry::nth(new, number), Ordering::AcqRel);
+fn replace(run: &[AtomicU64], mut seen: u64, mut new: u64) {
+    for entry in run {
+        let old = entry.swap(new, Ordering::AcqRel);
         // The hardware may have marked the page since the visitor looked: the marks stay with the frame.
-        let late = old & !entry::nth(seen, number) & (ACCESSED | DIRTY);
-        if late != 0 && entry::frame(new) == entry::frame(seen) {
+        if old != seen && entry::frame(new) == entry::frame(seen) {
+            let late = old & !seen & (ACCESSED | DIRTY);
             entry.fetch_or(late, Ordering::Relaxed);
         }
+        (seen, new) = (entry::nth(seen, 1), entry::nth(new, 1));
     }
 }
 

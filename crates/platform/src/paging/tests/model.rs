@@ -108,14 +108,14 @@ proptest! {
                     let mut seen = Vec::new();
                     let filled = table.fill(range, new, &mut |page, old| {
                         seen.push((page, old));
-                        (page.0 as usize + salt) % 3 == 0
+                        (page.0 as usize + salt).is_multiple_of(3)
                     });
                     prop_assert_eq!(filled, Ok(()));
                     let there: Vec<_> =
                         range.pages().filter_map(|page| model.get(&page).map(|mapping| (page, *mapping))).collect();
                     prop_assert_eq!(&seen, &there);
                     for (page, frame) in range.pages().zip(new.frame.row(range.len())) {
-                        if !(model.contains_key(&page) && (page.0 as usize + salt) % 3 == 0) {
+                        if !(model.contains_key(&page) && (page.0 as usize + salt).is_multiple_of(3)) {
                             model.insert(page, as_kept(Mapping { frame, ..new }));
                         }
                     }
