@@ -209,22 +209,27 @@ impl Action {
 
 /// What a process wants done with each signal. Shared by its threads on all kernels: the home kernel
 /// decides the order of changes, every replica holds a copy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Actions(Vec<Action>);
-
-impl Default for Actions {
-    fn default() -> Self {
-        Actions(alloc::vec![Action::default(); 64])
-    }
-}
+///
+/// Kept are those that are not the default: few.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actions(Vec<(Signal, Action)>);
 
 impl Actions {
     pub fn get(&self, signal: Signal) -> Action {
-        self.0[signal.0 as usize - 1]
+        self.0.iter().find(|(of, _)| *of == signal).map_or(Action::default(), |(_, action)| *action)
     }
 
     pub fn set(&mut self, signal: Signal, action: Action) -> Action {
-        core::mem::replace(&mut self.0[signal.0 as usize - 1], action)
+        let place = self.0.iter().position(|(of, _)| *of == signal);
+        match (place, action == Action::default()) {
+            (Some(place), false) => core::mem::replace(&mut self.0[place].1, action),
+            (Some(place), true) => self.0.swap_remove(place).1,
+            (None, false) => {
+                self.0.push((signal, action));
+                Action::default()
+            }
+            (None, true) => action,
+        }
     }
 
     /// Would delivery do nothing at all?
@@ -235,9 +240,9 @@ impl Actions {
 
     /// After execve: handlers go back to the default, ignored signals stay ignored.
     pub fn reset_for_exec(&mut self) {
-        for action in &mut self.0 {
-            let keep = action.handler == Action::IGNORE;
-            *action = Action { handler: if keep { Action::IGNORE } else { Action::DEFAULT }, ..Action::default() };
+        self.0.retain(|(_, action)| action.handler == Action::IGNORE);
+        for (_, action) in &mut self.0 {
+            *action = Action { handler: Action::IGNORE, ..Action::default() };
         }
     }
 }

@@ -209,6 +209,25 @@ impl Endpoint {
         Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)))
     }
 
+    /// Like [`Self::call_then`], for what `take` makes of the reply: if the caller has gone, that is dropped.
+    pub async fn call_for<M, T, F>(&self, to: KernelId, message: M, take: F) -> Result<T, CallError>
+    where
+        M: Request,
+        T: Send + 'static,
+        F: FnOnce(M::Reply) -> T + Send + 'static,
+    {
+        let taken = Arc::new(Lock::new(None));
+        let slot = taken.clone();
+        let then: Then = Box::new(move |body| {
+            let result = wire::decode(body).map(take);
+            *slot.lock() = result;
+        });
+        let call: Call<'_, M> = Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)));
+        call.await?;
+        let result = taken.lock().take();
+        result.ok_or(CallError::Refused)
+    }
+
     /// Sends the same message to all of `set` and gathers the answers, in the order of the ids.
     pub fn multicast<M: Request>(&self, set: &KernelSet, message: M) -> Multicast<'_, M> {
         let mut packet = request::<M>(&message);

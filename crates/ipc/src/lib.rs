@@ -115,7 +115,9 @@ impl Ipc {
         answer!(on SemaphoreOps, |ipc, _from, ask| ipc.operate(ask.id, ask.ops, ask.asker).await);
         answer!(on MessageSend, |ipc, _from, ask| ipc.send(ask).await);
         answer!(on MessageReceive, |ipc, _from, ask| ipc.receive(ask).await);
-        answer!(on_to_completion MemoryAttach, |ipc, _from, ask| ipc.attach(ask.id, ask.write, &ask.asker).await);
+        answer!(on_to_completion MemoryAttach, |ipc, from, ask| {
+            ipc.attach(from, ask.id, ask.write, &ask.asker).await
+        });
         answer!(on_to_completion MemoryDetach, |ipc, _from, ask| ipc.detached(ask.object, ask.process).await);
         answer!(on_to_completion MemoryCount, |ipc, _from, ask| ipc.system.vm.mappings_of(ask.object));
         answer!(on_to_completion ProcessEnded, |ipc, _from, ask| ipc.process_ended(ask.process).await);

@@ -14,8 +14,8 @@ use crate::{
 };
 use alloc::{format, sync::Arc};
 use fs::{Caller, File, Services, SetAttributes};
-use machine::{errno::Result, sync::Lock, Errno, Pid, PAGE_SIZE};
-use messages::ipc::*;
+use machine::{errno::Result, sync::Lock, Errno, KernelId, Pid, PAGE_SIZE};
+use messages::{fs::Opened, ipc::*};
 
 /// SHMMAX of Linux: ULONG_MAX - (1 << 24).
 pub const SIZE_MAX: u64 = u64::MAX - (1 << 24);
@@ -122,16 +122,22 @@ impl Ipc {
         }
     }
 
-    pub(crate) async fn attach(&self, id: i32, write: bool, asker: &Asker) -> Result<(abi::FileRef, u64, i32)> {
+    pub(crate) async fn attach(
+        &self,
+        from: KernelId,
+        id: i32,
+        write: bool,
+        asker: &Asker,
+    ) -> Result<(Opened, u64, i32)> {
         self.sweep_if_removed(id).await;
         let segment = self.segments.get(id)?;
         check(&segment.permissions(), &asker.who, if write { READ | WRITE } else { READ })?;
         self.watch_end(asker.process).await?;
-        let name = self.system.directory.name(&segment.file).await?;
+        let file = self.system.directory.give_away(&segment.file, from).await?;
         let mut state = segment.state.lock();
         state.attached = self.seconds();
         state.last = asker.process;
-        Ok((name, segment.size, state.permissions.key))
+        Ok((file, segment.size, state.permissions.key))
     }
 
     async fn sweep_if_removed(&self, id: i32) {

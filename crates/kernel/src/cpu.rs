@@ -65,7 +65,8 @@ fn work(kernel: &'static Kernel) -> ! {
 }
 
 /// Looks at the lanes for a while before a halt; true if something came. Siblings and devices interrupt, as they do a
-/// CPU that is halted: it has announced that it is idle.
+/// CPU that is halted: it has announced that it is idle. No `pause`: reading the clock lets a sibling thread in, too, and a hypervisor takes
+/// a CPU that pauses for one that waits for a lock.
 fn look_out(kernel: &'static Kernel, until: u64) -> bool {
     if kernel.system.now() >= until {
         return false;
@@ -79,7 +80,6 @@ fn look_out(kernel: &'static Kernel, until: u64) -> bool {
         if kernel.system.now() >= until {
             break false;
         }
-        core::hint::spin_loop();
     };
     // Drained before the doorbell is wanted again. What comes in while it is wanted again makes work, too.
     if found {

@@ -10,13 +10,14 @@ use alloc::{
 use fabric::Endpoint;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::UnixNames;
-use fs::{File, FileRef, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
+use fs::{File, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
     Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Spawner, PAGE_SIZE,
 };
+use messages::fs::Opened;
 use messages::vm::{FutexKey, FutexPlace};
 use process::{Abi, Directory, Parts, Placement, System};
 use sched::Scheduler;
@@ -169,12 +170,16 @@ impl fs::Clock for FileClock {
 struct Exchange(Arc<Remote>);
 
 impl Directory for Exchange {
-    fn name<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<FileRef>> {
-        Box::pin(self.0.name(file))
+    fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
+        Box::pin(self.0.hand_to(to, file))
     }
 
-    fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>> {
-        Box::pin(self.0.open(name))
+    fn give_away<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
+        Box::pin(self.0.hand_over(to, file))
+    }
+
+    fn take(&self, opened: Opened) -> Result<Arc<dyn File>> {
+        self.0.accept(opened)
     }
 
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()> {

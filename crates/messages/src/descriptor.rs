@@ -1,6 +1,6 @@
 //! Descriptor tables that threads of several kernels share.
 
-use abi::FileRef;
+use crate::fs::Opened;
 use alloc::vec::Vec;
 use machine::{errno, KernelId};
 use serde::{Deserialize, Serialize};
@@ -16,20 +16,20 @@ messages! {
     "descriptor" 0x280;
 
     /// Descriptor `fd` of a table, for a kernel that has not cached it.
-    fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(FileRef, bool)>, Low;
+    fd_get: DescriptorGet { table: TableId, fd: u32 } -> errno::Result<(Opened, bool)>, Low;
 
     /// Put a file at the lowest free number from `from` on (or exactly at it, replacing); answers the number, and whether
     /// only one process uses the table.
-    fd_put: DescriptorPut { table: TableId, file: FileRef, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<(u32, bool)>, Low;
+    fd_put: DescriptorPut { table: TableId, file: Opened, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<(u32, bool)>, Low;
 
     /// Free a number; answers what it held.
-    fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<FileRef>, Low;
+    fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<Opened>, Low;
 
     /// Set the close-on-exec flag.
     fd_flag: DescriptorFlag { table: TableId, fd: u32, close_on_exec: bool } -> errno::Result<()>, Low;
 
     /// All open descriptors with their flag (fork on another kernel, close_range, /proc).
-    fd_list: DescriptorList { table: TableId } -> Vec<(u32, FileRef, bool)>, Low;
+    fd_list: DescriptorList { table: TableId } -> Vec<(u32, Opened, bool)>, Low;
 
     /// The home of a table tells kernels that cached it that a number changed or went; answered before the
     /// change is.

@@ -309,12 +309,9 @@ messages! {
     /// An epoll is to watch this one: how deep epolls watch epolls then, `above` counted. ELOOP if one of them is `root`.
     epoll_depth: EpollDepth { id: u64, root: Option<FileRef>, above: u32 } -> Result<u32>, Low;
 
-    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, or for
-    /// whoever claims it, before the reference travels.
-    file_retain: FileRetain { id: u64, holder: Option<KernelId> } -> Result<Opened>, Low;
-
-    /// A reference arrived that was handed on to nobody in particular: its count is the sender's now.
-    file_claim: FileClaim { id: u64 } -> Result<Opened>, Low;
+    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, before the reference
+    /// travels.
+    file_retain: FileRetain { id: u64, holder: KernelId } -> Result<Opened>, Low;
 
     /// A reference arrived that `giver` had counted for the sender.
     file_arrived: FileArrived { id: u64, giver: KernelId } -> (), Low;

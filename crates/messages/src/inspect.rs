@@ -1,7 +1,10 @@
 //! Looking into processes from elsewhere: /proc, ps, process_vm_readv(2).
 
-use crate::process::{Shared, Usage};
-use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials, FileRef};
+use crate::{
+    fs::Opened,
+    process::{Shared, Usage},
+};
+use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials};
 use alloc::vec::Vec;
 use machine::{errno, CpuId, KernelId, Pid};
 use serde::{Deserialize, Serialize};
@@ -75,12 +78,6 @@ pub enum Inspect {
     },
     /// Open descriptors: number, path, flags.
     Descriptors,
-    /// The open file behind one of them.
-    Descriptor {
-        fd: u32,
-    },
-    Cwd,
-    Root,
     /// Whose it is, and its threads: what the directories of /proc need.
     Owner,
 }
@@ -92,8 +89,15 @@ pub enum Inspection {
     Bytes(Vec<u8>),
     Count(u32),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
-    File(FileRef),
     Owner { uid: u32, gid: u32, threads: Vec<Pid> },
+}
+
+/// A file that a process has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Held {
+    Descriptor(u32),
+    Cwd,
+    Root,
 }
 
 messages! {
@@ -104,4 +108,7 @@ messages! {
 
     /// The home asks a replica for its threads of a process.
     threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
+
+    /// A file that a process has open, from its home.
+    file: InspectFile { process: Pid, held: Held, reader: Credentials } -> errno::Result<Opened>, Low;
 }

@@ -1,6 +1,7 @@
 //! System V IPC: shared memory segments, semaphore sets and message queues (man 7 sysvipc).
 
-use abi::{Credentials, FileRef, ObjectId};
+use crate::fs::Opened;
+use abi::{Credentials, ObjectId};
 use alloc::vec::Vec;
 use machine::{errno, Pid};
 use serde::{Deserialize, Serialize};
@@ -139,7 +140,7 @@ messages! {
     message_receive: MessageReceive { id: i32, kind: i64, size: u64, flags: u32, asker: Asker } -> errno::Result<(i64, Vec<u8>)>, Low;
 
     /// shmat, at the owner: the segment's file, its size and its key.
-    memory_attach: MemoryAttach { id: i32, write: bool, asker: Asker } -> errno::Result<(FileRef, u64, i32)>, Low;
+    memory_attach: MemoryAttach { id: i32, write: bool, asker: Asker } -> errno::Result<(Opened, u64, i32)>, Low;
 
     /// shmdt, at the owner of the memory: is it a segment's, and how large?
     memory_detach: MemoryDetach { object: ObjectId, process: Pid } -> Option<u64>, Low;

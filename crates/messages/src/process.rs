@@ -1,11 +1,11 @@
 //! Processes and threads: membership, migration, shared state, signals, waiting.
 
-use crate::descriptor::TableId;
+use crate::{descriptor::TableId, fs::Opened};
 use abi::{
     signal::{Action, AltStack, Pending, Signal, SignalInfo, SignalSet, Taken},
-    Capabilities, CpuSet, Credentials, FileRef,
+    Capabilities, CpuSet, Credentials,
 };
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use machine::{errno, FpuState, KernelId, KernelSet, Pid, Registers, SpaceId};
 use serde::{Deserialize, Serialize};
 
@@ -124,8 +124,11 @@ pub enum Change {
         facet: Facet,
         circle: Option<CircleId>,
     },
-    Cwd(FileRef),
-    Root(FileRef),
+    /// The root, or else the current directory.
+    Directory {
+        directory: Opened,
+        root: bool,
+    },
     /// execve made a new address space and maybe a new descriptor table.
     Image {
         space: SpaceId,
@@ -217,6 +220,15 @@ pub struct ThreadState {
     pub moves: u64,
 }
 
+/// All that there is of a thread at its user boundary. It moves often, and is more than a kilobyte: it stays where it was
+/// decoded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Baggage {
+    pub registers: Registers,
+    pub fpu: FpuState,
+    pub state: ThreadState,
+}
+
 impl ThreadState {
     /// Of the first thread of a machine.
     pub fn first(credentials: Credentials, affinity: CpuSet, started: u64) -> Self {
@@ -271,8 +283,8 @@ pub struct Replica {
     pub shared: Shared,
     pub space: SpaceId,
     pub files: TableId,
-    pub cwd: FileRef,
-    pub root: FileRef,
+    pub cwd: Opened,
+    pub root: Opened,
     pub ending: Option<ExitStatus>,
     pub survivor: Option<Survivor>,
     pub standing: Standing,
@@ -417,7 +429,7 @@ messages! {
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
     /// thread may run there.
     migrate: Migrate {
-        process: Pid, home: KernelId, thread: Pid, registers: Registers, fpu: FpuState, state: ThreadState,
+        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home, so that signals find it. `moves` is how often it has moved: what

@@ -23,7 +23,8 @@ impl Stopwatch {
     fn read(&self, now: u64) -> u64 {
         let word = self.0.load(Relaxed);
         match word & RUNS {
-            RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
+            // It may have been started after the reader looked at the clock.
+            RUNS => (((word >> 1).wrapping_add(now) << 1) as i64 >> 1).max(0) as u64,
             _ => word >> 1,
         }
     }
@@ -50,44 +51,55 @@ impl Stopwatch {
 /// A thread's time and switches since they were last taken.
 #[derive(Default)]
 pub(crate) struct Account {
+    /// While it has a CPU, and of that, while it is in user mode.
+    running: Stopwatch,
     user: Stopwatch,
-    system: Stopwatch,
     switches: AtomicU64,
+    /// Up to where `user` has been told of (wrapping).
+    told: AtomicU64,
 }
 
 impl Account {
     /// The thread gets the CPU, in the kernel.
     pub fn resumed(&self, now: u64) {
-        self.system.start(now);
+        self.running.start(now);
     }
 
-    pub fn suspended(&self, now: u64) {
-        self.system.stop(now);
+    /// It loses the CPU. Gives the ns it has been in user mode since this was last asked.
+    pub fn suspended(&self, now: u64) -> u64 {
+        self.running.stop(now);
         self.switches.store(self.switches.load(Relaxed) + 1, Relaxed);
+        let user = self.user.read(now);
+        let told = self.told.load(Relaxed);
+        self.told.store(user, Relaxed);
+        user.wrapping_sub(told)
     }
 
     pub fn enters_user(&self, now: u64) {
-        self.system.stop(now);
         self.user.start(now);
     }
 
     pub fn leaves_user(&self, now: u64) {
         self.user.stop(now);
-        self.system.start(now);
     }
 
     pub fn add_to(&self, usage: &mut Usage, now: u64) {
-        usage.user_ns += self.user.read(now);
-        usage.system_ns += self.system.read(now);
-        usage.voluntary_switches += self.switches.load(Relaxed);
+        self.add(usage, self.user.read(now), self.running.read(now));
     }
 
     /// Moves everything to `usage`. By the CPU that runs the thread, or when none does.
     pub fn move_to(&self, usage: &mut Usage, now: u64) {
-        usage.user_ns += self.user.take(now);
-        usage.system_ns += self.system.take(now);
-        usage.voluntary_switches += self.switches.load(Relaxed);
+        let user = self.user.take(now);
+        self.add(usage, user, self.running.take(now));
         self.switches.store(0, Relaxed);
+        self.told.store(self.told.load(Relaxed).wrapping_sub(user), Relaxed);
+    }
+
+    /// The two were read one after the other; what the CPU did in between is no system time.
+    fn add(&self, usage: &mut Usage, user: u64, running: u64) {
+        usage.user_ns += user;
+        usage.system_ns += running.saturating_sub(user);
+        usage.voluntary_switches += self.switches.load(Relaxed);
     }
 }
 
@@ -122,8 +134,12 @@ mod tests {
         account.leaves_user(130);
         let mut usage = Usage::default();
         account.move_to(&mut usage, 131);
-        account.suspended(140);
+        assert_eq!(account.suspended(140), 20);
         account.add_to(&mut usage, 1000);
         assert_eq!((usage.user_ns, usage.system_ns, usage.voluntary_switches), (20, 20, 1));
+        account.resumed(1000);
+        account.enters_user(1000);
+        account.leaves_user(1007);
+        assert_eq!(account.suspended(1010), 7);
     }
 }

@@ -18,11 +18,48 @@
 //! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
 //! open directories and make themselves without changing anything; the lock of a circle (sharing.rs) is taken before a turn, never in it.
 
-use crate::{sharing::facet_of, Files, Process};
-use abi::FileRef;
+use crate::{sharing::facet_of, Files, Process, System};
 use alloc::{boxed::Box, sync::Arc};
-use machine::{errno::Result, sync::AsyncGuard, Errno};
-use messages::process::{ApplyChange, Change, ChangeCircle, ChangeShared, Facet};
+use fs::File;
+use machine::{errno::Result, sync::AsyncGuard, Errno, KernelId, SpaceId};
+use messages::{
+    descriptor::TableId,
+    process::{ApplyChange, Change, ChangeShared, Facet},
+};
+
+/// A change with what it needs from other kernels: its directory is open. Each kernel that it goes to is given a reference
+/// of its own.
+#[derive(Clone)]
+pub(crate) enum Step {
+    /// The root, or else the current directory.
+    Directory {
+        directory: Arc<dyn File>,
+        root: bool,
+    },
+    Other(Change),
+}
+
+impl System {
+    /// A change that has come.
+    pub(crate) fn step(&self, change: Change) -> Result<Step> {
+        Ok(match change {
+            Change::Directory { directory, root } => {
+                Step::Directory { directory: self.directory.take(directory)?, root }
+            }
+            other => Step::Other(other),
+        })
+    }
+
+    /// A change that goes to `to`.
+    pub(crate) async fn change_for(&self, to: KernelId, step: &Step) -> Result<Change> {
+        Ok(match step {
+            Step::Directory { directory, root } => {
+                Change::Directory { directory: self.directory.give(directory, to).await?, root: *root }
+            }
+            Step::Other(change) => change.clone(),
+        })
+    }
+}
 
 /// The right to change a process, until it is dropped. Only its home gives it.
 pub(crate) type Turn<'a> = AsyncGuard<'a, ()>;
@@ -39,7 +76,7 @@ impl Process {
         // new member took its copy without this.
         if let Some(circle) = facet_of(&change).and_then(|facet| self.circle(facet)) {
             drop(turn);
-            return Box::pin(self.system.change_circle(ChangeCircle { circle, change })).await;
+            return Box::pin(self.system.change_circle(circle, Step::Other(change))).await;
         }
         self.change_in_turn(change, &turn).await
     }
@@ -69,11 +106,19 @@ impl Process {
         Ok(())
     }
 
-    /// Takes a change over into this kernel's copy: at home, or because the home said so. Opening a
-    /// directory by its name asks no other kernel, so this may run on the high-priority lane.
+    /// On a replica: the home says so. Nobody is asked, so this may run on the high-priority lane.
+    pub(crate) async fn follow(self: &Arc<Self>, step: Result<Step>) -> Result<()> {
+        match step? {
+            Step::Directory { directory, root } => self.set_directory(directory, root),
+            Step::Other(change) => self.apply(change).await?,
+        }
+        Ok(())
+    }
+
+    /// Takes a change over into this kernel's copy.
     pub(crate) async fn apply(self: &Arc<Self>, change: Change) -> Result<()> {
         let mut shared = match change {
-            Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => return self.apply_opening(change).await,
+            Change::Image { space, files, .. } => return self.apply_image(space, files).await,
             _ => self.shared.lock(),
         };
         match change {
@@ -117,73 +162,61 @@ impl Process {
             }
             // Not sent to replicas.
             Change::Owner(_) => {}
-            Change::Cwd(_) | Change::Root(_) | Change::Image { .. } => unreachable!("returned above"),
+            Change::Directory { .. } => unreachable!("a step of its own"),
+            Change::Image { .. } => unreachable!("returned above"),
         }
         Ok(())
     }
 
-    async fn apply_opening(self: &Arc<Self>, change: Change) -> Result<()> {
-        let system = &self.system;
-        match change {
-            Change::Cwd(name) => {
-                let cwd = system.directory.open(name).await?;
-                self.set_directories(|directories| directories.cwd = cwd);
-            }
-            Change::Root(name) => {
-                let root = system.directory.open(name).await?;
-                self.set_directories(|directories| directories.root = root);
-            }
-            Change::Image { space, files, .. } => {
-                let space = system.vm.attach(space)?;
-                let files = Files::attach(system, files).await?;
-                self.set_space(space);
-                self.leave_parents_space();
-                self.set_files(files);
-            }
-            _ => {}
-        }
+    async fn apply_image(self: &Arc<Self>, space: SpaceId, files: TableId) -> Result<()> {
+        let space = self.system.vm.attach(space)?;
+        let files = Files::attach(&self.system, files).await?;
+        self.set_space(space);
+        self.leave_parents_space();
+        self.set_files(files);
         Ok(())
     }
 
-    /// chdir, fchdir (`cwd`), chroot (`root`): the thread's kernel has the directory open.
-    pub async fn change_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+    fn set_directory(&self, directory: Arc<dyn File>, root: bool) {
+        self.set_directories(|directories| match root {
+            true => directories.root = directory,
+            false => directories.cwd = directory,
+        });
+    }
+
+    /// chdir, fchdir (the current directory), chroot (`root`): the thread's kernel has the directory open.
+    pub async fn change_directory(self: &Arc<Self>, directory: Arc<dyn File>, root: bool) -> Result<()> {
         let system = &self.system;
+        let step = Step::Directory { directory: directory.clone(), root };
         let Some(home) = self.home() else {
-            let change = directory_change(root, system.directory.name(&directory).await?);
-            let ask = ChangeShared { process: self.id, change };
+            let ask = ChangeShared { process: self.id, change: system.change_for(self.home, &step).await? };
             return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
         };
         let turn = home.changes.lock().await;
         if let Some(circle) = self.circle(Facet::Directories) {
             drop(turn);
-            let change = directory_change(root, system.directory.name(&directory).await?);
-            return system.change_circle(ChangeCircle { circle, change }).await;
+            return system.change_circle(circle, step).await;
         }
         self.change_directory_in_turn(directory, root, &turn).await
     }
 
     /// At home: of this process, not of those that it shares its directories with.
-    pub(crate) async fn change_own_directory(self: &Arc<Self>, directory: Arc<dyn fs::File>, root: bool) -> Result<()> {
+    pub(crate) async fn change_own_directory(self: &Arc<Self>, directory: Arc<dyn File>, root: bool) -> Result<()> {
         let turn = self.home().ok_or(Errno::ESRCH)?.changes.lock().await;
         self.change_directory_in_turn(directory, root, &turn).await
     }
 
     async fn change_directory_in_turn(
         self: &Arc<Self>,
-        directory: Arc<dyn fs::File>,
+        directory: Arc<dyn File>,
         root: bool,
         _turn: &Turn<'_>,
     ) -> Result<()> {
         let system = &self.system;
-        let kept = directory.clone();
-        self.set_directories(|directories| match root {
-            true => directories.root = kept,
-            false => directories.cwd = kept,
-        });
+        self.set_directory(directory.clone(), root);
+        let step = Step::Directory { directory, root };
         for kernel in self.replicas().iter() {
-            // A name opens once, so each replica needs one of its own.
-            let name = system.directory.name(&directory).await?;
-            let apply = ApplyChange { process: self.id, change: directory_change(root, name) };
+            let apply = ApplyChange { process: self.id, change: system.change_for(kernel, &step).await? };
             // With a kernel that has died the process goes, too.
             let _ = system.endpoint.call(kernel, apply).await;
         }
@@ -191,20 +224,10 @@ impl Process {
     }
 
     /// At home: a replica asks for a change.
-    pub(crate) async fn change_asked(self: &Arc<Self>, change: Change) -> Result<()> {
-        let (name, root) = match change {
-            Change::Cwd(name) => (name, false),
-            Change::Root(name) => (name, true),
-            other => return self.change(other).await,
-        };
-        let directory = self.system.directory.open(name).await?;
-        Box::pin(self.change_directory(directory, root)).await
-    }
-}
-
-pub(crate) fn directory_change(root: bool, name: FileRef) -> Change {
-    match root {
-        true => Change::Root(name),
-        false => Change::Cwd(name),
+    pub(crate) async fn change_asked(self: &Arc<Self>, step: Step) -> Result<()> {
+        match step {
+            Step::Directory { directory, root } => Box::pin(self.change_directory(directory, root)).await,
+            Step::Other(change) => self.change(change).await,
+        }
     }
 }

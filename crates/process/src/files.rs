@@ -7,7 +7,7 @@
 //! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
 //! keeps an answer only if none came since it asked.
 
-use crate::{users::Users, System};
+use crate::{users::Users, Directory, System};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -15,9 +15,12 @@ use alloc::{
 };
 use fs::File;
 use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
-use messages::descriptor::{
-    DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake, DescriptorUsers,
-    TableId,
+use messages::{
+    descriptor::{
+        DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake,
+        DescriptorUsers, TableId,
+    },
+    fs::Opened,
 };
 
 /// See [`Files::is_astray`].
@@ -158,9 +161,11 @@ impl Files {
             cache.forgotten
         };
         let ask = DescriptorGet { table: self.id, fd };
-        let (name, close_on_exec) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
-        let file = self.system.directory.open(name).await?;
-        let descriptor = Descriptor { file, close_on_exec };
+        let take = |from: &dyn Directory, reply: Result<(Opened, bool)>| -> Result<Descriptor> {
+            let (file, close_on_exec) = reply?;
+            Ok(Descriptor { file: from.take(file)?, close_on_exec })
+        };
+        let descriptor = self.system.ask_for(self.id.home, ask, take).await??;
         let mut cache = cache.lock();
         if cache.forgotten == forgotten {
             cache.known.insert(fd, descriptor.clone());
@@ -182,8 +187,8 @@ impl Files {
         let table = match &self.part {
             Part::Home(table) => table,
             Part::Cache(cache) => {
-                let name = self.system.directory.name(&file).await?;
-                let ask = DescriptorPut { table: self.id, file: name, from, exactly, close_on_exec, limit };
+                let given = self.system.directory.give(&file, self.id.home).await?;
+                let ask = DescriptorPut { table: self.id, file: given, from, exactly, close_on_exec, limit };
                 let (fd, alone) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
                 cache.lock().note_put(alone);
                 return Ok(fd);
@@ -209,9 +214,10 @@ impl Files {
             Part::Home(table) => table,
             Part::Cache(_) => {
                 let ask = DescriptorTake { table: self.id, fd };
-                let name = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
+                let take = |from: &dyn Directory, reply: Result<Opened>| from.take(reply?);
+                let file = self.system.ask_for(self.id.home, ask, take).await??;
                 self.forget(fd);
-                return self.system.directory.open(name).await;
+                return Ok(file);
             }
         };
         let taken = table.lock().slots.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::EBADF)?;
@@ -243,13 +249,12 @@ impl Files {
             Part::Home(table) => table,
             Part::Cache(_) => {
                 let ask = DescriptorList { table: self.id };
-                let names = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)?;
-                let mut list = Vec::with_capacity(names.len());
-                for (fd, name, close_on_exec) in names {
-                    let file = self.system.directory.open(name).await?;
-                    list.push((fd, Descriptor { file, close_on_exec }));
-                }
-                return Ok(list);
+                let take = |from: &dyn Directory, list: Vec<(u32, Opened, bool)>| -> Vec<Result<(u32, Descriptor)>> {
+                    let take =
+                        |(fd, file, close_on_exec)| Ok((fd, Descriptor { file: from.take(file)?, close_on_exec }));
+                    list.into_iter().map(take).collect()
+                };
+                return self.system.ask_for(self.id.home, ask, take).await?.into_iter().collect();
             }
         };
         let table = table.lock();

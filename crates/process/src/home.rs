@@ -1,6 +1,6 @@
 //! What only the home kernel knows of a process: its members, its children, and how it ended.
 
-use crate::{Process, System};
+use crate::{process::Directories, Directory, Files, Process, System};
 use abi::{signal::Pending, Credentials};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
@@ -112,8 +112,8 @@ impl Process {
             (state.standing(), state.pending_set())
         };
         Ok(Replica {
-            cwd: self.system.directory.name(&directories.cwd).await?,
-            root: self.system.directory.name(&directories.root).await?,
+            cwd: self.system.directory.give_away(&directories.cwd, kernel).await?,
+            root: self.system.directory.give_away(&directories.root, kernel).await?,
             shared: self.shared(),
             space: self.space().id(),
             files: self.files().id(),
@@ -221,11 +221,12 @@ impl System {
     }
 
     async fn make_replica(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
-        let replica = self.endpoint.call(home, Join { process }).await.map_err(Errno::from)??;
-        let directories = crate::process::Directories {
-            root: self.directory.open(replica.root).await?,
-            cwd: self.directory.open(replica.cwd).await?,
+        let take = |from: &dyn Directory, reply: Result<Replica>| -> Result<_> {
+            let replica = reply?;
+            let (root, cwd) = (from.take(replica.root.clone()), from.take(replica.cwd.clone()));
+            Ok((replica, Directories { root: root?, cwd: cwd? }))
         };
+        let (replica, directories) = self.ask_for(home, Join { process }, take).await??;
         let space = self.vm.attach(replica.space)?;
         // After an execve on a third kernel the space is at home there, and the process's home can't count us in.
         if space.id().home != home {
@@ -268,5 +269,3 @@ impl System {
         }
     }
 }
-
-use crate::Files;

@@ -1,13 +1,15 @@
 //! A look at processes from outside: /proc, ps, and the sched_* and priority calls for other threads.
 
-use crate::{process::Flags, route::Trail, thread::Presence, Process, System, Thread};
+use crate::{process::Flags, route::Trail, thread::Presence, Directory, Process, System, Thread};
 use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
+use fs::File;
 use machine::{errno::Result, Errno, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
-    inspect::{Inspect, InspectProcess, Inspection, ListThreads, ProcessView, ThreadView},
+    fs::Opened,
+    inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ListThreads, ProcessView, ThreadView},
     process::{ListProcesses, Tune, TuneThread},
 };
 
@@ -89,6 +91,39 @@ impl System {
         self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
     }
 
+    /// A file that any process of the machine has open.
+    pub async fn inspect_file(
+        self: &Arc<Self>,
+        process: Pid,
+        held: Held,
+        reader: Credentials,
+    ) -> Result<Arc<dyn File>> {
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        if home == self.kernel {
+            return self.file_here(process, held, &reader).await;
+        }
+        if !self.kernels().contains(&home) {
+            return Err(Errno::ESRCH);
+        }
+        let take = |from: &dyn Directory, reply: Result<Opened>| from.take(reply?);
+        self.ask_for(home, InspectFile { process, held, reader }, take).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    pub(crate) async fn file_here(&self, pid: Pid, held: Held, reader: &Credentials) -> Result<Arc<dyn File>> {
+        let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
+        if !process.lets(reader, reader.fsuid, reader.fsgid) {
+            return Err(Errno::EACCES);
+        }
+        if process.has_ended() {
+            return Err(Errno::ENOENT);
+        }
+        match held {
+            Held::Descriptor(fd) => process.files().get(fd).await.map_err(|_| Errno::ENOENT),
+            Held::Cwd => Ok(process.directories().cwd),
+            Held::Root => Ok(process.directories().root),
+        }
+    }
+
     pub(crate) async fn inspect_here(
         self: &Arc<Self>,
         pid: Pid,
@@ -143,12 +178,6 @@ impl System {
                 }
                 Inspection::Descriptors(list)
             }
-            Inspect::Descriptor { fd } => {
-                let file = process.files().get(fd).await.map_err(|_| Errno::ENOENT)?;
-                Inspection::File(self.directory.name(&file).await?)
-            }
-            Inspect::Cwd => Inspection::File(self.directory.name(&process.directories().cwd).await?),
-            Inspect::Root => Inspection::File(self.directory.name(&process.directories().root).await?),
         })
     }
 

@@ -39,8 +39,8 @@ use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, S
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Errno, KernelId};
-use messages::process::{Migrate, Survivor, ThreadState};
+use machine::{errno::Result, Access, Errno, KernelId, Registers, UserAddr};
+use messages::process::{Baggage, Migrate, Survivor, ThreadState};
 
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +105,8 @@ impl Thread {
             let mut presence = self.presence.lock();
             let state = self.pack();
             let sent = state.pending.clone();
-            let (home, registers) = (process.home, context.registers);
-            let message = Migrate { process: process.id, home, thread: self.tid, registers, fpu, state };
+            let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
+            let message = Migrate { process: process.id, home: process.home, thread: self.tid, baggage };
             let call = system.endpoint.start(to, message);
             *presence = Presence::Away(to);
             self.leaving.store(true, SeqCst);
@@ -159,7 +159,7 @@ impl Thread {
                 Presence::Ended | Presence::Here => Some(None),
                 Presence::Returning(_) => match core::mem::replace(&mut *presence, Presence::Here) {
                     Presence::Returning(baggage) => {
-                        let (registers, fpu, state) = *baggage;
+                        let Baggage { registers, fpu, state } = *baggage;
                         // Under the same lock: a signal goes into the baggage or into what is installed.
                         self.install(state);
                         Some(Some((registers, fpu)))
@@ -228,11 +228,12 @@ impl System {
     }
 
     async fn admit(self: &Arc<Self>, message: Migrate) -> Result<()> {
-        let Migrate { process, home, thread: tid, registers, fpu, state } = message;
+        let Migrate { process, home, thread: tid, baggage } = message;
+        let moves = baggage.state.moves;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
-            shadow.process.tell_moved(tid, self.kernel, state.moves);
-            *shadow.presence.lock() = Presence::Returning(Box::new((registers, fpu, state)));
+            shadow.process.tell_moved(tid, self.kernel, moves);
+            *shadow.presence.lock() = Presence::Returning(baggage);
             shadow.presence_changed.wake_all();
             self.counters.migrations_in.fetch_add(1, Relaxed);
             return Ok(());
@@ -242,13 +243,27 @@ impl System {
             // It comes here to end; that is as good a place as any.
             log::debug!("thread {tid} of ending process {} arrives", process.id);
         }
-        let moves = state.moves;
+        let Baggage { registers, fpu, state } = *baggage;
         let thread = Thread::new(tid, process.clone(), state, fpu);
         self.threads.lock().insert(tid, thread.clone());
         thread.appear();
         process.tell_moved(tid, self.kernel, moves);
         self.counters.migrations_in.fetch_add(1, Relaxed);
+        self.fetch_first_pages(&thread, &registers);
         thread.start(Context { registers });
         Ok(())
+    }
+
+    /// Asks for the pages that a newcomer touches at once - its text, stack and thread-local data - all together. It would ask
+    /// for one after the other.
+    fn fetch_first_pages(&self, thread: &Thread, registers: &Registers) {
+        let first = [(registers.rip, Access::EXEC), (registers.rsp, Access::WRITE), (registers.fs_base, Access::READ)];
+        for (at, access) in first.into_iter().filter(|(at, _)| *at != 0) {
+            let space = thread.process.space();
+            self.scheduler.spawn(async move {
+                // What is wrong with it the thread finds out.
+                let _ = space.fault(UserAddr(at), access).await;
+            });
+        }
     }
 }

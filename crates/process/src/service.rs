@@ -36,12 +36,14 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.member_moved(ask.thread, ask.to, ask.moves);
     });
-    answer!(ChangeShared, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.change_asked(ask.change).await,
-        None => Err(Errno::ESRCH),
+    answer!(ChangeShared, |system, _from, ask| {
+        let step = system.step(ask.change)?;
+        process!(system, ask).ok_or(Errno::ESRCH)?.change_asked(step).await
     });
-    answer!(ApplyChange, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
-        if let Err(error) = process.apply(ask.change).await {
+    answer!(ApplyChange, |system, _from, ask| {
+        let step = system.step(ask.change);
+        let Some(process) = system.replica(ask.process).await else { return };
+        if let Err(error) = process.follow(step).await {
             log::error!("process {}: a replica could not follow a change: {error:?}", process.id);
         }
     });
@@ -123,6 +125,10 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ListProcesses, |system, _from, _ask| system.list_here());
     answer!(FindThread, |system, _from, ask| system.born_here.lock().get(&ask.thread).copied());
     answer!(InspectProcess, |system, _from, ask| system.inspect_here(ask.process, ask.what, ask.reader).await);
+    answer!(InspectFile, |system, from, ask| {
+        let file = system.file_here(ask.process, ask.held, &ask.reader).await?;
+        system.directory.give_away(&file, from).await
+    });
     answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.local_threads().iter().map(|thread| thread.view()).collect(),
         None => Vec::new(),
@@ -142,10 +148,10 @@ pub(crate) fn register(system: &Arc<System>) {
 
     answer!(DescriptorGet, |system, from, ask| {
         let descriptor = table(&system, ask.table)?.look_up_for(from, ask.fd)?;
-        Ok((system.directory.name(&descriptor.file).await?, descriptor.close_on_exec))
+        Ok((system.directory.give_away(&descriptor.file, from).await?, descriptor.close_on_exec))
     });
     answer!(DescriptorPut, |system, _from, ask| {
-        let file = system.directory.open(ask.file).await?;
+        let file = system.directory.take(ask.file)?;
         let table = table(&system, ask.table)?;
         let fd = match ask.exactly {
             true => table.replace(file, ask.from, ask.close_on_exec, ask.limit).await,
@@ -153,22 +159,22 @@ pub(crate) fn register(system: &Arc<System>) {
         };
         Ok((fd?, !table.is_shared()))
     });
-    answer!(DescriptorTake, |system, _from, ask| {
+    answer!(DescriptorTake, |system, from, ask| {
         let file = table(&system, ask.table)?.take(ask.fd).await?;
-        system.directory.name(&file).await
+        system.directory.give_away(&file, from).await
     });
     answer!(DescriptorFlag, |system, _from, ask| {
         table(&system, ask.table)?.set_close_on_exec(ask.fd, ask.close_on_exec).await
     });
-    answer!(DescriptorList, |system, _from, ask| {
-        let mut names = Vec::new();
-        let Ok(table) = table(&system, ask.table) else { return names };
+    answer!(DescriptorList, |system, from, ask| {
+        let mut given = Vec::new();
+        let Ok(table) = table(&system, ask.table) else { return given };
         for (fd, descriptor) in table.list().await.unwrap_or_default() {
-            if let Ok(name) = system.directory.name(&descriptor.file).await {
-                names.push((fd, name, descriptor.close_on_exec));
+            if let Ok(file) = system.directory.give_away(&descriptor.file, from).await {
+                given.push((fd, file, descriptor.close_on_exec));
             }
         }
-        names
+        given
     });
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.forget(ask.fd);
@@ -193,10 +199,13 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
     answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
-    answer!(ChangeCircle, |system, _from, ask| system.change_circle_here(ask).await);
-    answer!(ChangeMember, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.change_member(ask.change).await,
-        None => Err(Errno::ESRCH),
+    answer!(ChangeCircle, |system, _from, ask| {
+        let step = system.step(ask.change)?;
+        system.change_circle_here(ask.circle, step).await
+    });
+    answer!(ChangeMember, |system, _from, ask| {
+        let step = system.step(ask.change)?;
+        process!(system, ask).ok_or(Errno::ESRCH)?.change_member(step).await
     });
     answer!(DescriptorUsers, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         table.count_at_home(ask.user, ask.more);

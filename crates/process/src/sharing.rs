@@ -22,7 +22,7 @@
 //! the copy missed has not reached the parent yet, so it reaches the child after the copy; one that began before
 //! the child joined has reached the parent before.
 
-use crate::{change::directory_change, Process, System};
+use crate::{change::Step, Process, System};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, Errno, KernelId, Pid};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
@@ -30,11 +30,11 @@ use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMemb
 /// The members of a circle, oldest first.
 pub(crate) type Circle = Arc<AsyncLock<Vec<Pid>>>;
 
-/// What kind of circle a change concerns.
+/// What kind of circle a change concerns, beside that of a directory.
 pub(crate) fn facet_of(change: &Change) -> Option<Facet> {
     match change {
         Change::Action { .. } => Some(Facet::Handlers),
-        Change::Umask(_) | Change::Cwd(_) | Change::Root(_) => Some(Facet::Directories),
+        Change::Umask(_) => Some(Facet::Directories),
         _ => None,
     }
 }
@@ -80,14 +80,11 @@ impl Process {
     }
 
     /// At home: a change of the circle reaches this member.
-    pub(crate) async fn change_member(self: &Arc<Self>, change: Change) -> Result<()> {
-        let (name, root) = match change {
-            Change::Cwd(name) => (name, false),
-            Change::Root(name) => (name, true),
-            other => return self.change_own(other).await,
-        };
-        let directory = self.system.directory.open(name).await?;
-        self.change_own_directory(directory, root).await
+    pub(crate) async fn change_member(self: &Arc<Self>, step: Step) -> Result<()> {
+        match step {
+            Step::Directory { directory, root } => self.change_own_directory(directory, root).await,
+            Step::Other(change) => self.change_own(change).await,
+        }
     }
 
     /// Gives the process a descriptor table of its own (unshare, close_range).
@@ -166,34 +163,26 @@ impl System {
     }
 
     /// Changes all members.
-    pub(crate) async fn change_circle(self: &Arc<Self>, ask: ChangeCircle) -> Result<()> {
-        match ask.circle.home == self.kernel {
-            true => self.change_circle_here(ask).await,
-            false => self.endpoint.call(ask.circle.home, ask).await.map_err(Errno::from)?,
+    pub(crate) async fn change_circle(self: &Arc<Self>, circle: CircleId, step: Step) -> Result<()> {
+        if circle.home == self.kernel {
+            return self.change_circle_here(circle, step).await;
         }
+        let ask = ChangeCircle { circle, change: self.change_for(circle.home, &step).await? };
+        self.endpoint.call(circle.home, ask).await.map_err(Errno::from)?
     }
 
-    pub(crate) async fn change_circle_here(self: &Arc<Self>, ask: ChangeCircle) -> Result<()> {
-        let circle = self.find_circle(ask.circle)?;
+    pub(crate) async fn change_circle_here(self: &Arc<Self>, circle: CircleId, step: Step) -> Result<()> {
+        let circle = self.find_circle(circle)?;
         let members = circle.lock().await;
-        // A directory's name opens once, so each member's home gets one of its own.
-        let (directory, root) = match &ask.change {
-            Change::Cwd(name) => (Some(self.directory.open(*name).await?), false),
-            Change::Root(name) => (Some(self.directory.open(*name).await?), true),
-            _ => (None, false),
-        };
         for &member in members.iter() {
             let home = self.origin(member).ok_or(Errno::ESRCH)?;
-            let change = match &directory {
-                Some(directory) => directory_change(root, self.directory.name(directory).await?),
-                None => ask.change.clone(),
-            };
             if home == self.kernel {
                 if let Some(process) = self.process(member) {
-                    process.change_member(change).await?;
+                    process.change_member(step.clone()).await?;
                 }
                 continue;
             }
+            let change = self.change_for(home, &step).await?;
             // A member whose kernel died has nothing to change any more.
             let _ = self.endpoint.call(home, ChangeMember { process: member, change }).await;
         }

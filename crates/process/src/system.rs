@@ -1,7 +1,7 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
 use crate::{placement::Placement, scratch::Scratch, Context, Files, Process, Shake, Thread};
-use abi::{CpuSet, FileRef};
+use abi::CpuSet;
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -18,7 +18,7 @@ use machine::{
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
 };
-use messages::{descriptor::TableId, process::Facts};
+use messages::{descriptor::TableId, fs::Opened, process::Facts, Request};
 use sched::Scheduler;
 use vm::Vm;
 
@@ -38,9 +38,12 @@ pub trait AtEnd: Send + Sync {
 
 /// How open files travel between kernels; crate `fs` keeps the books.
 pub trait Directory: Send + Sync {
-    /// A name for `file` that another kernel can open. Each name is good for one `open`.
-    fn name<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<FileRef>>;
-    fn open(&self, name: FileRef) -> BoxFuture<'_, Result<Arc<dyn File>>>;
+    /// A reference in a question to `to`. The caller keeps the file until it is answered.
+    fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>>;
+    /// A reference in an answer to `to`: nobody has to keep the file.
+    fn give_away<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>>;
+    /// The file of a reference that has come. To be called before anything that waits, for each is counted.
+    fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
     /// A kernel has died, and nothing of it arrives any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
 }
@@ -142,6 +145,22 @@ pub struct Parts {
 }
 
 impl System {
+    /// Asks `to` for what has files in it. They are taken as the answer arrives, so that none stays counted for a caller that
+    /// has gone.
+    pub async fn ask_for<M, T>(
+        &self,
+        to: KernelId,
+        message: M,
+        take: impl FnOnce(&dyn Directory, M::Reply) -> T + Send + 'static,
+    ) -> Result<T>
+    where
+        M: Request,
+        T: Send + 'static,
+    {
+        let directory = self.directory.clone();
+        Ok(self.endpoint.call_for(to, message, move |reply| take(&*directory, reply)).await?)
+    }
+
     pub fn new(parts: Parts) -> Arc<System> {
         let each_cpu = || parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
         let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };

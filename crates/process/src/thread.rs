@@ -13,7 +13,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
-use messages::process::{ThreadState, Usage};
+use messages::process::{Baggage, ThreadState, Usage};
 use sched::{Class, TaskRef};
 
 /// Policies of sched_setscheduler(2), and the flag that may stand beside them.
@@ -44,7 +44,7 @@ pub(crate) enum Presence {
     /// Gone to another kernel; what is here is the shadow.
     Away(KernelId),
     /// It comes back: what the shadow is to go on with.
-    Returning(Box<(Registers, FpuState, ThreadState)>),
+    Returning(Box<Baggage>),
     /// It ended elsewhere.
     Ended,
 }
@@ -155,14 +155,11 @@ impl Thread {
             self.load_fpu();
         }
         let space = self.process.space();
-        let entered = cpu.now();
-        self.account.enters_user(entered);
+        self.account.enters_user(cpu.now());
         self.in_user.store(true, Relaxed);
         let trap = cpu.run_user(&mut context.registers, &**space.table());
         self.in_user.store(false, Relaxed);
-        let left = cpu.now();
-        self.account.leaves_user(left);
-        self.process.system.count_user(left - entered);
+        self.account.leaves_user(cpu.now());
         trap
     }
 
@@ -195,7 +192,11 @@ impl Thread {
             self.fpu_on.store(self.cpu().index() + 1, Relaxed);
         }
         self.descheduled.store(true, Relaxed);
-        self.account.suspended(self.cpu().now());
+    }
+
+    /// It has lost the CPU.
+    fn stop_account(&self) {
+        self.process.system.count_user(self.account.suspended(self.cpu().now()));
     }
 
     /// What it has used up to now, the stretch that is not over included.
@@ -299,7 +300,7 @@ impl Thread {
                 state.pending.push_sent(info, continues);
                 self.pending.store(state.pending.set().0, SeqCst);
             }
-            Presence::Returning(baggage) => baggage.2.pending.push_sent(info, continues),
+            Presence::Returning(baggage) => baggage.state.pending.push_sent(info, continues),
             Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to),
             Presence::Ended => {}
         }
@@ -473,6 +474,7 @@ impl Future for ThreadTask {
         self.thread.polled.swap(true, SeqCst);
         let poll = self.run.as_mut().poll(context);
         self.thread.polled.store(false, Relaxed);
+        self.thread.stop_account();
         if poll.is_pending() {
             self.thread.suspend();
         } else {

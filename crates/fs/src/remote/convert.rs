@@ -157,7 +157,10 @@ impl Remote {
 
     pub(super) async fn send_answer(&self, to: KernelId, answer: ControlAnswer) -> Result<fs::ControlAnswer<Opened>> {
         let (files, answer) = unpack_answer(answer);
-        let names = self.hand_all(to, files).await?;
+        let mut names = Vec::with_capacity(files.len());
+        for file in &files {
+            names.push(self.hand_over(to, file).await?);
+        }
         pack_answer(answer, names)
     }
 

@@ -12,8 +12,6 @@ use messages::fs::{Opened, Waiting};
 
 struct Export {
     file: Arc<dyn File>,
-    /// References handed out for nobody in particular and not claimed yet.
-    unclaimed: u64,
     holders: BTreeMap<KernelId, u64>,
     /// Of these: by whom they were counted, where that was another kernel and the holder has not said that they arrived.
     given: BTreeMap<(KernelId, KernelId), u64>,
@@ -55,28 +53,24 @@ impl Exports {
         Exports { table: Lock::default(), serials: Serials::new(memory) }
     }
 
-    /// One more reference to `file`, for `holder`, or for whoever claims it.
-    pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: Option<KernelId>) -> Opened {
+    /// One more reference to `file`, for `holder`.
+    pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId) -> Opened {
         let mut table = self.table.lock();
         let table = &mut *table;
         let id = *table.numbers.entry(address(file)).or_insert_with(|| self.serials.next());
         let export = table.files.entry(id).or_insert_with(|| Export {
             file: file.clone(),
-            unclaimed: 0,
             holders: BTreeMap::new(),
             given: BTreeMap::new(),
             watches: BTreeMap::new(),
         });
-        match holder {
-            Some(holder) => *export.holders.entry(holder).or_default() += 1,
-            None => export.unclaimed += 1,
-        }
+        *export.holders.entry(holder).or_default() += 1;
         describe(FileRef { owner: me, id }, file)
     }
 
     /// One more for `holder`, to which `giver` will send it.
     pub fn add_given(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId, giver: KernelId) -> Opened {
-        let opened = self.add(me, file, Some(holder));
+        let opened = self.add(me, file, holder);
         if let Some(export) = self.table.lock().files.get_mut(&opened.file.id) {
             *export.given.entry((holder, giver)).or_default() += 1;
         }
@@ -114,18 +108,11 @@ impl Exports {
         self.table.lock().numbers.get(&address).copied()
     }
 
-    /// An unclaimed reference becomes `holder`'s, or if this kernel claims it (None), nobody's.
-    pub fn claim(&self, id: u64, holder: Option<KernelId>) -> Result<Arc<dyn File>> {
-        let mut table = self.table.lock();
-        let export = table.files.get_mut(&id).ok_or(Errno::EBADF)?;
-        export.unclaimed = export.unclaimed.checked_sub(1).ok_or(Errno::EBADF)?;
-        if let Some(holder) = holder {
-            *export.holders.entry(holder).or_default() += 1;
-        }
-        let file = export.file.clone();
-        let released = table.remove_if_unused(id);
-        drop(table);
-        drop(released);
+    /// What `giver` had counted for this kernel itself is there: who has the file now keeps it.
+    pub fn come_home(&self, id: u64, me: KernelId, giver: KernelId) -> Result<Arc<dyn File>> {
+        let file = self.get(id)?;
+        self.arrived(id, me, giver);
+        drop(self.release(id, me, 1));
         Ok(file)
     }
 
@@ -247,7 +234,7 @@ impl Table {
 
     fn remove_if_unused(&mut self, id: u64) -> Option<Ended> {
         let export = self.files.get(&id)?;
-        if export.unclaimed > 0 || !export.holders.is_empty() {
+        if !export.holders.is_empty() {
             return None;
         }
         let export = self.files.remove(&id)?;
@@ -259,7 +246,7 @@ impl Table {
 }
 
 /// What a stand-in has to know.
-pub fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
+fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
     let signals = file.as_any().downcast_ref::<SignalFd>();
     let waiting = match (signals, pollable) {

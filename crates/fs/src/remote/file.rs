@@ -310,11 +310,15 @@ impl RemoteFile {
     ) -> Result<usize> {
         let waits_there = match self.waiting {
             Waiting::AtOwner => true,
-            Waiting::Here => patience == Patience::Waits,
+            Waiting::Here | Waiting::Socket { .. } => patience == Patience::Waits,
             _ => false,
         };
         if waits_there {
-            return self.read_once(buf, at, caller, true).await;
+            match self.read_once(buf, at, caller, true).await {
+                // What this socket reads is on a third kernel.
+                Err(MUST_WAIT) => {}
+                read => return read,
+            }
         }
         // A closure that lends `buf` to one future after another can't be written; a cell can.
         let cell = machine::sync::AsyncLock::new(buf);

@@ -65,7 +65,7 @@ use exports::Exports;
 use fabric::Endpoint;
 use leased::LeasedFile;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
-use messages::fs::{FileArrived, FileClaim, FileRetain, FilesLost, NamesRecall, Opened};
+use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
 use names::Names;
 use object::Foreign;
 use shared::Handle;
@@ -92,6 +92,8 @@ pub struct Remote {
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
     /// Who said that nothing more of a dead kernel arrives there, before its death was known here.
     lost_early: Lock<Vec<(KernelId, KernelId)>>,
+    /// What this kernel has handed to itself and not accepted yet.
+    aside: Lock<BTreeMap<u64, Arc<dyn File>>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     /// What the owner of the root has answered about paths.
     names: Names,
@@ -122,6 +124,7 @@ impl Remote {
             signals: Lock::new(None),
             handles: Lock::new(BTreeMap::new()),
             lost_early: Lock::default(),
+            aside: Lock::default(),
             mappers: Lock::new(None),
             names: Names::default(),
             paths,
@@ -161,15 +164,33 @@ impl Remote {
         sources?.of(process)
     }
 
-    /// A reference for `holder`, which becomes the owner of one count.
+    /// A reference in a question to `holder`, which becomes the owner of one count. The caller keeps the file until it is answered.
     pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        if holder == self.me() {
+            return Ok(self.put_aside(file.clone()));
+        }
         let file = &leased::settle(file).await?;
         match file.remote() {
-            None => self.count_for(holder, file, None),
-            // Its own file: it knows it by number, and our stand-in keeps it there until we are answered.
+            // Its own file: it knows it by number, and our stand-in keeps it there.
             Some(there) if there.owner == holder => Ok(stand_in(file)?.opened()),
+            _ => self.count_anywhere(holder, file).await,
+        }
+    }
+
+    /// A reference in an answer to `holder`, which becomes the owner of one count. Our stand-in may have gone before the answer
+    /// arrives, so that the file is counted for its own kernel, too.
+    pub async fn hand_over(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        if holder == self.me() {
+            return Ok(self.put_aside(file.clone()));
+        }
+        self.count_anywhere(holder, &leased::settle(file).await?).await
+    }
+
+    async fn count_anywhere(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        match file.remote() {
+            None => self.count_for(holder, file, None),
             Some(there) => {
-                let message = FileRetain { id: there.id, holder: Some(holder) };
+                let message = FileRetain { id: there.id, holder };
                 match self.endpoint.call(there.owner, message).await {
                     Ok(Ok(opened)) => Ok(opened),
                     // Its owner has died: it answers EIO wherever it is, and nobody counts. What else is in the message is not
@@ -184,7 +205,7 @@ impl Remote {
     /// holder has died: what it held may have been released before this, and nobody would release it again.
     fn count_for(&self, holder: KernelId, file: &Arc<dyn File>, giver: Option<KernelId>) -> Result<Opened> {
         let opened = match giver {
-            None => self.exports.add(self.me(), file, Some(holder)),
+            None => self.exports.add(self.me(), file, holder),
             Some(giver) => self.exports.add_given(self.me(), file, holder, giver),
         };
         if self.endpoint.is_alive(holder) {
@@ -194,35 +215,28 @@ impl Remote {
         Err(Errno::EIO)
     }
 
-    /// A reference for whoever [`Remote::open`]s it first; good for one open.
-    pub async fn name(&self, file: &Arc<dyn File>) -> Result<FileRef> {
-        let file = &leased::settle(file).await?;
-        match file.remote() {
-            None => Ok(self.exports.add(self.me(), file, None).file),
-            Some(there) => {
-                let message = FileRetain { id: there.id, holder: None };
-                Ok(self.endpoint.call(there.owner, message).await??.file)
-            }
-        }
-    }
-
-    /// The file that [`Remote::name`] named, on any kernel.
-    pub async fn open(&self, name: FileRef) -> Result<Arc<dyn File>> {
-        if name.owner == self.me() {
-            return self.exports.claim(name.id, None);
-        }
-        let opened = self.endpoint.call(name.owner, FileClaim { id: name.id }).await??;
-        self.accept(opened)
+    /// A reference for this kernel itself: nobody counts it, whoever owns the file.
+    fn put_aside(&self, file: Arc<dyn File>) -> Opened {
+        let (flags, me) = (file.flags(), self.me());
+        let mut aside = self.aside.lock();
+        let id = aside.last_key_value().map_or(0, |(last, _)| last + 1);
+        aside.insert(id, file);
+        Opened { file: FileRef { owner: me, id }, flags, waiting: Waiting::Never, pollable: false, giver: Some(me) }
     }
 
     /// The file of a reference that was handed to this kernel.
     pub fn accept(&self, opened: Opened) -> Result<Arc<dyn File>> {
-        if opened.file.owner == self.me() {
-            return self.exports.get(opened.file.id);
+        let Opened { file: FileRef { owner, id }, giver, .. } = opened;
+        if owner == self.me() {
+            return match giver {
+                Some(giver) if giver == owner => self.aside.lock().remove(&id).ok_or(Errno::EBADF),
+                Some(giver) => self.exports.come_home(id, owner, giver),
+                None => self.exports.get(id),
+            };
         }
-        if let Some(giver) = opened.giver {
+        if let Some(giver) = giver {
             // A dead owner counts nothing.
-            let _ = self.endpoint.send(opened.file.owner, FileArrived { id: opened.file.id, giver });
+            let _ = self.endpoint.send(owner, FileArrived { id, giver });
         }
         let mut stand_ins = self.stand_ins.lock();
         if let Some(there) = stand_ins.get(&opened.file).and_then(Weak::upgrade) {
@@ -233,7 +247,7 @@ impl Remote {
         stand_ins.insert(opened.file, Arc::downgrade(&file));
         drop(stand_ins);
         // It may have come from somebody who did not know.
-        if !self.endpoint.is_alive(opened.file.owner) {
+        if !self.endpoint.is_alive(owner) {
             file.owner_died();
         }
         Ok(file)
@@ -283,6 +297,7 @@ impl Remote {
         for (holder, _) in early {
             drop(self.exports.lost(holder, dead));
         }
+        drop(self.exports.lost(self.me(), dead));
         self.endpoint.multicast(&self.endpoint.others(), FilesLost { dead }).await;
     }
 

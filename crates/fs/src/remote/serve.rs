@@ -1,6 +1,6 @@
 //! The owner's side: messages from stand-ins are done to the file.
 
-use super::{exports, loan, watch::Watch, Remote};
+use super::{loan, watch::Watch, Remote};
 use crate::{
     control,
     event::SignalFd,
@@ -64,7 +64,7 @@ pub fn register(remote: &Arc<Remote>) {
     on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
     on::<FileReopen, _>(remote, |remote, from, FileReopen { id, caller, flags }| async move {
         let file = remote.exports.get(id)?.reopen(&caller, flags).await?;
-        remote.hand_to(from, &file).await
+        remote.hand_over(from, &file).await
     });
     on::<FilePath, _>(remote, |remote, _, FilePath { id }| async move {
         match remote.exports.get(id) {
@@ -82,7 +82,7 @@ pub fn register(remote: &Arc<Remote>) {
     on::<RunPath, _>(remote, |remote, from, message| async move { answer_path(&remote, from, message).await });
     on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
         let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
-        remote.hand_to(from, &root).await
+        remote.hand_over(from, &root).await
     });
 
     on::<FileClosed, _>(remote, |remote, _, FileClosed { id, caller }| async move {
@@ -113,21 +113,12 @@ pub fn register(remote: &Arc<Remote>) {
     endpoint.on_sync::<NamesRecall, _>(move |_, NamesRecall { tokens, watched }| of.names.recall(&tokens, watched));
     let of = remote.clone();
     endpoint.on_sync::<FileRetain, _>(move |from, FileRetain { id, holder }| {
-        let file = of.exports.get(id)?;
-        match holder {
-            Some(holder) => of.count_for(holder, &file, Some(from)),
-            None => Ok(of.exports.add(of.me(), &file, None)),
-        }
+        of.count_for(holder, &of.exports.get(id)?, Some(from))
     });
     let of = remote.clone();
     endpoint.on_sync::<FileArrived, _>(move |from, FileArrived { id, giver }| of.exports.arrived(id, from, giver));
     let of = remote.clone();
     endpoint.on_sync::<FilesLost, _>(move |from, FilesLost { dead }| of.files_lost(from, dead));
-    let of = remote.clone();
-    endpoint.on_sync::<FileClaim, _>(move |from, FileClaim { id }| {
-        let file = of.exports.claim(id, Some(from))?;
-        Ok(exports::describe(FileRef { owner: of.me(), id }, &file))
-    });
     let of = remote.clone();
     endpoint.on_sync::<FileRelease, _>(move |from, FileRelease { id, count }| {
         drop(of.exports.release(id, from, count));
@@ -161,12 +152,13 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         true => {}
         false => loan::check(&*remote.memory, &frames, bytes)?,
     }
-    if wait && caller.is_none() && at.is_none() && file.changes().is_some() {
+    let socket = file.as_any().downcast_ref::<Socket>().filter(|_| at.is_none());
+    let elsewhere = socket.is_some_and(Socket::is_elsewhere);
+    if wait && !elsewhere && caller.is_none() && at.is_none() && file.changes().is_some() {
         return taken(remote, &frames, read_waiting(&file, bytes).await?);
     }
     let mut buf = vec![0; bytes];
-    let socket = file.as_any().downcast_ref::<Socket>().filter(|_| !wait && at.is_none());
-    let count = if let Some(socket) = socket {
+    let count = if let Some(socket) = socket.filter(|_| !wait || elsewhere) {
         // It may have to ask a third kernel, which is not the waiting that is meant.
         socket.read_with(caller.as_ref(), &mut buf, Patience::Tries).await?
     } else {
@@ -297,7 +289,7 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
     Ok(match paths.run(&caller, &base, op).await? {
         PathAnswer::Done => PathReply::Done,
         PathAnswer::File(file) => {
-            let opened = remote.hand_to(from, &file).await?;
+            let opened = remote.hand_over(from, &file).await?;
             match base.lease.and_then(|lease| lease.anchored()) {
                 Some(Anchored { attributes, quiet, tokens }) => {
                     PathReply::Anchor { file: opened, attributes, quiet, tokens }

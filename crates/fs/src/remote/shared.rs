@@ -153,7 +153,7 @@ impl Remote {
             handle
         });
         let file: Arc<dyn File> = handle;
-        let opened = self.exports.add(self.me(), &file, Some(holder));
+        let opened = self.exports.add(self.me(), &file, holder);
         // Ends after the lock: it may be the last.
         drop(handles);
         opened

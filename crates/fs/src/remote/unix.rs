@@ -59,7 +59,7 @@ pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
     endpoint.on_sync::<UnixAttach, _>(move |from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
         let (client, listener) = of.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
         let client: Arc<dyn File> = client;
-        Ok((this.exports.add(this.me(), &client, Some(from)), listener))
+        Ok((this.exports.add(this.me(), &client, from), listener))
     });
     let of = names.clone();
     endpoint.on::<UnixRoom, _, _>(move |_, UnixRoom { serial }| {

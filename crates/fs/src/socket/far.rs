@@ -54,6 +54,11 @@ impl Socket {
         self.kind == SocketKind::Stream
     }
 
+    /// Does another kernel have what is read here?
+    pub fn is_elsewhere(&self) -> bool {
+        self.body().is_some()
+    }
+
     /// A shell's end of the connection.
     pub(super) fn body(&self) -> Option<Arc<dyn File>> {
         match &self.state.lock().role {

@@ -5,6 +5,7 @@ use ::ipc::SIZE_MAX;
 use ::messages::ipc::{Details, MemoryAttach, MemoryDetach};
 use alloc::format;
 use machine::{Access, UserAddr, PAGE_SIZE};
+use process::Directory;
 use vm::{MapRequest, Place, Source};
 
 const LOCK: i32 = 11;
@@ -56,8 +57,11 @@ pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
     }
     let write = flags & RDONLY == 0;
     let ask = MemoryAttach { id, write, asker: asker(call) };
-    let (name, size, key) = call.system().endpoint.call(owner, ask).await.map_err(|_| Errno::EINVAL)??;
-    let file = call.system().directory.open(name).await?;
+    let take = |from: &dyn Directory, reply: Result<_>| {
+        let (file, size, key) = reply?;
+        Result::Ok((from.take(file)?, size, key))
+    };
+    let (file, size, key) = call.system().ask_for(owner, ask, take).await.map_err(|_| Errno::EINVAL)??;
     let mut prot = Access::READ;
     prot.set(Access::WRITE, write);
     prot.set(Access::EXEC, flags & EXEC != 0);

@@ -11,26 +11,23 @@ use fs::{
     synthetic::{hash_ino, Content, Directory, Link, Node},
     Caller, File, Kind, OpenFlags, Whence,
 };
-use messages::inspect::{Inspect, Inspection};
+use messages::inspect::{Held, Inspect, Inspection};
 
 impl Subject {
-    async fn file(&self, what: Inspect, caller: &Caller) -> Result<Arc<dyn File>> {
-        match self.inspect(what, caller).await? {
-            Inspection::File(name) => self.proc.system.directory.open(name).await,
-            _ => Err(Errno::EIO),
-        }
+    async fn file(&self, held: Held, caller: &Caller) -> Result<Arc<dyn File>> {
+        self.proc.system.inspect_file(self.pid, held, self.reader(caller)).await
     }
 }
 
 /// cwd and root.
 pub(super) struct Place {
     pub subject: Subject,
-    pub what: Inspect,
+    pub held: Held,
 }
 
 impl Link for Place {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
-        Box::pin(async move { Ok(Followed::File(self.subject.file(self.what.clone(), caller).await?)) })
+        Box::pin(async move { Ok(Followed::File(self.subject.file(self.held, caller).await?)) })
     }
 }
 
@@ -60,9 +57,7 @@ struct Open {
 
 impl Link for Open {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
-        Box::pin(
-            async move { Ok(Followed::File(self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?)) },
-        )
+        Box::pin(async move { Ok(Followed::File(self.subject.file(Held::Descriptor(self.fd), caller).await?)) })
     }
 }
 
@@ -70,7 +65,7 @@ impl Link for Open {
 impl Content for Open {
     fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
         Box::pin(async move {
-            let file = self.subject.file(Inspect::Descriptor { fd: self.fd }, caller).await?;
+            let file = self.subject.file(Held::Descriptor(self.fd), caller).await?;
             // What can't seek (a pipe) is at 0.
             let position = file.seek(0, Whence::Current).await.unwrap_or(0);
             let ino = file.attributes().await?.ino;
@@ -110,7 +105,7 @@ impl Directory for Descriptors {
             }
             let ino = hash_ino(format!("{}/{fd}", self.at).as_bytes());
             let subject = self.subject.clone();
-            let file = subject.file(Inspect::Descriptor { fd }, caller).await?;
+            let file = subject.file(Held::Descriptor(fd), caller).await?;
             let open = Open { subject, fd };
             let node = match self.info {
                 true => Node::file(ino, open),

@@ -8,7 +8,7 @@ use fs::{
     synthetic::{hash_ino, Body, Content, Directory, Node},
     Caller, Kind,
 };
-use messages::inspect::{Inspect, Inspection, ProcessView, ThreadView};
+use messages::inspect::{Held, Inspect, Inspection, ProcessView, ThreadView};
 
 type Answer = BoxFuture<'static, Result<Vec<u8>>>;
 type Maker = fn(Subject, Caller) -> Answer;
@@ -86,8 +86,8 @@ impl About {
                 body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>),
             },
             "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200),
-            "cwd" => Node::link(ino, links::Place { subject, what: Inspect::Cwd }),
-            "root" => Node::link(ino, links::Place { subject, what: Inspect::Root }),
+            "cwd" => Node::link(ino, links::Place { subject, held: Held::Cwd }),
+            "root" => Node::link(ino, links::Place { subject, held: Held::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
             "fd" => Node::directory(
                 ino,
@@ -176,12 +176,15 @@ impl Directory for Tasks {
 impl Subject {
     /// Looks at the process; ESRCH once it is gone.
     pub async fn inspect(&self, what: Inspect, caller: &Caller) -> Result<Inspection> {
-        let reader = match caller.process == self.pid {
+        self.proc.system.inspect(self.pid, what, self.reader(caller)).await
+    }
+
+    pub fn reader(&self, caller: &Caller) -> fs::Credentials {
+        match caller.process == self.pid {
             // Nobody is kept from looking at himself.
             true => fs::Credentials::default(),
             false => caller.credentials.clone(),
-        };
-        self.proc.system.inspect(self.pid, what, reader).await
+        }
     }
 
     pub async fn view(&self, caller: &Caller) -> Result<ProcessView> {

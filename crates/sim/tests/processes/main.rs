@@ -2,6 +2,7 @@
 
 mod changes;
 mod deaths;
+mod files;
 mod groups;
 mod heirs;
 mod moves;

@@ -206,8 +206,8 @@ impl Machine {
 
     /// Hands a file of kernel `from` to kernel `to`.
     fn pass(&self, from: usize, to: usize, file: &Arc<dyn File>) -> Arc<dyn File> {
-        let name = self.run(self.kernels[from].name(file)).unwrap();
-        self.run(self.kernels[to].open(name)).unwrap()
+        let given = self.run(self.kernels[from].hand_over(KernelId(to as u16), file)).unwrap();
+        self.kernels[to].accept(given).unwrap()
     }
 
     fn frames(&self) -> usize {

@@ -118,3 +118,43 @@ fn what_a_kernel_had_counted_for_another_and_not_sent_is_released_with_it() {
         }
     }
 }
+
+#[test]
+fn a_file_in_an_answer_to_its_own_kernel_outlives_the_stand_in() {
+    for arrives in [true, false] {
+        let machine = Machine::new(2);
+        let (read, write) = ends();
+        let far = machine.pass(0, 1, &read);
+        let given = machine.run(machine.kernels[1].hand_over(KernelId(0), &far)).unwrap();
+        drop((far, read));
+        machine.settle();
+        assert_eq!(machine.kernels[0].exported(), 1);
+        if arrives {
+            let home = machine.kernels[0].accept(given).unwrap();
+            machine.run(write.write(b"x")).unwrap();
+            assert_eq!(machine.run(home.read(&mut [0; 4])), Ok(1));
+        } else {
+            machine.dies(1, &[0]);
+            machine.run(machine.kernels[0].mourn(KernelId(1)));
+        }
+        assert_eq!(machine.kernels[0].exported(), 0);
+    }
+}
+
+#[test]
+fn what_a_kernel_hands_to_itself_is_not_counted() {
+    let machine = Machine::new(2);
+    let own: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+    let far = machine.pass(0, 1, &own);
+    for (kernel, file) in [(0, own), (1, far)] {
+        let me = KernelId(kernel as u16);
+        let first = machine.run(machine.kernels[kernel].hand_over(me, &file)).unwrap();
+        let second = machine.run(machine.kernels[kernel].hand_to(me, &file)).unwrap();
+        assert_eq!(machine.kernels[0].exported(), 1);
+        let taken = [second, first].map(|given| machine.kernels[kernel].accept(given).unwrap());
+        assert!(taken.iter().all(|taken| Arc::ptr_eq(taken, &file)));
+        drop((taken, file));
+        machine.settle();
+    }
+    assert_eq!(machine.kernels[0].exported(), 0);
+}
