@@ -16,6 +16,8 @@ pub struct Call<'a> {
     pub over: bool,
 }
 
+const RLIMIT_NOFILE: usize = 7;
+
 /// Longest path with its NUL (PATH_MAX).
 pub const PATH_MAX: usize = 4096;
 
@@ -129,9 +131,16 @@ impl<'a> Call<'a> {
 
     /// Installs a new descriptor at the lowest free number.
     pub async fn install(&self, file: Arc<dyn File>, close_on_exec: bool) -> Result<u64> {
-        const RLIMIT_NOFILE: usize = 7;
         let limit = self.process().limit(RLIMIT_NOFILE);
         Ok(u64::from(self.process().files().add(file, 0, close_on_exec, limit).await?))
+    }
+
+    /// EMFILE if that would fail for want of a number, as far as that is known here.
+    pub fn check_descriptors(&self) -> Result<()> {
+        match self.process().files().is_full(self.process().limit(RLIMIT_NOFILE)) {
+            true => Err(Errno::EMFILE),
+            false => Ok(()),
+        }
     }
 
     /// Waits for `wait` unless a signal comes first (RESTART).

@@ -12,6 +12,8 @@ pub enum TimerId {
     Real,
     Virtual,
     Profiling,
+    /// RLIMIT_CPU.
+    Limit,
 }
 
 /// What a timer counts.

@@ -140,7 +140,8 @@ impl Process {
             }
             state.births.values_mut().for_each(|signals| signals.push(sent));
         }
-        self.signal_here(sent.info).await;
+        // kill(2) sends nothing that is refused.
+        let _ = self.signal_here(sent.info).await;
     }
 
     /// At home: what a signal that a thread has taken does to the whole process by default. The thread finds it done.

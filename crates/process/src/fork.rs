@@ -180,6 +180,7 @@ impl Thread {
             let _ = child.change(Change::Parent(heir)).await;
             adopted = system.adopt(heir, id, group, uid, request.exit_signal).await;
         }
+        child.watch_inherited_cpu_time().await;
         Ok(child)
     }
 }
@@ -259,6 +260,7 @@ impl crate::System {
         self.born_here.lock().insert(id, id);
         self.threads.lock().insert(id, thread.clone());
         process.threads.lock().insert(id, thread.clone());
+        process.watch_inherited_cpu_time().await;
         Ok(thread)
     }
 

@@ -2,15 +2,25 @@
 //! are handed to each kernel's replica of the space.
 
 use crate::{Process, System};
-use abi::Credentials;
+use abi::{signal::SignalInfo, Credentials};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{Change, ProcessLimit};
+use messages::{
+    process::{Change, ProcessLimit},
+    timer::{TimerId, TimerOp},
+};
 
+const CPU: usize = 0;
 const DATA: usize = 2;
 const STACK: usize = 3;
+const FILES: usize = 7;
 const MEMLOCK: usize = 8;
+pub(crate) const SIGNALS_PENDING: usize = 11;
 const ADDRESS_SPACE: usize = 9;
+
+/// fs.nr_open.
+const MOST_FILES: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
 
 impl System {
     /// The limit of `process`; with `new` it is changed. EPERM, ESRCH.
@@ -51,16 +61,61 @@ impl System {
             if soft > hard {
                 return Err(Errno::EINVAL);
             }
+            if resource as usize == FILES && hard > MOST_FILES {
+                return Err(Errno::EPERM);
+            }
             if hard > old.1 && !sender.can(abi::capability::SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             process.change(Change::Limit { resource, limit: (soft, hard) }).await?;
+            if resource as usize == CPU {
+                process.watch_cpu_time().await;
+            }
         }
         Ok(old)
     }
 }
 
 impl Process {
+    fn cpu_limit(&self) -> (u64, u64) {
+        self.with_shared(|shared| shared.limits.get(CPU).copied()).unwrap_or((u64::MAX, u64::MAX))
+    }
+
+    /// At home, after its birth: RLIMIT_CPU came with it.
+    pub(crate) async fn watch_inherited_cpu_time(self: &Arc<Self>) {
+        if self.cpu_limit() != (u64::MAX, u64::MAX) {
+            self.watch_cpu_time().await;
+        }
+    }
+
+    /// At home: RLIMIT_CPU is a timer, which goes off at the soft limit and then every second.
+    async fn watch_cpu_time(self: &Arc<Self>) {
+        let (soft, hard) = self.cpu_limit();
+        let value = match soft.min(hard) {
+            u64::MAX => 0,
+            seconds => seconds.saturating_mul(SECOND).max(1),
+        };
+        let set = TimerOp::Set { id: TimerId::Limit, absolute: true, value, interval: SECOND };
+        // A process that has ended uses nothing more.
+        let _ = self.timer_here(set).await;
+    }
+
+    /// Has it used up its hard limit?
+    pub(crate) async fn cpu_time_is_over(self: &Arc<Self>) -> bool {
+        let (_, hard) = self.cpu_limit();
+        hard != u64::MAX && self.gather_usage().await.0.cpu_ns() >= hard.saturating_mul(SECOND)
+    }
+
+    /// RLIMIT_SIGPENDING: may another such signal wait where so many do? Those that kill(2) sends are never refused. (Linux counts
+    /// what waits for all processes of the user.)
+    pub(crate) fn check_room(&self, info: &SignalInfo, waiting: usize) -> Result<()> {
+        let bounded = info.signal.is_realtime() && info.code < 0 && info.code != SignalInfo::SI_TIMER;
+        match bounded && waiting as u64 >= self.limit(SIGNALS_PENDING) {
+            true => Err(Errno::EAGAIN),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn apply_limits_to_space(&self) {
         let limits = vm::Limits {
             stack: self.limit(STACK),

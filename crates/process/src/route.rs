@@ -99,7 +99,7 @@ impl System {
             return Err(Errno::EPERM);
         }
         if let Some(info) = info {
-            process.signal_here(info).await;
+            process.signal_here(info).await?;
         }
         Ok(())
     }
@@ -278,6 +278,7 @@ impl System {
         let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
         // Of one that has just left it is not known here.
         if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
+            process.check_room(&info, thread.state.lock().pending.len())?;
             thread.push_signal(info, continues);
             process.changed.wake_all();
         }
@@ -350,26 +351,30 @@ impl Process {
         }
     }
 
-    /// A process-directed signal, at home.
-    pub(crate) async fn signal_here(self: &Arc<Self>, info: SignalInfo) {
-        let Some(home) = self.home() else { return };
+    /// A process-directed signal, at home. EAGAIN: no room in the queue.
+    pub(crate) async fn signal_here(self: &Arc<Self>, info: SignalInfo) -> Result<()> {
+        let Some(home) = self.home() else { return Ok(()) };
         if home.state.lock().zombie.is_some() {
-            return;
+            return Ok(());
         }
         if info.signal == Signal::KILL {
-            return self.end(KILLED).await;
+            self.end(KILLED).await;
+            return Ok(());
         }
         if info.signal == Signal::CONT {
-            return self.go_on(Some(info)).await;
+            self.go_on(Some(info)).await;
+            return Ok(());
         }
         self.sending(info.signal).await;
         if !self.wants(info.signal).await {
-            return;
+            return Ok(());
         }
+        self.check_room(&info, home.state.lock().pending.len())?;
         if let Some(((), waiting)) = self.with_pending(|pending| pending.push_sent(info, pending.continues())) {
             self.tell_pending(waiting);
             self.rouse(waiting.set);
         }
+        Ok(())
     }
 
     /// At home: does a signal for the process do anything, now or when it is no longer blocked?

@@ -8,7 +8,7 @@
 //! Expirations are never made up for: a signal stands for all that came since the last, and says how many
 //! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`).
 
-use crate::{home::Home, Process};
+use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::{future::Future, pin::pin, task::Poll};
@@ -22,8 +22,6 @@ use messages::{
     timer::{Notify, TimerCall, TimerClock, TimerId, TimerOp, TimerState},
 };
 
-/// RLIMIT_SIGPENDING bounds the timers, each of which owns a place in a queue.
-const RLIMIT_SIGPENDING: usize = 11;
 /// Clocks of CPU time are not looked at more often, in ns: Linux's tick.
 const CPU_TICK: u64 = 1_000_000;
 
@@ -154,13 +152,14 @@ impl Timers {
     }
 }
 
-/// The signal of an interval timer.
+/// The signal of an interval timer, and of a limit of CPU time.
 fn own_signal(id: TimerId) -> Option<(TimerClock, Signal)> {
     Some(match id {
         TimerId::Posix(_) => return None,
         TimerId::Real => (TimerClock::Monotonic, Signal::ALRM),
         TimerId::Virtual => (TimerClock::ProcessUser, Signal::VTALRM),
         TimerId::Profiling => (TimerClock::Process, Signal::PROF),
+        TimerId::Limit => (TimerClock::Process, Signal::XCPU),
     })
 }
 
@@ -216,7 +215,8 @@ impl Process {
         if threads.into_iter().flatten().any(|tid| self.member_at(tid).is_none()) {
             return Err(Errno::EINVAL);
         }
-        let limit = self.limit(RLIMIT_SIGPENDING);
+        // Each owns a place in a queue.
+        let limit = self.limit(SIGNALS_PENDING);
         let mut table = home.timers.table.lock();
         if table.timers.len() as u64 >= limit || table.over {
             return Err(Errno::EAGAIN);
@@ -375,10 +375,12 @@ impl Process {
                 let fields = SignalFields::Timer { id: number, overrun: missed, value };
                 SignalInfo { signal, code: SignalInfo::SI_TIMER, errno: 0, fields }
             }
+            TimerId::Limit if self.cpu_time_is_over().await => SignalInfo::kernel(Signal::KILL),
             _ => SignalInfo::kernel(signal),
         };
         match thread {
-            None => self.signal_here(info).await,
+            // A timer has its place in the queue.
+            None => drop(self.signal_here(info).await),
             // A thread that has ended gets no signals.
             Some(tid) => drop(self.system.signal_thread(Some(self.id), tid, Some(info), None).await),
         }

@@ -93,7 +93,8 @@ impl System {
         }
         home.children_changed.wake_all();
         if let Some(info) = info.filter(|_| queued.is_none()) {
-            parent.signal_here(info).await;
+            // The kernel's are never refused.
+            let _ = parent.signal_here(info).await;
         }
         unwanted
     }

@@ -18,6 +18,16 @@ use messages::vm::{Operation, RegionKind, RemoteBacking};
 /// limit is bigger.
 const STACK_ROOM: u64 = 128 << 20;
 
+/// What RLIMIT_DATA counts.
+fn is_data(kind: &RegionKind) -> bool {
+    kind.prot.contains(Access::WRITE)
+        && !RegionFlags::from_bits_truncate(kind.flags).intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
+}
+
+fn data_pages(state: &State) -> u64 {
+    state.regions.iter().filter(|region| is_data(&region.kind)).map(|region| region.range.len()).sum()
+}
+
 impl Space {
     /// mmap. Answers where the mapping is.
     pub async fn map(self: &Arc<Self>, request: MapRequest) -> Result<UserAddr> {
@@ -88,14 +98,9 @@ impl Space {
         if limits.address_space == u64::MAX && limits.data == u64::MAX {
             return Ok(());
         }
-        let private = |kind: &RegionKind| {
-            kind.prot.contains(Access::WRITE)
-                && !RegionFlags::from_bits_truncate(kind.flags)
-                    .intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
-        };
-        let data: u64 = state.regions.iter().filter(|r| private(&r.kind)).map(|r| r.range.len()).sum();
         let too_much = |used: u64, limit: u64| (used + pages) > limit >> PAGE_BITS;
-        if too_much(state.regions.total(), limits.address_space) || private(kind) && too_much(data, limits.data) {
+        let data = is_data(kind) && too_much(data_pages(&state), limits.data);
+        if data || too_much(state.regions.total(), limits.address_space) {
             return Err(Errno::ENOMEM);
         }
         Ok(())
@@ -288,6 +293,14 @@ impl Space {
                 .collect();
             let refused = parts.iter().find(|region| !region.kind.limit.contains(prot)).map(|r| r.range.start);
             let end = refused.or(hole).unwrap_or(range.end);
+            // What becomes data that was none (RLIMIT_DATA).
+            let more = parts.iter().filter(|region| {
+                region.range.start < end && !is_data(&region.kind) && is_data(&RegionKind { prot, ..region.kind })
+            });
+            let more: u64 = more.map(|region| region.range.len()).sum();
+            if more > 0 && data_pages(&state) + more > state.limits.data >> PAGE_BITS {
+                return Err(Errno::ENOMEM);
+            }
             for region in parts.iter().take_while(|region| region.range.start < end) {
                 state.regions.update(region.range, |kind| kind.prot = prot);
                 if region.access() != access {

@@ -114,6 +114,7 @@ fn check_flags(flags: OpenFlags) -> Result<()> {
 }
 
 async fn run(call: &Call<'_>, fd: i32, path: Vec<u8>, flags: OpenFlags, mode: u32, resolve: u64) -> Result<u64> {
+    call.check_descriptors()?;
     let file = open_file(call, fd, path, flags, mode, resolve).await?;
     let fd = call.install(file, flags.contains(OpenFlags::CLOEXEC)).await?;
     if call.process().files().is_astray() {
