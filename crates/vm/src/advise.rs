@@ -2,6 +2,7 @@
 
 use crate::{
     change::checked_range,
+    fault::TOUCHED,
     region::{Region, RegionFlags},
     space::{Operating, Space},
     withdraw::Withdrawal,
@@ -293,7 +294,12 @@ impl Space {
                     self.vm.memory.release(frame);
                     Some(())
                 };
-                pages[(page.0 - range.start.0) as usize] = self.table.get(page).is_some() || cached().is_some();
+                // Made ahead, and nobody has touched it yet.
+                let ahead = |mapping: &Mapping| {
+                    region.backing.is_none() && !mapping.soft.intersects(TOUCHED | Soft::COW | Soft::EXPORTED)
+                };
+                let here = self.table.get(page).is_some_and(|mapping| !ahead(&mapping));
+                pages[(page.0 - range.start.0) as usize] = here || cached().is_some();
             }
         }
         Some(pages)

@@ -19,6 +19,10 @@ use fs::Object;
 use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
 use messages::vm::Fault;
 
+/// Of an anonymous page that somebody asked for. What was made ahead lacks the marks until it is touched: mincore tells the
+/// two apart by them.
+pub(crate) const TOUCHED: Soft = Soft::ACCESSED.union(Soft::DIRTY);
+
 /// File pages mapped along with the one that was touched, if they are in memory: an aligned block.
 const AROUND: u64 = 16;
 
@@ -219,7 +223,8 @@ impl Space {
                 }
             }
         }
-        self.put(page, Mapping { access: full, ..mapping })
+        let touched = if region.backing.is_none() { TOUCHED } else { Soft::empty() };
+        self.put(page, Mapping { access: full, soft: mapping.soft | touched, ..mapping })
     }
 
     /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
@@ -245,7 +250,7 @@ impl Space {
             return self.put_counted(demand.page, zero);
         }
         let Some(frame) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
-        let result = self.put_counted(demand.page, Mapping { frame, access: full, soft: Soft::empty() });
+        let result = self.put_counted(demand.page, Mapping { frame, access: full, soft: TOUCHED });
         if !demand.export && matches!(result, Mapped) {
             self.make_ahead(state, demand.page, region);
         }
@@ -380,7 +385,7 @@ impl Space {
             return Resolution::Withdraw(withdrawal);
         }
         let memory = &self.vm.memory;
-        let own = Mapping { frame: mapping.frame, access: full, soft: Soft::empty() };
+        let own = Mapping { frame: mapping.frame, access: full, soft: TOUCHED };
         if !mapping.soft.contains(Soft::CACHE) && memory.count(mapping.frame) == 1 {
             return self.put(page, own);
         }

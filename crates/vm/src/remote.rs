@@ -26,7 +26,7 @@
 //! answer says how many the owner took; the rest comes home at once. If the owner dies, all do.
 
 use crate::{
-    fault::{Demand, Resolution},
+    fault::{Demand, Resolution, TOUCHED},
     region::Region,
     relief::Missing,
     space::{Pending, Space, State},
@@ -223,7 +223,7 @@ impl Space {
                 continue;
             }
             let Some(frame) = self.new_frame(demand) else { return };
-            let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
+            let new = Mapping { frame, access: region.access(), soft: TOUCHED };
             if !matches!(self.put_counted(page, new), Resolution::Mapped) {
                 return;
             }
