@@ -1,5 +1,5 @@
 // What resource limits do (man 2 getrlimit), at home and on another kernel: each child sets one and runs into it.
-// cob: link=static,dynamic compare=host timeout=120
+// cob: link=static,dynamic compare=host timeout=120 shake=no
 #include "test.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
