@@ -298,7 +298,8 @@ impl Space {
                 region.range.start < end && !is_data(&region.kind) && is_data(&RegionKind { prot, ..region.kind })
             });
             let more: u64 = more.map(|region| region.range.len()).sum();
-            if more > 0 && data_pages(&state) + more > state.limits.data >> PAGE_BITS {
+            let limit = state.limits.data;
+            if more > 0 && limit != u64::MAX && data_pages(&state) + more > limit >> PAGE_BITS {
                 return Err(Errno::ENOMEM);
             }
             for region in parts.iter().take_while(|region| region.range.start < end) {
