@@ -16,7 +16,7 @@ pub struct Call<'a> {
     pub over: bool,
 }
 
-const RLIMIT_NOFILE: usize = 7;
+pub(crate) const RLIMIT_NOFILE: usize = 7;
 
 /// Longest path with its NUL (PATH_MAX).
 pub const PATH_MAX: usize = 4096;

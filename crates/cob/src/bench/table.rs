@@ -194,7 +194,6 @@ pub fn aligned(head: &[String], body: &[Vec<String>]) -> String {
     text
 }
 
-/// The same for Markdown.
 /// A page: the caption, tables with what they show (if that is not said yet), and what failed.
 pub fn page<W: AsRef<str>>(caption: &str, tables: impl IntoIterator<Item = (W, Table)>, failures: &[String]) -> String {
     let mut text = format!("{caption}\n");
@@ -210,6 +209,7 @@ pub fn page<W: AsRef<str>>(caption: &str, tables: impl IntoIterator<Item = (W, T
     text
 }
 
+/// The same for Markdown.
 pub fn piped(head: &[String], body: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|---{}|\n", head.join(" | "), "|---:".repeat(head.len() - 1));
     for line in body {

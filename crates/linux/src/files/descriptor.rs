@@ -1,12 +1,11 @@
 //! close, close_range, dup, dup2, dup3: what a descriptor number means (man 2 close, dup).
 
 use super::check_flags;
-use crate::call::Call;
+use crate::call::{Call, RLIMIT_NOFILE};
 use alloc::sync::Arc;
 use fs::{File, OpenFlags};
 use machine::{errno::Result, Errno};
 
-const RLIMIT_NOFILE: usize = 7;
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 const CLOSE_RANGE_CLOEXEC: u64 = 4;
 

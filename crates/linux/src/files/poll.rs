@@ -1,14 +1,16 @@
 //! poll, ppoll (man 2 poll), and what all calls that wait for readiness share.
 
-use crate::{call::Call, process::signals::check_size, time::Timespec};
+use crate::{
+    call::{Call, RLIMIT_NOFILE},
+    process::signals::check_size,
+    time::Timespec,
+};
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::future::Future;
 use fs::{Events, File};
 use machine::{errno::Result, BoxFuture, Errno, UserAddr, USER_END};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
-
-const RLIMIT_NOFILE: usize = 7;
 
 /// `struct pollfd`.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
