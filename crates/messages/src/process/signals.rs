@@ -1,0 +1,61 @@
+//! What a process's home says of the signals that were sent to it, and signals for many processes.
+
+use abi::signal::{SignalInfo, SignalSet};
+use alloc::vec::Vec;
+use machine::{KernelId, Pid};
+use serde::{Deserialize, Serialize};
+
+/// Whether a process is stopped, as its home has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    pub stopped: bool,
+    /// How often it was stopped or continued: what a replica hears late is no news.
+    pub order: u64,
+    /// How many SIGCONTs it was sent.
+    pub continues: u64,
+}
+
+/// Which process-directed signals wait, as the home has it. The version grows with each change: what a replica hears may
+/// have been overtaken, by an answer or by another CPU's word, and then it is not news.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingSet {
+    pub set: SignalSet,
+    pub version: u64,
+}
+
+/// A signal for many processes, on its way to all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    pub from: KernelId,
+    pub number: u64,
+}
+
+/// What a round brings; `group` None: everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundSignal {
+    pub round: Round,
+    pub group: Option<Pid>,
+    pub info: SignalInfo,
+}
+
+/// The last round of each kernel that came to a process; those before it have, too, or are over.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rounds(Vec<Round>);
+
+impl Rounds {
+    pub fn know(&self, round: Round) -> bool {
+        self.0.iter().any(|known| known.from == round.from && known.number >= round.number)
+    }
+
+    /// False if it has come before.
+    pub fn enter(&mut self, round: Round) -> bool {
+        if self.know(round) {
+            return false;
+        }
+        match self.0.iter_mut().find(|known| known.from == round.from) {
+            Some(known) => *known = round,
+            None => self.0.push(round),
+        }
+        true
+    }
+}
