@@ -1,5 +1,5 @@
 // What resource limits do (man 2 getrlimit), at home and on another kernel: each child sets one and runs into it.
-// cob: link=static,dynamic compare=host timeout=120 shake=no
+// cob: link=static,dynamic compare=host timeout=120
 #include "test.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -95,8 +95,17 @@ static void addresses(void) {
     TRY(sbrk(MIB) == (void *)-1 ? -1 : 0);
     // In the place of what was there: nothing more than before.
     TRY(mmap(small, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ? -1 : 0);
+    // All that is mapped counts, wherever it was; what is replaced does not.
+    char *large = mmap(NULL, 40 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(large != MAP_FAILED);
+    move_to(moved ? 0 : cpu_count() - 1);
+    TRY(mmap(NULL, 40 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+    TRY(mremap(large, 40 * MIB, 80 * MIB, MREMAP_MAYMOVE) == MAP_FAILED ? -1 : 0);
+    TRY(mmap(large, 40 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED ? -1 : 0);
+    TRY(mremap(large, 40 * MIB, 41 * MIB, MREMAP_MAYMOVE) == MAP_FAILED ? -1 : 0);
     IN_CHILD("child under RLIMIT_AS", {
         TRY(mmap(NULL, 128 * MIB, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+        TRY(mmap(NULL, 40 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
     });
 }
 
@@ -111,6 +120,12 @@ static void data(void) {
     MUST(quiet != MAP_FAILED);
     TRY(mprotect(quiet, 32 * MIB, PROT_READ | PROT_WRITE));
     TRY(mprotect(quiet, MIB, PROT_READ | PROT_WRITE));
+    MUST(mmap(NULL, 10 * MIB, PROT_READ | PROT_WRITE, kind, -1, 0) != MAP_FAILED);
+    move_to(moved ? 0 : cpu_count() - 1);
+    TRY(mmap(NULL, 10 * MIB, PROT_READ | PROT_WRITE, kind, -1, 0) == MAP_FAILED ? -1 : 0);
+    TRY(mprotect(quiet + MIB, 10 * MIB, PROT_READ | PROT_WRITE));
+    TRY(mprotect(quiet, MIB, PROT_READ));
+    TRY(sbrk(10 * MIB) == (void *)-1 ? -1 : 0);
 }
 
 static int deep(int levels) {

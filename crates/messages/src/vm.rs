@@ -309,8 +309,9 @@ messages! {
     /// Frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
 
-    /// What an owner has of a space, for /proc; and whom it has handed parts of its slices over to.
-    inspect_space: Inspect { space: SpaceId } -> (Vec<RegionReport>, Vec<KernelId>), Low;
+    /// What an owner has of a space, with the pages of each region if they are to be `counted`; and whom it has handed parts of
+    /// its slices over to.
+    inspect_space: Inspect { space: SpaceId, counted: bool } -> (Vec<RegionReport>, Vec<KernelId>), Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

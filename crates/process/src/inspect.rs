@@ -146,7 +146,7 @@ impl System {
             Inspect::View => Inspection::View(Box::new(process.view().await)),
             Inspect::Owner => process.owner(),
             _ if ended => return Err(Errno::ENOENT),
-            Inspect::Maps => Inspection::Regions(process.space().regions().await),
+            Inspect::Maps => Inspection::Regions(process.space().counted_regions().await),
             Inspect::Touched => Inspection::Regions(process.space().touched_regions().await),
             Inspect::ClearTouched { anonymous, files } => {
                 process.space().clear_touched(anonymous, files).await;

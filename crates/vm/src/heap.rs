@@ -32,7 +32,8 @@ impl Space {
             let moved = if new_end > old_end {
                 let prot = Access::READ | Access::WRITE;
                 let kind = RegionKind { prot, limit: Access::all(), flags: RegionFlags::HEAP.bits() };
-                if self.check_limits(&kind, new_end.0 - old_end.0).is_err() {
+                let pages = new_end.0 - old_end.0;
+                if self.check_promise(&kind, pages).is_err() || self.check_room(&kind, pages, None).await.is_err() {
                     return Ok(old.0);
                 }
                 let range = PageRange::new(old_end, new_end);

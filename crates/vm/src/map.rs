@@ -18,16 +18,6 @@ use messages::vm::{Operation, RegionKind, RemoteBacking};
 /// limit is bigger.
 const STACK_ROOM: u64 = 128 << 20;
 
-/// What RLIMIT_DATA counts.
-fn is_data(kind: &RegionKind) -> bool {
-    kind.prot.contains(Access::WRITE)
-        && !RegionFlags::from_bits_truncate(kind.flags).intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
-}
-
-fn data_pages(state: &State) -> u64 {
-    state.regions.iter().filter(|region| is_data(&region.kind)).map(|region| region.range.len()).sum()
-}
-
 impl Space {
     /// mmap. Answers where the mapping is.
     pub async fn map(self: &Arc<Self>, request: MapRequest) -> Result<UserAddr> {
@@ -44,7 +34,12 @@ impl Space {
         if request.shared && backing.is_none() && !request.no_reserve && pages > self.vm.machine_pages() {
             return Err(Errno::ENOMEM);
         }
-        self.check_limits(&kind, pages)?;
+        self.check_promise(&kind, pages)?;
+        let replaced = match request.place {
+            Place::Fixed(at) => checked_range(at, bytes),
+            _ => None,
+        };
+        self.check_room(&kind, pages, replaced).await?;
         if let Place::Fixed(at) | Place::FixedNoReplace(at) = request.place {
             if at.0 < MMAP_MIN && !request.low {
                 return Err(Errno::EPERM);
@@ -82,28 +77,6 @@ impl Space {
     ) -> Result<u64> {
         let backing = self.resolve_backing(Some(backing)).await?;
         Ok(self.map_anywhere(pages, kind, backing).await?.address().0)
-    }
-
-    /// RLIMIT_AS and RLIMIT_DATA, over what this kernel owns; and more than the machine has is promised to
-    /// nobody (vm.overcommit_memory 0).
-    pub(crate) fn check_limits(&self, kind: &RegionKind, pages: u64) -> Result<()> {
-        let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
-        let counted =
-            kind.prot.contains(Access::WRITE) && !RegionFlags::from_bits_truncate(kind.flags).intersects(uncounted);
-        if counted && pages > self.vm.machine_pages() {
-            return Err(Errno::ENOMEM);
-        }
-        let state = self.state.lock();
-        let limits = state.limits;
-        if limits.address_space == u64::MAX && limits.data == u64::MAX {
-            return Ok(());
-        }
-        let too_much = |used: u64, limit: u64| (used + pages) > limit >> PAGE_BITS;
-        let data = is_data(kind) && too_much(data_pages(&state), limits.data);
-        if data || too_much(state.regions.total(), limits.address_space) {
-            return Err(Errno::ENOMEM);
-        }
-        Ok(())
     }
 
     async fn map_at(
@@ -160,7 +133,12 @@ impl Space {
     }
 
     /// In a slice of this kernel, from the top.
-    async fn map_anywhere(self: &Arc<Self>, pages: u64, kind: RegionKind, backing: Option<Backing>) -> Result<Page> {
+    pub(crate) async fn map_anywhere(
+        self: &Arc<Self>,
+        pages: u64,
+        kind: RegionKind,
+        backing: Option<Backing>,
+    ) -> Result<Page> {
         loop {
             let operating = self.operate().await;
             let start = self.find_gap(&self.state.lock(), pages);
@@ -272,6 +250,7 @@ impl Space {
             return Err(Errno::EINVAL);
         }
         let range = checked_range(start, length).ok_or(Errno::ENOMEM)?;
+        self.check_room_for_data(range, prot).await?;
         self.change(Operation::Protect { range, prot }).await.map(drop)
     }
 
@@ -293,15 +272,6 @@ impl Space {
                 .collect();
             let refused = parts.iter().find(|region| !region.kind.limit.contains(prot)).map(|r| r.range.start);
             let end = refused.or(hole).unwrap_or(range.end);
-            // What becomes data that was none (RLIMIT_DATA).
-            let more = parts.iter().filter(|region| {
-                region.range.start < end && !is_data(&region.kind) && is_data(&RegionKind { prot, ..region.kind })
-            });
-            let more: u64 = more.map(|region| region.range.len()).sum();
-            let limit = state.limits.data;
-            if more > 0 && limit != u64::MAX && data_pages(&state) + more > limit >> PAGE_BITS {
-                return Err(Errno::ENOMEM);
-            }
             for region in parts.iter().take_while(|region| region.range.start < end) {
                 state.regions.update(region.range, |kind| kind.prot = prot);
                 if region.access() != access {

@@ -11,14 +11,13 @@ use crate::{
     region::Region,
     space::{Operating, Space},
     withdraw::{Withdrawal, BATCH},
-    MapRequest,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{
     errno::Result, Access, BoxFuture, Errno, Mapping, NoMemory, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS,
     PAGE_SIZE, USER_END,
 };
-use messages::vm::Operation;
+use messages::vm::{Operation, RegionKind};
 
 bitflags::bitflags! {
     /// Flags of mremap; values of Linux.
@@ -83,6 +82,7 @@ impl Space {
             let mapped = self.regions().await.iter().any(|region| region.range.contains(start));
             return Err(if mapped && old_bytes > new_bytes { Errno::EINVAL } else { Errno::EFAULT });
         };
+        self.check_room_to_remap(from, pages, known.contains(RemapFlags::DONTUNMAP)).await?;
         self.remap_pages(from, pages, flags, to).await.map(UserAddr)
     }
 
@@ -154,7 +154,11 @@ impl Space {
         }
         let target = match to {
             Some(to) => to,
-            None => self.map(MapRequest::anonymous(pages << PAGE_BITS, Access::empty())).await?.page(),
+            // Room for what is moved, which is counted already.
+            None => {
+                let kind = RegionKind { prot: Access::empty(), limit: Access::all(), flags: 0 };
+                self.map_anywhere(pages, kind, None).await?
+            }
         };
         let target = pages_at(target, pages).ok_or(Errno::EINVAL)?;
         let fixed = (known | RemapFlags::MAYMOVE | RemapFlags::FIXED).bits();
@@ -215,7 +219,7 @@ impl Space {
                 return Err(Errno::EFAULT);
             }
             if to.is_none() && !keep_region && from.end == region.range.end && !from.is_empty() {
-                self.check_limits(&region.kind, pages - from.len())?;
+                self.check_promise(&region.kind, pages - from.len())?;
                 let Some(whole) = pages_at(from.start, pages) else { return Err(Errno::ENOMEM) };
                 let more = PageRange::new(from.end, whole.end);
                 if self.extend(&region, more) {
@@ -234,7 +238,7 @@ impl Space {
             if !flags.contains(RemapFlags::MAYMOVE) {
                 return Err(Errno::ENOMEM);
             }
-            self.check_limits(&region.kind, pages - if keep_region { 0 } else { from.len() })?;
+            self.check_promise(&region.kind, pages - if keep_region { 0 } else { from.len() })?;
             let target = to.or_else(|| self.find_gap(&self.state.lock(), pages));
             let Some(start) = target else {
                 if self.is_home() {

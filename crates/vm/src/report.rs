@@ -57,10 +57,10 @@ impl Space {
         sum
     }
 
-    /// The regions of this kernel's slices.
-    pub(crate) fn inspect(&self) -> Vec<RegionReport> {
+    /// The regions of this kernel's slices, with their pages `counted`.
+    pub(crate) fn inspect(&self, counted: bool) -> Vec<RegionReport> {
         let state = self.state.lock();
-        state.regions.iter().map(|region| self.report(region)).collect()
+        state.regions.iter().map(|region| self.report(region, counted)).collect()
     }
 
     pub(crate) fn mappings_of(&self, object: abi::ObjectId) -> u64 {
@@ -69,13 +69,15 @@ impl Space {
         state.regions.iter().filter(maps).count() as u64
     }
 
-    fn report(&self, region: &Region) -> RegionReport {
+    fn report(&self, region: &Region, counted: bool) -> RegionReport {
         let (mut resident, mut exported) = (0, 0);
-        self.table.walk(region.range, &mut |_, mapping| {
-            resident += u64::from(mapping.frame != self.vm.zero);
-            exported += u64::from(mapping.soft.contains(Soft::EXPORTED));
-            Step::Keep
-        });
+        if counted {
+            self.table.walk(region.range, &mut |_, mapping| {
+                resident += u64::from(mapping.frame != self.vm.zero);
+                exported += u64::from(mapping.soft.contains(Soft::EXPORTED));
+                Step::Keep
+            });
+        }
         RegionReport {
             range: region.range,
             owner: self.me(),
@@ -87,14 +89,23 @@ impl Space {
         }
     }
 
-    /// All regions of the space, in address order. Each owner's part is of one moment.
+    /// All regions of the space, in address order; nobody counts their pages. Each owner's part is of one moment.
     pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
+        self.gather(false).await
+    }
+
+    /// [`Space::regions`], with what is present of them.
+    pub async fn counted_regions(self: &Arc<Self>) -> Vec<RegionReport> {
+        self.gather(true).await
+    }
+
+    async fn gather(self: &Arc<Self>, counted: bool) -> Vec<RegionReport> {
         // Without an answer what is known here is reported.
         let _ = self.join_home().await;
         let mut owners: KernelSet = self.state.lock().slices.owners().collect();
         owners.insert(self.id.home);
         owners.remove(self.me());
-        let mut all = self.inspect();
+        let mut all = self.inspect(counted);
         let mut asked = KernelSet::new();
         let mut holders = self.holders();
         loop {
@@ -104,7 +115,7 @@ impl Space {
                 break;
             }
             asked = asked.iter().chain(next.iter()).collect();
-            let answers = self.vm.endpoint.multicast(&next, Inspect { space: self.id }).await;
+            let answers = self.vm.endpoint.multicast(&next, Inspect { space: self.id, counted }).await;
             (owners, holders) = (KernelSet::new(), Vec::new());
             for (regions, more) in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
                 all.extend(regions);
@@ -123,7 +134,7 @@ impl Space {
     /// Sums over all regions.
     pub async fn statistics(self: &Arc<Self>) -> Statistics {
         let mut sum = Statistics::default();
-        for region in self.regions().await {
+        for region in self.counted_regions().await {
             let flags = RegionFlags::from_bits_truncate(region.kind.flags);
             let pages = region.range.len();
             sum.mapped += pages;

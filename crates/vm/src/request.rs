@@ -71,25 +71,6 @@ impl MapRequest {
     }
 }
 
-/// Limits of a process that mappings obey, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// RLIMIT_STACK.
-    pub stack: u64,
-    /// RLIMIT_DATA.
-    pub data: u64,
-    /// RLIMIT_AS.
-    pub address_space: u64,
-    /// RLIMIT_MEMLOCK.
-    pub locked: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { stack: 8 << 20, data: u64::MAX, address_space: u64::MAX, locked: u64::MAX }
-    }
-}
-
 /// Sizes in pages (/proc/PID/statm, rusage).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {

@@ -12,9 +12,9 @@ use messages::vm::{RegionReport, Touched};
 const CHUNK: u64 = 8192;
 
 impl Space {
-    /// [`Space::regions`], with what has been touched of them.
+    /// [`Space::counted_regions`], with what has been touched of them.
     pub async fn touched_regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        let mut all = self.regions().await;
+        let mut all = self.counted_regions().await;
         for region in all.iter_mut().filter(|region| region.resident > 0) {
             region.touched = self.touched(region.range, false).await;
         }
@@ -22,7 +22,7 @@ impl Space {
     }
 
     pub async fn clear_touched(self: &Arc<Self>, anonymous: bool, files: bool) {
-        for region in self.regions().await {
+        for region in self.counted_regions().await {
             let wanted = if region.backing.is_some() { files } else { anonymous };
             if wanted && region.resident > 0 {
                 self.touched(region.range, true).await;

@@ -1,0 +1,128 @@
+//! What bounds the mappings of a process: RLIMIT_AS and RLIMIT_DATA (man 2 getrlimit), and that more than the machine has is
+//! promised to nobody.
+//!
+//! A process's limits are known where it has threads; how much it has mapped only its owners know together. So where there
+//! is a limit, the kernel of the thread that wants more asks all of them before anything is changed. Two changes at the same
+//! moment may both find the room that is there for one.
+
+use crate::{region::RegionFlags, space::Space};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, Access, Errno, PageRange, PAGE_BITS};
+use messages::vm::{RegionKind, RegionReport};
+
+/// Limits of a process that mappings obey, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// RLIMIT_STACK.
+    pub stack: u64,
+    /// RLIMIT_DATA.
+    pub data: u64,
+    /// RLIMIT_AS.
+    pub address_space: u64,
+    /// RLIMIT_MEMLOCK.
+    pub locked: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { stack: 8 << 20, data: u64::MAX, address_space: u64::MAX, locked: u64::MAX }
+    }
+}
+
+/// What RLIMIT_DATA counts.
+fn is_data(kind: &RegionKind) -> bool {
+    kind.prot.contains(Access::WRITE)
+        && !RegionFlags::from_bits_truncate(kind.flags).intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
+}
+
+fn sum<'a>(regions: impl Iterator<Item = &'a RegionReport>) -> u64 {
+    regions.map(|region| region.range.len()).sum()
+}
+
+impl Limits {
+    /// May so many pages more of a kind be mapped beside these regions?
+    fn check(&self, regions: &[RegionReport], kind: &RegionKind, pages: u64) -> Result<()> {
+        let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
+        let data = || sum(regions.iter().filter(|region| is_data(&region.kind)));
+        match too_much(sum(regions.iter()), self.address_space) || is_data(kind) && too_much(data(), self.data) {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Space {
+    /// More than the machine has is promised to nobody (vm.overcommit_memory 0).
+    pub(crate) fn check_promise(&self, kind: &RegionKind, pages: u64) -> Result<()> {
+        let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
+        let counted =
+            kind.prot.contains(Access::WRITE) && !RegionFlags::from_bits_truncate(kind.flags).intersects(uncounted);
+        match counted && pages > self.vm.machine_pages() {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+
+    /// The limits and what they are compared with, if there are any.
+    async fn limited(self: &Arc<Self>) -> Option<(Limits, Vec<RegionReport>)> {
+        let limits = self.limits();
+        match limits.address_space == u64::MAX && limits.data == u64::MAX {
+            true => None,
+            false => Some((limits, self.regions().await)),
+        }
+    }
+
+    /// May a thread of this kernel map so many pages more? Those that take the place of others are none.
+    pub(crate) async fn check_room(
+        self: &Arc<Self>,
+        kind: &RegionKind,
+        pages: u64,
+        replaced: Option<PageRange>,
+    ) -> Result<()> {
+        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
+        let replaced =
+            replaced.map_or(0, |range| regions.iter().map(|region| region.range.intersect(range).len()).sum());
+        limits.check(&regions, kind, pages - replaced)
+    }
+
+    /// The same for mremap, which makes `pages` of `from` and may keep that. What is not mapped as it thinks is not refused here.
+    pub(crate) async fn check_room_to_remap(self: &Arc<Self>, from: PageRange, pages: u64, keeps: bool) -> Result<()> {
+        let more = if keeps { pages } else { pages.saturating_sub(from.len()) };
+        if more == 0 {
+            return Ok(());
+        }
+        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
+        match regions.iter().find(|region| region.range.contains(from.start) && from.end <= region.range.end) {
+            Some(region) => limits.check(&regions, &region.kind, more),
+            None => Ok(()),
+        }
+    }
+
+    /// And for mprotect, which makes data of what was none: as far as it will come, up to the first hole or refusal.
+    pub(crate) async fn check_room_for_data(self: &Arc<Self>, range: PageRange, prot: Access) -> Result<()> {
+        if self.limits().data == u64::MAX || !prot.contains(Access::WRITE) {
+            return Ok(());
+        }
+        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
+        let (mut at, mut more) = (range.start, 0);
+        for region in &regions {
+            let part = region.range.intersect(range);
+            if part.is_empty() {
+                continue;
+            }
+            if part.start != at || !region.kind.limit.contains(prot) {
+                break;
+            }
+            at = part.end;
+            if !is_data(&region.kind) && is_data(&RegionKind { prot, ..region.kind }) {
+                more += part.len();
+            }
+        }
+        // The address space does not grow.
+        let data = sum(regions.iter().filter(|region| is_data(&region.kind)));
+        match more > 0 && data + more > limits.data >> PAGE_BITS {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+}
