@@ -163,6 +163,15 @@ impl Calls {
         true
     }
 
+    /// Nobody waits any more, and nothing is cancelled.
+    pub fn detach(&mut self, id: u64) {
+        let Some(slot) = self.get(id) else { return };
+        match slot.state {
+            State::Waiting(_) => slot.state = State::Orphan,
+            _ => self.remove(id),
+        }
+    }
+
     /// The future is gone. True if a `Cancel` is to be sent.
     pub fn abandon(&mut self, id: u64) -> bool {
         let Some(slot) = self.get(id) else { return false };
@@ -223,6 +232,13 @@ pub struct Call<'a, M: Request> {
 impl<'a, M: Request> Call<'a, M> {
     pub(crate) fn new(pending: Pending<'a>) -> Self {
         Call { pending, message: PhantomData }
+    }
+
+    /// Lets it go on with nobody who waits: when the reply comes, what was given to `call_then` runs.
+    pub fn detach(mut self) {
+        if let Some(id) = self.pending.id.take() {
+            self.pending.endpoint.detach(self.pending.to, id);
+        }
     }
 
     pub fn to(&self) -> KernelId {

@@ -351,6 +351,13 @@ impl Endpoint {
         self.give_up(call, id, Calls::cancel);
     }
 
+    /// Nobody waits for call `id` any more.
+    pub(crate) fn detach(&self, to: KernelId, id: u64) {
+        if let Some(peer) = self.peer(to) {
+            peer.calls.lock().detach(id);
+        }
+    }
+
     /// The future of call `id` was dropped.
     pub(crate) fn abandon(&self, call: &Pending<'_>, id: u64) {
         self.give_up(call, id, Calls::abandon);

@@ -244,6 +244,10 @@ messages! {
         offers: Vec<Frame>,
     } -> FaultReply, Low;
 
+    /// The same kernel goes through memory in order and will want these pages soon: the owner answers with what of them is
+    /// ready.
+    fault_ahead: FaultAhead { space: SpaceId, range: PageRange } -> Vec<Run>, Low;
+
     /// A kernel asks the owner of a range to change it.
     change_space: Change {
         space: SpaceId,

@@ -33,7 +33,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, Step};
-use messages::vm::{Fault, FaultAnswer, FaultReply, FaultRequest, Run, Stretch};
+use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, Run, Stretch};
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
@@ -52,8 +52,8 @@ impl Space {
             };
             // What is being handed over has an owner when it is.
             self.certain(PageRange::one(page)).await;
-            // Another CPU may be asking for the same page.
-            let asked = |state: &State| state.pending.iter().any(|(_, pending)| pending.page == page);
+            // Another CPU may be asking for the same page, or this one has asked for it ahead.
+            let asked = |state: &State| state.pending.iter().any(|(_, pending)| pending.range.contains(page));
             if asked(&self.state.lock()) {
                 self.changed.wait_until(|| (!asked(&self.state.lock())).then_some(())).await;
                 continue;
@@ -66,12 +66,12 @@ impl Space {
     }
 
     async fn ask(self: &Arc<Self>, owner: KernelId, page: Page, access: Access) -> Result<(), Fault> {
-        let (around, offers, key) = {
+        let (around, ahead, offers, key) = {
             let mut state = self.state.lock();
             let around = state.windows.ask(page, |range| self.used(range));
             state.faults.remote += 1;
-            let key = state.pending.insert(Pending { page, poison: Vec::new() });
-            (around, state.offers, key)
+            let key = state.pending.insert(Pending { range: PageRange::one(page), poison: Vec::new() });
+            (around, state.windows.ahead(around), state.offers, key)
         };
         // Offers to a dead kernel would be lost.
         let offers = if self.vm.endpoint.is_alive(owner) { offers } else { 0 };
@@ -79,13 +79,29 @@ impl Space {
         offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
         let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
-        let mut answer = Answer { space: self.clone(), owner, key: Some(key), page, around, offers };
-        let call = self.vm.endpoint.call_then(owner, question, move |reply| answer.arrived(reply));
+        let waits = Question { space: self.clone(), key: Some(key) };
+        let mut demanded = Demanded { question: waits, owner, page, around, offers };
+        let call = self.vm.endpoint.call_then(owner, question, move |reply| demanded.arrived(reply));
+        if let Some(range) = ahead {
+            self.ask_ahead(owner, range);
+        }
         match call.await {
             Ok(FaultReply { answer: FaultAnswer::Failed(fault), .. }) => Err(fault),
             Ok(_) => Ok(()),
             Err(_) => Err(Fault::PastEnd),
         }
+    }
+
+    /// Asks for what the owner has ready of `range`; whoever touches it meanwhile waits for the answer.
+    fn ask_ahead(self: &Arc<Self>, owner: KernelId, range: PageRange) {
+        let key = self.state.lock().pending.insert(Pending { range, poison: Vec::new() });
+        let mut question = Question { space: self.clone(), key: Some(key) };
+        let then = move |runs: &Vec<Run>| {
+            let space = question.space.clone();
+            let mut state = space.state.lock();
+            question.install(&mut state, range, runs);
+        };
+        self.vm.endpoint.call_then(owner, FaultAhead { space: self.id, range }, then).detach();
     }
 
     /// Pages of `range` that are mapped here and have been touched.
@@ -169,26 +185,52 @@ impl Space {
             // A change may have come in between: resolved once more under the lock that exports the
             // page, so that nobody gets a page that is already being taken back.
             if matches!(self.resolve(&mut state, demand), Resolution::Mapped) {
-                return FaultAnswer::Mapped(self.export(&mut state, from, demand, around));
+                return FaultAnswer::Mapped(self.export_around(&mut state, from, demand, around));
             }
         }
     }
 
+    /// The owner's side of [`Space::ask_ahead`]: nothing is made for it, and nobody waits.
+    pub(crate) fn serve_ahead(&self, from: KernelId, range: PageRange) -> Vec<Run> {
+        let mut state = self.state.lock();
+        let region = state.regions.find(range.start).cloned();
+        let Some(region) = region.filter(|_| self.vm.memory.has_room()) else { return Vec::new() };
+        let range = region.range.intersect(range);
+        match self.owns(&state, range) {
+            true => self.export(&mut state, from, &region, [range], None),
+            false => Vec::new(),
+        }
+    }
+
     /// Writes `from` down as a sharer of the page and of what is ready of the range it asks for.
-    fn export(&self, state: &mut State, from: KernelId, demand: &mut Demand, around: PageRange) -> Vec<Run> {
+    fn export_around(&self, state: &mut State, from: KernelId, demand: &mut Demand, around: PageRange) -> Vec<Run> {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
         let block = region.range.intersect(around);
         let next = PageRange::new(page.add(1), page.add(1 + u64::from(MAX_OFFERS))).intersect(block);
         self.use_offers(state, &region, next, demand);
-        let known: Vec<_> = state.exports.inside(block).filter(|(_, sharers)| sharers.contains(from)).collect();
+        // The page itself is ready; of its neighbours a run is taken only if all of it is.
+        let parts = [PageRange::new(block.start, page), PageRange::one(page), PageRange::new(page.add(1), block.end)];
+        self.export(state, from, &region, parts, Some(page))
+    }
+
+    /// Writes `from` down as a sharer of what is ready of these neighbouring parts of a region, and of `page` again if it is one.
+    fn export<const N: usize>(
+        &self,
+        state: &mut State,
+        from: KernelId,
+        region: &Region,
+        parts: [PageRange; N],
+        page: Option<Page>,
+    ) -> Vec<Run> {
+        let whole = PageRange::new(parts[0].start, parts[N - 1].end);
+        let known: Vec<_> = state.exports.inside(whole).filter(|(_, sharers)| sharers.contains(from)).collect();
         let longest = if known.is_empty() { u64::MAX } else { 1 };
         let mut runs = Vec::new();
-        // The page itself is ready; of its neighbours a run is taken only if all of it is.
-        for part in [PageRange::new(block.start, page), PageRange::one(page), PageRange::new(page.add(1), block.end)] {
+        for part in parts {
             self.table.walk_runs(part, longest, &mut |near, mapping| {
-                let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(&region, mapping, near.len());
-                let is_known = near.start != page && known.iter().any(|(range, _)| range.contains(near.start));
+                let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(region, mapping, near.len());
+                let is_known = page != Some(near.start) && known.iter().any(|(range, _)| range.contains(near.start));
                 if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {
                     return Step::Keep;
                 }
@@ -258,32 +300,63 @@ fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping) {
     runs.push(Run { page: range.start, frame: mapping.frame, pages, access: mapping.access });
 }
 
-/// What waits for the owner's answer.
-struct Answer {
+/// A question without an answer, while it is in `pending`.
+struct Question {
     space: Arc<Space>,
-    owner: KernelId,
-    /// In `pending`; None once answered.
+    /// None once answered.
     key: Option<usize>,
+}
+
+impl Question {
+    /// The owner has sent `runs` of `asked`: all but what it has taken back meanwhile is mapped.
+    fn install(&mut self, state: &mut State, asked: PageRange, runs: &[Run]) {
+        let poison = self.answered(state);
+        self.space.install(state, runs, &poison);
+        let got = match (runs.first(), runs.last()) {
+            (Some(first), Some(last)) => PageRange::new(first.page, last.range().end),
+            _ => PageRange::new(asked.start, asked.start),
+        };
+        state.windows.got(asked, got);
+    }
+
+    /// It waits no longer. What its answer must not bring any more.
+    fn answered(&mut self, state: &mut State) -> Vec<PageRange> {
+        self.key.take().map(|key| state.pending.remove(key).poison).unwrap_or_default()
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if self.key.is_some() {
+            let space = self.space.clone();
+            self.answered(&mut space.state.lock());
+        }
+        self.space.changed.wake_all();
+    }
+}
+
+/// A question about a fault, with what it offers.
+struct Demanded {
+    question: Question,
+    owner: KernelId,
     page: Page,
     around: PageRange,
     offers: Vec<Frame>,
 }
 
-impl Answer {
+impl Demanded {
     fn arrived(&mut self, reply: &FaultReply) {
-        let (space, owner) = (self.space.clone(), self.owner);
+        let (space, owner) = (self.question.space.clone(), self.owner);
         let mut state = space.state.lock();
-        let poison = self.key.take().map(|key| state.pending.remove(key).poison).unwrap_or_default();
         let (adopted, offered) = (reply.adopted, self.offers.len() as u16);
         match &reply.answer {
             FaultAnswer::Mapped(runs) => {
-                space.install(&mut state, runs, &poison);
-                if let (Some(first), Some(last)) = (runs.first(), runs.last()) {
-                    state.windows.got(self.around, PageRange::new(first.page, last.range().end));
-                }
+                self.question.install(&mut state, self.around, runs);
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
             }
-            FaultAnswer::Failed(_) | FaultAnswer::Yours(_) | FaultAnswer::Moved(_) => {}
+            FaultAnswer::Failed(_) | FaultAnswer::Yours(_) | FaultAnswer::Moved(_) => {
+                self.question.answered(&mut state);
+            }
         }
         drop(state);
         match &reply.answer {
@@ -295,16 +368,12 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for Demanded {
     fn drop(&mut self) {
-        let unanswered = self.key.take();
-        if let Some(key) = unanswered {
-            self.space.state.lock().pending.remove(key);
-        }
         // Those that the owner did not take. If it died before it answered, nobody knows which: it may have put one into its table, and
         // a third kernel may map it for as long as the process lives. So they stay lent.
-        let known = unanswered.is_none() || self.space.vm.endpoint.is_alive(self.owner);
-        self.offers.iter().filter(|_| known).for_each(|frame| self.space.vm.memory.take_home(*frame));
-        self.space.changed.wake_all();
+        let space = &self.question.space;
+        let known = self.question.key.is_none() || space.vm.endpoint.is_alive(self.owner);
+        self.offers.iter().filter(|_| known).for_each(|frame| space.vm.memory.take_home(*frame));
     }
 }

@@ -40,7 +40,8 @@ pub struct Space {
 
 /// A question to an owner that has no answer yet. See remote.rs for why it can be poisoned.
 pub(crate) struct Pending {
-    pub page: Page,
+    /// Who touches this waits for the answer.
+    pub range: PageRange,
     pub poison: Vec<PageRange>,
 }
 

@@ -248,6 +248,9 @@ fn register(shared: &Arc<Shared>) {
     answer!(on_to_completion, FaultRequest, gone(), |space, from, request| async move {
         space.serve_fault(from, request).await
     });
+    answer!(on_to_completion, FaultAhead, Vec::new(), |space, from, request| async move {
+        space.serve_ahead(from, request.range)
+    });
     let state = weak.clone();
     endpoint.on_to_completion::<Change, _, _>(move |from, Change { space, operation, frozen }| {
         let space = state.upgrade().and_then(|shared| match operation {

@@ -11,6 +11,10 @@
 //! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
 //! pages decides how small: programs that jump about are soon asked for a page at a time.
 
+//!
+//! A long stream that goes upwards is asked for *ahead*: behind each question one for [`AHEAD`] times as much is sent, for what the
+//! owner has ready. So the owner looks for pages while the thread goes through those before them.
+
 use alloc::vec::Vec;
 use machine::{Page, PageRange};
 
@@ -19,12 +23,16 @@ pub(crate) const FIRST_WINDOW: u16 = 16;
 const MAX_WINDOW: u16 = 512;
 /// Streams remembered: more than threads of one space mostly run on one kernel.
 const STREAMS: usize = 8;
+/// The window from which on a stream is long, and how many windows are then asked for ahead.
+const LONG: u16 = 128;
+const AHEAD: u64 = 3;
 
 struct Stream {
-    /// All pages asked for so far without a gap, and those of the last question.
+    /// All pages asked for so far without a gap, and those asked for last: of one question, or of one that went ahead.
     whole: PageRange,
     last: PageRange,
     window: u16,
+    upwards: bool,
 }
 
 /// The streams of a replica, the one used last at the end.
@@ -49,13 +57,15 @@ impl Windows {
                 let mut stream = self.streams.remove(index);
                 let end = stream.quarter_before(page);
                 if used(end) * 2 >= end.len() {
-                    stream.window = (stream.window * 2).min(MAX_WINDOW);
+                    let more = if stream.upwards && stream.window >= LONG { 4 } else { 2 };
+                    stream.window = (stream.window * more).min(MAX_WINDOW);
                     self.first = (self.first * 2).min(FIRST_WINDOW);
                 } else {
                     stream.window = (stream.window / 2).max(1);
                 }
                 let pages = u64::from(stream.window);
-                if stream.follows(page) {
+                stream.upwards = stream.follows(page);
+                if stream.upwards {
                     stream.last = PageRange::new(page, page.add(pages));
                     stream.whole.end = stream.last.end;
                 } else {
@@ -72,7 +82,7 @@ impl Windows {
                 let pages = u64::from(self.first);
                 let start = Page(page.0 & !(pages - 1));
                 let last = PageRange::new(start, start.add(pages));
-                Stream { whole: last, last, window: self.first }
+                Stream { whole: last, last, window: self.first, upwards: false }
             }
         };
         let range = stream.last;
@@ -80,15 +90,31 @@ impl Windows {
         range
     }
 
+    /// After [`Windows::ask`] has answered `asked`: what is to be asked for ahead.
+    pub fn ahead(&mut self, asked: PageRange) -> Option<PageRange> {
+        let long = |stream: &&mut Stream| stream.last == asked && stream.upwards && stream.window >= LONG;
+        let stream = self.streams.last_mut().filter(long)?;
+        stream.last = PageRange::new(asked.end, asked.end.add(AHEAD * asked.len()));
+        stream.whole.end = stream.last.end;
+        Some(stream.last)
+    }
+
     /// The owner had nothing of `asked` outside `got`: a stream goes on where the mapped pages end.
     pub fn got(&mut self, asked: PageRange, got: PageRange) {
-        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.last == asked) {
-            if stream.whole.end == asked.end {
-                stream.whole.end = got.end;
-            }
-            if stream.whole.start == asked.start {
-                stream.whole.start = got.start;
-            }
+        let holds = |stream: &&mut Stream| asked.intersect(stream.whole) == asked;
+        let Some(stream) = self.streams.iter_mut().rev().find(holds) else { return };
+        if stream.whole.start == asked.start && !got.is_empty() {
+            stream.whole.start = got.start;
+        }
+        let falls_short = got.end < asked.end && (stream.upwards || stream.whole.end == asked.end);
+        if falls_short {
+            stream.whole.end = got.end;
+        }
+        if stream.upwards && falls_short {
+            // What came before is what tells whether pages are used.
+            let first = Page(got.end.0.saturating_sub(asked.len())).max(stream.whole.start);
+            stream.last = PageRange::new(first, got.end);
+        } else if stream.last == asked {
             stream.last = got;
         }
     }
@@ -183,6 +209,40 @@ mod tests {
         assert!(sent[100..].iter().all(|pages| *pages <= 2), "{sent:?}");
         // And gets windows again when it goes in order.
         assert!(sequential(&mut windows, 1 << 30, 4096) <= 24);
+    }
+
+    #[test]
+    fn a_long_stream_is_asked_for_ahead() {
+        let mut windows = Windows::default();
+        let (mut at, mut waits, mut questions) = (4096, 0, 0);
+        while at < 2 * 4096 {
+            let asked = windows.ask(Page(at), all);
+            assert_eq!(asked.start, Page(at));
+            let ahead = windows.ahead(asked);
+            assert!(ahead.is_none_or(|range| range.start == asked.end));
+            at = ahead.unwrap_or(asked).end.0;
+            (waits, questions) = (waits + 1, questions + 1 + usize::from(ahead.is_some()));
+        }
+        assert!(waits <= 6 && questions <= 9, "{waits} {questions}");
+    }
+
+    #[test]
+    fn what_the_owner_did_not_have_ahead_is_asked_for_again() {
+        let mut windows = Windows::default();
+        let mut at = 4096;
+        let (asked, ahead) = loop {
+            let asked = windows.ask(Page(at), all);
+            if let Some(ahead) = windows.ahead(asked) {
+                break (asked, ahead);
+            }
+            at = asked.end.0;
+        };
+        windows.got(asked, asked);
+        let hole = ahead.start.add(5);
+        windows.got(ahead, PageRange::new(ahead.start, hole));
+        assert_eq!(windows.ask(hole, all).start, hole);
+        windows.got(ahead, PageRange::new(ahead.start, ahead.start));
+        assert_eq!(windows.ask(ahead.start, all).start, ahead.start);
     }
 
     #[test]
