@@ -134,6 +134,32 @@ static int deep(int levels) {
     return levels == 0 ? room[0] : deep(levels - 1) + room[0];
 }
 
+static void stack(void);
+
+static void after_exec(void) {
+    TRY(mmap(NULL, 128 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+    TRY(mmap(NULL, 32 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+    TRY(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+    fflush(stdout);
+    stack();
+}
+
+// A program obeys the limits of the one that executed it, and the parent of a vfork none that its child has set.
+static void programs(void) {
+    static char *arguments[] = {"limits", "after exec", NULL};
+    pid_t child = vfork();
+    if (child == 0) {
+        limit(RLIMIT_AS, 100 * MIB, 100 * MIB);
+        limit(RLIMIT_DATA, 16 * MIB, 16 * MIB);
+        execv("/proc/self/exe", arguments);
+        _exit(99);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    show_status("executed", status);
+    TRY(mmap(NULL, 128 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0);
+}
+
 static void stack(void) {
     MUST(limit(RLIMIT_STACK, MIB, MIB) == 0);
     printf("shallow %d\n", deep(100) != 12345);
@@ -204,11 +230,15 @@ static void wrong(void) {
     SHOW(both.rlim_max);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    (void)arguments;
+    if (count > 1)
+        return after_exec(), 0;
     static const struct {
         const char *name;
         void (*run)(void);
     } all[] = {{"files", files},         {"size of files", size_of_files}, {"addresses", addresses}, {"data", data},
+               {"programs", programs},
                {"stack", stack},         {"signals", signals},             {"processes", processes},
                {"time of CPU", time_of_cpu}, {"wrong", wrong}};
     for (unsigned at = 0; at < sizeof all / sizeof *all; at++)

@@ -43,6 +43,25 @@ impl Run {
     }
 }
 
+/// Limits of a process that its mappings obey, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// RLIMIT_STACK.
+    pub stack: u64,
+    /// RLIMIT_DATA.
+    pub data: u64,
+    /// RLIMIT_AS.
+    pub address_space: u64,
+    /// RLIMIT_MEMLOCK.
+    pub locked: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { stack: 8 << 20, data: u64::MAX, address_space: u64::MAX, locked: u64::MAX }
+    }
+}
+
 /// Why a fault can't be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
@@ -320,6 +339,9 @@ messages! {
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.
     touched_pages: Touched { space: SpaceId, range: PageRange, clear: bool, everywhere: bool } -> Vec<u8>, Low;
+
+    /// A process's limits were changed. `everywhere`: home tells all replicas.
+    limit_space: LimitSpace { space: SpaceId, limits: Limits, everywhere: bool } -> (), Low;
 
     /// mincore, asked of the owner.
     ask_residency: AskResidency { space: SpaceId, range: PageRange } -> Residency, Low;

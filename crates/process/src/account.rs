@@ -9,8 +9,18 @@
 //!                      reader: ns + (now - since): the stretch twice
 //!   writer: since = 0
 //! ```
+//!
+//! The other one is about the clock, which the reader looks at before or after the word:
+//!
+//! ```text
+//!   reader: now                        the host takes the reader's CPU
+//!   writer: stops, is read by others, and starts, later than now
+//!   reader: word + now                 less than the others saw: time has gone back
+//! ```
+//!
+//! So a reader looks at the words before and after the clock, until they are the same.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{fence, AtomicU64, Ordering::*};
 use messages::process::Usage;
 
 /// Bit 0: it runs. The rest: ns it stands at, or, if it runs, that minus the time of the clock when it was started.
@@ -19,14 +29,17 @@ struct Stopwatch(AtomicU64);
 
 const RUNS: u64 = 1;
 
+/// What a stopwatch shows whose word this is.
+fn shown(word: u64, now: u64) -> u64 {
+    match word & RUNS {
+        RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
+        _ => word >> 1,
+    }
+}
+
 impl Stopwatch {
     fn read(&self, now: u64) -> u64 {
-        let word = self.0.load(Relaxed);
-        match word & RUNS {
-            // It may have been started after the reader looked at the clock.
-            RUNS => (((word >> 1).wrapping_add(now) << 1) as i64 >> 1).max(0) as u64,
-            _ => word >> 1,
-        }
+        shown(self.0.load(Relaxed), now)
     }
 
     fn start(&self, now: u64) {
@@ -41,10 +54,7 @@ impl Stopwatch {
     fn take(&self, now: u64) -> u64 {
         let word = self.0.load(Relaxed);
         self.0.store(if word & RUNS == 0 { 0 } else { 0u64.wrapping_sub(now) << 1 | RUNS }, Relaxed);
-        match word & RUNS {
-            RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
-            _ => word >> 1,
-        }
+        shown(word, now)
     }
 }
 
@@ -83,8 +93,20 @@ impl Account {
         self.user.stop(now);
     }
 
-    pub fn add_to(&self, usage: &mut Usage, now: u64) {
-        self.add(usage, self.user.read(now), self.running.read(now));
+    /// By anybody.
+    pub fn add_to(&self, usage: &mut Usage, clock: impl Fn() -> u64) {
+        let words = || (self.user.0.load(Acquire), self.running.0.load(Acquire));
+        let mut before = words();
+        let (user, running, now) = loop {
+            let now = clock();
+            fence(Acquire);
+            let after = words();
+            if before == after {
+                break (after.0, after.1, now);
+            }
+            before = after;
+        };
+        self.add(usage, shown(user, now), shown(running, now));
     }
 
     /// Moves everything to `usage`. By the CPU that runs the thread, or when none does.
@@ -95,7 +117,6 @@ impl Account {
         self.told.store(self.told.load(Relaxed).wrapping_sub(user), Relaxed);
     }
 
-    /// The two were read one after the other; what the CPU did in between is no system time.
     fn add(&self, usage: &mut Usage, user: u64, running: u64) {
         usage.user_ns += user;
         usage.system_ns += running.saturating_sub(user);
@@ -129,17 +150,35 @@ mod tests {
         let (account, mut usage) = (Account::default(), Usage::default());
         account.resumed(100);
         account.enters_user(110);
-        account.add_to(&mut usage, 125);
+        account.add_to(&mut usage, || 125);
         assert_eq!((usage.user_ns, usage.system_ns), (15, 10));
         account.leaves_user(130);
         let mut usage = Usage::default();
         account.move_to(&mut usage, 131);
         assert_eq!(account.suspended(140), 20);
-        account.add_to(&mut usage, 1000);
+        account.add_to(&mut usage, || 1000);
         assert_eq!((usage.user_ns, usage.system_ns, usage.voluntary_switches), (20, 20, 1));
         account.resumed(1000);
         account.enters_user(1000);
         account.leaves_user(1007);
         assert_eq!(account.suspended(1010), 7);
+    }
+
+    #[test]
+    fn a_reader_whose_clock_is_old_looks_again() {
+        let (account, mut usage, looks) = (Account::default(), Usage::default(), core::cell::Cell::new(0));
+        account.resumed(0);
+        let clock = || {
+            looks.set(looks.get() + 1);
+            if looks.get() > 1 {
+                return 70;
+            }
+            // The reader has seen 10 and loses its CPU.
+            account.suspended(50);
+            account.resumed(60);
+            10
+        };
+        account.add_to(&mut usage, clock);
+        assert_eq!((usage.cpu_ns(), looks.get()), (60, 2));
     }
 }

@@ -131,8 +131,6 @@ impl Process {
                 if let Some(slot) = shared.limits.get_mut(resource as usize) {
                     *slot = limit;
                 }
-                drop(shared);
-                self.apply_limits_to_space();
             }
             Change::Parent(parent) => shared.parent = parent,
             Change::Group(group) => shared.group = group,

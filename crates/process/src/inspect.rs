@@ -9,7 +9,7 @@ use machine::{errno::Result, Errno, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
     fs::Opened,
-    inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ListThreads, ProcessView, ThreadView},
+    inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
     process::{ListProcesses, Tune, TuneThread},
 };
 
@@ -309,22 +309,12 @@ impl Process {
 
     /// Everything /proc shows of it. Only at home.
     async fn view(self: &Arc<Self>) -> ProcessView {
-        let mut threads: Vec<ThreadView> = self.local_threads().iter().map(|thread| thread.view()).collect();
-        for kernel in self.replicas().iter() {
-            let ask = ListThreads { process: self.id };
-            threads.extend(self.system.endpoint.call(kernel, ask).await.unwrap_or_default());
-        }
-        threads.sort_by_key(|thread| thread.thread);
-        let (zombie, name, credentials, mut usage, children_usage) = match self.home() {
+        let (mut usage, threads) = self.gather_threads().await;
+        let threads: Vec<ThreadView> = threads.into_values().collect();
+        let (zombie, name, credentials, children_usage) = match self.home() {
             Some(home) => {
                 let state = home.state.lock();
-                (
-                    state.zombie.is_some(),
-                    state.name.clone(),
-                    state.credentials.clone(),
-                    state.usage,
-                    state.children_usage,
-                )
+                (state.zombie.is_some(), state.name.clone(), state.credentials.clone(), state.children_usage)
             }
             None => Default::default(),
         };

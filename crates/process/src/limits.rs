@@ -22,6 +22,15 @@ const ADDRESS_SPACE: usize = 9;
 const MOST_FILES: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
+/// What [`of_mappings`] looks at.
+const BOUND_MAPPINGS: [usize; 4] = [STACK, DATA, ADDRESS_SPACE, MEMLOCK];
+
+/// Of all limits those that mappings obey.
+pub(crate) fn of_mappings(limits: &[(u64, u64)]) -> vm::Limits {
+    let soft = |resource: usize| limits.get(resource).map_or(u64::MAX, |limit| limit.0);
+    vm::Limits { stack: soft(STACK), data: soft(DATA), address_space: soft(ADDRESS_SPACE), locked: soft(MEMLOCK) }
+}
+
 impl System {
     /// The limit of `process`; with `new` it is changed. EPERM, ESRCH.
     pub async fn limit(
@@ -68,6 +77,9 @@ impl System {
                 return Err(Errno::EPERM);
             }
             process.change(Change::Limit { resource, limit: (soft, hard) }).await?;
+            if BOUND_MAPPINGS.contains(&(resource as usize)) {
+                process.limit_space().await;
+            }
             if resource as usize == CPU {
                 process.watch_cpu_time().await;
             }
@@ -116,13 +128,12 @@ impl Process {
         }
     }
 
-    pub(crate) fn apply_limits_to_space(&self) {
-        let limits = vm::Limits {
-            stack: self.limit(STACK),
-            data: self.limit(DATA),
-            address_space: self.limit(ADDRESS_SPACE),
-            locked: self.limit(MEMLOCK),
-        };
-        self.space().set_limits(limits);
+    /// At home, after the change of a limit: kernels may own parts of the space where the process has no thread. A child that
+    /// is still in its parent's memory (vfork) changes nothing of that.
+    pub(crate) async fn limit_space(&self) {
+        if !self.is_in_parents_space() {
+            let limits = of_mappings(&self.shared.lock().limits);
+            self.space().limit(limits).await;
+        }
     }
 }

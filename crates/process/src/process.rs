@@ -1,6 +1,6 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
-use crate::{births::Deciding, death::KILLED, home::Home, Files, System, Thread};
+use crate::{births::Deciding, death::KILLED, home::Home, limits, Files, System, Thread};
 use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -74,6 +74,7 @@ impl Process {
         files: Arc<Files>,
     ) -> Arc<Process> {
         let home_part = (home == system.kernel).then(Home::default);
+        space.set_limits(limits::of_mappings(&shared.limits));
         Arc::new(Process {
             id,
             home,
@@ -114,7 +115,9 @@ impl Process {
     }
 
     pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
-        core::mem::replace(&mut self.space.lock(), space)
+        let old = core::mem::replace(&mut *self.space.lock(), space);
+        self.space().set_limits(limits::of_mappings(&self.shared.lock().limits));
+        old
     }
 
     pub(crate) fn is_in_parents_space(&self) -> bool {

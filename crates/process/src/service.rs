@@ -130,7 +130,7 @@ pub(crate) fn register(system: &Arc<System>) {
         system.directory.give_away(&file, from).await
     });
     answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.local_threads().iter().map(|thread| thread.view()).collect(),
+        Some(process) => process.views_here(),
         None => Vec::new(),
     });
     answer!(TuneThread, |system, _from, ask| system.route_tune(ask).await);

@@ -203,7 +203,7 @@ impl Thread {
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
         let mut usage = state.usage;
-        self.account.add_to(&mut usage, self.cpu().now());
+        self.account.add_to(&mut usage, || self.cpu().now());
         usage
     }
 

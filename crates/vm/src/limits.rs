@@ -1,33 +1,14 @@
 //! What bounds the mappings of a process: RLIMIT_AS and RLIMIT_DATA (man 2 getrlimit), and that more than the machine has is
 //! promised to nobody.
 //!
-//! A process's limits are known where it has threads; how much it has mapped only its owners know together. So where there
-//! is a limit, the kernel of the thread that wants more asks all of them before anything is changed. Two changes at the same
-//! moment may both find the room that is there for one.
+//! A space's replicas know the limits; how much is mapped only its owners know together. So where there is a limit, the
+//! kernel of the thread that wants more asks all of them before anything is changed. Two changes at the same moment may both
+//! find the room that is there for one.
 
 use crate::{region::RegionFlags, space::Space};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, Errno, PageRange, PAGE_BITS};
-use messages::vm::{RegionKind, RegionReport};
-
-/// Limits of a process that mappings obey, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// RLIMIT_STACK.
-    pub stack: u64,
-    /// RLIMIT_DATA.
-    pub data: u64,
-    /// RLIMIT_AS.
-    pub address_space: u64,
-    /// RLIMIT_MEMLOCK.
-    pub locked: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { stack: 8 << 20, data: u64::MAX, address_space: u64::MAX, locked: u64::MAX }
-    }
-}
+use messages::vm::{LimitSpace, Limits, RegionKind, RegionReport};
 
 /// What RLIMIT_DATA counts.
 fn is_data(kind: &RegionKind) -> bool {
@@ -39,19 +20,37 @@ fn sum<'a>(regions: impl Iterator<Item = &'a RegionReport>) -> u64 {
     regions.map(|region| region.range.len()).sum()
 }
 
-impl Limits {
-    /// May so many pages more of a kind be mapped beside these regions?
-    fn check(&self, regions: &[RegionReport], kind: &RegionKind, pages: u64) -> Result<()> {
-        let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
-        let data = || sum(regions.iter().filter(|region| is_data(&region.kind)));
-        match too_much(sum(regions.iter()), self.address_space) || is_data(kind) && too_much(data(), self.data) {
-            true => Err(Errno::ENOMEM),
-            false => Ok(()),
-        }
+/// May so many pages more of a kind be mapped beside these regions?
+fn check(limits: &Limits, regions: &[RegionReport], kind: &RegionKind, pages: u64) -> Result<()> {
+    let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
+    let data = || sum(regions.iter().filter(|region| is_data(&region.kind)));
+    match too_much(sum(regions.iter()), limits.address_space) || is_data(kind) && too_much(data(), limits.data) {
+        true => Err(Errno::ENOMEM),
+        false => Ok(()),
     }
 }
 
 impl Space {
+    /// Every kernel that may own a part of the space will know these limits.
+    pub async fn limit(self: &Arc<Self>, limits: Limits) {
+        match self.is_home() {
+            true => self.serve_limits(limits, true).await,
+            false => {
+                let told = LimitSpace { space: self.id, limits, everywhere: true };
+                // A dead home takes the space with it.
+                let _ = self.vm.endpoint.call(self.id.home, told).await;
+            }
+        }
+    }
+
+    pub(crate) async fn serve_limits(&self, limits: Limits, everywhere: bool) {
+        self.set_limits(limits);
+        if everywhere {
+            let told = LimitSpace { space: self.id, limits, everywhere: false };
+            self.vm.endpoint.multicast(&self.others(), told).await;
+        }
+    }
+
     /// More than the machine has is promised to nobody (vm.overcommit_memory 0).
     pub(crate) fn check_promise(&self, kind: &RegionKind, pages: u64) -> Result<()> {
         let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
@@ -82,7 +81,7 @@ impl Space {
         let Some((limits, regions)) = self.limited().await else { return Ok(()) };
         let replaced =
             replaced.map_or(0, |range| regions.iter().map(|region| region.range.intersect(range).len()).sum());
-        limits.check(&regions, kind, pages - replaced)
+        check(&limits, &regions, kind, pages - replaced)
     }
 
     /// The same for mremap, which makes `pages` of `from` and may keep that. What is not mapped as it thinks is not refused here.
@@ -93,7 +92,7 @@ impl Space {
         }
         let Some((limits, regions)) = self.limited().await else { return Ok(()) };
         match regions.iter().find(|region| region.range.contains(from.start) && from.end <= region.range.end) {
-            Some(region) => limits.check(&regions, &region.kind, more),
+            Some(region) => check(&limits, &regions, &region.kind, more),
             None => Ok(()),
         }
     }

@@ -290,6 +290,9 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, Touched, Vec::new(), |space, _from, request| async move {
         space.serve_touched(request.range, request.clear, request.everywhere).await
     });
+    answer!(on, LimitSpace, (), |space, _from, request| async move {
+        space.serve_limits(request.limits, request.everywhere).await
+    });
     answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });

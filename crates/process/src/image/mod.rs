@@ -7,7 +7,7 @@
 mod elf;
 mod stack;
 
-use crate::{death::KILLED, migrate::Absence, Context, Files, Process, System, Thread};
+use crate::{death::KILLED, limits, migrate::Absence, Context, Files, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
@@ -230,6 +230,7 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
         }
     };
     let space = process.system.vm.create()?;
+    space.set_limits(limits::of_mappings(&process.shared().limits));
     let strings = Strings { path: &path, arguments: &arguments, environment: &environment };
     match build(process, thread, &space, &elf, interpreter.as_ref(), &strings).await {
         Ok((entry, stack, layout)) => {
