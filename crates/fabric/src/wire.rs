@@ -1,9 +1,10 @@
 //! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
 #![forbid(unsafe_code)]
 
-use alloc::{format, string::String, vec, vec::Vec};
+use alloc::{format, string::String, vec::Vec};
 use core::ops::Deref;
 use messages::Kind;
+use postcard::ser_flavors::Flavor;
 use serde::{de::DeserializeOwned, Serialize};
 
 pub const HEADER: usize = 12;
@@ -89,18 +90,6 @@ pub enum Packet {
     Long(Vec<u8>),
 }
 
-/// The bytes of a packet; how many. None: they don't fit. One copy for each kind of message: they are many.
-#[inline(never)]
-fn encode<T: Serialize>(header: Header, body: &T, bytes: &mut [u8]) -> Option<usize> {
-    let len = match postcard::to_slice(body, &mut bytes[HEADER..]) {
-        Ok(body) => HEADER + body.len(),
-        Err(postcard::Error::SerializeBufferFull) => return None,
-        Err(_) => unreachable!("a message is plain data of known length"),
-    };
-    bytes[..HEADER].copy_from_slice(&header.to_bytes());
-    Some(len)
-}
-
 /// The reverse.
 #[inline(never)]
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
@@ -111,12 +100,15 @@ impl Packet {
     /// Two slots of a lane.
     const SHORT: usize = 2 * crate::lane::PAYLOAD;
     /// Room for most others, a moving thread among them.
-    const LONG: usize = 1024;
+    const LONG: usize = 1536;
 
+    /// One copy for each kind of message: they are many.
+    #[inline(never)]
     pub fn new<T: Serialize>(header: Header, body: &T) -> Packet {
-        let mut bytes = [0; Packet::SHORT];
-        let Some(len) = encode(header, body, &mut bytes) else { return Packet::long(header, body) };
-        Packet::Short(bytes, len)
+        let mut packet = Packet::Short([0; Packet::SHORT], HEADER);
+        packet.set_header(header);
+        let encoded = postcard::serialize_with_flavor(body, packet);
+        encoded.unwrap_or_else(|_| unreachable!("a message is plain data of known length"))
     }
 
     /// The answer to `request`.
@@ -124,14 +116,16 @@ impl Packet {
         Packet::new(Header { role: Role::Reply, parked: false, ..request }, body)
     }
 
-    fn long<T: Serialize>(header: Header, body: &T) -> Packet {
-        let mut bytes = vec![0; Packet::LONG];
-        loop {
-            if let Some(len) = encode(header, body, &mut bytes) {
-                bytes.truncate(len);
-                return Packet::Long(bytes);
-            }
-            bytes.resize(bytes.len() * 4, 0);
+    /// A long one, with room for `more` bytes.
+    fn grown(&mut self, more: usize) -> &mut Vec<u8> {
+        if let Packet::Short(bytes, len) = self {
+            let mut long = Vec::with_capacity(Packet::LONG.max(*len + more));
+            long.extend_from_slice(&bytes[..*len]);
+            *self = Packet::Long(long);
+        }
+        match self {
+            Packet::Long(bytes) => bytes,
+            Packet::Short(..) => unreachable!("it is long now"),
         }
     }
 
@@ -149,6 +143,37 @@ impl Packet {
             Packet::Long(bytes) => bytes,
         };
         bytes[..HEADER].copy_from_slice(&header.to_bytes());
+    }
+}
+
+/// How postcard writes one: short until it is too long for that, so that nothing is written twice.
+impl Flavor for Packet {
+    type Output = Packet;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        match self {
+            Packet::Short(bytes, len) if *len < Packet::SHORT => {
+                bytes[*len] = byte;
+                *len += 1;
+            }
+            _ => self.grown(1).push(byte),
+        }
+        Ok(())
+    }
+
+    fn try_extend(&mut self, more: &[u8]) -> postcard::Result<()> {
+        match self {
+            Packet::Short(bytes, len) if more.len() <= Packet::SHORT - *len => {
+                bytes[*len..*len + more.len()].copy_from_slice(more);
+                *len += more.len();
+            }
+            _ => self.grown(more.len()).extend_from_slice(more),
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Packet> {
+        Ok(self)
     }
 }
 

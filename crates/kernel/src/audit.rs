@@ -3,7 +3,7 @@
 //! Every kernel counts its records: processes, threads and shadows, spaces, descriptor tables, files that others hold, calls
 //! without an answer, and frames in use. Frames are counted after everything that can be had again was given back
 //! (clean pages of files, copies of other kernels' files); what stays for a reason is counted exactly and taken off: the
-//! heap's frames, and pages of files that exist only in memory.
+//! heap's frames, the lanes of kernels that came meanwhile, and pages of files that exist only in memory.
 //!
 //! Ends take a moment: a notice may be under way, frames go home in batches. So what differs is looked at again, for a
 //! while; what stays different is a leak, a line in the log, and `cob run` ends with status 125.
@@ -33,7 +33,7 @@ pub fn stock(kernel: &Kernel) -> Stock {
     add("files known elsewhere", kernel.remote.exported());
     add("futex waiters", kernel.system.futexes.waiting());
     let (total, free) = kernel.system.memory.totals();
-    let lasting = platform::heap::frames() + kernel.services.pages() as u64;
+    let lasting = platform::heap::frames() + kernel.lanes.frames() + kernel.services.pages() as u64;
     add("frames", ((total - free).saturating_sub(lasting)) as usize);
     add("audit faults", kernel.system.vm.audit_faults() as usize);
     Stock { counts }

@@ -47,6 +47,7 @@ impl Linux {
     async fn live(&self, thread: &Arc<Thread>, mut context: Context) {
         let scheduler = thread.process.system.scheduler.clone();
         let mut restart = None;
+        let mut faulted = false;
         loop {
             while thread.wants_attention() || restart.is_some() {
                 if self.boundary(thread, &mut context, &mut restart).await == Absence::Over {
@@ -54,7 +55,7 @@ impl Linux {
                 }
             }
             if let Some(shake) = &thread.process.system.shake {
-                match thread.shaken(shake, &mut context).await {
+                match thread.shaken(shake, &mut context, core::mem::take(&mut faulted)).await {
                     Some(Absence::Over) => return,
                     Some(Absence::Back) => continue,
                     None => {}
@@ -96,7 +97,10 @@ impl Linux {
                         Err(error) => context.registers.rax = error.to_return(),
                     }
                 }
-                Trap::Page { at, access } => crate::trap::page(thread, &mut context, at, access).await,
+                Trap::Page { at, access } => {
+                    crate::trap::page(thread, &mut context, at, access).await;
+                    faulted = true;
+                }
                 Trap::Exception { vector, code } => crate::trap::exception(thread, &mut context, vector, code).await,
             }
         }

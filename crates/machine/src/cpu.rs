@@ -2,8 +2,8 @@
 
 use crate::{CpuId, PageTable, UserAddr};
 use alloc::{boxed::Box, vec};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_bytes::{ByteBuf, Bytes};
+use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
+use serde_bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 bitflags::bitflags! {
@@ -18,7 +18,7 @@ bitflags::bitflags! {
 
 /// The general registers of a user thread on x86-64. This, [`FpuState`] and nothing else is what a
 /// thread is made of at the user boundary: what migrates, and what a signal frame saves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Registers {
     pub rax: u64,
@@ -43,6 +43,20 @@ pub struct Registers {
     pub gs_base: u64,
 }
 
+/// As they lie in memory: most are addresses, which numbers of variable length make longer.
+impl Serialize for Registers {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Bytes::new(self.as_bytes()).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Registers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let bytes: &'de Bytes = Deserialize::deserialize(from)?;
+        Registers::read_from_bytes(bytes).map_err(|_| D::Error::invalid_length(bytes.len(), &"all registers"))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
@@ -61,9 +75,9 @@ impl Serialize for FpuState {
 
 impl<'de> Deserialize<'de> for FpuState {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (lines, bytes): (u16, ByteBuf) = Deserialize::deserialize(from)?;
+        let (lines, bytes): (u16, &'de Bytes) = Deserialize::deserialize(from)?;
         let mut state = FpuState(vec![Line([0; 64]); lines.into()].into_boxed_slice());
-        state.set_bytes(&bytes);
+        state.set_bytes(bytes);
         Ok(state)
     }
 }

@@ -5,7 +5,7 @@
 //! its doorbell rings.
 //!
 //! Idea: chance makes what is *allowed* to happen at any time happen all the time. At a thread's user boundary, once in
-//! [`STRIKES`] times, one of these, none of which a program may notice:
+//! [`STRIKES`] times (in [`STRIKES_OF_FAULTS`] after a page fault), one of these, none of which a program may notice:
 //!
 //! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
 //! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
@@ -30,6 +30,9 @@ use machine::KernelId;
 
 /// User boundaries per strike.
 const STRIKES: u64 = 24;
+/// Those of page faults: bad luck makes more of them. A program whose pages are forgotten, on one kernel or all but one, before it
+/// has them together again would get nowhere.
+const STRIKES_OF_FAULTS: u64 = 8 * STRIKES;
 
 /// Random numbers that a seed determines: SplitMix64 (Steele, Lea, Flood 2014) over a counter.
 pub struct Shake(AtomicU64);
@@ -64,8 +67,9 @@ impl Shake {
 
 impl Thread {
     /// At the user boundary: perhaps something happens to the thread. None if nothing did.
-    pub async fn shaken(self: &Arc<Self>, shake: &Shake, context: &mut Context) -> Option<Absence> {
-        if !shake.one_in(STRIKES) {
+    pub async fn shaken(self: &Arc<Self>, shake: &Shake, context: &mut Context, faulted: bool) -> Option<Absence> {
+        let strikes = if faulted { STRIKES_OF_FAULTS } else { STRIKES };
+        if !shake.one_in(strikes) {
             return None;
         }
         match shake.below(8) {

@@ -21,6 +21,7 @@ pub struct Shared {
     pub actions: abi::signal::Actions,
     pub umask: u32,
     /// (soft, hard) of the 16 resources of getrlimit(2).
+    #[serde(with = "limits")]
     pub limits: Vec<(u64, u64)>,
     /// Path of the executable, for /proc/PID/exe.
     pub executable: Vec<u8>,
@@ -38,6 +39,22 @@ pub struct Shared {
     pub circles: [Option<CircleId>; 2],
     /// Start time, ns since boot.
     pub started: u64,
+}
+
+/// One more than they are: most are RLIM_INFINITY, which would be the longest number of all.
+mod limits {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(limits: &[(u64, u64)], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(limits.iter().map(|(soft, hard)| (soft.wrapping_add(1), hard.wrapping_add(1))))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u64, u64)>, D::Error> {
+        let mut limits: Vec<(u64, u64)> = Deserialize::deserialize(from)?;
+        limits.iter_mut().for_each(|(soft, hard)| (*soft, *hard) = (soft.wrapping_sub(1), hard.wrapping_sub(1)));
+        Ok(limits)
+    }
 }
 
 impl Shared {
