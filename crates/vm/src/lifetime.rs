@@ -11,8 +11,10 @@ use machine::{errno::Result, Errno, KernelId, Page, PageRange, Soft, Step};
 use messages::vm::{Destroy, Detach, ListSlices};
 
 impl Space {
-    /// No thread of this kernel uses the space now: drops what is borrowed.
-    pub fn leave(&self) {
+    /// The space ends: what is borrowed goes, and nothing is borrowed any more. No thread that matters is left here, but somebody may
+    /// still ask for pages: those that a thread touches first are fetched when it comes, and it may have ended since.
+    pub(crate) fn leave(&self) {
+        self.state.lock().gone = true;
         self.give_back(&[PageRange::user()], machine::Access::empty());
     }
 
@@ -85,7 +87,6 @@ impl Space {
     /// anything is freed.
     pub async fn abandon(self: &Arc<Self>) {
         self.vm.forget(self.id);
-        self.state.lock().gone = true;
         let (space, others) = (self.clone(), self.vm.endpoint.others());
         self.detached(async move {
             space.leave();

@@ -50,6 +50,9 @@ impl Space {
                 Resolution::Foreign(owner) => owner,
                 _ => continue,
             };
+            if self.state.lock().gone {
+                return Err(Fault::NotMapped);
+            }
             // What is being handed over has an owner when it is.
             self.certain(PageRange::one(page)).await;
             // Another CPU may be asking for the same page, or this one has asked for it ahead.

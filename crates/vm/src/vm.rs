@@ -101,11 +101,12 @@ impl Vm {
     }
 
     /// The replica for a thread that arrived: made now if this is the first. ESRCH if the space is of
-    /// this kernel and gone.
+    /// this kernel and gone, EIO if its home is: when this kernel is through with that death nobody would end it.
     pub fn attach(&self, id: SpaceId) -> Result<Arc<Space>> {
         match self.shared.find(id) {
             Some(space) => Ok(space),
             None if id.home == self.shared.memory.kernel() => Err(Errno::ESRCH),
+            None if !self.shared.endpoint.is_alive(id.home) => Err(Errno::EIO),
             None => self.shared.replica(id),
         }
     }
