@@ -275,10 +275,14 @@ impl System {
         self.cpu.cpus().iter().any(|&cpu| affinity.contains(cpu))
     }
 
-    /// The bits of this kernel's CPUs (by index) that `affinity` has.
+    /// The bits of this kernel's CPUs (by index) that `affinity` has. All if it has none of them: who is to leave has to run to do
+    /// that, and whose CPUs have all died with their kernels runs anywhere, as on Linux.
     pub(crate) fn local_mask(&self, affinity: &CpuSet) -> u64 {
         let cpus = self.cpu.cpus().iter().enumerate().take(64);
-        cpus.filter(|(_, &cpu)| affinity.contains(cpu)).fold(0, |mask, (index, _)| mask | 1 << index)
+        match cpus.filter(|(_, &cpu)| affinity.contains(cpu)).fold(0, |mask, (index, _)| mask | 1 << index) {
+            0 => u64::MAX,
+            mask => mask,
+        }
     }
 
     pub fn new_pid(&self) -> Pid {

@@ -138,15 +138,18 @@ impl Epoll {
                 Ok(())
             }
             EpollControl::Delete { fd, file } => {
-                let entry = self.shared.entries.lock().remove(&(fd, Description::of(&file)));
-                entry.ok_or(Errno::ENOENT)?.close();
+                let entry = self.find((fd, Description::of(&file)))?;
+                self.forget(&entry);
+                entry.close();
                 Ok(())
             }
         }
     }
 
     fn find(&self, key: Key) -> Result<Arc<Entry>> {
-        self.shared.entries.lock().get(&key).cloned().ok_or(Errno::ENOENT)
+        let entry = self.shared.entries.lock().get(&key).cloned();
+        // A descriptor can lead to a file that is closed: to one of a kernel that has died.
+        entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
     }
 
     async fn add_own(&self, key: Key, file: &Arc<dyn File>, interest: EpollInterest) -> Result<()> {
