@@ -133,12 +133,6 @@ impl Foreign {
         self.shard(frame).lock().get(&frame).copied().unwrap_or(0)
     }
 
-    /// The single user passes `frame` on to a third kernel, which counts it from now on.
-    pub fn pass_on(&self, frame: Frame) {
-        let count = self.shard(frame).lock().remove(&frame);
-        assert_eq!(count, Some(1), "{frame:?} is passed on while others use it");
-    }
-
     /// Foreign frames in use here.
     pub fn held(&self) -> usize {
         self.counts.iter().map(|shard| shard.lock().len()).sum()

@@ -38,8 +38,8 @@ impl<'a> OwnFrame<'a> {
     }
 
     /// To another kernel: see [`Partition::lend`].
-    pub fn lend(self) -> Frame {
-        self.partition.lend(self.frame);
+    pub fn lend(self, to: KernelId) -> Frame {
+        self.partition.lend(self.frame, to);
         self.into_frame()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Here live the allocator of the partition's own frames ([`Partition`]: a binary buddy behind per-CPU
 //! caches, with a reference count per frame), the side table of frames that lie in other partitions
-//! but are held by this kernel ([`Foreign`]), and the few raw operations on a frame's bytes
-//! ([`bytes`]). Nothing here knows page tables, CPUs or messages: crate `platform` makes these
+//! but are held by this kernel ([`Foreign`]), that of own frames which others use too ([`Pins`]), and
+//! the few raw operations on a frame's bytes ([`bytes`]). Nothing here knows page tables, CPUs or messages: crate `platform` makes these
 //! types into `machine::Memory`, and the kernel sends home what [`Foreign::drain_returns`] yields.
 //!
 //! Life of an own frame, as its state word tells it:
@@ -36,6 +36,7 @@ mod carve;
 mod foreign;
 mod handle;
 mod partition;
+mod pins;
 mod zone;
 
 #[cfg(test)]
@@ -45,3 +46,4 @@ pub use buddy::MAX_ORDER;
 pub use foreign::Foreign;
 pub use handle::{BorrowedFrame, OwnFrame};
 pub use partition::{Config, NotLent, Partition, Purpose, TooSmall};
+pub use pins::Pins;

@@ -8,7 +8,7 @@ use crate::{
     MAX_ORDER,
 };
 use core::{ops::Range, ptr::NonNull};
-use machine::{Frame, PAGE_SIZE};
+use machine::{Frame, KernelId, PAGE_SIZE};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -183,22 +183,31 @@ impl Partition {
     }
 
     /// The single user gives `frame` to another kernel, which counts its users from now on.
-    pub fn lend(&self, frame: Frame) {
-        self.zone(frame).lend(frame);
+    pub fn lend(&self, frame: Frame, to: KernelId) {
+        self.zone(frame).lend(frame, to);
     }
 
     pub fn is_lent(&self, frame: Frame) -> bool {
         self.zone(frame).is_lent(frame)
     }
 
-    /// Frees a frame that was lent. Another kernel's word is not trusted: Err rather than panic.
-    pub fn take_home(&self, frame: Frame) -> Result<(), NotLent> {
+    /// Frees a frame that was lent to `from`. Another kernel's word is not trusted: Err rather than panic.
+    pub fn take_home(&self, frame: Frame, from: KernelId) -> Result<(), NotLent> {
         let zone = self.zones.iter().find(|zone| zone.contains(frame)).ok_or(NotLent(frame))?;
-        if !zone.take_home(frame) {
+        if !zone.take_home(frame, from) {
             return Err(NotLent(frame));
         }
         self.put_cached(frame);
         Ok(())
+    }
+
+    /// Frees all that is lent to a kernel that has died.
+    pub fn take_all_home(&self, dead: KernelId) {
+        for (zone, frame) in self.zones.iter().flat_map(|zone| zone.all_lent_to(dead).map(move |frame| (zone, frame))) {
+            if zone.take_home(frame, dead) {
+                self.put_cached(frame);
+            }
+        }
     }
 
     /// A lent frame comes back in use (its page is owned here again): one user.

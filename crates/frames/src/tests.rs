@@ -1,6 +1,6 @@
 //! The allocator against a set of frames, and under threads.
 
-use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, Purpose, TooSmall, MAX_ORDER};
+use crate::{cache, Config, Foreign, NotLent, OwnFrame, Partition, Pins, Purpose, TooSmall, MAX_ORDER};
 use core::{cell::Cell, ops::Range, slice};
 use machine::{Frame, KernelId, PAGE_SIZE};
 use proptest::prelude::*;
@@ -13,6 +13,8 @@ use std::{
 };
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// Who is lent to.
+const THERE: KernelId = KernelId(3);
 
 thread_local!(static CPU: Cell<usize> = const { Cell::new(0) });
 
@@ -145,11 +147,11 @@ proptest! {
                     _ => (),
                 },
                 Action::Lend(n) => if let Some((frame, _)) = nth(&held, n, |state| state == Use::Counted(1)) {
-                    partition.lend(frame);
+                    partition.lend(frame, THERE);
                     held.insert(frame, Use::Lent);
                 },
                 Action::Home(n) => if let Some((frame, _)) = nth(&held, n, |state| state == Use::Lent) {
-                    prop_assert_eq!(partition.take_home(frame), Ok(()));
+                    prop_assert_eq!(partition.take_home(frame, THERE), Ok(()));
                     held.remove(&frame);
                 },
             }
@@ -209,19 +211,19 @@ fn a_wrong_transition_panics_but_not_for_the_word_of_another_kernel() {
     let partition = partition(&[pages(0x100..0x200)], &[pages(0x180..0x190)], 1).unwrap();
     let shared = partition.alloc().unwrap();
     partition.retain(shared);
-    assert!(panics(|| partition.lend(shared)));
+    assert!(panics(|| partition.lend(shared, THERE)));
 
-    let lent = OwnFrame::alloc(&partition).unwrap().lend();
-    assert_eq!(partition.take_home(lent), Ok(()));
+    let lent = OwnFrame::alloc(&partition).unwrap().lend(THERE);
+    assert_eq!(partition.take_home(lent, THERE), Ok(()));
     for wrong in [lent, Frame(0x183), Frame(0x99), Frame(0x200)] {
-        assert_eq!(partition.take_home(wrong), Err(NotLent(wrong)));
+        assert_eq!(partition.take_home(wrong, THERE), Err(NotLent(wrong)));
     }
-    let lent = OwnFrame::alloc(&partition).unwrap().lend();
+    let lent = OwnFrame::alloc(&partition).unwrap().lend(THERE);
     partition.adopt(lent);
     assert_eq!(partition.count(lent), 1);
     assert!(panics(|| partition.adopt(lent)));
     // The rest leaves a state behind that a kernel would not live to see.
-    let lent = OwnFrame::alloc(&partition).unwrap().lend();
+    let lent = OwnFrame::alloc(&partition).unwrap().lend(THERE);
     assert!(panics(|| partition.release(lent)));
     assert!(panics(|| partition.release(Frame(0x183))));
     assert!(panics(|| partition.retain(Frame(0x99))));
@@ -283,7 +285,8 @@ fn the_last_release_of_a_foreign_frame_sends_it_home() {
     assert_eq!((foreign.count(a), foreign.count(b), foreign.count(Frame(1))), (1, 1, 0));
     assert_eq!(foreign.drain_returns(KernelId(2)), []);
     foreign.release(a, KernelId(2));
-    foreign.pass_on(b);
+    foreign.release(b, KernelId(3));
+    assert_eq!(foreign.drain_returns(KernelId(3)), [b]);
     assert_eq!((foreign.held(), foreign.waiting()), (0, 1));
     assert_eq!(foreign.home_to_serve(), Some(KernelId(2)));
     assert_eq!(foreign.drain_returns(KernelId(3)), []);
@@ -351,4 +354,24 @@ fn reserved_memory_can_be_given_once() {
     assert!(all.iter().all(|frame| is_zero(&partition, *frame) && !(0x1018..0x1020).contains(&frame.0)));
     // SAFETY: this one is wrong, and is found out before anything is given.
     assert!(panics(|| unsafe { partition.give(pages(0x1010..0x1011)) }));
+}
+
+#[test]
+fn what_a_dead_kernel_had_comes_back_and_nothing_else() {
+    let partition = partition(&[pages(0x100..0x200)], &[], 1).unwrap();
+    let free = partition.totals().1;
+    let lent = [THERE, THERE, KernelId(4)].map(|to| OwnFrame::alloc(&partition).unwrap().lend(to));
+    assert_eq!(partition.take_home(lent[0], KernelId(4)), Err(NotLent(lent[0])));
+    partition.take_all_home(THERE);
+    assert_eq!((partition.totals().1, partition.is_lent(lent[2])), (free - 1, true));
+    assert_eq!(partition.take_home(lent[0], THERE), Err(NotLent(lent[0])));
+
+    let pins = Pins::default();
+    let (a, b) = (Frame(1), Frame(2));
+    for (frame, kernel) in [(a, THERE), (a, THERE), (b, THERE), (a, KernelId(4))] {
+        pins.give(frame, kernel);
+    }
+    assert!(pins.come_home(b, THERE) && !pins.come_home(b, THERE));
+    assert_eq!(pins.take(THERE), [(a, 2)]);
+    assert!(!pins.come_home(a, THERE) && pins.come_home(a, KernelId(4)));
 }

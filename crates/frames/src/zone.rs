@@ -8,16 +8,21 @@ use core::{
     ops::Range,
     sync::atomic::{fence, AtomicU32, Ordering},
 };
-use machine::{sync::Lock, Frame};
+use machine::{sync::Lock, Frame, KernelId};
 
 /// State words: 0 is free, up to [`MAX_COUNT`] a reference count, above it one of these.
 const FREE: u32 = 0;
 const MAX_COUNT: u32 = 0x7fff_ffff;
-const LENT: u32 = 0x8000_0000;
 /// Part of a contiguous run (heap, DMA), which has one user.
-const RUN: u32 = 0x8000_0001;
+const RUN: u32 = 0x8000_0000;
 /// The kernel image, these tables, or whatever else was here before the allocator.
-const RESERVED: u32 = 0x8000_0002;
+const RESERVED: u32 = 0x8000_0001;
+/// Lent, with the number of the kernel that has it.
+const LENT: u32 = 0xc000_0000;
+
+fn lent_to(kernel: KernelId) -> u32 {
+    LENT | u32::from(kernel.0)
+}
 
 pub struct Zone {
     /// Frame numbers.
@@ -151,26 +156,33 @@ impl Zone {
     }
 
     pub fn is_lent(&self, frame: Frame) -> bool {
-        self.state(frame).load(Ordering::Relaxed) == LENT
+        self.state(frame).load(Ordering::Relaxed) & LENT == LENT
     }
 
-    pub fn lend(&self, frame: Frame) {
+    pub fn lend(&self, frame: Frame, to: KernelId) {
         // Release: the message that carries the frame away orders it for the receiver; Relaxed on
         // failure, which panics.
-        let done = self.state(frame).compare_exchange(1, LENT, Ordering::Release, Ordering::Relaxed);
+        let done = self.state(frame).compare_exchange(1, lent_to(to), Ordering::Release, Ordering::Relaxed);
         assert!(done.is_ok(), "{frame:?} is lent while it has {done:?} users here");
     }
 
-    /// False if the frame was not lent.
-    pub fn take_home(&self, frame: Frame) -> bool {
+    /// False if the frame was not lent to `from`.
+    pub fn take_home(&self, frame: Frame, from: KernelId) -> bool {
         // Acquire: pairs with the release of the message that brought the frame back.
-        self.state(frame).compare_exchange(LENT, FREE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.state(frame).compare_exchange(lent_to(from), FREE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frames that are lent to `kernel`.
+    pub fn all_lent_to(&self, kernel: KernelId) -> impl Iterator<Item = Frame> + '_ {
+        let lent = lent_to(kernel);
+        let all = self.range.clone().zip(self.states);
+        all.filter(move |(_, state)| state.load(Ordering::Relaxed) == lent).map(|(frame, _)| Frame(frame))
     }
 
     /// The lent frame comes back with something in it: it is in use again, by one user.
     pub fn adopt(&self, frame: Frame) {
         // Acquire: as in `take_home`.
-        let done = self.state(frame).compare_exchange(LENT, 1, Ordering::Acquire, Ordering::Relaxed);
-        assert!(done.is_ok(), "{frame:?} is adopted but was not lent ({done:?})");
+        let old = self.state(frame).swap(1, Ordering::Acquire);
+        assert!(old & LENT == LENT, "{frame:?} is adopted but was not lent ({old:#x})");
     }
 }

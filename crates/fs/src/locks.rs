@@ -5,8 +5,13 @@
 //! this kernel, looked at and added to under one lock: of two that close a circle at once, the second sees
 //! it. Descriptions' locks are not looked at, as on Linux.
 
+use crate::inode::Inode;
 use abi::{LockConflict, LockMode, LockRange};
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{
     errno::Result,
@@ -178,13 +183,52 @@ impl LockTable {
 
     /// Everything `owner` holds is given up.
     pub fn release(&self, owner: Owner) {
+        self.release_all(|of| of == owner);
+    }
+
+    fn release_all(&self, gone: impl Fn(Owner) -> bool) {
         let mut held = self.held.lock();
         let before = held.len();
-        held.retain(|lock| lock.owner != owner);
+        held.retain(|lock| !gone(lock.owner));
         let fewer = held.len() < before;
         drop(held);
         if fewer {
             self.changed.wake_all();
+        }
+    }
+}
+
+/// Files of this kernel that have record locks of processes. Those end with a close, and a process whose kernel has died closes
+/// nothing; so it must be possible to find them.
+#[derive(Default)]
+pub struct Locked(Lock<BTreeMap<usize, Weak<dyn Inode>>>);
+
+/// The list is looked through for files without locks whenever it has grown by so many.
+const SWEPT: usize = 32;
+
+impl Locked {
+    /// It has one.
+    pub fn note(&self, inode: &Arc<dyn Inode>) {
+        let mut all = self.0.lock();
+        let known = all.insert(Arc::as_ptr(inode).cast::<()>() as usize, Arc::downgrade(inode)).is_some();
+        let mut ended = Vec::new();
+        if !known && all.len().is_multiple_of(SWEPT) {
+            all.retain(|_, inode| {
+                let inode = inode.upgrade();
+                let has = inode.as_ref().is_some_and(|inode| inode.locks().is_some_and(|locks| !locks.is_empty()));
+                ended.extend(inode);
+                has
+            });
+        }
+        // Whoever is the last to have an inode may end it: not under the lock.
+        drop(all);
+    }
+
+    /// Record locks of processes that have ended go.
+    pub fn end(&self, ended: &dyn Fn(Pid) -> bool) {
+        let all: Vec<_> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        for locks in all.iter().filter_map(|inode| inode.locks()) {
+            locks.release_all(|owner| matches!(owner, Owner::Process(process) if ended(process)));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use crate::{cache::PageCache, Object, ObjectId, Timestamp};
+use crate::{cache::PageCache, locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, Pid, Serials, Spawner};
 use messages::fs::Lost;
 
 /// Cached pages that go at a time when memory is short.
@@ -45,6 +45,7 @@ pub struct Services {
     /// Where the next reclaim goes on, so that all caches give in turn.
     hand: AtomicUsize,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
+    pub(crate) locked: Arc<Locked>,
 }
 
 impl Services {
@@ -59,6 +60,7 @@ impl Services {
             caches: Lock::new(Vec::new()),
             hand: AtomicUsize::new(0),
             mappers: Lock::new(None),
+            locked: Arc::default(),
         })
     }
 
@@ -69,6 +71,11 @@ impl Services {
 
     pub(crate) fn mappers(&self) -> Option<Arc<dyn Mappers>> {
         self.mappers.lock().clone()
+    }
+
+    /// Processes that have ended, and did not close their files, have no record locks on files of this kernel any more.
+    pub fn end_locks(&self, ended: &dyn Fn(Pid) -> bool) {
+        self.locked.end(ended);
     }
 
     pub(crate) fn object_id(&self) -> ObjectId {

@@ -169,6 +169,14 @@ impl Futexes {
         self.locks.owner_died(&*self.words, thread).await;
     }
 
+    /// A kernel has died, and with it the word of who ended there: the locks of those go to who waits.
+    pub async fn kernel_died(&self) {
+        let owners = self.owners.lock().clone();
+        if let Some(owners) = owners {
+            self.locks.look_after_owners(&*self.words, &*owners).await;
+        }
+    }
+
     async fn wait_here(&self, key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey>) -> Result<()> {
         loop {
             let joined = self.queues.join(key, bitset, lock, || match self.words.load(&key) {

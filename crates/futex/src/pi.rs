@@ -268,6 +268,16 @@ impl Locks {
         }
     }
 
+    /// Who has a lock that others wait for may have ended without a word.
+    pub async fn look_after_owners(&self, words: &dyn Words, owners: &dyn Owners) {
+        let holding: Vec<Pid> = self.table.lock().queues.values().map(|queue| queue.owner).collect();
+        for thread in holding {
+            if owners.watch(thread).await == Err(Errno::ESRCH) {
+                self.owner_died(words, thread).await;
+            }
+        }
+    }
+
     async fn pass_on(&self, words: &dyn Words, key: FutexKey, dead: Pid) {
         loop {
             let step = {

@@ -224,4 +224,14 @@ impl process::AtEnd for Ipc {
             self.system.endpoint.multicast(&kernels, ProcessEnded { process }).await;
         })
     }
+
+    fn lost(&self, dead: machine::KernelId) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            for (_, set) in self.sets.all() {
+                let lost = set.undoers().into_iter().filter(|process| self.system.origin(*process) == Some(dead));
+                lost.for_each(|process| set.undo(process, self.seconds()));
+            }
+            self.sweep_segments().await;
+        })
+    }
 }

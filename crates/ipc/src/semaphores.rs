@@ -154,6 +154,11 @@ impl Set {
         self.changed.wake_all();
     }
 
+    /// Processes that have something to undo.
+    pub fn undoers(&self) -> Vec<Pid> {
+        self.state.lock().undo.keys().copied().collect()
+    }
+
     fn needs_undo(&self, process: Pid) -> bool {
         !self.state.lock().undo.contains_key(&process)
     }

@@ -39,10 +39,10 @@ fn detach(kernel: &Kernel, dead: KernelId) -> bool {
     true
 }
 
-/// Another kernel wants to boot the dead one again: returns when nothing here uses its memory.
+/// Another kernel wants to boot the dead one again: returns when nothing here uses its memory, and it has nothing of this kernel.
 pub async fn mourn(kernel: &'static Kernel, dead: KernelId) {
-    detach(kernel, dead);
-    kernel.system.kernel_died(dead).await;
+    notice(kernel, dead);
+    kernel.system.until_over(dead).await;
 }
 
 /// Makes everybody, this kernel included, have done with a dead kernel.

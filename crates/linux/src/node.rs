@@ -15,7 +15,7 @@ use futex::{Futexes, Words};
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Spawner, PAGE_SIZE,
+    Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner, PAGE_SIZE,
 };
 use messages::fs::Opened;
 use messages::vm::{FutexKey, FutexPlace};
@@ -86,7 +86,7 @@ impl Node {
             vm,
             futexes,
             paths,
-            directory: Arc::new(Exchange(remote.clone())),
+            directory: Arc::new(Exchange { remote: remote.clone(), services: services.clone() }),
             placement,
             board_load,
             shake,
@@ -105,7 +105,7 @@ impl Node {
 /// What a survivor does at once when `dead` is no more: nobody calls it or waits for it any longer. False if it was done
 /// before. Then `System::kernel_died` ends the processes that had something there.
 pub fn detach(system: &Arc<System>, remote: &Remote, dead: KernelId) -> bool {
-    if !system.endpoint.is_alive(dead) {
+    if !system.begin_mourning(dead) {
         return false;
     }
     system.endpoint.declare_dead(dead);
@@ -167,23 +167,30 @@ impl fs::Clock for FileClock {
 }
 
 /// Files on their way to other kernels.
-struct Exchange(Arc<Remote>);
+struct Exchange {
+    remote: Arc<Remote>,
+    services: Arc<Services>,
+}
 
 impl Directory for Exchange {
     fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
-        Box::pin(self.0.hand_to(to, file))
+        Box::pin(self.remote.hand_to(to, file))
     }
 
     fn give_away<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
-        Box::pin(self.0.hand_over(to, file))
+        Box::pin(self.remote.hand_over(to, file))
     }
 
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>> {
-        self.0.accept(opened)
+        self.remote.accept(opened)
     }
 
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()> {
-        Box::pin(self.0.mourn(dead))
+        Box::pin(self.remote.mourn(dead))
+    }
+
+    fn end_locks(&self, ended: &dyn Fn(Pid) -> bool) {
+        self.services.end_locks(ended);
     }
 }
 

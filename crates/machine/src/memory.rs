@@ -101,12 +101,15 @@ pub trait Memory: Send + Sync {
     /// Start counting a frame that another kernel gave us for good (an offered frame adopted), with a
     /// count of one.
     fn adopt(&self, frame: Frame);
-    /// Give away an own frame of count one: the receiving kernel counts it from now on. It stays
-    /// reserved here until it comes home through [`Memory::take_home`].
-    fn lend(&self, frame: Frame);
-    /// A frame that was lent comes back: free it. Or one that was pinned for another kernel
-    /// ([`Memory::accept_pin`]): one user less.
-    fn take_home(&self, frame: Frame);
+    /// Give away an own frame of count one: `to` counts it from now on. It stays reserved here until it comes home through
+    /// [`Memory::take_home`].
+    fn lend(&self, frame: Frame, to: KernelId);
+    /// An own frame stays in use here, and one of its users is `to` from now on, until that comes home in the same way.
+    fn pin(&self, frame: Frame, to: KernelId);
+    /// A frame that was lent to `from` comes back: free it. Or one that was pinned for it: one user less.
+    fn take_home(&self, frame: Frame, from: KernelId);
+    /// `dead` is no more, and no page table leads to a frame any more because of it: all that it was lent or had pinned comes back.
+    fn take_all_home(&self, dead: KernelId);
     /// `frame` is another kernel's and in use there; that kernel counts one user on our behalf, and here is
     /// one user more. What home counts for us goes back to it like a released frame: when the last
     /// user here is gone, or at once if there was one already.

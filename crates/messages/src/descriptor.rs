@@ -2,7 +2,7 @@
 
 use crate::fs::Opened;
 use alloc::vec::Vec;
-use machine::{errno, KernelId};
+use machine::{errno, KernelId, Pid};
 use serde::{Deserialize, Serialize};
 
 /// A descriptor table on all kernels: the kernel that made it, and a number of that kernel.
@@ -35,6 +35,7 @@ messages! {
     /// change is.
     fd_forget: DescriptorForget { table: TableId, fd: u32 } -> (), High;
 
-    /// One user of the table less among the processes at home on `user` (or, with `more`, one more).
-    fd_users: DescriptorUsers { table: TableId, user: KernelId, more: bool } -> (), Low;
+    /// One user of the table less among the processes at home on `user` (or, with `more`, one more). With the last one all is
+    /// closed; if that is the end of process `ended`, its record locks end too.
+    fd_users: DescriptorUsers { table: TableId, user: KernelId, more: bool, ended: Option<Pid> } -> (), Low;
 }

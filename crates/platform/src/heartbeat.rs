@@ -37,6 +37,7 @@ pub fn condemn(kernel: KernelId) {
 
 /// A probe has come while this CPU was in the kernel (or in user mode: then `frame` is None).
 pub(crate) fn on_probe(frame: Option<&Frame>) {
+    panic::stop_if_asked();
     let entry = board::entry(crate::kernel());
     let condemned = entry.watch.0.condemned.load(Acquire);
     if condemned != 0 && condemned == entry.life().boots.load(Relaxed) {

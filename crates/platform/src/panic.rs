@@ -3,7 +3,7 @@
 
 use crate::cpu::Frame;
 use crate::layout::{IMAGE_BASE, STACKS_BASE, TOP_BYTES};
-use crate::{apic, board, percpu, serial};
+use crate::{apic, board, clock, percpu, serial};
 use core::arch::asm;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
@@ -15,6 +15,9 @@ const PANIC_CODE: u32 = 0x7d;
 const DEBUG_EXIT: u16 = 0xf4;
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
+static STOPPING: AtomicBool = AtomicBool::new(false);
+/// So long a kernel that dies waits for its CPUs.
+const PATIENCE_NS: u64 = 10_000_000_000;
 static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Called last in a panic, with this kernel's state already Dead on the board. The default ends the
@@ -38,14 +41,38 @@ pub fn halt() -> ! {
     }
 }
 
-/// Resets the other CPUs of this kernel: they stop at once, whatever they hold.
+/// Stops the other CPUs of this kernel, whatever they hold. When the death is known their memory is used anew, also pages of
+/// others that their programs map; and a reset does not say when it has come to a CPU (one that the host has taken away finishes
+/// what it was about, when it is back). So each is interrupted first, and says that it has stopped.
 fn stop_siblings() {
-    if percpu::is_installed() {
-        let me = percpu::current().index;
-        for sibling in percpu::all().iter().filter(|sibling| sibling.index != me) {
-            apic::send_init(sibling.apic);
-        }
+    if !percpu::is_installed() {
+        return;
     }
+    let me = percpu::current().index;
+    let siblings = || percpu::all().iter().filter(|sibling| sibling.index != me);
+    // Release: pairs with the Acquire of `stop_if_asked`.
+    STOPPING.store(true, Release);
+    siblings().filter(|sibling| sibling.online.load(Acquire)).for_each(|sibling| apic::send_nmi(sibling.apic));
+    let give_up = clock::now() + PATIENCE_NS;
+    while siblings().any(|sibling| sibling.online.load(Acquire)) && clock::now() < give_up {
+        core::hint::spin_loop();
+    }
+    siblings().for_each(|sibling| apic::send_init(sibling.apic));
+}
+
+/// In an interrupt that can't be masked: perhaps a sibling wants this CPU to stop.
+pub(crate) fn stop_if_asked() {
+    if STOPPING.load(Acquire) {
+        stopped();
+    }
+}
+
+fn stopped() -> ! {
+    if percpu::is_installed() {
+        // Release: pairs with the Acquire of `stop_siblings`.
+        percpu::current().online.store(false, Release);
+    }
+    halt()
 }
 
 /// This kernel ends, and only this one: as a panic policy, or because it was told to stop. The others
@@ -90,7 +117,7 @@ pub(crate) fn from_hang(frame: Option<&Frame>) -> ! {
 
 fn die(text: Arguments, rip: Option<u64>, frame_pointer: u64) -> ! {
     if PANICKING.swap(true, AcqRel) {
-        halt(); // a panic in a panic, or a sibling's
+        stopped(); // a panic in a panic, or a sibling's
     }
     stop_siblings();
     let kernel = crate::kernel();

@@ -17,22 +17,93 @@
 //!
 //! The dangerous interleaving: one survivor releases frames while the process still runs on another and maps
 //! them. So a part first refuses faults, then takes its pages back from the others, and only then frees.
+//!
+//! What the dead kernel had of a survivor comes back as well: frames that it had adopted or was offered, pins, record locks and
+//! semaphore adjustments of processes that were at home there. It had answered others with those frames, so they are
+//! mapped on kernels of which the lender knows nothing:
+//!
+//! ```text
+//! K: lent f to D              D (dead)                        K3
+//!                             adopted f, lent it on --------> maps f: a page of D's
+//! D died: kills, is through   declared dead: none of          has not noticed, and writes f
+//! f is free, used anew        its CPUs runs any more                                       <- into K's new page
+//! ```
+//!
+//! So each survivor asks all others whether they are through (`Mourned`), and takes back what is its own when all have said so.
+//! The same moment ends locks: until then a doomed process may still take one.
 
 use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use abi::signal::Signal;
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
 use machine::{KernelId, Pid, SpaceId};
-use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus, ThreadLost};
+use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus, Mourned, ThreadLost};
 
 pub(crate) const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
 /// Death is rare: looking now and then costs less than telling somebody at every exit of a thread.
 const LOOK_AGAIN_NS: u64 = 5_000_000;
 
+/// How far this kernel is with a death.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mourning {
+    /// Something here may still run in memory that the dead one had.
+    Begun,
+    /// Nothing does; but elsewhere something may, in memory of this kernel.
+    Through,
+}
+
 impl System {
-    /// Kills what had something on `dead`, and returns when it is gone. Several may ask at once.
+    /// A kernel has died. True for the first who says so, who goes on with [`System::kernel_died`].
+    pub fn begin_mourning(&self, dead: KernelId) -> bool {
+        let mut mourning = self.mourning.lock();
+        let first = self.endpoint.is_alive(dead) && !mourning.iter().any(|(of, _)| *of == dead);
+        if first {
+            mourning.push((dead, Mourning::Begun));
+        }
+        first
+    }
+
+    fn mourning_of(&self, dead: KernelId) -> Option<Mourning> {
+        self.mourning.lock().iter().find(|(of, _)| *of == dead).map(|(_, how)| *how)
+    }
+
+    /// Kills what had something on `dead`, and returns when it is gone, and what the dead kernel had of this one is taken back.
     pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
+        self.end_what_had_something_on(dead).await;
+        self.mourning.lock().iter_mut().filter(|(of, _)| *of == dead).for_each(|(_, how)| *how = Mourning::Through);
+        self.mourned.wake_all();
+        // Each of the others has noticed the death, or will; one that dies meanwhile does not run any more either.
+        self.endpoint.multicast(&self.endpoint.others(), Mourned { dead }).await;
+        self.take_back(dead).await;
+        self.mourning.lock().retain(|(of, _)| *of != dead);
+        self.mourned.wake_all();
+    }
+
+    /// Returns when [`System::kernel_died`] has, if it is under way.
+    pub async fn until_over(&self, dead: KernelId) {
+        self.mourned.wait_until(|| self.mourning_of(dead).is_none().then_some(())).await
+    }
+
+    /// Returns when nothing here runs in memory that `dead` had. Whoever asks knows of the death; this kernel may not yet. (It
+    /// can't be its next life that is alive: it is not booted before who asks has the answer.)
+    pub(crate) async fn until_mourned(&self, dead: KernelId) {
+        let through = || !self.endpoint.is_alive(dead) && self.mourning_of(dead) != Some(Mourning::Begun);
+        self.mourned.wait_until(|| through().then_some(())).await
+    }
+
+    /// No kernel runs anything that had something on `dead`: what that had of this one comes back.
+    async fn take_back(&self, dead: KernelId) {
+        self.memory.take_all_home(dead);
+        self.directory.end_locks(&|process| self.origin(process) == Some(dead));
+        self.futexes.kernel_died().await;
+        let at_end = self.at_end.lock().clone();
+        if let Some(at_end) = at_end {
+            at_end.lost(dead).await;
+        }
+    }
+
+    async fn end_what_had_something_on(self: &Arc<Self>, dead: KernelId) {
         self.endpoint.silence(dead).await;
         self.directory.mourn(dead).await;
         // A replica that is being made may be of a process that is at home there.
@@ -62,7 +133,7 @@ impl System {
         self.tell_of_zombies().await;
         self.forget_users(dead).await;
         self.end_condemned(dead).await;
-        // Who asks while another is at it returns when that one is through.
+        // Another death may be at a space that is not in the list any more.
         let _alone = self.abandoning.lock().await;
         for space in self.vm.spaces().into_iter().filter(|space| space.id().home == dead) {
             space.abandon().await;

@@ -10,8 +10,8 @@ use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelId, KernelSet, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented, Survivor,
-    ThreadGone, Unthread, Usage,
+    ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented,
+    Survivor, ThreadGone, Unthread, Usage,
 };
 
 /// A thread's future is over; nothing may touch user space any more.
@@ -169,20 +169,6 @@ impl Process {
         self.system.endpoint.multicast(&gone, DropReplica { process: self.id }).await;
     }
 
-    /// Closing its descriptors ends a process's record locks, also on files that others have open too.
-    async fn give_up_locks(&self) {
-        let files = self.files();
-        let (Some(home), false) = (self.home(), files.is_shared()) else { return };
-        let credentials = home.state.lock().credentials.clone();
-        let (group, session, umask) = self.with_shared(|shared| (shared.group, shared.session, shared.umask));
-        let (process, thread, shield) = (self.id, self.id, machine::Shield::NONE);
-        let caller = fs::Caller { credentials, process, thread, group, session, umask, shield };
-        // A dead kernel has no files and no locks any more.
-        for (_, descriptor) in files.list().await.unwrap_or_default() {
-            descriptor.file.closed(&caller).await;
-        }
-    }
-
     /// At home: the last thread is gone.
     pub(crate) async fn finish(self: &Arc<Self>, status: ExitStatus) {
         let system = self.system.clone();
@@ -203,8 +189,11 @@ impl Process {
             // A circle whose keeper is dead is over.
             let _ = self.leave_circle(facet).await;
         }
-        self.give_up_locks().await;
-        self.files().release(self.home).await;
+        if self.files().release(self.home, Some(self.id)).await.is_err() {
+            // Any kernel may have files that were in it, with locks of this process.
+            let ended = EndLocks { process: self.id };
+            system.endpoint.multicast(&system.endpoint.present(), ended).await;
+        }
         self.orphan_children().await;
         let Some(home) = self.home() else { return };
         home.state.lock().zombie = Some(status);

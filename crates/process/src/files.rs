@@ -14,7 +14,7 @@ use alloc::{
     vec::Vec,
 };
 use fs::File;
-use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet, Pid};
 use messages::{
     descriptor::{
         DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake,
@@ -296,53 +296,62 @@ impl Files {
 
     /// One more process, at home on `user`, uses the table (CLONE_FILES).
     pub(crate) async fn retain(&self, user: KernelId) {
-        self.count(user, true).await;
+        // With a dead home the process is about to be killed.
+        let _ = self.count(user, true, None).await;
     }
 
-    /// A process stops using it; the last one closes everything.
-    pub(crate) async fn release(&self, user: KernelId) {
-        self.count(user, false).await;
+    /// A process stops using it, because it has `ended` or has another; the last one closes everything. EIO: the table has died,
+    /// and nothing in it was closed.
+    pub(crate) async fn release(&self, user: KernelId, ended: Option<Pid>) -> Result<()> {
+        self.count(user, false, ended).await
     }
 
-    async fn count(&self, user: KernelId, more: bool) {
+    async fn count(&self, user: KernelId, more: bool, ended: Option<Pid>) -> Result<()> {
         match &self.part {
-            Part::Home(_) => self.count_at_home(user, more),
+            Part::Home(_) => self.count_at_home(user, more, ended).await,
             Part::Cache(_) => {
-                let users = DescriptorUsers { table: self.id, user, more };
-                // A dead home has no table left to count.
-                let _ = self.system.endpoint.call(self.id.home, users).await;
+                let users = DescriptorUsers { table: self.id, user, more, ended };
+                self.system.endpoint.call(self.id.home, users).await?;
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn count_at_home(&self, user: KernelId, more: bool) {
-        self.change_users(|users| match more {
+    pub(crate) async fn count_at_home(&self, user: KernelId, more: bool, ended: Option<Pid>) {
+        let closed = self.change_users(|users| match more {
             true => {
                 users.add(user);
                 false
             }
             false => users.remove(user),
         });
+        let Some(process) = ended.filter(|_| !closed.is_empty()) else { return };
+        // Closing its descriptors ends a process's record locks, also on files that others have open too.
+        let (credentials, shield) = (Default::default(), machine::Shield::NONE);
+        let caller =
+            fs::Caller { credentials, process, thread: process, group: process, session: process, umask: 0, shield };
+        for descriptor in closed.into_iter().flatten() {
+            descriptor.file.closed(&caller).await;
+        }
     }
 
     /// The processes that were at home on `dead` use it no longer.
     pub(crate) fn forget_users(&self, dead: KernelId) {
-        self.change_users(|users| users.forget(dead));
+        drop(self.change_users(|users| users.forget(dead)));
     }
 
-    /// `change` says whether nobody uses the table any more.
-    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) {
-        let Part::Home(table) = &self.part else { return };
+    /// `change` says whether nobody uses the table any more: then what was in it is the caller's to close.
+    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) -> Vec<Option<Descriptor>> {
+        let Part::Home(table) = &self.part else { return Vec::new() };
         let closed = {
             let mut table = table.lock();
             if !change(&mut table.users) {
-                return;
+                return Vec::new();
             }
             core::mem::take(&mut table.slots)
         };
         self.system.tables.lock().remove(&self.id);
-        // The files close outside the lock.
-        drop(closed);
+        closed
     }
 
     /// Is it worth asking whether the table could as well be at home here? A thread that was born elsewhere has opened some

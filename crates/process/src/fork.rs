@@ -200,7 +200,7 @@ impl Process {
     async fn abandon_birth(self: &Arc<Self>) {
         self.system.processes.lock().remove(&self.id);
         self.system.release_space(&self.space(), self.home).await;
-        self.files().release(self.home).await;
+        let _ = self.files().release(self.home, None).await;
         for facet in [Facet::Directories, Facet::Handlers] {
             let _ = self.leave_circle(facet).await;
         }

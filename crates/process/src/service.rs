@@ -198,6 +198,13 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ThreadLost, |system, _from, ask| system.thread_lost_here(ask).await);
     answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
+    answer!(EndLocks, |system, _from, ask| system.directory.end_locks(&|process| process == ask.process));
+    // Who asks may die while it waits.
+    let of = system.clone();
+    system.endpoint.on::<Mourned, _, _>(move |_, ask| {
+        let system = of.clone();
+        async move { system.until_mourned(ask.dead).await }
+    });
     answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
     answer!(ChangeCircle, |system, _from, ask| {
         let step = system.step(ask.change)?;
@@ -208,7 +215,7 @@ pub(crate) fn register(system: &Arc<System>) {
         process!(system, ask).ok_or(Errno::ESRCH)?.change_member(step).await
     });
     answer!(DescriptorUsers, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
-        table.count_at_home(ask.user, ask.more);
+        table.count_at_home(ask.user, ask.more, ask.ended).await;
     });
 }
 

@@ -95,7 +95,7 @@ impl Process {
             true => self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await,
             false => Ok(()),
         };
-        old.release(self.home).await;
+        let _ = old.release(self.home, None).await;
         changed
     }
 

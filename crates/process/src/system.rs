@@ -34,6 +34,8 @@ pub trait Abi: Send + Sync {
 /// Told of the end of a process that has something on these kernels, before its parent is (crate `ipc`).
 pub trait AtEnd: Send + Sync {
     fn ended(&self, process: Pid, kernels: KernelSet) -> BoxFuture<'_, ()>;
+    /// All processes that were at home on `dead` have ended, and nobody tells of it.
+    fn lost(&self, dead: KernelId) -> BoxFuture<'_, ()>;
 }
 
 /// How open files travel between kernels; crate `fs` keeps the books.
@@ -46,6 +48,8 @@ pub trait Directory: Send + Sync {
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
     /// A kernel has died, and nothing of it arrives any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
+    /// Some processes have ended without closing their files: they have no record locks on files of this kernel.
+    fn end_locks(&self, ended: &dyn Fn(Pid) -> bool);
 }
 
 /// What `cob run --stats` prints beside the fabric's own counters.
@@ -102,6 +106,9 @@ pub struct System {
     pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
     /// Held while the spaces of a dead kernel are given up.
     pub(crate) abandoning: AsyncLock<()>,
+    /// See death.rs.
+    pub(crate) mourning: Lock<Vec<(KernelId, crate::death::Mourning)>>,
+    pub(crate) mourned: WaitQueue,
     /// Of descriptor tables, circles and rounds.
     pub(crate) serials: Serials,
     /// Held while this kernel sends a signal to many.
@@ -167,6 +174,8 @@ impl System {
         let system = Arc::new(System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
             abandoning: AsyncLock::new(()),
+            mourning: Lock::default(),
+            mourned: WaitQueue::new(),
             serials: Serials::new(&*parts.memory),
             rounds: AsyncLock::new(()),
             kernel: parts.kernel,

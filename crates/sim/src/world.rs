@@ -26,9 +26,13 @@ enum Holder {
         count: u32,
     },
     /// Given away by its home, not adopted (yet).
-    Lent,
+    Lent {
+        to: KernelId,
+    },
     /// Released by a kernel that is not its home, on its way back.
-    Returning,
+    Returning {
+        from: KernelId,
+    },
 }
 
 type Bytes = Box<[u8; PAGE_SIZE]>;
@@ -82,6 +86,8 @@ struct Frames {
     stock: BTreeMap<KernelId, Vec<Frame>>,
     /// Users of frames that another kernel holds and has pinned, by who uses them.
     pinned: BTreeMap<(KernelId, Frame), u32>,
+    /// What their homes have counted for those.
+    pins: BTreeMap<(KernelId, Frame), u32>,
 }
 
 /// The physical machine.
@@ -196,6 +202,13 @@ impl World {
         all.map(|(state, frame)| format!("{:?}", (frame, state.holder, state.translations))).collect()
     }
 
+    /// Frames of `kernel` that are in use, by whomever.
+    pub fn used_of(&self, kernel: KernelId) -> usize {
+        let frames = self.lock();
+        let partition = &frames.partitions[kernel.index()];
+        partition.frames.len() - partition.free.len()
+    }
+
     /// A TLB entry that no flush removed in time, of any table.
     pub fn stale(&self) -> Option<String> {
         let mut tables = self.tables.lock();
@@ -245,6 +258,22 @@ impl Frames {
         assert_eq!(state.translations, 0, "{frame:?} freed while a table or TLB leads to it");
         state.holder = Holder::Free;
         self.partitions[home.index()].free.push(frame);
+    }
+
+    /// What a dead kernel had of the frames of `home`: those it was lent, and those that `home` uses, too.
+    fn had(&mut self, dead: KernelId, home: KernelId) -> (Vec<Frame>, Vec<(Frame, u32)>) {
+        let base = home.index() as u64 * self.per_kernel;
+        let is_there = |state: &FrameState| match state.holder {
+            Holder::Held { by, .. } => by == dead,
+            Holder::Lent { to } => to == dead,
+            Holder::Returning { from } => from == dead,
+            Holder::Free => false,
+        };
+        let all = (base..).map(Frame).zip(&self.partitions[home.index()].frames);
+        let lent = all.filter(|(_, state)| is_there(state)).map(|(frame, _)| frame).collect();
+        let own = Frame(base)..Frame(base + self.per_kernel);
+        let pinned = self.pins.extract_if(.., |(to, frame), _| *to == dead && own.contains(frame));
+        (lent, pinned.map(|((_, frame), count)| (frame, count)).collect())
     }
 
     /// The count of `frame`, which `kernel` must hold, or have pinned.
@@ -333,7 +362,7 @@ impl Memory for SimMemory {
         }
         let state = frames.used(frame, "sent home while free");
         assert_eq!(state.translations, 0, "{frame:?} sent home while a table or TLB leads to it");
-        state.holder = Holder::Returning;
+        state.holder = Holder::Returning { from: self.me };
         frames.returning.entry((self.me, home)).or_default().push(frame);
     }
 
@@ -348,31 +377,53 @@ impl Memory for SimMemory {
     fn adopt(&self, frame: Frame) {
         let mut frames = self.world.lock();
         let state = frames.used(frame, "adopted while free");
-        assert_eq!(state.holder, Holder::Lent, "{frame:?} adopted");
+        assert_eq!(state.holder, Holder::Lent { to: self.me }, "{frame:?} adopted");
         state.holder = Holder::Held { by: self.me, count: 1 };
     }
 
-    fn lend(&self, frame: Frame) {
+    fn lend(&self, frame: Frame, to: KernelId) {
         assert_eq!(self.world.home(frame), self.me, "only an own frame can be lent");
         let mut frames = self.world.lock();
         assert_eq!(*frames.count(frame, self.me), 1, "a lent frame has no other user");
-        frames.used(frame, "lent while free").holder = Holder::Lent;
+        frames.used(frame, "lent while free").holder = Holder::Lent { to };
     }
 
-    fn take_home(&self, frame: Frame) {
+    fn pin(&self, frame: Frame, to: KernelId) {
+        assert_eq!(self.world.home(frame), self.me, "only an own frame can be pinned");
+        *self.world.lock().pins.entry((to, frame)).or_default() += 1;
+    }
+
+    fn take_home(&self, frame: Frame, from: KernelId) {
         if self.is_over() {
             return;
         }
         assert_eq!(self.world.home(frame), self.me);
         let mut frames = self.world.lock();
-        let holder = frames.used(frame, "is free").holder;
-        if matches!(holder, Holder::Held { by, .. } if by == self.me) {
-            // Pinned for another kernel until now.
+        if let Some(count) = frames.pins.get_mut(&(from, frame)) {
+            *count -= 1;
+            if *count == 0 {
+                frames.pins.remove(&(from, frame));
+            }
             drop(frames);
             return self.release(frame);
         }
-        assert!(matches!(holder, Holder::Lent | Holder::Returning), "{frame:?} comes home but is {holder:?}");
+        let holder = frames.used(frame, "is free").holder;
+        let came = holder == Holder::Lent { to: from } || holder == Holder::Returning { from };
+        assert!(came, "{frame:?} comes home from {from:?} but is {holder:?}");
         frames.free(frame, self.me);
+    }
+
+    fn take_all_home(&self, dead: KernelId) {
+        if self.is_over() {
+            return;
+        }
+        let (lent, pinned) = self.world.lock().had(dead, self.me);
+        for frame in lent {
+            self.world.lock().free(frame, self.me);
+        }
+        for (frame, count) in pinned {
+            (0..count).for_each(|_| self.release(frame));
+        }
     }
 
     fn accept_pin(&self, frame: Frame) {

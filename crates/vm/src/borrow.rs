@@ -73,7 +73,7 @@ impl Shared {
     }
 
     /// Another kernel's memory runs out.
-    pub fn lend_some(&self, request: BorrowFrames) -> Vec<Frame> {
+    pub fn lend_some(&self, to: KernelId, request: BorrowFrames) -> Vec<Frame> {
         let spare = || {
             let (total, free) = self.memory.totals();
             free.saturating_sub(total / if request.urgent { KEPT_IF_URGENT } else { KEPT })
@@ -83,7 +83,7 @@ impl Shared {
             self.reclaim();
         }
         let frames: Vec<Frame> = (0..spare().min(wanted)).map_while(|_| self.memory.alloc()).collect();
-        frames.iter().for_each(|frame| self.memory.lend(*frame));
+        frames.iter().for_each(|frame| self.memory.lend(*frame, to));
         frames
     }
 }

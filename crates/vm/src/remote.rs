@@ -79,7 +79,7 @@ impl Space {
         // Offers to a dead kernel would be lost.
         let offers = if self.vm.endpoint.is_alive(owner) { offers } else { 0 };
         let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc_spare()).collect();
-        offers.iter().for_each(|frame| self.vm.memory.lend(*frame));
+        offers.iter().for_each(|frame| self.vm.memory.lend(*frame, owner));
         let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
         let waits = Question { space: self.clone(), key: Some(key) };
@@ -374,9 +374,9 @@ impl Demanded {
 impl Drop for Demanded {
     fn drop(&mut self) {
         // Those that the owner did not take. If it died before it answered, nobody knows which: it may have put one into its table, and
-        // a third kernel may map it for as long as the process lives. So they stay lent.
+        // a third kernel may map it for as long as the process lives. So they stay lent until all survivors are through with that death.
         let space = &self.question.space;
         let known = self.question.key.is_none() || space.vm.endpoint.is_alive(self.owner);
-        self.offers.iter().filter(|_| known).for_each(|frame| space.vm.memory.take_home(*frame));
+        self.offers.iter().filter(|_| known).for_each(|frame| space.vm.memory.take_home(*frame, self.owner));
     }
 }

@@ -327,8 +327,8 @@ fn register(shared: &Arc<Shared>) {
     });
 
     let lender = weak.clone();
-    endpoint.on::<BorrowFrames, _, _>(move |_from, request| {
-        let frames = lender.upgrade().map(|shared| shared.lend_some(request)).unwrap_or_default();
+    endpoint.on::<BorrowFrames, _, _>(move |from, request| {
+        let frames = lender.upgrade().map(|shared| shared.lend_some(from, request)).unwrap_or_default();
         core::future::ready(frames)
     });
 
@@ -360,8 +360,8 @@ fn register(shared: &Arc<Shared>) {
     notice!(Destroy, |shared, _from, request| if let Some(space) = shared.find(request.space) {
         space.drop_everything()
     });
-    notice!(FramesHome, |shared, _from, request| request
+    notice!(FramesHome, |shared, from, request| request
         .frames
         .into_iter()
-        .for_each(|frame| shared.memory.take_home(frame)));
+        .for_each(|frame| shared.memory.take_home(frame, from)));
 }

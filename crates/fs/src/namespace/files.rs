@@ -6,7 +6,7 @@ use crate::{
     file::UserBuffer,
     inode::{Extent, WriteAt},
     inotify, lease,
-    locks::{Owner, WHOLE},
+    locks::{Locked, Owner, WHOLE},
     Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags, Services,
     SetAttributes, Whence,
 };
@@ -39,11 +39,13 @@ pub(super) struct Opened {
     pub flags: Lock<OpenFlags>,
     /// Names this description as an owner of locks.
     serial: u64,
+    locked: Arc<Locked>,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
-        Opened { at, flags: Lock::new(flags - TRANSIENT), serial: services.object_id().serial }
+        let (flags, serial) = (Lock::new(flags - TRANSIENT), services.object_id().serial);
+        Opened { at, flags, serial, locked: services.locked.clone() }
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -110,6 +112,9 @@ impl Opened {
                     _ => lease::change(self.at.inode(), &[lease::OWN]).await,
                 };
                 table.set(owner(description), range, mode, wait).await?;
+                if !description {
+                    self.locked.note(self.at.inode());
+                }
                 Ok(None)
             }
             LockOp::Get { range, mode, description } => Ok(table.test(owner(description), range, mode)),

@@ -258,7 +258,10 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
                 remote.memory.copy(page, frame);
                 remote.memory.release(page);
             }
-            Ok(Loaned::Own(page)) if count == 0 => return Ok(Lent::Own(page)),
+            Ok(Loaned::Own(page)) if count == 0 => {
+                remote.pin(page, from);
+                return Ok(Lent::Own(page));
+            }
             Ok(Loaned::Own(page)) => {
                 remote.memory.release(page);
                 break;

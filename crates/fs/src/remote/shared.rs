@@ -159,6 +159,15 @@ impl Remote {
         opened
     }
 
+    /// A frame that the caller counts is in use at `holder` from now on.
+    pub(super) fn pin(&self, frame: Frame, holder: KernelId) {
+        self.memory.pin(frame, holder);
+        if !self.endpoint.is_alive(holder) {
+            // What it had may have been taken back before this.
+            self.memory.take_home(frame, holder);
+        }
+    }
+
     fn own_object(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
         let own = self.own_objects.lock().clone();
         own.and_then(|own| own(id)).ok_or(Errno::ESTALE)
@@ -174,6 +183,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
     serve::on::<ObjectPin, _>(remote, |remote, from, ObjectPin { id, index }| async move {
         let (Loaned::Own(frame) | Loaned::Copy(frame)) =
             remote.exports.get(id)?.object().await?.lend(index, from, true).await?;
+        remote.pin(frame, from);
         Ok(frame)
     });
     serve::on::<ObjectPunch, _>(remote, |remote, _, ObjectPunch { id, first, end }| async move {

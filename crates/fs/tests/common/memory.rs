@@ -62,10 +62,16 @@ impl Memory for FakeMemory {
     fn adopt(&self, _frame: Frame) {
         unimplemented!("one kernel")
     }
-    fn lend(&self, _frame: Frame) {
+    fn lend(&self, _frame: Frame, _to: KernelId) {
         unimplemented!("one kernel")
     }
-    fn take_home(&self, _frame: Frame) {
+    fn pin(&self, _frame: Frame, _to: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn take_home(&self, _frame: Frame, _from: KernelId) {
+        unimplemented!("one kernel")
+    }
+    fn take_all_home(&self, _dead: KernelId) {
         unimplemented!("one kernel")
     }
     fn accept_pin(&self, _frame: Frame) {

@@ -261,6 +261,14 @@ messages! {
     /// Such a space, at home on the receiver, has no users any more: it ends, whatever the count of them says.
     end_space: EndSpace { space: SpaceId } -> (), Low;
 
+    /// Answered when the receiver is through with the death of `dead`: nothing there runs in memory that the dead kernel had, or that
+    /// had been lent to it.
+    mourned: Mourned { dead: KernelId } -> (), Low;
+
+    /// A process has ended whose descriptor table was on a kernel that died, so that none of its files was closed: it has no record
+    /// locks any more on files of the receiver.
+    end_locks: EndLocks { process: Pid } -> (), Low;
+
     /// A process joins a circle that the receiver keeps, or leaves it.
     circle_member: CircleMember { circle: CircleId, process: Pid, joins: bool } -> errno::Result<()>, Low;
 

@@ -8,7 +8,7 @@ use super::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ops::Range};
-use frames::{bytes, Foreign, Partition, Purpose};
+use frames::{bytes, Foreign, Partition, Pins, Purpose};
 use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
 
 pub struct Setup<H> {
@@ -27,6 +27,7 @@ pub(super) struct Shared<H> {
     life: u32,
     partition: &'static Partition,
     foreign: Foreign,
+    pins: Pins,
     /// Ascending by address.
     homes: Vec<(Range<u64>, KernelId)>,
     pub cpus: Cpus<H>,
@@ -64,6 +65,7 @@ impl<H: Hardware> PartitionMemory<H> {
             life,
             partition,
             foreign: Foreign::default(),
+            pins: Pins::default(),
             homes,
             cpus,
         })))
@@ -168,25 +170,32 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         }
     }
 
-    fn lend(&self, frame: Frame) {
-        match self.0.partition.contains(frame) {
-            true => self.0.partition.lend(frame),
-            false => self.0.foreign.pass_on(frame),
-        }
+    fn lend(&self, frame: Frame, to: KernelId) {
+        self.0.partition.lend(frame, to);
+    }
+
+    fn pin(&self, frame: Frame, to: KernelId) {
+        self.0.pins.give(frame, to);
     }
 
     fn accept_pin(&self, frame: Frame) {
         self.0.foreign.accept_pin(frame, self.foreign_home(frame));
     }
 
-    fn take_home(&self, frame: Frame) {
-        // Pinned for another kernel, which thereby has a count of it here.
-        if self.0.partition.contains(frame) && self.0.partition.count(frame) > 0 {
+    fn take_home(&self, frame: Frame, from: KernelId) {
+        if self.0.pins.come_home(frame, from) {
             return self.0.partition.release(frame);
         }
-        if let Err(error) = self.0.partition.take_home(frame) {
-            log::error!("another kernel returned a frame that it can't have: {error:?}");
+        if let Err(error) = self.0.partition.take_home(frame, from) {
+            log::error!("kernel {from} returned a frame that it can't have: {error:?}");
         }
+    }
+
+    fn take_all_home(&self, dead: KernelId) {
+        for (frame, count) in self.0.pins.take(dead) {
+            (0..count).for_each(|_| self.0.partition.release(frame));
+        }
+        self.0.partition.take_all_home(dead);
     }
 
     fn frames_to_return(&self, at_least: usize) -> Option<(KernelId, Vec<Frame>)> {

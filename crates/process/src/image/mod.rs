@@ -157,7 +157,8 @@ impl Thread {
             false => process.files(),
             true => {
                 let own = process.files().copy(process.home).await?;
-                process.set_files(own.clone()).release(process.home).await;
+                // Its locks it keeps, with the files in the copy.
+                let _ = process.set_files(own.clone()).release(process.home, None).await;
                 own
             }
         };

@@ -5,6 +5,7 @@ mod deaths;
 mod files;
 mod groups;
 mod heirs;
+mod left;
 mod moves;
 
 use sim::{

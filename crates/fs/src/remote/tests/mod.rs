@@ -70,12 +70,14 @@ impl Memory for TestMemory {
     fn adopt(&self, _: Frame) {
         unimplemented!("not for files")
     }
-    fn lend(&self, _: Frame) {
+    fn lend(&self, _: Frame, _: KernelId) {
         unimplemented!("not for files")
     }
-    fn take_home(&self, _: Frame) {
+    fn pin(&self, _: Frame, _: KernelId) {}
+    fn take_home(&self, _: Frame, _: KernelId) {
         unimplemented!("not for files")
     }
+    fn take_all_home(&self, _: KernelId) {}
     /// There is one count for all kernels here, and the owner has gone up with it.
     fn accept_pin(&self, _: Frame) {}
     fn home_of(&self, frame: Frame) -> Option<KernelId> {

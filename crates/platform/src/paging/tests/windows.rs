@@ -43,9 +43,9 @@ fn frames_know_their_home_and_go_there() {
     assert_eq!(memory.foreign().drain_returns(KernelId(1)), [foreign]);
 
     let free = machine.free();
-    memory.lend(own);
+    memory.lend(own, KernelId(1));
     assert_eq!(memory.count(own), 0);
-    memory.take_home(own);
+    memory.take_home(own, KernelId(1));
     assert_eq!(machine.free(), free + 1);
     // Pinned for us twice: home counts us once. And what others have pinned here comes home.
     memory.accept_pin(foreign);
@@ -56,11 +56,16 @@ fn frames_know_their_home_and_go_there() {
     assert_eq!(memory.foreign().drain_returns(KernelId(1)), [foreign]);
     let pinned = memory.alloc().unwrap();
     memory.retain(pinned);
-    memory.take_home(pinned);
+    memory.retain(pinned);
+    memory.pin(pinned, KernelId(1));
+    memory.pin(pinned, KernelId(1));
+    memory.take_home(pinned, KernelId(1));
+    assert_eq!(memory.count(pinned), 2);
+    memory.take_all_home(KernelId(1));
     assert_eq!(memory.count(pinned), 1);
     memory.release(pinned);
     // Another kernel's mistakes are not ours.
-    memory.take_home(own);
-    memory.take_home(foreign);
+    memory.take_home(own, KernelId(1));
+    memory.take_home(foreign, KernelId(1));
     assert_eq!(machine.free(), free + 1);
 }
