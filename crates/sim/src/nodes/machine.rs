@@ -45,6 +45,8 @@ pub struct Nodes {
     clock: Arc<AtomicU64>,
     /// How often each kernel gets a turn, compared with the others.
     weights: Vec<usize>,
+    /// Frames in use before the first program, by kernel.
+    frames: Vec<usize>,
 }
 
 fn system_caller() -> Caller {
@@ -67,12 +69,13 @@ impl Nodes {
         let clock = Arc::new(AtomicU64::new(STEP_NS));
         let nodes = machine.nodes().iter().map(|place| node(place, &machine, &user, &clock)).collect();
         let weights = machine.nodes().iter().map(|_| 1 + machine.world.rng.below(4)).collect();
-        let nodes = Nodes { machine, user, nodes, clock, weights };
+        let mut nodes = Nodes { machine, user, nodes, clock, weights, frames: Vec::new() };
         for node in &nodes.nodes {
             let others = nodes.nodes.iter().filter(|other| other.id != node.id);
             others.for_each(|other| node.node.system.add_kernel(other.id, other.cpu.cpus.clone()));
         }
         nodes.mount();
+        nodes.frames = nodes.nodes.iter().map(|node| nodes.frames_in_use(node)).collect();
         nodes
     }
 
@@ -98,6 +101,17 @@ impl Nodes {
     /// Kernels and the CPUs each has.
     pub fn cpus(&self) -> u32 {
         self.nodes.iter().map(|node| node.cpu.cpus.len() as u32).sum()
+    }
+
+    /// CPUs of kernels that live.
+    pub fn living_cpus(&self) -> Vec<CpuId> {
+        self.living().flat_map(|node| node.cpu.cpus.iter().copied()).collect()
+    }
+
+    /// Has no kernel that lives this thread?
+    pub fn is_gone(&self, thread: u32) -> bool {
+        let runs = |node: &SimNode| node.node.system.thread(Pid(thread)).is_some_and(|thread| !thread.is_away());
+        !self.living().any(runs)
     }
 
     /// Starts the program as process 1's first child on a kernel; its id.
@@ -255,15 +269,33 @@ impl Nodes {
         assert_eq!(self.idle(), BTreeSet::new(), "threads that outlived SIGKILL");
     }
 
+    /// But for pages of files, which may stay.
+    fn frames_in_use(&self, node: &SimNode) -> usize {
+        self.world.used_of(node.id) - node.node.services.pages()
+    }
+
+    /// Gives back whatever is only kept in case it is wanted again.
+    fn tidy(&self) {
+        for node in self.living() {
+            node.node.services.reclaim(usize::MAX);
+            node.node.remote.reclaim();
+            node.node.system.vm.send_frames_home(1);
+        }
+        self.settle();
+    }
+
     /// Kills all processes; then no kernel knows any of them any more.
     pub fn end_all(&self) {
         self.kill_all();
+        self.tidy();
         for node in self.living() {
             let left = node.node.system.records();
             assert!(left.iter().all(|(_, count)| *count == 0), "left on {:?}: {left:?}", node.id);
             assert_eq!(node.node.system.futexes.waiting(), 0, "waiters on {:?}", node.id);
             let spaces: Vec<_> = node.node.system.vm.spaces().iter().map(|space| space.id()).collect();
             assert!(spaces.is_empty(), "spaces that outlived their processes on {:?}: {spaces:?}", node.id);
+            let (before, now) = (self.frames[node.id.index()], self.frames_in_use(node));
+            assert_eq!(before, now, "frames in use on {:?}: {:?}", node.id, self.world.used());
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is behind descriptors: files with an offset, pipes, eventfds. man 7 pipe, man 2 eventfd, man 2 lseek.
 
-use super::{Reply, EAGAIN, EBADF, EINVAL, EPIPE, ESPIPE};
+use super::{Reply, EAGAIN, EBADF, EINVAL, EIO, EPIPE, ESPIPE};
 use std::collections::VecDeque;
 
 /// An open file description.
@@ -27,6 +27,11 @@ pub enum Kind {
     },
     /// Its interests are the model's.
     Poll,
+    /// Its kernel has died. How it was opened is still known.
+    Dead {
+        reads: bool,
+        writes: bool,
+    },
 }
 
 /// What descriptions lead to.
@@ -81,6 +86,7 @@ impl Description {
             }
             Kind::WriteEnd(_) => plain(EBADF),
             Kind::Poll => plain(EINVAL),
+            Kind::Dead { reads, .. } => plain(if *reads { EIO } else { EBADF }),
         }
     }
 
@@ -108,6 +114,7 @@ impl Description {
             },
             Kind::ReadEnd(_) => return (EBADF, Vec::new()),
             Kind::Poll => return (EINVAL, Vec::new()),
+            Kind::Dead { writes, .. } => return (if *writes { EIO } else { EBADF }, Vec::new()),
         }
         (bytes.len() as i64, Vec::new())
     }
@@ -121,14 +128,25 @@ impl Description {
             }
             // noop_llseek: they have no position, and say so by not moving it.
             Kind::Event { .. } | Kind::Poll => 0,
+            Kind::Dead { .. } => EIO,
             Kind::ReadEnd(_) | Kind::WriteEnd(_) => ESPIPE,
         }
+    }
+
+    /// Its kernel dies.
+    pub fn lose(&mut self) {
+        let (reads, writes) = match self.kind {
+            Kind::ReadEnd(_) => (true, false),
+            Kind::WriteEnd(_) => (false, true),
+            _ => (true, true),
+        };
+        self.kind = Kind::Dead { reads, writes };
     }
 
     pub fn ready(&self, store: &Store, ends: Ends) -> u32 {
         let bit = |bit, set| if set { bit } else { 0 };
         match &self.kind {
-            Kind::File { .. } | Kind::Poll => 0,
+            Kind::File { .. } | Kind::Poll | Kind::Dead { .. } => 0,
             Kind::ReadEnd(pipe) => {
                 let filled = store.pipes[*pipe].as_ref().is_some_and(|buffer| !buffer.is_empty());
                 bit(EPOLLIN, filled) | bit(EPOLLHUP, !ends.writers)

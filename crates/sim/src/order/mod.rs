@@ -21,6 +21,7 @@
 //! |---|---|
 //! | search.rs | the search for an order |
 //! | program.rs | random programs on whole kernels, of any subject: calls, threads, processes, moves |
+//! | upheaval.rs | what they do now and then while nothing else is begun: execve, the death of a kernel |
 //! | futex.rs | futex words and locks with owners |
 //! | files.rs | descriptor tables, open files and their offsets |
 //! | channel.rs | what is behind the descriptors: files, pipes, eventfds |
@@ -30,10 +31,15 @@ mod files;
 mod futex;
 mod program;
 mod search;
+mod upheaval;
 
 use crate::{nodes::user::Command, rng::Rng};
 use machine::KernelId;
-use std::{fmt::Debug, hash::Hash};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    hash::Hash,
+};
 
 pub use files::Files;
 pub use futex::Futex;
@@ -44,6 +50,7 @@ pub type Id = u32;
 pub const EPERM: i64 = -1;
 pub const ENOENT: i64 = -2;
 pub const ESRCH: i64 = -3;
+pub const EIO: i64 = -5;
 pub const EBADF: i64 = -9;
 pub const EAGAIN: i64 = -11;
 pub const EEXIST: i64 = -17;
@@ -66,13 +73,16 @@ pub enum Outcome {
     Ends,
 }
 
+/// What a process had before a kernel died: for each descriptor whether its file is on that kernel.
+pub type Lost = BTreeMap<(Id, i32), bool>;
+
 /// The sequential model.
 pub trait Subject: Clone + Eq + Hash + Debug + Send + 'static {
     const NAME: &'static str;
     const STEPS: u32;
     /// Threads of a program.
     const THREADS: usize;
-    /// Whether there are processes too, that begin as copies of their parents.
+    /// Whether there are processes too, that begin as copies of their parents; execute programs; and die with kernels.
     const FORKS: bool;
     type Op: Copy + Eq + Hash + Debug;
 
@@ -92,4 +102,19 @@ pub trait Subject: Clone + Eq + Hash + Debug + Send + 'static {
 
     /// The next thing that a call does that has begun and not ended; none: it must go on waiting.
     fn go_on(&mut self, thread: Id, op: Self::Op) -> Option<Outcome>;
+
+    /// `thread` executes a program: from now on it is the only one of its process, and has the process's id, which this says.
+    fn execute(&mut self, _thread: Id) -> Id {
+        unreachable!("only subjects that fork execute programs")
+    }
+
+    /// Threads by their processes.
+    fn processes(&self) -> BTreeMap<Id, Id> {
+        BTreeMap::new()
+    }
+
+    /// A kernel has died, and with it `ended`. All states that may be left; none if that can't have happened here.
+    fn lose(self, _ended: &BTreeSet<Id>, _lost: &Lost) -> Vec<Self> {
+        vec![self]
+    }
 }

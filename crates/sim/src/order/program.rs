@@ -15,17 +15,19 @@ use crate::{
     shape::Shape,
 };
 use ::machine::KernelId;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Debug};
 
 const MOST_ACTS: usize = 3;
+/// One step in so many is an upheaval.
+const RARE: usize = 10;
 const SIGPIPE: u64 = 13;
 
 pub struct Program<S: Subject> {
-    nodes: Nodes,
-    states: Vec<State<S>>,
+    pub(super) nodes: Nodes,
+    pub(super) states: Vec<State<S>>,
     /// The one that never waits, so that somebody can always go on.
     first: Id,
-    threads: BTreeSet<Id>,
+    pub(super) threads: BTreeSet<Id>,
     stacks: u64,
     operations: u64,
 }
@@ -54,6 +56,11 @@ impl<S: Subject> Scenario for Program<S> {
     }
 
     fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
+        if S::FORKS && rng.one_in(RARE) {
+            log.line(|| format!("step {}", step.number));
+            self.operations += 1;
+            return self.upheaval(rng, log);
+        }
         let idle = self.nodes.idle().into_iter().collect();
         let acts = step.draw(MOST_ACTS, idle, rng, |thread| self.draw(*thread, rng));
         if !acts.is_empty() {
@@ -97,7 +104,7 @@ impl<S: Subject> Program<S> {
                 self.stacks += 1;
                 Act::Birth(self.stacks, S::FORKS && rng.one_in(4))
             }
-            0..=1 => Act::Move(*rng.pick(&threads), rng.below(self.nodes.cpus() as usize) as u32),
+            0..=1 => Act::Move(*rng.pick(&threads), rng.pick(&self.nodes.living_cpus()).0),
             _ => Act::Call(self.states[0].model.draw(thread, thread != self.first, rng)),
         }
     }
@@ -122,9 +129,14 @@ impl<S: Subject> Program<S> {
         let silent = |(thread, _): &&(Id, Act<S::Op>)| !idle.contains(thread);
         seen.ended = acts.iter().filter(silent).map(|(thread, _)| *thread).collect();
         let before = std::mem::take(&mut self.states);
+        self.conclude(before, &seen, &idle, &format_args!("{acts:?}"));
+    }
+
+    /// Keeps what explains `seen`.
+    pub(super) fn conclude(&mut self, before: Vec<State<S>>, seen: &Seen, idle: &BTreeSet<Id>, what: &dyn Debug) {
         let left = before.first().map(|state| format!("{:?}", state.model));
-        self.states = explain(before, &seen);
-        assert!(!self.states.is_empty(), "no order of {acts:?} explains {:?}; before: {left:?}", seen.replies);
+        self.states = explain(before, seen);
+        assert!(!self.states.is_empty(), "no order of {what:?} explains {:?}; before: {left:?}", seen.replies);
         // Where nothing is pending in any explanation, the thread waits for commands, or is no more.
         let waits = |thread: &Id| self.states[0].pending.iter().any(|call| call.thread == *thread);
         self.threads = self.threads.iter().copied().filter(|thread| idle.contains(thread) || waits(thread)).collect();

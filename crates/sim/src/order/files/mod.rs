@@ -4,16 +4,18 @@
 //! descriptor may be closed, or be another's; the file is kept until the call is over. Both are steps here too: a call
 //! that has begun holds its file.
 
+mod lost;
+
 use super::{
     channel::{Description, Ends, Kind, Store, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT},
-    Id, Outcome, Reply, Subject, EBADF, EEXIST, EINVAL, ENOENT, EPERM,
+    Id, Lost, Outcome, Reply, Subject, EBADF, EEXIST, EINVAL, EIO, ENOENT, EPERM,
 };
 use crate::{
     nodes::user::{call, Arg, Command},
     rng::Rng,
 };
 use machine::KernelId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const PATHS: [&[u8]; 2] = [b"/one\0", b"/two\0"];
 /// Numbers that calls name.
@@ -219,7 +221,11 @@ impl Files {
     fn watch(&mut self, thread: Id, kind: u8, fd: i32, events: u32) -> i64 {
         let Some(description) = self.description(thread, fd) else { return EBADF };
         let known = (fd, description);
+        if self.is_dead(thread, POLL) {
+            return EIO;
+        }
         match (self.descriptions[&description].kind.clone(), kind, self.interests.contains_key(&known)) {
+            (Kind::Dead { .. }, 1, _) => return EIO,
             (Kind::File { .. }, ..) => return EPERM,
             (Kind::Poll, ..) => return EINVAL,
             (_, 1, true) => return EEXIST,
@@ -228,6 +234,11 @@ impl Files {
             _ => drop(self.interests.insert(known, events)),
         }
         0
+    }
+
+    fn is_dead(&mut self, thread: Id, fd: i32) -> bool {
+        self.description(thread, fd)
+            .is_some_and(|description| matches!(self.descriptions[&description].kind, Kind::Dead { .. }))
     }
 
     /// How many open files that are watched are ready: whose turn it is to be reported, epoll decides.
@@ -367,6 +378,28 @@ impl Subject for Files {
         }
     }
 
+    fn processes(&self) -> BTreeMap<Id, Id> {
+        self.process.clone()
+    }
+
+    fn execute(&mut self, thread: Id) -> Id {
+        let process = self.process[&thread];
+        let others: BTreeSet<Id> = self.process.iter().filter(|(_, of)| **of == process).map(|(id, _)| *id).collect();
+        self.end(&others);
+        self.process.insert(process, process);
+        self.table(process).retain(|_, entry| !entry.cloexec);
+        self.collect();
+        process
+    }
+
+    fn lose(mut self, ended: &BTreeSet<Id>, lost: &Lost) -> Vec<Self> {
+        // Before tables go: those of who has ended say where files were, too.
+        let Some(fates) = self.fates(lost) else { return Vec::new() };
+        self.end(ended);
+        self.tables.retain(|process, _| !ended.contains(process));
+        self.collect_after(fates)
+    }
+
     fn begin(&mut self, thread: Id, op: Op) -> Outcome {
         let outcome = self.at_once(thread, op);
         self.collect();
@@ -378,6 +411,7 @@ impl Subject for Files {
             Op::Pipe { cloexec, .. } => self.pipe(thread, cloexec),
             Op::Dup(_) => done(self.enter(thread, 0, self.held[&thread], false)),
             Op::DupFrom { least, .. } => done(self.enter(thread, least, self.held[&thread], false)),
+            Op::Poll { .. } if self.is_dead(thread, POLL) => done(EIO),
             Op::Poll { .. } if self.ready() => done(1),
             Op::Poll { waits } => (!waits).then(|| done(0))?,
             _ => Outcome::Reply(self.on_file(thread, op)?),
