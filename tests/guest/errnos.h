@@ -474,7 +474,7 @@ static void show_row(const struct row *row) {
 }
 
 // All rows, or those of the named calls.
-static int show_table(const struct row *rows, size_t count, char **names) {
+static inline int show_table(const struct row *rows, size_t count, char **names) {
     prepare();
     answer = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < count; i++) {

@@ -158,10 +158,12 @@ impl File for DeviceFile {
                 Ok(0)
             }
             RNDADDTOENTCNT | RNDADDENTROPY | RNDZAPENTCNT | RNDCLEARPOOL | RNDRESEEDCRNG => {
-                if caller.credentials.is_privileged() {
-                    Ok(0)
-                } else {
-                    Err(Errno::EPERM)
+                let counts = matches!(request, RNDADDTOENTCNT | RNDADDENTROPY);
+                match counts.then(|| crate::anonymous::argument_int(data)) {
+                    _ if !caller.credentials.is_privileged() => Err(Errno::EPERM),
+                    Some(Ok(..0)) => Err(Errno::EINVAL),
+                    Some(Err(error)) => Err(error),
+                    _ => Ok(0),
                 }
             }
             _ => Err(Errno::EINVAL),

@@ -2,6 +2,7 @@
 
 use super::{
     far, inbox,
+    interfaces::no_interfaces,
     names::Found,
     transfer::{MSG_DONTWAIT, MSG_TRUNC},
     Role, Socket, SocketKind,
@@ -15,7 +16,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
+use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
 
 impl Socket {
@@ -219,7 +220,10 @@ impl File for Socket {
                 let peer = self.peer().ok().flatten();
                 answer_int(data, peer.map_or(0, |peer| peer.state.lock().inbox.bytes()));
             }
-            _ => return ready(Err(Errno::ENOTTY)),
+            // There is no urgent data, and nobody who gets SIGIO.
+            SIOCATMARK if self.kind != SocketKind::Stream => return ready(Err(Errno::EOPNOTSUPP)),
+            SIOCATMARK | FIOGETOWN | SIOCGPGRP => answer_int(data, 0),
+            _ => return ready(no_interfaces(request, data).map(|()| 0)),
         }
         ready(Ok(0))
     }

@@ -14,6 +14,7 @@
 mod far;
 mod file;
 mod inbox;
+mod interfaces;
 mod names;
 mod options;
 mod transfer;

@@ -147,7 +147,7 @@ impl File for TtyFile {
 
     fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         ready(Err(match control {
-            Control::PtyPeer(_) => Errno::ENOTTY,
+            Control::PtyPeer(_) => Errno::EIO,
             Control::Socket(_) => Errno::ENOTSOCK,
             _ => Errno::EINVAL,
         }))

@@ -1,6 +1,6 @@
 //! ioctls of terminals (man 2 ioctl_tty).
 
-use super::{termios, Termios, Tty, WindowSize};
+use super::{Termios, Tty, WindowSize};
 use crate::{
     anonymous::{answer_int, argument_int},
     Caller,
@@ -21,7 +21,23 @@ impl Tty {
     pub(super) async fn ioctl(&self, caller: &Caller, request: u32, data: &mut Vec<u8>, side: Side) -> Result<i64> {
         let changes = matches!(
             request,
-            TCSETS | TCSETSW | TCSETSF | TCSETS2 | TCSETSW2 | TCSETSF2 | TCFLSH | TCSBRK | TCSBRKP | TCXONC | TIOCSTI
+            TCSETS
+                | TCSETSW
+                | TCSETSF
+                | TCSETS2
+                | TCSETSW2
+                | TCSETSF2
+                | TCSETA
+                | TCSETAW
+                | TCSETAF
+                | TCFLSH
+                | TCSBRK
+                | TCSBRKP
+                | TIOCSBRK
+                | TIOCCBRK
+                | TCXONC
+                | TIOCSTI
+                | TIOCSETD
         );
         if changes && side == Side::Program {
             self.check_foreground(caller, Signal::TTOU).await?;
@@ -29,7 +45,21 @@ impl Tty {
         match request {
             TCGETS => *data = self.state.lock().line.termios.encode(false),
             TCGETS2 => *data = self.state.lock().line.termios.encode(true),
-            TCSETS | TCSETSW | TCSETSF | TCSETS2 | TCSETSW2 | TCSETSF2 => self.set_termios(request, data).await?,
+            TCGETA => *data = self.state.lock().line.termios.encode_short(),
+            TCSETS | TCSETSW | TCSETSF | TCSETS2 | TCSETSW2 | TCSETSF2 => {
+                self.set_termios(Termios::decode(data)?, request).await?;
+            }
+            TCSETA | TCSETAW | TCSETAF => {
+                let wanted = self.state.lock().line.termios.with_short(data)?;
+                self.set_termios(wanted, request).await?;
+            }
+            TIOCGSOFTCAR => answer_int(data, usize::from(self.state.lock().line.termios.control & raw::CLOCAL != 0)),
+            TIOCSSOFTCAR => {
+                let clocal = if argument_int(data)? != 0 { raw::CLOCAL } else { 0 };
+                let mut wanted = self.state.lock().line.termios.clone();
+                wanted.control = wanted.control & !raw::CLOCAL | clocal;
+                self.set_termios(wanted, request).await?;
+            }
             TIOCGWINSZ => *data = self.state.lock().window.encode(),
             TIOCSWINSZ => self.set_window(WindowSize::decode(data)?),
             TIOCGPGRP => {
@@ -37,7 +67,7 @@ impl Tty {
                 let group = self.state.lock().foreground;
                 answer_int(data, group.map_or(0, |group| group.0 as usize));
             }
-            TIOCSPGRP => self.set_foreground(caller, argument_int(data)?, side).await?,
+            TIOCSPGRP => self.set_foreground(caller, argument_int(data)?).await?,
             TIOCGSID => {
                 self.check_owner(caller, side)?;
                 let session = self.state.lock().session.ok_or(Errno::ENOTTY)?;
@@ -47,10 +77,15 @@ impl Tty {
             // A pseudoterminal has no transmitter in which bytes could wait.
             TIOCOUTQ if self.driver.is_none() => answer_int(data, 0),
             TIOCOUTQ => answer_int(data, self.state.lock().out.len()),
-            TCFLSH => self.flush(argument_int(data)?)?,
-            TCXONC => self.flow(argument_int(data)?)?,
+            TCFLSH => self.flush(value(data)?)?,
+            TCXONC => self.flow(value(data)?)?,
             // A break cannot be sent; with an argument it means tcdrain.
-            TCSBRK | TCSBRKP => self.drained().await?,
+            TCSBRK | TCSBRKP | TIOCSBRK => self.drained().await?,
+            TIOCCBRK => {}
+            TIOCGDEV => {
+                let (major, minor) = self.device();
+                answer_int(data, (minor & 0xff | major << 8 | (minor & !0xff) << 12) as usize);
+            }
             TIOCSTI => {
                 let &byte = data.first().ok_or(Errno::EFAULT)?;
                 if !self.is_controlling(caller) && !caller.credentials.is_privileged() {
@@ -71,16 +106,13 @@ impl Tty {
         Ok(0)
     }
 
-    async fn set_termios(&self, request: u32, data: &[u8]) -> Result<()> {
-        let with_speeds = matches!(request, TCSETS2 | TCSETSW2 | TCSETSF2);
-        let bytes = data.get(..if with_speeds { termios::SIZE2 } else { termios::SIZE }).ok_or(Errno::EFAULT)?;
-        let wanted = Termios::decode(bytes)?;
-        if !matches!(request, TCSETS | TCSETS2) {
+    async fn set_termios(&self, wanted: Termios, request: u32) -> Result<()> {
+        if !matches!(request, TCSETS | TCSETS2 | TCSETA | TIOCSSOFTCAR) {
             self.drained().await?;
         }
         {
             let mut state = self.state.lock();
-            if matches!(request, TCSETSF | TCSETSF2) {
+            if matches!(request, TCSETSF | TCSETSF2 | TCSETAF) {
                 state.pending.clear();
                 state.line.clear_input();
             }
@@ -142,7 +174,7 @@ impl Tty {
         }
     }
 
-    async fn set_foreground(&self, caller: &Caller, group: i32, side: Side) -> Result<()> {
+    async fn set_foreground(&self, caller: &Caller, group: i32) -> Result<()> {
         match self.check_foreground(caller, Signal::TTOU).await {
             Err(Errno::EIO) => return Err(Errno::ENOTTY),
             other => other?,
@@ -151,7 +183,7 @@ impl Tty {
             return Err(Errno::EINVAL);
         }
         let group = Pid(group as u32);
-        if side == Side::Master || !self.is_controlling(caller) {
+        if !self.is_controlling(caller) {
             return Err(Errno::ENOTTY);
         }
         match self.jobs.session_of(group).await {
@@ -164,10 +196,9 @@ impl Tty {
         }
     }
 
-    fn flush(&self, which: i32) -> Result<()> {
+    fn flush(&self, which: u32) -> Result<()> {
         {
             let mut state = self.state.lock();
-            let which = which as u32;
             if which > raw::TCIOFLUSH {
                 return Err(Errno::EINVAL);
             }
@@ -185,19 +216,19 @@ impl Tty {
         Ok(())
     }
 
-    fn flow(&self, action: i32) -> Result<()> {
+    fn flow(&self, action: u32) -> Result<()> {
         let mut state = self.state.lock();
-        match action as u32 {
+        match action {
             raw::TCOOFF | raw::TCOON => {
                 let stopped = state.line.is_stopped();
                 let super::State { line, out, .. } = &mut *state;
-                line.stop_by_program(action as u32 == raw::TCOOFF, out);
+                line.stop_by_program(action == raw::TCOOFF, out);
                 if stopped != state.line.is_stopped() {
                     state.packet_flow(stopped);
                 }
             }
             raw::TCIOFF | raw::TCION => {
-                let index = if action as u32 == raw::TCIOFF { raw::VSTOP } else { raw::VSTART };
+                let index = if action == raw::TCIOFF { raw::VSTOP } else { raw::VSTART };
                 let byte = state.line.termios.char(index);
                 if byte != 0 {
                     state.out.push_back(byte);
@@ -209,6 +240,12 @@ impl Tty {
         self.changed();
         Ok(())
     }
+}
+
+/// A small number given by value; none is so large.
+fn value(data: &[u8]) -> Result<u32> {
+    let value = data.try_into().ok().map(u64::from_ne_bytes).and_then(|value| u32::try_from(value).ok());
+    value.ok_or(Errno::EINVAL)
 }
 
 impl WindowSize {

@@ -11,6 +11,10 @@ fn int(value: i32) -> Vec<u8> {
     value.to_ne_bytes().to_vec()
 }
 
+fn by_value(value: u64) -> Vec<u8> {
+    value.to_ne_bytes().to_vec()
+}
+
 fn change(file: &Arc<dyn File>, change: impl FnOnce(&mut Termios)) {
     let who = caller(1);
     let mut termios = Termios::decode(&ioctl(file, &who, TCGETS, Vec::new()).unwrap()).unwrap();
@@ -67,7 +71,7 @@ fn the_background_is_stopped() {
     assert_eq!(block_on(slave.write_for(&behind, b"a")), Ok(1));
     change(&slave, |termios| termios.local |= raw::TOSTOP);
     assert_eq!(block_on(slave.write_for(&behind, b"a")), Err(Errno::RESTART));
-    assert_eq!(ioctl(&slave, &behind, TCFLSH, int(0)), Err(Errno::RESTART));
+    assert_eq!(ioctl(&slave, &behind, TCFLSH, by_value(0)), Err(Errno::RESTART));
     assert_eq!(rig.jobs.take(), [('g', 13, Signal::TTOU), ('g', 13, Signal::TTOU)]);
     *rig.jobs.ignores.lock().unwrap() = true;
     assert_eq!(block_on(slave.write_for(&behind, b"a")), Ok(1));
@@ -173,7 +177,7 @@ fn packet_mode_tells_about_flow_and_flushes() {
     assert_eq!(read(&master), Ok(vec![raw::TIOCPKT_STOP as u8]));
     block_on(master.write(b"\x11")).unwrap();
     assert_eq!(read(&master), Ok(vec![raw::TIOCPKT_START as u8]));
-    ioctl(&slave, &caller(1), TCFLSH, int(0)).unwrap();
+    ioctl(&slave, &caller(1), TCFLSH, by_value(0)).unwrap();
     assert_eq!(read(&master), Ok(vec![raw::TIOCPKT_FLUSHREAD as u8]));
     assert_eq!(read(&master), Err(Errno::EAGAIN));
 }

@@ -8,6 +8,7 @@ use crate::{
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags,
 };
+use abi::signal::Signal;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::*;
@@ -86,7 +87,17 @@ impl Master {
             }
             TIOCGPKT => answer_int(data, usize::from(self.tty.state.lock().packet)),
             FIONREAD => answer_int(data, self.tty.state.lock().out.len()),
-            TIOCSCTTY | TIOCNOTTY => return Err(Errno::ENOTTY),
+            TIOCSIG => {
+                let signal = [Signal::INT, Signal::QUIT, Signal::TSTP].into_iter();
+                let wanted = argument_int(data)?;
+                let signal = signal.into_iter().find(|signal| signal.number() as i32 == wanted).ok_or(Errno::EINVAL)?;
+                if let Some(group) = self.tty.foreground() {
+                    self.tty.jobs.signal_group(group, signal);
+                }
+            }
+            // Asked of the master it means the slave.
+            TIOCSCTTY => self.terminals.set_controlling(&self.tty, caller, argument_int(data)? == 1)?,
+            TIOCNOTTY => return Err(Errno::ENOTTY),
             _ => return self.tty.ioctl(caller, request, data, Side::Master).await,
         }
         Ok(0)

@@ -9,6 +9,8 @@ const CONTROLS: usize = 19;
 /// Bytes of the kernel's `struct termios`, and of `struct termios2`.
 pub const SIZE: usize = 36;
 pub const SIZE2: usize = 44;
+/// Bytes of the old `struct termio`: the low halves of the flags, the line discipline, the first eight characters.
+const SHORT: usize = 18;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Termios {
@@ -104,6 +106,24 @@ impl Termios {
             bytes.extend_from_slice(&self.output_speed.to_ne_bytes());
         }
         bytes
+    }
+
+    pub fn encode_short(&self) -> Vec<u8> {
+        let full = self.encode(false);
+        let mut bytes = Vec::with_capacity(SHORT);
+        full[..16].chunks(4).for_each(|flags| bytes.extend_from_slice(&flags[..2]));
+        bytes.extend_from_slice(&full[16..25]);
+        bytes.resize(SHORT, 0);
+        bytes
+    }
+
+    /// What a `struct termio` does not have stays.
+    pub fn with_short(&self, bytes: &[u8]) -> Result<Self> {
+        let bytes = bytes.get(..SHORT).ok_or(Errno::EFAULT)?;
+        let mut full = self.encode(false);
+        full[..16].chunks_mut(4).zip(bytes.chunks(2)).for_each(|(flags, low)| flags[..2].copy_from_slice(low));
+        full[16..25].copy_from_slice(&bytes[8..17]);
+        Self::decode(&full)
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self> {

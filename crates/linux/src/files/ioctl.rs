@@ -1,13 +1,13 @@
 //! ioctl(2): which way each request's argument goes and how large it is. What a request does is the file's.
 
 use crate::call::Call;
-use alloc::{vec, vec::Vec};
+use alloc::{sync::Arc, vec, vec::Vec};
 use fs::{
     control::{Control, ControlAnswer},
-    Kind, OpenFlags, Whence,
+    Attributes, File, Kind, OpenFlags, Whence,
 };
 use linux_raw_sys::ioctl as raw;
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, Errno, PAGE_SIZE};
 
 /// What the third argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +25,8 @@ const INT: usize = 4;
 const TERMIOS: usize = 36;
 const TERMIO: usize = 18;
 const WINSIZE: usize = 8;
-
-const FICLONE: u32 = 0x4004_9409;
-const FICLONERANGE: u32 = 0x4020_940d;
-const FIDEDUPERANGE: u32 = 0xc018_9436;
+const IFREQ: usize = 40;
+const IFCONF: usize = 16;
 
 /// Requests from before the encoding (`asm-generic/ioctls.h`) are listed; later ones say it themselves.
 fn argument(request: u32) -> Argument {
@@ -46,7 +44,10 @@ fn argument(request: u32) -> Argument {
         | raw::FIONREAD
         | raw::TIOCGETD
         | raw::TIOCMGET
-        | raw::TIOCGSOFTCAR => Argument::Out(INT),
+        | raw::TIOCGSOFTCAR
+        | raw::SIOCATMARK
+        | raw::FIOGETOWN
+        | raw::SIOCGPGRP => Argument::Out(INT),
         raw::TIOCSPGRP
         | raw::TIOCPKT
         | raw::TIOCSETD
@@ -54,6 +55,10 @@ fn argument(request: u32) -> Argument {
         | raw::TIOCMBIS
         | raw::TIOCMBIC
         | raw::TIOCSSOFTCAR => Argument::In(INT),
+        // Encoded as if its argument were an address.
+        raw::TIOCSIG => Argument::Value,
+        raw::SIOCGIFCONF => Argument::Both(IFCONF),
+        raw::SIOCADDRT..=0x89df => Argument::In(IFREQ),
         _ => encoded(request),
     }
 }
@@ -72,57 +77,146 @@ fn encoded(request: u32) -> Argument {
 pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
     let (request, at) = (call.arg(1) as u32, call.pointer(2));
     let file = call.file(0).await?;
-    if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
-    }
     let caller = call.caller();
     match request {
         raw::FIOCLEX | raw::FIONCLEX => {
             call.process().files().set_close_on_exec(call.arg(0) as u32, request == raw::FIOCLEX).await?;
             return Ok(0);
         }
-        raw::FIONBIO => {
-            let on: i32 = call.get(at).await?;
-            let mut flags = file.current_flags().await?;
-            flags.set(OpenFlags::NONBLOCK, on != 0);
-            file.set_flags(flags).await?;
-            return Ok(0);
-        }
-        // Their argument is encoded as a pointer but is a number, or names other files.
-        FICLONE | FICLONERANGE | FIDEDUPERANGE => return Err(Errno::EOPNOTSUPP),
-        raw::FIONREAD if file.changes().is_none() => {
-            let attributes = file.attributes().await?;
-            if attributes.kind() == Kind::Regular {
-                let left = attributes.size.saturating_sub(file.seek(0, Whence::Current).await?);
-                call.put(at, &(left.min(i32::MAX as u64) as i32)).await?;
-                return Ok(0);
-            }
-        }
         raw::TIOCGPTPEER => {
             let flags = OpenFlags::from_bits_retain(call.arg(2) as u32);
-            return match file.control(&caller, Control::PtyPeer(flags)).await? {
-                ControlAnswer::File(peer) => call.install(peer, flags.contains(OpenFlags::CLOEXEC)).await,
-                _ => Err(Errno::EIO),
-            };
+            match file.control(&caller, Control::PtyPeer(flags)).await {
+                Ok(ControlAnswer::File(peer)) => return call.install(peer, flags.contains(OpenFlags::CLOEXEC)).await,
+                // No terminal: the file says what that is to it.
+                Err(Errno::ENOTTY | Errno::EINVAL) => {}
+                Err(error) => return Err(error),
+                Ok(_) => return Err(Errno::EIO),
+            }
         }
-        _ => {}
+        _ => {
+            if let Some(answer) = for_any_file(call, &file, request).await? {
+                return Ok(answer);
+            }
+        }
     }
     let argument = argument(request);
-    let mut data: Vec<u8> = match argument {
-        Argument::Value => call.arg(2).to_ne_bytes().to_vec(),
+    let (mut data, unreadable): (Vec<u8>, bool) = match argument {
+        Argument::Value => (call.arg(2).to_ne_bytes().to_vec(), false),
         Argument::In(size) | Argument::Both(size) => {
             let mut data = vec![0; size];
-            call.space().read(at, &mut data).await?;
-            data
+            match call.space().read(at, &mut data).await {
+                Ok(()) => (data, false),
+                // The file may have an answer that comes first: that it does not know the request.
+                Err(_) => (Vec::new(), true),
+            }
         }
-        Argument::Out(size) => vec![0; size],
+        Argument::Out(size) => (vec![0; size], false),
     };
     let result = call.wait_for(&file, file.ioctl(&caller, request, &mut data)).await?;
+    if unreadable {
+        return Err(Errno::EFAULT);
+    }
     if let Argument::Out(size) | Argument::Both(size) = argument {
         data.truncate(size);
         call.space().write(at, &data).await?;
     }
     Ok(result as u64)
+}
+
+/// What every file answers, or every regular one (Linux: do_vfs_ioctl). None: the file is to be asked.
+async fn for_any_file(call: &Call<'_>, file: &Arc<dyn File>, request: u32) -> Result<Option<u64>> {
+    let at = call.pointer(2);
+    let kind = |attributes: &Attributes| Kind::of_mode(attributes.mode);
+    match request {
+        raw::FIONBIO | raw::FIOASYNC => {
+            let on = call.get::<i32>(at).await? != 0;
+            let mut flags = file.current_flags().await?;
+            let flag = if request == raw::FIONBIO { OpenFlags::NONBLOCK } else { OpenFlags::ASYNC };
+            if request == raw::FIOASYNC && on != flags.contains(flag) {
+                // Other files could send SIGIO without having been told to whom (docs/limits.md).
+                match kind(&file.attributes().await?) {
+                    Some(Kind::Fifo | Kind::Socket) => {}
+                    _ => return Err(Errno::ENOTTY),
+                }
+            }
+            flags.set(flag, on);
+            file.set_flags(flags).await?;
+        }
+        raw::FIOQSIZE => {
+            let attributes = file.attributes().await?;
+            match kind(&attributes) {
+                Some(Kind::Regular | Kind::Directory | Kind::Symlink) => {
+                    call.put(at, &(attributes.blocks * 512)).await?
+                }
+                _ => return Err(Errno::ENOTTY),
+            }
+        }
+        raw::FIGETBSZ => call.put(at, &file.attributes().await?.block_size).await?,
+        // No file system here says where its blocks are, or shares them.
+        raw::FS_IOC_FIEMAP => return Err(Errno::EOPNOTSUPP),
+        raw::FIBMAP if kind(&file.attributes().await?) == Some(Kind::Regular) => {
+            if !call.caller().credentials.can(abi::capability::SYS_RAWIO) {
+                return Err(Errno::EPERM);
+            }
+            call.get::<i32>(at).await?;
+            return Err(Errno::EINVAL);
+        }
+        raw::FICLONE => return check_clone(call, file, call.int(2)).await,
+        raw::FICLONERANGE => {
+            let [source, ..]: [u64; 4] = call.get(at).await?;
+            return check_clone(call, file, source as i32).await;
+        }
+        raw::FIDEDUPERANGE => return check_dedupe(call, file).await,
+        // Read before the file has its say, which is that it has none.
+        raw::FS_IOC_SETFLAGS => {
+            call.get::<u32>(at).await?;
+            return Ok(None);
+        }
+        raw::FIONREAD if file.changes().is_none() => {
+            let attributes = file.attributes().await?;
+            if kind(&attributes) != Some(Kind::Regular) {
+                return Ok(None);
+            }
+            let left = attributes.size as i64 - file.seek(0, Whence::Current).await? as i64;
+            call.put(at, &(left as i32)).await?;
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(0))
+}
+
+/// What Linux finds wrong with a clone before it finds that the file system has none.
+async fn check_clone(call: &Call<'_>, to: &Arc<dyn File>, source: i32) -> Result<Option<u64>> {
+    let (from, flags) = call.opened(source).await?;
+    let both = [from.attributes().await?, to.attributes().await?];
+    let is = |kind| both.each_ref().map(|attributes| Kind::of_mode(attributes.mode) == Some(kind));
+    Err(match to.flags().writable() && flags.readable() && !to.flags().contains(OpenFlags::APPEND) {
+        _ if both[0].dev != both[1].dev => Errno::EXDEV,
+        _ if is(Kind::Directory).contains(&true) => Errno::EISDIR,
+        _ if is(Kind::Regular).contains(&false) => Errno::EINVAL,
+        false => Errno::EBADF,
+        true => Errno::EOPNOTSUPP,
+    })
+}
+
+/// The same for FIDEDUPERANGE: `struct file_dedupe_range`, whose third word has a count of ranges in its low 16 bits.
+async fn check_dedupe(call: &Call<'_>, from: &Arc<dyn File>) -> Result<Option<u64>> {
+    const HEADER: usize = 24;
+    let at = call.pointer(2);
+    let last: u64 = call.get(at.add(16)).await?;
+    let size = HEADER + 32 * usize::from(last as u16);
+    if size > PAGE_SIZE {
+        return Err(Errno::ENOMEM);
+    }
+    call.space().read(at, &mut vec![0; size]).await?;
+    if last >> 16 != 0 || !from.flags().readable() {
+        return Err(Errno::EINVAL);
+    }
+    Err(match Kind::of_mode(from.attributes().await?.mode) {
+        Some(Kind::Directory) => Errno::EISDIR,
+        Some(Kind::Regular) => Errno::EOPNOTSUPP,
+        _ => Errno::EINVAL,
+    })
 }
 
 #[cfg(test)]
