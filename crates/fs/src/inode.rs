@@ -118,6 +118,14 @@ pub trait Inode: Any + Send + Sync {
     fn create<'a>(&'a self, _name: &'a [u8], _new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::EPERM))
     }
+    /// Is a name that is not there not found even by who is about to make it (/proc)?
+    fn is_closed(&self) -> bool {
+        false
+    }
+    /// Why nobody may write it, or change the names in it, whoever asks.
+    fn write_refused(&self) -> Option<Errno> {
+        None
+    }
     /// A file without a name (O_TMPFILE); `link` may give it one.
     fn create_unnamed(&self, _new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::EOPNOTSUPP))

@@ -99,7 +99,7 @@ impl LocalPaths {
         if self.dentry_locked(caller, &directory, &name).await?.is_some() {
             return Err(Errno::EEXIST);
         }
-        if slash || directory.is_removed() {
+        if slash || directory.is_removed() || directory.inode.is_closed() {
             return Err(Errno::ENOENT);
         }
         if !Arc::ptr_eq(&source.mount, &walk.at.mount) {
@@ -124,7 +124,11 @@ impl LocalPaths {
     async fn check_remove(&self, caller: &Caller, directory: &Location, dentry: &Arc<Dentry>) -> Result<()> {
         directory.mount.check_writable()?;
         let above = attributes(directory.inode()).await?;
-        permission::may(&caller.credentials, &above, WRITE | EXEC)?;
+        permission::may_use(&caller.credentials, directory.inode(), &above, WRITE | EXEC)?;
+        // What can't be changed can't be removed; EACCES is about the names in it.
+        if dentry.inode.write_refused() == Some(Errno::EPERM) {
+            return Err(Errno::EPERM);
+        }
         permission::may_remove(&caller.credentials, &above, &attributes(&dentry.inode).await?)?;
         if dentry.mounts.load(Ordering::Acquire) > 0 {
             return Err(Errno::EBUSY);
@@ -225,7 +229,7 @@ impl LocalPaths {
         let exchange = flags & RENAME_EXCHANGE != 0;
         match &replaced {
             Some(_) if flags & RENAME_NOREPLACE != 0 => return Err(Errno::EEXIST),
-            None if exchange => return Err(Errno::ENOENT),
+            None if exchange || below.inode.is_closed() => return Err(Errno::ENOENT),
             _ => {}
         }
         let is_directory = dentry.inode.kind() == Kind::Directory;
@@ -243,6 +247,18 @@ impl LocalPaths {
         if below.is_removed() {
             return Err(Errno::ENOENT);
         }
+        // Two names of one file: nothing to do (man 2 rename).
+        let same = match &replaced {
+            // What is in /proc is found anew each time.
+            Some(replaced) if below.inode.is_closed() => {
+                attributes(&replaced.inode).await?.ino == attributes(&dentry.inode).await?.ino
+            }
+            Some(replaced) => crate::inode::same(&replaced.inode, &dentry.inode),
+            None => false,
+        };
+        if same {
+            return Ok(());
+        }
         self.check_remove(caller, source, &dentry).await?;
         match &replaced {
             Some(replaced) => self.check_remove(caller, target, replaced).await?,
@@ -259,10 +275,6 @@ impl LocalPaths {
             (true, Some(false)) => return Err(Errno::ENOTDIR),
             (false, Some(true)) => return Err(Errno::EISDIR),
             _ => {}
-        }
-        // Two names of one file: nothing to do (man 2 rename).
-        if replaced.as_ref().is_some_and(|replaced| crate::inode::same(&replaced.inode, &dentry.inode)) {
-            return Ok(());
         }
         let _old = lease::change(&above.inode, &[lease::OWN, lease::name(&names.old)]).await;
         let _new = lease::change(&below.inode, &[lease::OWN, lease::name(&names.new)]).await;

@@ -1,7 +1,10 @@
 //! Open directories.
 
 use super::{dentry::Location, files::Opened, walk::attributes};
-use crate::{inode::Listed, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence};
+use crate::{
+    inode::Listed, synthetic::MOST_BYTES, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes,
+    Whence,
+};
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
@@ -98,12 +101,19 @@ impl File for DirFile {
                 return Err(Errno::EBADF);
             }
             let mut reading = self.reading.lock().await;
+            // Those of /proc are 0 bytes long.
+            let has_end = self.opened.at.inode().is_closed();
             let start = match whence {
                 Whence::Set => 0,
                 Whence::Current => reading.position,
+                Whence::End if has_end => 0,
+                Whence::Data | Whence::Hole if has_end => return Err(Errno::ENXIO),
                 _ => return Err(Errno::EINVAL),
             };
             let to = start.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
+            if has_end && to > MOST_BYTES {
+                return Err(Errno::EINVAL);
+            }
             if to == 0 {
                 reading.listed = None;
             }

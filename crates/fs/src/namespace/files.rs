@@ -164,6 +164,9 @@ impl RegularFile {
         if !flags.writable() {
             return Err(Errno::EBADF);
         }
+        if data.is_empty() {
+            return Ok((offset, 0));
+        }
         let inode = self.opened.at.inode();
         let appends = flags.contains(OpenFlags::APPEND) || offset == crate::file::APPEND_AT;
         let at = if appends { WriteAt::End } else { WriteAt::Offset(offset) };

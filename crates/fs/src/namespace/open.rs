@@ -104,7 +104,7 @@ impl LocalPaths {
         }
         let caller = walk.caller;
         let directory = attributes(at.inode()).await?;
-        permission::may(&caller.credentials, &directory, WRITE | permission::EXEC)?;
+        permission::may_use(&caller.credentials, at.inode(), &directory, WRITE | permission::EXEC)?;
         at.mount.check_writable()?;
         let (mode, gid) = permission::inherit(caller, &directory, Kind::Regular, mode);
         let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new_node(Kind::Regular, mode) };
@@ -201,7 +201,9 @@ impl LocalPaths {
         }
         match kind {
             Kind::Symlink => return Err(Errno::ELOOP),
-            Kind::Directory if flags.writable() || flags.contains(OpenFlags::CREAT) => return Err(Errno::EISDIR),
+            Kind::Directory if flags.writable() || flags.intersects(OpenFlags::CREAT | OpenFlags::TRUNC) => {
+                return Err(Errno::EISDIR)
+            }
             _ => {}
         }
         let truncate = flags.contains(OpenFlags::TRUNC) && kind == Kind::Regular;
@@ -209,6 +211,7 @@ impl LocalPaths {
             self.check_open(caller, &at, flags, truncate).await?;
         }
         match kind {
+            Kind::Directory if flags.contains(OpenFlags::DIRECT) => return Err(Errno::EINVAL),
             Kind::Directory => return Ok(DirFile::new(&self.services, at, flags)),
             Kind::Socket => return Err(Errno::ENXIO),
             Kind::CharDevice | Kind::BlockDevice => {
@@ -247,7 +250,7 @@ impl LocalPaths {
             want |= WRITE;
         }
         // Access mode 3 (Linux: ioctl only) needs both.
-        permission::may(&caller.credentials, &now, want)?;
+        permission::may_use(&caller.credentials, at.inode(), &now, want)?;
         if want & WRITE != 0 && matches!(now.kind(), Kind::Regular | Kind::Directory) {
             at.mount.check_writable()?;
         }
@@ -272,11 +275,11 @@ fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>>
 }
 
 async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Result<Arc<dyn File>> {
-    if flags.contains(OpenFlags::PATH) {
-        return Ok(file);
-    }
     if flags.contains(OpenFlags::DIRECTORY) {
         return Err(Errno::ENOTDIR);
+    }
+    if flags.contains(OpenFlags::PATH) {
+        return Ok(file);
     }
     file.reopen(caller, flags).await
 }

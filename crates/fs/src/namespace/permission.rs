@@ -1,7 +1,8 @@
 //! Who may do what (man 7 path_resolution, "Permissions").
 
-use crate::{Attributes, Caller, Credentials, Kind, SetAttributes};
+use crate::{Attributes, Caller, Credentials, Inode, Kind, SetAttributes};
 use abi::capability;
+use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 
 pub const READ: u32 = 4;
@@ -36,6 +37,14 @@ pub fn may(credentials: &Credentials, attributes: &Attributes, want: u32) -> Res
     match want & !(mode >> shift & 7) {
         0 => Ok(()),
         _ => Err(Errno::EACCES),
+    }
+}
+
+/// The same of `inode`, whose attributes are `now`.
+pub fn may_use(credentials: &Credentials, inode: &Arc<dyn Inode>, now: &Attributes, want: u32) -> Result<()> {
+    match inode.write_refused() {
+        Some(error) if want & WRITE != 0 => Err(error),
+        _ => may(credentials, now, want),
     }
 }
 

@@ -116,7 +116,10 @@ impl LocalPaths {
             }
             Target::File(file) => (file.attributes().await?, None),
         };
-        permission::may(&caller.credentials, &now, mode)?;
+        match &location {
+            Some(location) => permission::may_use(&caller.credentials, location.inode(), &now, mode)?,
+            None => permission::may(&caller.credentials, &now, mode)?,
+        }
         let stored = matches!(now.kind(), Kind::Regular | Kind::Directory | Kind::Symlink);
         match location {
             Some(location) if mode & permission::WRITE != 0 && stored => location.mount.check_writable(),
@@ -147,7 +150,7 @@ impl LocalPaths {
         };
         let now = attributes(location.inode()).await?;
         if set.size.is_some() && now.kind() == Kind::Regular {
-            permission::may(&caller.credentials, &now, permission::WRITE)?;
+            permission::may_use(&caller.credentials, location.inode(), &now, permission::WRITE)?;
         }
         location.mount.check_writable()?;
         // chmod of a symbolic link is not supported (man 2 fchmodat, AT_SYMLINK_NOFOLLOW).

@@ -208,6 +208,8 @@ impl<'a> Walk<'a> {
                 alloc::boxed::Box::pin(self.parent(&path)).await
             }
             Followed::File(file) => match file.location().cloned() {
+                None if !tail.is_empty() => Err(Errno::ENOTDIR),
+                Some(location) if !tail.is_empty() && location.inode().kind() != Kind::Directory => Err(Errno::ENOTDIR),
                 Some(location) => {
                     self.jump(location)?;
                     Ok(Last::Here)

@@ -137,7 +137,7 @@ pub(crate) async fn from(
             copied = asked;
         }
         if copied == 0 && asked > 0 {
-            return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, asked, error).await?) };
+            return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, offset, asked, error).await?) };
         }
         let data = &step[..copied];
         let written = match offset {
@@ -161,7 +161,13 @@ pub(crate) async fn from(
 }
 
 /// Nothing of `asked` bytes could be read from the program. What would have been wrong anyway is told first.
-async fn first_error(call: &Call<'_>, file: &Arc<dyn File>, asked: usize, error: Errno) -> Result<Errno> {
+async fn first_error(
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    offset: Option<u64>,
+    asked: usize,
+    error: Errno,
+) -> Result<Errno> {
     match Kind::of_mode(file.attributes().await?.mode) {
         // An eventfd, to which zero adds nothing, or one of those that take no bytes at all.
         None => Ok(file.write_for(&call.caller(), &[0; 16][..asked.min(16)]).await.err().unwrap_or(error)),
@@ -169,6 +175,8 @@ async fn first_error(call: &Call<'_>, file: &Arc<dyn File>, asked: usize, error:
             let peer = file.control(&call.caller(), Control::Socket(SocketControl::PeerName)).await;
             Ok(peer.err().filter(|error| *error == Errno::ENOTCONN).unwrap_or(error))
         }
+        // Most texts of /proc take no data at all.
+        Some(Kind::Regular) => Ok(file.write_at(&[], offset.unwrap_or(APPEND_AT)).await.err().unwrap_or(error)),
         Some(_) => Ok(error),
     }
 }

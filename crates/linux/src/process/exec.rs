@@ -34,17 +34,16 @@ async fn run(
     environment: UserAddr,
     flags: i32,
 ) -> Result<u64> {
+    let (base, caller) = (call.base(fd).await?, call.caller());
+    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
+    let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow, empty_ok: true };
+    call.system().paths.run(&caller, &base, access).await?;
     let (file, name) = match path.is_empty() {
         true => (call.file_or_name_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
         false => {
-            let base = call.base(fd).await?;
-            let caller = call.caller();
-            let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
             let mut open = OpenFlags::empty();
             open.set(OpenFlags::NOFOLLOW, !follow);
             let op = PathOp::Open { path: path.clone(), flags: open, mode: 0, resolve: 0 };
-            let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow, empty_ok: false };
-            call.system().paths.run(&caller, &base, access).await?;
             match call.system().paths.run(&caller, &base, op).await? {
                 PathAnswer::File(file) => (file, path),
                 _ => return Err(Errno::EIO),

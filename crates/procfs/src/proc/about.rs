@@ -45,7 +45,11 @@ pub(super) async fn cmdline(subject: Subject, caller: Caller) -> Result<Vec<u8>>
 }
 
 pub(super) async fn environ(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    let layout = subject.view(&caller).await?.shared.layout;
+    let layout = match subject.view(&caller).await {
+        // Its memory is gone, as a zombie's.
+        Err(Errno::ESRCH) => return Ok(Vec::new()),
+        view => view?.shared.layout,
+    };
     memory(&subject, &caller, layout.environment).await
 }
 
@@ -67,13 +71,16 @@ impl Content for Name {
         })
     }
 
+    fn takes_writes(&self) -> bool {
+        true
+    }
+
     fn write<'a>(&'a self, caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
             if caller.process != self.0.pid {
-                return Err(Errno::EINVAL);
+                return self.0.view(caller).await.and(Err(Errno::EINVAL));
             }
-            let name = data.strip_suffix(b"\n").unwrap_or(data);
-            let name = name[..name.len().min(15)].to_vec();
+            let name = data.iter().take(15).take_while(|byte| **byte != 0).copied().collect();
             let thread = self.0.thread.unwrap_or(self.0.pid);
             self.0.proc.system.tune(thread, Tune::Name(name), caller.credentials.clone()).await?;
             Ok(data.len())
@@ -127,7 +134,7 @@ fn limits_text(limits: &[(u64, u64)]) -> Vec<u8> {
 
 /// Bytes read and written are not counted.
 pub(super) async fn io(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    subject.view(&caller).await?;
+    subject.alive(&caller).await?;
     let mut text = Text::default();
     for name in ["rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes"] {
         put!(text, "{name}: 0\n");
@@ -136,24 +143,29 @@ pub(super) async fn io(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
 }
 
 /// What a thread waits in has no name here: 0, as for a running thread.
-pub(super) async fn wchan(_subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
+pub(super) async fn wchan(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    subject.alive(&caller).await?;
     Ok(b"0".to_vec())
 }
 
-pub(super) async fn cgroup(_subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
+pub(super) async fn cgroup(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    subject.alive(&caller).await?;
     Ok(b"0::/\n".to_vec())
 }
 
-pub(super) async fn oom_score(_subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
+pub(super) async fn oom_score(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    subject.alive(&caller).await?;
     Ok(b"0\n".to_vec())
 }
 
 /// Nobody has logged in: (uid_t) -1.
-pub(super) async fn loginuid(_subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
+pub(super) async fn loginuid(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    subject.alive(&caller).await?;
     Ok(b"4294967295".to_vec())
 }
 
-pub(super) async fn personality(_subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
+pub(super) async fn personality(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    subject.alive(&caller).await?;
     Ok(b"00000000\n".to_vec())
 }
 

@@ -56,6 +56,10 @@ impl Content for Control {
         Box::pin(async { Err(Errno::EIO) })
     }
 
+    fn takes_writes(&self) -> bool {
+        true
+    }
+
     fn write<'a>(&'a self, caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
             if !caller.credentials.is_privileged() {

@@ -8,7 +8,7 @@ use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     inode::{Followed, Listed},
-    synthetic::{hash_ino, Content, Directory, Link, Node},
+    synthetic::{hash_ino, Content, Directory, Link, Node, Style},
     Caller, File, Kind, OpenFlags, Whence,
 };
 use messages::inspect::{Held, Inspect, Inspection};
@@ -16,6 +16,12 @@ use messages::inspect::{Held, Inspect, Inspection};
 impl Subject {
     async fn file(&self, held: Held, caller: &Caller) -> Result<Arc<dyn File>> {
         self.proc.system.inspect_file(self.pid, held, self.reader(caller)).await
+    }
+
+    /// ENOENT if there is none, or nobody who could have it.
+    async fn descriptor(&self, fd: u32, caller: &Caller) -> Result<Arc<dyn File>> {
+        let file = self.file(Held::Descriptor(fd), caller).await;
+        file.map_err(|error| if error == Errno::ESRCH { Errno::ENOENT } else { error })
     }
 }
 
@@ -65,7 +71,7 @@ impl Link for Open {
 impl Content for Open {
     fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
         Box::pin(async move {
-            let file = self.subject.file(Held::Descriptor(self.fd), caller).await?;
+            let file = self.subject.descriptor(self.fd, caller).await?;
             // What can't seek (a pipe) is at 0.
             let position = file.seek(0, Whence::Current).await.unwrap_or(0);
             let ino = file.attributes().await?.ino;
@@ -89,7 +95,9 @@ impl Descriptors {
         match self.subject.inspect(Inspect::Descriptors, caller).await {
             Ok(Inspection::Descriptors(list)) => Ok(list),
             Ok(_) => Err(Errno::EIO),
-            Err(Errno::ENOENT | Errno::ESRCH) => Ok(Vec::new()),
+            // A zombie has closed them.
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            Err(Errno::ESRCH) => Err(Errno::ENOENT),
             Err(error) => Err(error),
         }
     }
@@ -98,6 +106,9 @@ impl Descriptors {
 impl Directory for Descriptors {
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
         Box::pin(async move {
+            if self.info {
+                self.subject.alive(caller).await?;
+            }
             let text = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
             let fd: u32 = text.parse().map_err(|_| Errno::ENOENT)?;
             if format!("{fd}") != text {
@@ -105,10 +116,10 @@ impl Directory for Descriptors {
             }
             let ino = hash_ino(format!("{}/{fd}", self.at).as_bytes());
             let subject = self.subject.clone();
-            let file = subject.file(Held::Descriptor(fd), caller).await?;
+            let file = subject.descriptor(fd, caller).await?;
             let open = Open { subject, fd };
             let node = match self.info {
-                true => Node::file(ino, open),
+                true => Node::file(ino, open).style(Style::Process),
                 false => {
                     let flags = file.flags();
                     // The link's bits say how the file is open.

@@ -4,7 +4,7 @@ use ::machine::{errno::Result, BoxFuture};
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, future::Future};
 use fs::{
-    synthetic::{Content, Fixed, Node},
+    synthetic::{Content, Fixed, Node, Style},
     Caller,
 };
 
@@ -59,6 +59,13 @@ where
     }
 }
 
+fn style_below(path: &str) -> Style {
+    match path.strip_prefix("/proc/sys") {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => Style::Setting,
+        _ => Style::Machine,
+    }
+}
+
 /// A directory of which all is known beforehand, built name by name. Inode numbers are those of the paths.
 pub(crate) struct Directory {
     path: String,
@@ -75,7 +82,7 @@ impl Directory {
     }
 
     pub fn file(self, name: &str, content: impl Content + 'static) -> Self {
-        let node = Node::file(self.ino(name), content);
+        let node = Node::file(self.ino(name), content).style(style_below(&self.path));
         self.with(name, node)
     }
 
@@ -93,7 +100,8 @@ impl Directory {
     pub fn directory(self, name: &str, fill: impl FnOnce(Directory) -> Directory) -> Self {
         let ino = self.ino(name);
         let below = Directory::new(&alloc::format!("{}/{name}", self.path));
-        let node = Node::directory(ino, fill(below).names);
+        let style = style_below(&below.path);
+        let node = Node::directory(ino, fill(below).names).style(style);
         self.with(name, node)
     }
 

@@ -6,6 +6,7 @@ use super::{
 };
 use ::machine::{errno::Result, Access, BoxFuture, Errno, PAGE_SIZE};
 use alloc::{boxed::Box, vec::Vec};
+use core::num::IntErrorKind;
 use fs::{synthetic::Content, Caller};
 use messages::{
     inspect::{Inspect, Inspection},
@@ -131,14 +132,23 @@ impl Content for ClearRefs {
         Box::pin(core::future::ready(Err(Errno::EINVAL)))
     }
 
+    fn takes_writes(&self) -> bool {
+        true
+    }
+
     fn write<'a>(&'a self, caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
-            let text = core::str::from_utf8(&data[..data.len().min(12)]).map_err(|_| Errno::EINVAL)?;
-            let (anonymous, files) = match text.trim().parse() {
+            // Of more, the first bytes are a write of their own.
+            let data = &data[..data.len().min(12)];
+            let text = core::str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
+            let (anonymous, files) = match text.trim().parse::<i32>() {
                 Ok(1) => (true, true),
                 Ok(2) => (true, false),
                 Ok(3) => (false, true),
                 Ok(4 | 5) => return Ok(data.len()),
+                Err(error) if matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => {
+                    return Err(Errno::ERANGE)
+                }
                 _ => return Err(Errno::EINVAL),
             };
             match self.0.inspect(Inspect::ClearTouched { anonymous, files }, caller).await {

@@ -38,14 +38,12 @@ use ::machine::Pid;
 use ::process::System;
 use alloc::sync::Arc;
 use fs::{
-    synthetic::{Node, Synthetic},
+    synthetic::{Node, Synthetic, PROC_MAGIC},
     tty::Terminals,
     LocalPaths, Services,
 };
 use machine::LoadAverage;
 
-/// PROC_SUPER_MAGIC.
-const MAGIC: u64 = 0x9fa0;
 /// USER_HZ: what a clock tick is in these texts.
 const TICK_NS: u64 = 10_000_000;
 
@@ -74,7 +72,7 @@ pub fn tree(
         load: LoadAverage::default(),
         boot_id,
     });
-    Synthetic::new(services, "proc", MAGIC, Node::directory(1, root::Root::new(shared)))
+    Synthetic::new(services, "proc", PROC_MAGIC, Node::directory(1, root::Root::new(shared)))
 }
 
 /// A process, or one thread of it, that a file is about.

@@ -1,12 +1,12 @@
 //! /proc/PID, /proc/PID/task and /proc/PID/task/TID: which files there are, and whose.
 
-use super::{about, cob, links, made::Made, maps, root::number, stat, Subject};
+use super::{about, cob, links, maps, root::number, stat, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     inode::Listed,
-    synthetic::{hash_ino, Body, Content, Directory, Node},
-    Caller, Kind,
+    synthetic::{hash_ino, Content, Directory, Node, Style},
+    Caller, File, Kind, OpenFlags,
 };
 use messages::inspect::{Held, Inspect, Inspection, ProcessView, ThreadView};
 
@@ -48,6 +48,9 @@ const TEXTS: &[TextFile] = texts! {
     "cob" 0o444 cob::process;
 };
 
+/// Those that Linux does not make line by line.
+const BYTES: [&str; 5] = ["cmdline", "environ", "auxv", "loginuid", "sessionid"];
+
 /// The node of a process's or thread's directory.
 pub(super) fn node(subject: Subject, owner: (u32, u32)) -> Node {
     let at = match subject.thread {
@@ -55,7 +58,34 @@ pub(super) fn node(subject: Subject, owner: (u32, u32)) -> Node {
         None => format!("/proc/{}", subject.pid),
     };
     let ino = hash_ino(at.as_bytes());
-    Node::directory(ino, About { subject, owner, at }).owned(owner.0, owner.1)
+    Node::directory(ino, About { subject, owner, at }).owned(owner.0, owner.1).style(Style::Process)
+}
+
+/// Those of the memory, which not everybody may open.
+const OF_MEMORY: [&str; 4] = ["environ", "auxv", "maps", "smaps"];
+
+struct ProcessText {
+    subject: Subject,
+    make: Maker,
+    /// Without memory there is none, or it is empty.
+    of_memory: Option<bool>,
+}
+
+impl Content for ProcessText {
+    fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+        (self.make)(self.subject.clone(), caller.clone())
+    }
+
+    fn open<'a>(&'a self, caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
+        Box::pin(async move {
+            let Some(must_be) = self.of_memory else { return Ok(None) };
+            match self.subject.inspect(Inspect::Memory { start: 0, end: 0 }, caller).await {
+                Err(Errno::ENOENT) if must_be => Err(Errno::ESRCH),
+                Err(Errno::ENOENT) | Ok(_) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
 }
 
 struct About {
@@ -75,17 +105,13 @@ impl About {
     fn find(&self, name: &str) -> Option<Node> {
         let (ino, subject) = (self.ino(name), self.subject.clone());
         if let Some(TextFile(_, mode, make)) = TEXTS.iter().find(|text| text.0 == name) {
-            return Some(Node::file(ino, Made { source: subject, make: *make }).mode(*mode));
+            let style = if BYTES.contains(&name) { Style::Bytes } else { Style::Process };
+            let of_memory = OF_MEMORY.contains(&name).then_some(style == Style::Bytes);
+            return Some(Node::file(ino, ProcessText { subject, make: *make, of_memory }).mode(*mode).style(style));
         }
         Some(match name {
-            "comm" => Node {
-                ino,
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                body: Body::File(Arc::new(about::Name(subject)) as Arc<dyn Content>),
-            },
-            "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200),
+            "comm" => Node::file(ino, about::Name(subject)).mode(0o644).style(Style::Process),
+            "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200).style(Style::Action),
             "cwd" => Node::link(ino, links::Place { subject, held: Held::Cwd }),
             "root" => Node::link(ino, links::Place { subject, held: Held::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
@@ -107,13 +133,17 @@ impl About {
 }
 
 impl Directory for About {
-    fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
-        let found = core::str::from_utf8(name).ok().and_then(|name| self.find(name));
-        let node = found.map(|node| node.owned(self.owner.0, self.owner.1));
-        Box::pin(core::future::ready(node.ok_or(Errno::ENOENT)))
+    fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
+        Box::pin(async move {
+            // It may have been found while its process lived.
+            let of_thread = self.subject.thread.is_some();
+            self.subject.alive(caller).await.map_err(|error| if of_thread { Errno::ENOENT } else { error })?;
+            let found = core::str::from_utf8(name).ok().and_then(|name| self.find(name));
+            Ok(found.ok_or(Errno::ENOENT)?.owned(self.owner.0, self.owner.1))
+        })
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
         let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
         list.extend(["comm", "clear_refs"].map(|name| entry(name, Kind::Regular)));
@@ -121,7 +151,7 @@ impl Directory for About {
         let own = self.subject.thread.is_none();
         let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");
         list.extend(directories.map(|name| entry(name, Kind::Directory)));
-        Box::pin(core::future::ready(Ok(list)))
+        Box::pin(async move { self.subject.alive(caller).await.map(|()| list).map_err(|_| Errno::ENOENT) })
     }
 
     fn subdirectories(&self) -> u32 {
@@ -148,8 +178,9 @@ impl Tasks {
 impl Directory for Tasks {
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>> {
         Box::pin(async move {
+            let threads = self.threads(caller).await?;
             let thread = number(name).ok_or(Errno::ENOENT)?;
-            let known = self.threads(caller).await.map_err(|_| Errno::ENOENT)?.contains(&thread);
+            let known = threads.contains(&thread);
             let subject = Subject { thread: Some(thread), ..self.subject.clone() };
             if known {
                 Ok(node(subject, self.owner))
@@ -174,6 +205,17 @@ impl Directory for Tasks {
 }
 
 impl Subject {
+    /// ESRCH once the process or the thread is gone.
+    pub async fn alive(&self, caller: &Caller) -> Result<()> {
+        match self.proc.system.inspect(self.pid, Inspect::Owner, caller.credentials.clone()).await? {
+            Inspection::Owner { threads, .. } => match self.thread {
+                Some(other) if other != self.pid && !threads.contains(&other) => Err(Errno::ESRCH),
+                _ => Ok(()),
+            },
+            _ => Err(Errno::EIO),
+        }
+    }
+
     /// Looks at the process; ESRCH once it is gone.
     pub async fn inspect(&self, what: Inspect, caller: &Caller) -> Result<Inspection> {
         self.proc.system.inspect(self.pid, what, self.reader(caller)).await
@@ -194,14 +236,17 @@ impl Subject {
                 for thread in view.threads.iter_mut().filter(|thread| thread.thread == caller.thread) {
                     thread.running = true;
                 }
-                Ok(*view)
+                match self.thread {
+                    Some(other) if other != self.pid && self.thread_of(&view).is_none() => Err(Errno::ESRCH),
+                    _ => Ok(*view),
+                }
             }
             _ => Err(Errno::EIO),
         }
     }
 
     /// The thread that a per-thread file is about: the main one in a process's own directory. None: it is
-    /// gone (a zombie has none).
+    /// gone (a zombie has no main one).
     pub fn thread_of<'a>(&self, view: &'a ProcessView) -> Option<&'a ThreadView> {
         let wanted = self.thread.unwrap_or(self.pid);
         view.threads.iter().find(|thread| thread.thread == wanted)

@@ -8,7 +8,7 @@ use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     inotify,
-    synthetic::{hash_ino, Content, Node},
+    synthetic::{hash_ino, Content, Node, Style},
     Caller,
 };
 
@@ -40,7 +40,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
 fn kernel(proc: &Arc<Proc>, names: Names) -> Names {
     let name = |domain, path: &str| {
         let content = MachineName { proc: proc.clone(), domain };
-        Node::file(hash_ino(path.as_bytes()), content).mode(0o644)
+        Node::file(hash_ino(path.as_bytes()), content).mode(0o644).style(Style::Setting)
     };
     names
         .with("hostname", name(false, "/proc/sys/kernel/hostname"))
@@ -109,10 +109,17 @@ impl Content for MachineName {
         })
     }
 
+    fn takes_writes(&self) -> bool {
+        true
+    }
+
     fn write<'a>(&'a self, caller: &'a Caller, data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
             if !caller.credentials.is_privileged() {
                 return Err(Errno::EPERM);
+            }
+            if data.is_empty() {
+                return Ok(0);
             }
             let end = data.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(data.len());
             self.proc.system.set_name(self.domain, data[..end.min(64)].to_vec()).await?;

@@ -5,19 +5,22 @@
 //! that it is [`Directory::fixed`]. A file's text is made when a reader is at its start, and kept by that
 //! open file, so a text that changes is still read in one piece.
 
+mod text;
+
 use crate::{
     file::ready,
     inode::{Followed, Listed, NewNode, FOREVER},
     Attributes, Caller, File, FileSystem, FileSystemInfo, Inode, Kind, OpenFlags, Services, SetAttributes, Timestamp,
-    Whence,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{
-    errno::Result,
-    sync::{AsyncLock, Lock},
-    BoxFuture, Errno, PAGE_SIZE,
-};
+use machine::{errno::Result, BoxFuture, Errno, PAGE_SIZE};
+use text::TextFile;
+
+/// PROC_SUPER_MAGIC.
+pub const PROC_MAGIC: u64 = 0x9fa0;
+/// Last place in a text of bytes, or a directory of /proc (MAX_NON_LFS).
+pub(crate) const MOST_BYTES: u64 = i32::MAX as u64;
 
 /// What a name leads to.
 #[derive(Clone)]
@@ -28,7 +31,24 @@ pub struct Node {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    pub style: Style,
     pub body: Body,
+}
+
+/// Which of Linux's ways to generate a text this file follows. They differ in where one can seek, and in the answer to what
+/// the file does not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// About the machine: a sequence (seq_file), which has no end to seek from.
+    Machine,
+    /// About a process or thread: a sequence. A directory: that of the process or thread, which nobody changes.
+    Process,
+    /// About a process, as bytes at places: 0 bytes long for who seeks.
+    Bytes,
+    /// In /proc/sys: root, too, writes only what has permission bits for it.
+    Setting,
+    /// Only there to be written: stays at its start.
+    Action,
 }
 
 #[derive(Clone)]
@@ -42,24 +62,28 @@ pub enum Body {
 
 impl Node {
     pub fn directory(ino: u64, directory: impl Directory + 'static) -> Node {
-        Node { ino, mode: 0o555, uid: 0, gid: 0, body: Body::Directory(Arc::new(directory)) }
+        Node { ino, mode: 0o555, uid: 0, gid: 0, style: Style::Machine, body: Body::Directory(Arc::new(directory)) }
     }
 
     pub fn file(ino: u64, content: impl Content + 'static) -> Node {
-        Node { ino, mode: 0o444, uid: 0, gid: 0, body: Body::File(Arc::new(content)) }
+        Node { ino, mode: 0o444, uid: 0, gid: 0, style: Style::Machine, body: Body::File(Arc::new(content)) }
     }
 
     pub fn link(ino: u64, link: impl Link + 'static) -> Node {
-        Node { ino, mode: 0o777, uid: 0, gid: 0, body: Body::Link(Arc::new(link)) }
+        Node { ino, mode: 0o777, uid: 0, gid: 0, style: Style::Machine, body: Body::Link(Arc::new(link)) }
     }
 
     /// A character device.
     pub fn device(ino: u64, rdev: (u32, u32), device: impl Device + 'static) -> Node {
-        Node { ino, mode: 0o600, uid: 0, gid: 0, body: Body::Device(rdev, Arc::new(device)) }
+        Node { ino, mode: 0o600, uid: 0, gid: 0, style: Style::Machine, body: Body::Device(rdev, Arc::new(device)) }
     }
 
     pub fn mode(self, mode: u32) -> Node {
         Node { mode, ..self }
+    }
+
+    pub fn style(self, style: Style) -> Node {
+        Node { style, ..self }
     }
 
     pub fn owned(self, uid: u32, gid: u32) -> Node {
@@ -92,6 +116,10 @@ pub trait Directory: Send + Sync {
 
 pub trait Content: Send + Sync {
     fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>>;
+    /// Is there anything to be done by writing? Otherwise an error comes before the data is looked at.
+    fn takes_writes(&self) -> bool {
+        false
+    }
     /// One write(2) is one message, as in procfs.
     fn write<'a>(&'a self, _caller: &'a Caller, _data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EIO))
@@ -324,9 +352,25 @@ impl Inode for SyntheticInode {
         }
     }
 
+    fn is_closed(&self) -> bool {
+        self.tree.magic == PROC_MAGIC
+    }
+
+    fn write_refused(&self) -> Option<Errno> {
+        match (self.node.style, &self.node.body) {
+            (Style::Setting, _) if self.node.mode & 0o222 == 0 => Some(Errno::EACCES),
+            (Style::Process, Body::Directory(_)) => Some(Errno::EPERM),
+            _ => None,
+        }
+    }
+
     fn create<'a>(&'a self, _name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
-        // What procfs says: files can't be, other things may not be.
-        ready(Err(if new.kind == Kind::Regular { Errno::ENOENT } else { Errno::EPERM }))
+        let missing = new.kind == Kind::Regular || self.is_closed();
+        ready(Err(if missing { Errno::ENOENT } else { Errno::EPERM }))
+    }
+
+    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+        ready(if self.is_closed() { Err(Errno::EINVAL) } else { Ok(()) })
     }
 
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
@@ -339,124 +383,15 @@ impl Inode for SyntheticInode {
     fn open<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
         Box::pin(async move {
             let Body::File(content) = &self.node.body else { return Ok(None) };
+            // Texts pass through a buffer.
+            if flags.contains(OpenFlags::DIRECT) {
+                return Err(Errno::EINVAL);
+            }
             if let Some(file) = content.open(caller, flags).await? {
                 return Ok(Some(file));
             }
-            Ok(Some(Arc::new(TextFile {
-                content: content.clone(),
-                opener: caller.clone(),
-                attributes: self.snapshot(),
-                flags: Lock::new(flags),
-                reading: AsyncLock::new(Reading { text: None, position: 0 }),
-            }) as Arc<dyn File>))
+            let file = TextFile::new(content, self.node.style, caller, self.snapshot(), flags);
+            Ok(Some(Arc::new(file) as Arc<dyn File>))
         })
-    }
-}
-
-struct Reading {
-    text: Option<Vec<u8>>,
-    position: u64,
-}
-
-/// A generated text, open.
-struct TextFile {
-    content: Arc<dyn Content>,
-    /// Who opened it: whose view of the text it is, whoever reads (man 5 proc, /proc/self).
-    opener: Caller,
-    attributes: Attributes,
-    flags: Lock<OpenFlags>,
-    reading: AsyncLock<Reading>,
-}
-
-impl TextFile {
-    async fn copy(&self, reading: &mut Reading, buf: &mut [u8], at: u64) -> Result<usize> {
-        if !self.flags.lock().readable() {
-            return Err(Errno::EBADF);
-        }
-        if at == 0 || reading.text.is_none() {
-            reading.text = Some(self.content.read(&self.opener).await?);
-        }
-        let text = reading.text.as_deref().unwrap_or_default();
-        let rest = text.get(at as usize..).unwrap_or_default();
-        let part = rest.len().min(buf.len());
-        buf[..part].copy_from_slice(&rest[..part]);
-        Ok(part)
-    }
-}
-
-impl File for TextFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut reading = self.reading.lock().await;
-            let at = reading.position;
-            let read = self.copy(&mut reading, buf, at).await?;
-            reading.position += read as u64;
-            Ok(read)
-        })
-    }
-
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut reading = self.reading.lock().await;
-            self.copy(&mut reading, buf, offset).await
-        })
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            if !self.flags.lock().writable() {
-                return Err(Errno::EBADF);
-            }
-            let written = self.content.write(&self.opener, buf).await?;
-            self.reading.lock().await.position += written as u64;
-            Ok(written)
-        })
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            if !self.flags.lock().writable() {
-                return Err(Errno::EBADF);
-            }
-            self.content.write(&self.opener, buf).await
-        })
-    }
-
-    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
-        Box::pin(async move {
-            let mut reading = self.reading.lock().await;
-            let start = match whence {
-                Whence::Set => 0,
-                Whence::Current => reading.position,
-                _ => return Err(Errno::EINVAL),
-            };
-            reading.position = start.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
-            Ok(reading.position)
-        })
-    }
-
-    fn flags(&self) -> OpenFlags {
-        *self.flags.lock()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK;
-        let mut own = self.flags.lock();
-        *own = (*own - settable) | (flags & settable);
-        drop(own);
-        ready(Ok(()))
-    }
-
-    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        ready(Ok(self.attributes.clone()))
-    }
-
-    /// Called by a name only through the cloak that knows it.
-    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        ready(Vec::new())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
