@@ -303,6 +303,9 @@ impl Files {
     /// A process stops using it, because it has `ended` or has another; the last one closes everything. EIO: the table has died,
     /// and nothing in it was closed.
     pub(crate) async fn release(&self, user: KernelId, ended: Option<Pid>) -> Result<()> {
+        // A process that has ended is known at home until somebody waits for it; a pipe that it keeps open may be just what that
+        // waits for first.
+        self.forget_all();
         self.count(user, false, ended).await
     }
 
@@ -391,6 +394,18 @@ impl Files {
                 let mut cache = cache.lock();
                 cache.forgotten += 1;
                 cache.known.remove(&fd)
+            };
+            drop(forgotten);
+        }
+    }
+
+    /// On a caching kernel: what still uses the table, if anything does, asks again.
+    fn forget_all(&self) {
+        if let Part::Cache(cache) = &self.part {
+            let forgotten = {
+                let mut cache = cache.lock();
+                cache.forgotten += 1;
+                core::mem::take(&mut cache.known)
             };
             drop(forgotten);
         }

@@ -28,6 +28,8 @@ const STEP_NS: u64 = 1000;
 /// Timers that are due within this time are waited for.
 const PATIENCE_NS: u64 = 1_000_000_000;
 const MOST_STEPS: usize = 4_000_000;
+/// man 2 getrlimit.
+const RLIMIT_NOFILE: usize = 7;
 
 /// One kernel.
 pub struct SimNode {
@@ -120,7 +122,9 @@ impl Nodes {
         let cpus: Vec<CpuId> = (0..self.cpus()).map(CpuId).collect();
         self.run(KernelId(kernel as u16), async move {
             let root = system.paths.root().await.expect("the root is mounted");
-            let shared = Shared::first(vec![(1024, 4096); 16], PROGRAM.into());
+            let mut limits = vec![(u64::MAX, u64::MAX); 16];
+            limits[RLIMIT_NOFILE] = (1024, 4096);
+            let shared = Shared::first(limits, PROGRAM.into());
             let state = ThreadState::first(Credentials::default(), cpus.into_iter().collect(), system.now());
             let thread = system.first_process(shared, root.clone(), root.clone(), state).await.expect("room for one");
             let file = open_program(&*system.paths, root).await;
