@@ -86,10 +86,12 @@ impl Space {
     /// still run elsewhere: faults are refused from now on, and what others borrowed is taken back, before
     /// anything is freed.
     pub async fn abandon(self: &Arc<Self>) {
+        // Before the space is unknown here: another survivor that abandons it, too, asks this kernel to detach, and frees its frames
+        // when it hears that there is nothing to detach.
+        self.leave();
         self.vm.forget(self.id);
         let (space, others) = (self.clone(), self.vm.endpoint.others());
         self.detached(async move {
-            space.leave();
             space.vm.endpoint.multicast(&others, Detach { space: space.id }).await;
             space.drop_everything();
         })
