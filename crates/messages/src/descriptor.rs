@@ -22,6 +22,9 @@ messages! {
     /// only one process uses the table.
     fd_put: DescriptorPut { table: TableId, file: Opened, from: u32, exactly: bool, close_on_exec: bool, limit: u64 } -> errno::Result<(u32, bool)>, Low;
 
+    /// Put two files at the two lowest free numbers; otherwise the same.
+    fd_put_two: DescriptorPutTwo { table: TableId, files: (Opened, Opened), close_on_exec: bool, limit: u64 } -> errno::Result<((u32, u32), bool)>, Low;
+
     /// Free a number; answers what it held.
     fd_take: DescriptorTake { table: TableId, fd: u32 } -> errno::Result<Opened>, Low;
 

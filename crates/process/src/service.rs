@@ -159,6 +159,12 @@ pub(crate) fn register(system: &Arc<System>) {
         };
         Ok((fd?, !table.is_shared()))
     });
+    answer!(DescriptorPutTwo, |system, _from, ask| {
+        let files = (system.directory.take(ask.files.0), system.directory.take(ask.files.1));
+        let table = table(&system, ask.table)?;
+        let fds = table.add_two([files.0?, files.1?], ask.close_on_exec, ask.limit).await?;
+        Ok((fds, !table.is_shared()))
+    });
     answer!(DescriptorTake, |system, from, ask| {
         let file = table(&system, ask.table)?.take(ask.fd).await?;
         system.directory.give_away(&file, from).await

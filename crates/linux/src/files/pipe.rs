@@ -1,6 +1,6 @@
 //! pipe, pipe2 (man 2 pipe).
 
-use crate::call::Call;
+use crate::call::{Call, RLIMIT_NOFILE};
 use fs::OpenFlags;
 use machine::{errno::Result, Errno, UserAddr};
 
@@ -32,22 +32,15 @@ async fn make(call: &Call<'_>, to: UserAddr, flags: u32) -> Result<u64> {
 /// Installs both files and tells their numbers; all or nothing.
 pub(crate) async fn install_two(
     call: &Call<'_>,
-    [a, b]: [alloc::sync::Arc<dyn fs::File>; 2],
+    two: [alloc::sync::Arc<dyn fs::File>; 2],
     close_on_exec: bool,
     to: UserAddr,
 ) -> Result<u64> {
     let files = call.process().files();
-    let first = call.install(a, close_on_exec).await?;
-    let second = match call.install(b, close_on_exec).await {
-        Ok(second) => second,
-        Err(error) => {
-            files.take(first as u32).await?;
-            return Err(error);
-        }
-    };
+    let (first, second) = files.add_two(two, close_on_exec, call.process().limit(RLIMIT_NOFILE)).await?;
     if let Err(error) = call.put(to, &[first as i32, second as i32]).await {
-        files.take(first as u32).await?;
-        files.take(second as u32).await?;
+        files.take(first).await?;
+        files.take(second).await?;
         return Err(error);
     }
     Ok(0)

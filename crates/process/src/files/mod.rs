@@ -7,30 +7,28 @@
 //! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
 //! keeps an answer only if none came since it asked.
 
+mod table;
+
+pub use table::Descriptor;
+
 use crate::{users::Users, Directory, System};
 use alloc::{
-    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use fs::File;
-use machine::{errno::Result, sync::Lock, Errno, KernelId, KernelSet, Pid};
+use machine::{errno::Result, sync::Lock, Errno, KernelId, Pid};
 use messages::{
     descriptor::{
-        DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorTake,
-        DescriptorUsers, TableId,
+        DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorPutTwo,
+        DescriptorTake, DescriptorUsers, TableId,
     },
     fs::Opened,
 };
+use table::{Cache, Table};
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
-
-#[derive(Clone)]
-pub struct Descriptor {
-    pub file: Arc<dyn File>,
-    pub close_on_exec: bool,
-}
 
 pub struct Files {
     id: TableId,
@@ -41,51 +39,6 @@ pub struct Files {
 enum Part {
     Home(Lock<Table>),
     Cache(Lock<Cache>),
-}
-
-#[derive(Default)]
-struct Cache {
-    known: BTreeMap<u32, Descriptor>,
-    /// Call-backs so far: an answer asked for before the last one may be out of date and isn't kept.
-    forgotten: u64,
-    /// Files put into the table from here while only one process used it, and how many make it worth moving.
-    put: u32,
-    worth: u32,
-}
-
-impl Cache {
-    fn note_put(&mut self, alone: bool) {
-        self.put = if alone { self.put + 1 } else { 0 };
-    }
-}
-
-#[derive(Default)]
-struct Table {
-    slots: Vec<Option<Descriptor>>,
-    /// Kernels that may have cached something.
-    cachers: KernelSet,
-    /// Processes that use it.
-    users: Users,
-}
-
-impl Table {
-    fn get(&self, fd: u32) -> Result<&Descriptor> {
-        self.slots.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
-    }
-
-    /// Lowest free number from `from` on.
-    fn free(&self, from: u32) -> u32 {
-        let taken = |fd: u32| self.slots.get(fd as usize).is_some_and(Option::is_some);
-        (from..).find(|&fd| !taken(fd)).expect("u32 numbers do not run out before the limit")
-    }
-
-    fn set(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
-        let index = fd as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
-        self.slots[index].replace(descriptor)
-    }
 }
 
 /// What is cached is forgotten with its last user here: a process that has ended, or has another table since execve.
@@ -206,6 +159,32 @@ impl Files {
             self.call_back(fd).await;
         }
         Ok(fd)
+    }
+
+    /// Puts two files at the two lowest free numbers at once (pipe2, socketpair): who closes one of them that it has not been told of
+    /// gets no other's.
+    pub async fn add_two(&self, files: [Arc<dyn File>; 2], close_on_exec: bool, limit: u64) -> Result<(u32, u32)> {
+        let table = match &self.part {
+            Part::Home(table) => table,
+            Part::Cache(cache) => {
+                let (home, directory) = (self.id.home, &self.system.directory);
+                let given = (directory.give(&files[0], home).await?, directory.give(&files[1], home).await?);
+                let ask = DescriptorPutTwo { table: self.id, files: given, close_on_exec, limit };
+                let (fds, alone) = self.system.endpoint.call(home, ask).await.map_err(Errno::from)??;
+                cache.lock().note_put(alone);
+                return Ok(fds);
+            }
+        };
+        let mut table = table.lock();
+        let first = table.free(0);
+        let second = table.free(first + 1);
+        if u64::from(second) >= limit {
+            return Err(Errno::EMFILE);
+        }
+        for (fd, file) in [first, second].into_iter().zip(files) {
+            table.set(fd, Descriptor { file, close_on_exec });
+        }
+        Ok((first, second))
     }
 
     /// Is every number below `limit` taken, as far as this kernel knows without asking? open(2) refuses before it looks for the name.
