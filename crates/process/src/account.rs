@@ -18,7 +18,15 @@
 //!   reader: word + now                 less than the others saw: time has gone back
 //! ```
 //!
-//! So a reader looks at the words before and after the clock, until they are the same.
+//! So a reader looks at the words before and after the clock, until they are the same. The writer may lose its CPU there too:
+//!
+//! ```text
+//!   writer: now                        the host takes the writer's CPU
+//!                      reader: ns since it runs, up to later than now
+//!   writer: stops at now               less than the reader saw
+//! ```
+//!
+//! What a reader was told is therefore kept, and nobody is told less (as Linux does: cputime_adjust).
 
 use core::sync::atomic::{fence, AtomicU64, Ordering::*};
 use messages::process::Usage;
@@ -67,6 +75,9 @@ pub(crate) struct Account {
     switches: AtomicU64,
     /// Up to where `user` has been told of (wrapping).
     told: AtomicU64,
+    /// The most that readers were told, of user mode and of the rest. Nobody reads while it goes back to zero.
+    shown_user: AtomicU64,
+    shown_system: AtomicU64,
 }
 
 impl Account {
@@ -93,7 +104,7 @@ impl Account {
         self.user.stop(now);
     }
 
-    /// By anybody.
+    /// By anybody, but not during [`Account::move_to`].
     pub fn add_to(&self, usage: &mut Usage, clock: impl Fn() -> u64) {
         let words = || (self.user.0.load(Acquire), self.running.0.load(Acquire));
         let mut before = words();
@@ -106,20 +117,32 @@ impl Account {
             }
             before = after;
         };
-        self.add(usage, shown(user, now), shown(running, now));
+        let (user, system) = self.at_least_shown(shown(user, now), shown(running, now));
+        self.shown_user.store(user, Relaxed);
+        self.shown_system.store(system, Relaxed);
+        self.add(usage, user, system);
     }
 
     /// Moves everything to `usage`. By the CPU that runs the thread, or when none does.
     pub fn move_to(&self, usage: &mut Usage, now: u64) {
-        let user = self.user.take(now);
-        self.add(usage, user, self.running.take(now));
+        let taken = self.user.take(now);
+        let (user, system) = self.at_least_shown(taken, self.running.take(now));
+        self.shown_user.store(0, Relaxed);
+        self.shown_system.store(0, Relaxed);
+        self.add(usage, user, system);
         self.switches.store(0, Relaxed);
-        self.told.store(self.told.load(Relaxed).wrapping_sub(user), Relaxed);
+        self.told.store(self.told.load(Relaxed).wrapping_sub(taken), Relaxed);
     }
 
-    fn add(&self, usage: &mut Usage, user: u64, running: u64) {
+    /// ns in user mode and in the kernel.
+    fn at_least_shown(&self, user: u64, running: u64) -> (u64, u64) {
+        let user = user.max(self.shown_user.load(Relaxed));
+        (user, running.saturating_sub(user).max(self.shown_system.load(Relaxed)))
+    }
+
+    fn add(&self, usage: &mut Usage, user: u64, system: u64) {
         usage.user_ns += user;
-        usage.system_ns += running.saturating_sub(user);
+        usage.system_ns += system;
         usage.voluntary_switches += self.switches.load(Relaxed);
     }
 }
@@ -180,5 +203,25 @@ mod tests {
         };
         account.add_to(&mut usage, clock);
         assert_eq!((usage.cpu_ns(), looks.get()), (60, 2));
+    }
+
+    #[test]
+    fn a_writer_whose_clock_is_old_takes_nothing_back() {
+        let (account, mut usage) = (Account::default(), Usage::default());
+        account.resumed(0);
+        account.enters_user(10);
+        let told = |now| {
+            let mut usage = Usage::default();
+            account.add_to(&mut usage, || now);
+            (usage.user_ns, usage.system_ns)
+        };
+        assert_eq!(told(100), (90, 10));
+        // It looked at the clock before the reader did.
+        account.leaves_user(40);
+        assert_eq!(told(110), (90, 20));
+        account.suspended(60);
+        assert_eq!(told(200), (90, 20));
+        account.move_to(&mut usage, 300);
+        assert_eq!((usage.user_ns, usage.system_ns, told(400)), (90, 20, (0, 0)));
     }
 }

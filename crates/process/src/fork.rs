@@ -1,7 +1,7 @@
 //! New threads and processes (man 2 clone).
 
 use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
-use crate::{exit::INIT, home::Child, process::Directories, Context, Files, Flags, Process, Thread};
+use crate::{death::KILLED, exit::INIT, home::Child, process::Directories, Context, Files, Flags, Process, Thread};
 use abi::signal::{AltStack, Pending, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
@@ -203,6 +203,11 @@ impl Process {
         let _ = self.files().release(self.home, None).await;
         for facet in [Facet::Directories, Facet::Handlers] {
             let _ = self.leave_circle(facet).await;
+        }
+        // But for a kernel that mourns another, which has found it among the users of a space and waits for its end.
+        if let Some(home) = self.home() {
+            home.state.lock().zombie = Some(KILLED);
+            home.members_changed.wake_all();
         }
     }
 }
