@@ -31,13 +31,17 @@
 //! `fixup_pi_owner`). A waiter that was dropped is not in the queue any more, so nothing can be handed to it later.
 
 use crate::Words;
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
 use core::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, Waker},
 };
-use hashbrown::{HashMap, HashSet};
+
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 use messages::vm::FutexKey;
 
@@ -59,11 +63,11 @@ pub(crate) struct Locks {
 
 #[derive(Default)]
 struct Table {
-    queues: HashMap<FutexKey, Queue>,
+    queues: BTreeMap<FutexKey, Queue>,
     /// What each waiting thread waits for.
-    waiting: HashMap<Pid, FutexKey>,
+    waiting: BTreeMap<Pid, FutexKey>,
     /// Threads whose end this kernel will hear of.
-    watched: HashSet<Pid>,
+    watched: BTreeSet<Pid>,
     /// Ends told so far.
     deaths: u64,
 }

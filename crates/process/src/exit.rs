@@ -225,8 +225,9 @@ impl Process {
         let Some(home) = self.home() else { return };
         let children: Vec<Pid> = {
             let mut state = home.state.lock();
-            state.handed_out = true;
-            core::mem::take(&mut state.children).into_keys().collect()
+            let children: Vec<Pid> = core::mem::take(&mut state.children).into_keys().collect();
+            state.handed_out = Some(children.iter().copied().collect());
+            children
         };
         if children.is_empty() {
             return;

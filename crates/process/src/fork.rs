@@ -231,11 +231,11 @@ impl crate::System {
         let Some(parent) = self.process(parent) else { return false };
         let Some(home) = parent.home() else { return false };
         let mut state = home.state.lock();
-        if !state.handed_out {
+        if state.handed_out.is_none() {
             let entry = Child { group, uid, exit_signal, event: None, order: 0, usage: Usage::default() };
             state.children.insert(child, entry);
         }
-        !state.handed_out
+        state.handed_out.is_none()
     }
 
     /// The first process of the machine: `parent` is init (1), which is nobody's thread.

@@ -2,7 +2,11 @@
 
 use crate::{process::Directories, Directory, Files, Process, System};
 use abi::{signal::Pending, Credentials};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    vec::Vec,
+};
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
     ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing,
@@ -30,8 +34,8 @@ pub(crate) struct HomeState {
     /// Kernels that hold a replica.
     pub replicas: KernelSet,
     pub children: BTreeMap<Pid, Child>,
-    /// The process has ended, and its children have new parents, or are about to: it takes no more.
-    pub handed_out: bool,
+    /// The process has ended, and these children of its have new parents, or are about to: it takes no more.
+    pub handed_out: Option<BTreeSet<Pid>>,
     /// Kernels where it has System V semaphores to undo or attached memory.
     pub ipc: KernelSet,
     /// Kernels that want to hear of a member's end, because threads there wait for a lock that it may hold.
@@ -80,6 +84,11 @@ pub(crate) struct Child {
 impl HomeState {
     pub fn pending_set(&self) -> PendingSet {
         PendingSet { set: self.pending.set(), version: self.pending_version }
+    }
+
+    /// Has the process ended, and this child of its may not have its new parent yet?
+    pub fn is_handing_out(&self, child: Pid) -> bool {
+        self.zombie.is_none() && self.handed_out.as_ref().is_some_and(|children| children.contains(&child))
     }
 
     pub fn standing(&self) -> Standing {

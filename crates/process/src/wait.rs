@@ -1,6 +1,6 @@
 //! Waiting for children (man 2 wait4, waitid). The parent's home keeps what its children did last.
 
-use crate::{exit::INIT, Flags, Process, System};
+use crate::{exit::INIT, Process, System};
 use abi::signal::{Action, Signal, SignalFields, SignalInfo};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
@@ -42,8 +42,9 @@ impl System {
             let state = home.state.lock();
             match state.children.get(&event.child) {
                 Some(child) if state.zombie.is_none() => child.exit_signal,
-                // The parent is handing out its children: the one that is to have this one will hear of its end.
-                None if state.zombie.is_none() && parent.has(Flags::ENDING) => return false,
+                // The one that is to have it will hear of its end.
+                None if state.is_handing_out(event.child) => return false,
+                // A thread has taken it, which may have died with its kernel before it reaped it.
                 _ => return true,
             }
         };

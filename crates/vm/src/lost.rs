@@ -12,9 +12,9 @@ use crate::{
     vm::{Shared, Vm},
     withdraw::Withdrawal,
 };
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeSet, sync::Arc, vec::Vec};
 use fs::{Lost, Mappers};
-use hashbrown::HashSet;
+
 use machine::{errno::Result, BoxFuture, Errno, KernelSet, Page, PageRange, Soft};
 use messages::vm::RegionReport;
 
@@ -31,7 +31,7 @@ impl Mappers for Vm {
 impl Mappers for Shared {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let mut done = HashSet::new();
+            let mut done = BTreeSet::new();
             loop {
                 let mut new = self.all();
                 new.retain(|space| done.insert(space.id));

@@ -136,7 +136,7 @@ fn survivors_that_shared_come_to_rest_and_answer() {
 }
 
 fn kernels_die(shares: bool) {
-    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(250);
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2000);
     let from = std::env::var("FROM").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for seed in from..from + seeds {
         println!("seed {seed}");
