@@ -106,6 +106,7 @@ impl System {
     async fn end_what_had_something_on(self: &Arc<Self>, dead: KernelId) {
         self.endpoint.silence(dead).await;
         self.directory.mourn(dead).await;
+        self.vm.stop_waiting_for(dead);
         // A replica that is being made may be of a process that is at home there.
         let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
         let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));

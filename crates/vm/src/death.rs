@@ -23,6 +23,18 @@
 //!                                    munmap of it in P
 //! P: nothing of D                                                        <- C maps it
 //! ```
+//!
+//! Before that, the threads that are killed must come to their end, so nothing here may wait for a word of D:
+//!
+//! ```text
+//! D (home)                           S (owner)                   T, thread on another kernel
+//! fork: freeze ------------------>   frozen
+//! dies                                                           fault at S, waits for the thaw ...
+//!                                    ... that D can't send any more
+//! ```
+//!
+//! So what D had frozen thaws, also if the freeze was only being made when D died; and a range that was handed over to D counts as
+//! taken over.
 
 use crate::{space::Space, Vm};
 use alloc::vec::Vec;
@@ -33,6 +45,16 @@ use messages::vm::UnknownSpaces;
 pub const MOST_SPACES: usize = 64;
 
 impl Vm {
+    /// After `dead` was declared dead: nothing waits for a word of it any more.
+    pub fn stop_waiting_for(&self, dead: KernelId) {
+        for space in self.spaces() {
+            match space.id().home == dead {
+                true => space.thaw(),
+                false => space.changed.wake_all(),
+            }
+        }
+    }
+
     /// The spaces here that had something on `dead`.
     pub fn condemned_by(&self, dead: KernelId) -> Vec<SpaceId> {
         self.shared.memory.forget_stock(dead);

@@ -142,7 +142,13 @@ impl Space {
     /// Answers whom parts of this kernel's slices were handed over to.
     pub(crate) async fn freeze(self: &Arc<Self>) -> Vec<KernelId> {
         let operating = self.operate().await;
-        self.state.lock().frozen = Some(operating);
+        {
+            let mut state = self.state.lock();
+            // A dead home thaws nobody.
+            if self.is_home() || self.vm.endpoint.is_alive(self.id.home) {
+                state.frozen = Some(operating);
+            }
+        }
         self.certain(PageRange::user()).await;
         self.holders()
     }

@@ -192,7 +192,10 @@ impl Space {
 
     /// Waits until who owns `range` is certain, as far as it depends on this kernel.
     pub(crate) async fn certain(&self, range: PageRange) {
-        let clear = |state: &State| !state.granting.iter().any(|(granting, _)| !granting.intersect(range).is_empty());
+        let waits = |(granting, to): &(PageRange, KernelId)| {
+            !granting.intersect(range).is_empty() && self.vm.endpoint.is_alive(*to)
+        };
+        let clear = |state: &State| !state.granting.iter().any(waits);
         self.changed.wait_until(|| clear(&self.state.lock()).then_some(())).await
     }
 
