@@ -247,6 +247,8 @@ impl System {
                 shadow.presence_changed.wake_all();
             }
             self.born_here.lock().remove(&tid);
+            // One that was just coming back.
+            self.arriving.lock().remove(&tid);
         }
     }
 }
