@@ -6,8 +6,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use hashbrown::HashMap;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, Pid, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelSet, Memory, Pid, Serials, Spawner};
 use messages::fs::Lost;
 
 /// Cached pages that go at a time when memory is short.

@@ -31,18 +31,14 @@
 //! `fixup_pi_owner`). A waiter that was dropped is not in the queue any more, so nothing can be handed to it later.
 
 use crate::Words;
-use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    vec::Vec,
-};
+use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
 use core::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, Waker},
 };
 
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, HashMap, HashSet, Pid};
 use messages::vm::FutexKey;
 
 /// The bits of a word beside the id.
@@ -63,11 +59,11 @@ pub(crate) struct Locks {
 
 #[derive(Default)]
 struct Table {
-    queues: BTreeMap<FutexKey, Queue>,
+    queues: HashMap<FutexKey, Queue>,
     /// What each waiting thread waits for.
-    waiting: BTreeMap<Pid, FutexKey>,
+    waiting: HashMap<Pid, FutexKey>,
     /// Threads whose end this kernel will hear of.
-    watched: BTreeSet<Pid>,
+    watched: HashSet<Pid>,
     /// Ends told so far.
     deaths: u64,
 }

@@ -6,8 +6,7 @@ use core::{
     pin::Pin,
     task::{Context, Poll, Waker},
 };
-use hashbrown::HashMap;
-use machine::{sync::Lock, Errno};
+use machine::{sync::Lock, Errno, HashMap};
 use messages::vm::{FutexKey, FutexPlace};
 
 /// Words hash onto this many locks, so that unrelated futexes don't meet on one.

@@ -7,11 +7,10 @@ use alloc::{
     sync::Arc,
     vec::Vec,
 };
-use hashbrown::HashMap;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
-    Errno, KernelId, Memory,
+    Errno, HashMap, KernelId, Memory,
 };
 use messages::ipc::{IpcCheck, IpcMake, Kind, Permissions, Wanted};
 

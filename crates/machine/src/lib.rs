@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod address;
+mod collections;
 mod cpu;
 mod device;
 pub mod errno;
@@ -20,6 +21,7 @@ pub mod sync;
 mod task;
 
 pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
+pub use collections::{HashMap, HashSet};
 pub use cpu::{Access, Counter, Cpu, FpuState, Registers, Trap};
 pub use device::{ByteStream, Exchange};
 pub use errno::Errno;

@@ -4,7 +4,6 @@ use crate::{placement::Placement, scratch::Scratch, Context, Files, Process, Sha
 use abi::CpuSet;
 use alloc::{
     boxed::Box,
-    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -17,7 +16,7 @@ use futex::Futexes;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
+    BoxFuture, Cpu, CpuId, HashMap, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
 };
 use messages::{descriptor::TableId, fs::Opened, process::Facts, Request};
 use sched::Scheduler;
@@ -86,25 +85,25 @@ pub struct System {
     pub(crate) at_end: Lock<Option<Arc<dyn AtEnd>>>,
     machine_changed: WaitQueue,
     /// Threads on their way to a kernel whose load on the board does not show them yet.
-    pub(crate) under_way: Lock<BTreeMap<KernelId, usize>>,
+    pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
     pub(crate) balance: crate::balance::Balance,
     pub counters: Counters,
-    pub(crate) processes: Lock<BTreeMap<Pid, Arc<Process>>>,
+    pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
     /// Live threads here and shadows of threads that went away.
-    pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
+    pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
     /// Signals for threads whose arrival is not finished.
-    pub(crate) arriving: Lock<BTreeMap<Pid, abi::signal::Pending>>,
+    pub(crate) arriving: Lock<HashMap<Pid, abi::signal::Pending>>,
     /// Woken when a thread has arrived, or can't.
     pub(crate) arrived: WaitQueue,
     /// Processes that this kernel is about to hold a replica of, and the last word about their pending signals.
-    pub(crate) joining: Lock<BTreeMap<Pid, Option<messages::process::PendingSet>>>,
+    pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
     /// Woken when one of them is done.
     pub(crate) joined: WaitQueue,
     /// Which process each thread id of our range belongs to.
-    pub(crate) born_here: Lock<BTreeMap<Pid, Pid>>,
+    pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     /// Descriptor tables at home here, and what is cached of others while somebody here uses them.
-    pub(crate) tables: Lock<BTreeMap<TableId, Arc<Files>>>,
-    pub(crate) cached_tables: Lock<BTreeMap<TableId, Weak<Files>>>,
+    pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
+    pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
     /// Held while the spaces of a dead kernel are given up.
     pub(crate) abandoning: AsyncLock<()>,
     /// See death.rs.
@@ -115,11 +114,11 @@ pub struct System {
     /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
     /// Who uses the spaces at home here, if it is not one process that is at home here, too.
-    pub(crate) space_users: Lock<BTreeMap<SpaceId, crate::users::Users>>,
+    pub(crate) space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
     /// Circles kept here, by serial number.
-    pub(crate) circles: Lock<BTreeMap<u64, crate::sharing::Circle>>,
+    pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.
-    extensions: Lock<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     pub(crate) scratch: Scratch,
     /// See vdso.rs.
     pub(crate) vdso: Lock<Option<Arc<dyn Object>>>,
@@ -128,7 +127,7 @@ pub struct System {
     /// See facts.rs.
     pub(crate) facts: Lock<Facts>,
     /// NUMA node of each CPU that is not on node 0.
-    nodes: Lock<BTreeMap<u32, u32>>,
+    nodes: Lock<HashMap<u32, u32>>,
     ids: Ids,
 }
 

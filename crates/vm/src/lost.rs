@@ -12,10 +12,10 @@ use crate::{
     vm::{Shared, Vm},
     withdraw::Withdrawal,
 };
-use alloc::{boxed::Box, collections::BTreeSet, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Lost, Mappers};
 
-use machine::{errno::Result, BoxFuture, Errno, KernelSet, Page, PageRange, Soft};
+use machine::{errno::Result, BoxFuture, Errno, HashSet, KernelSet, Page, PageRange, Soft};
 use messages::vm::RegionReport;
 
 impl Mappers for Vm {
@@ -31,7 +31,7 @@ impl Mappers for Vm {
 impl Mappers for Shared {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let mut done = BTreeSet::new();
+            let mut done = HashSet::default();
             loop {
                 let mut new = self.all();
                 new.retain(|space| done.insert(space.id));

@@ -8,7 +8,6 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{
-    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -21,7 +20,7 @@ use fabric::Endpoint;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    Errno, Frame, KernelId, Memory, NoMemory, Serials, SpaceId, Spawner,
+    Errno, Frame, HashMap, KernelId, Memory, NoMemory, Serials, SpaceId, Spawner,
 };
 use messages::vm::*;
 
@@ -37,12 +36,12 @@ pub(crate) struct Shared {
     /// Mapped copy-on-write wherever anonymous memory was only read so far. Never exported.
     pub zero: Frame,
     /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
-    pub memories: Lock<BTreeMap<u64, Weak<SharedMemory>>>,
+    pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
     pub relief: Lock<Option<Arc<dyn Relief>>>,
     /// The kernel that lent us frames last, and how many faults are not to ask (borrow.rs).
     pub lender: AtomicU16,
     pub hopeless: AtomicU32,
-    spaces: Lock<BTreeMap<SpaceId, Arc<Space>>>,
+    spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     /// Held while a fork copies page tables, and while spaces are looked through for frames of a dead kernel (death.rs).
     pub copying: Lock<()>,
     /// Faults of replicas that are gone.
