@@ -3,6 +3,7 @@
 use alloc::sync::{Arc, Weak};
 use fs::{remote::Remote, Services};
 use machine::{BoxFuture, SpaceId, PAGE_SIZE};
+use platform::plan::Plan;
 use process::System;
 use vm::Relief;
 
@@ -10,16 +11,23 @@ use vm::Relief;
 const BATCH: usize = 256;
 
 pub struct Pressure {
-    pub services: Arc<Services>,
-    pub remote: Arc<Remote>,
-    pub system: Weak<System>,
-    pub plan: &'static platform::plan::Plan,
+    services: Arc<Services>,
+    remote: Arc<Remote>,
+    system: Weak<System>,
+    machine_pages: u64,
+}
+
+impl Pressure {
+    pub fn new(services: Arc<Services>, remote: Arc<Remote>, system: Weak<System>, plan: &Plan) -> Self {
+        let memory = plan.kernels.iter().flat_map(|kernel| &kernel.memory);
+        let machine_pages = memory.map(|range| range.bytes()).sum::<u64>() / PAGE_SIZE as u64;
+        Pressure { services, remote, system, machine_pages }
+    }
 }
 
 impl Relief for Pressure {
     fn machine_pages(&self) -> u64 {
-        let memory = self.plan.kernels.iter().flat_map(|kernel| &kernel.memory);
-        memory.map(|range| range.bytes()).sum::<u64>() / PAGE_SIZE as u64
+        self.machine_pages
     }
 
     fn reclaim(&self) -> usize {

@@ -60,12 +60,8 @@ impl Kernel {
             abi: Arc::new(Linux::default()),
         });
         let plan = boot.plan;
-        system.vm.set_relief(Arc::new(Pressure {
-            services: services.clone(),
-            remote: remote.clone(),
-            system: Arc::downgrade(&system),
-            plan,
-        }));
+        let pressure = Pressure::new(services.clone(), remote.clone(), Arc::downgrade(&system), plan);
+        system.vm.set_relief(Arc::new(pressure));
         let audit = platform::plan::option(boot.command_line(), "cob.audit") == Some("on");
         if audit {
             system.vm.start_audits();

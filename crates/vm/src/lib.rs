@@ -41,6 +41,7 @@ mod exports;
 mod fault;
 mod fork;
 mod futex;
+mod gaps;
 mod handover;
 mod heap;
 mod lifetime;

@@ -141,7 +141,7 @@ impl Space {
     ) -> Result<Page> {
         loop {
             let operating = self.operate().await;
-            let start = self.find_gap(&self.state.lock(), pages);
+            let start = self.find_gap(&mut self.state.lock(), pages);
             if let Some(start) = start {
                 let range = PageRange::new(start, start.add(pages));
                 self.map_here(&operating, range, false, kind, backing).await?;
@@ -156,12 +156,11 @@ impl Space {
     }
 
     /// The highest place for `pages` pages in what this kernel owns.
-    pub(crate) fn find_gap(&self, state: &State, pages: u64) -> Option<Page> {
+    pub(crate) fn find_gap(&self, state: &mut State, pages: u64) -> Option<Page> {
         let room = state.limits.stack.clamp(STACK_ROOM, USER_END / 6 * 5);
         let all = PageRange::new(Page(MMAP_MIN >> PAGE_BITS), Page((USER_END - room) >> PAGE_BITS));
-        let pieces = state.slices.pieces(all, self.id.home);
-        let own = pieces.iter().rev().filter(|(owner, _)| *owner == self.me());
-        own.map(|(_, piece)| *piece).find_map(|piece| state.regions.gap(piece, pages))
+        let State { gaps, regions, slices, .. } = state;
+        gaps.find(regions, slices, (self.me(), self.id.home), all, pages)
     }
 
     /// Reads or writes every page once, as far as that works (MAP_POPULATE, mlock).

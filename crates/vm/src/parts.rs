@@ -18,6 +18,12 @@ impl Parts {
         self.0.range(..=page).next_back().filter(|(_, (end, _))| page < *end).map(|(_, (_, owner))| *owner)
     }
 
+    /// The last one that begins before `page`.
+    pub fn last_before(&self, page: Page) -> Option<Part> {
+        let (start, (end, owner)) = self.0.range(..page).next_back()?;
+        Some(Part { range: PageRange::new(*start, *end), owner: *owner })
+    }
+
     /// What of them lies in `range`.
     pub fn inside(&self, range: PageRange) -> impl Iterator<Item = Part> + '_ {
         let before = self.0.range(..range.start).next_back().filter(|(_, (end, _))| *end > range.start);

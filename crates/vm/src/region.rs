@@ -113,31 +113,35 @@ impl Region {
 
 /// Regions by start page. They never overlap, and neighbours that could be one are one.
 #[derive(Default, Clone)]
-pub(crate) struct Regions(BTreeMap<Page, Region>);
+pub(crate) struct Regions {
+    map: BTreeMap<Page, Region>,
+    /// Nothing above has become free since this was last taken.
+    freed: Page,
+}
 
 impl Regions {
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
-        self.0.values()
+        self.map.values()
     }
 
     pub fn find(&self, page: Page) -> Option<&Region> {
-        self.0.range(..=page).next_back().map(|(_, region)| region).filter(|r| r.range.contains(page))
+        self.map.range(..=page).next_back().map(|(_, region)| region).filter(|r| r.range.contains(page))
     }
 
     /// The first region that starts after `page`.
     pub fn above(&self, page: Page) -> Option<&Region> {
-        self.0.range(page.add(1)..).next().map(|(_, region)| region)
+        self.map.range(page.add(1)..).next().map(|(_, region)| region)
     }
 
     /// The last region that starts before `page`.
     pub fn below(&self, page: Page) -> Option<&Region> {
-        self.0.range(..page).next_back().map(|(_, region)| region)
+        self.map.range(..page).next_back().map(|(_, region)| region)
     }
 
     pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = &Region> {
         let first = self.find(range.start).map_or(range.start, |region| region.range.start);
         let end = range.end.max(first);
-        self.0.range(first..end).map(|(_, region)| region)
+        self.map.range(first..end).map(|(_, region)| region)
     }
 
     pub fn is_free(&self, range: PageRange) -> bool {
@@ -163,16 +167,17 @@ impl Regions {
 
     /// Takes out what is in `range`, cutting regions at its ends.
     pub fn remove(&mut self, range: PageRange) -> Vec<Region> {
+        self.freed = self.freed.max(range.end);
         let starts: Vec<Page> = self.overlapping(range).map(|region| region.range.start).collect();
         let mut removed = Vec::with_capacity(starts.len());
         for start in starts {
-            let Some(region) = self.0.remove(&start) else { continue };
+            let Some(region) = self.map.remove(&start) else { continue };
             for rest in [
                 PageRange::new(region.range.start, range.start.max(region.range.start)),
                 PageRange::new(range.end.min(region.range.end), region.range.end),
             ] {
                 if !rest.is_empty() {
-                    self.0.insert(rest.start, region.cut(rest));
+                    self.map.insert(rest.start, region.cut(rest));
                 }
             }
             removed.push(region.cut(range));
@@ -188,17 +193,17 @@ impl Regions {
             joined.range.end = region.range.end;
             region = joined;
         }
-        if let Some(after) = self.0.get(&region.range.end).filter(|after| after.continues(&region)) {
+        if let Some(after) = self.map.get(&region.range.end).filter(|after| after.continues(&region)) {
             let end = after.range.end;
-            self.0.remove(&region.range.end);
+            self.map.remove(&region.range.end);
             region.range.end = end;
         }
-        self.0.insert(region.range.start, region);
+        self.map.insert(region.range.start, region);
     }
 
     /// Changes all regions inside `range`, cutting them at its ends.
     pub fn update(&mut self, range: PageRange, mut change: impl FnMut(&mut RegionKind)) {
-        let Some(whole) = self.0.get_mut(&range.start).filter(|region| region.range == range) else {
+        let Some(whole) = self.map.get_mut(&range.start).filter(|region| region.range == range) else {
             for mut region in self.remove(range) {
                 change(&mut region.kind);
                 self.insert(region);
@@ -207,41 +212,52 @@ impl Regions {
         };
         change(&mut whole.kind);
         // It stays where it is, unless it has become a part of its neighbours.
-        let whole = &self.0[&range.start];
+        let whole = &self.map[&range.start];
         let joins = self.below(range.start).is_some_and(|before| whole.continues(before))
-            || self.0.get(&range.end).is_some_and(|after| after.continues(whole));
+            || self.map.get(&range.end).is_some_and(|after| after.continues(whole));
         if joins {
-            let region = self.0.remove(&range.start);
+            let region = self.map.remove(&range.start);
             region.into_iter().for_each(|region| self.insert(region));
         }
     }
 
     /// The region that starts at `start` grows down to `to`.
     pub fn grow_down(&mut self, start: Page, to: Page) {
-        if let Some(mut region) = self.0.remove(&start) {
+        if let Some(mut region) = self.map.remove(&start) {
             region.range.start = to;
-            self.0.insert(to, region);
+            self.map.insert(to, region);
         }
     }
 
-    /// The highest place for `pages` pages inside `within`.
-    pub fn gap(&self, within: PageRange, pages: u64) -> Option<Page> {
+    /// Up to where something may have become free since this was last asked.
+    pub fn take_freed(&mut self) -> Page {
+        core::mem::replace(&mut self.freed, Page(0))
+    }
+
+    /// The highest place for `pages` pages inside `within`, and the end of the highest free page there.
+    pub fn gap(&self, within: PageRange, pages: u64) -> (Option<Page>, Option<Page>) {
+        let mut first = None;
         let mut end = within.end.0;
         // A region beyond the end may reach down with its guard gap, or cover the end.
         if let Some(next) = self.above(Page(end.saturating_sub(1))) {
             end = end.min(next.guarded_start());
         }
-        for (_, region) in self.0.range(..within.end).rev() {
+        for (_, region) in self.map.range(..within.end).rev() {
             let start = region.range.end.0.max(within.start.0);
-            if end >= start && end - start >= pages {
-                return Some(Page(end - pages));
+            if end > start {
+                first = first.or(Some(Page(end)));
+                if end - start >= pages {
+                    return (Some(Page(end - pages)), first);
+                }
             }
             end = end.min(region.guarded_start());
             if end <= within.start.0 {
-                return None;
+                return (None, first);
             }
         }
-        (end >= within.start.0 && end - within.start.0 >= pages).then(|| Page(end - pages))
+        let room = end.saturating_sub(within.start.0);
+        first = first.or((room > 0).then_some(Page(end)));
+        ((room >= pages).then(|| Page(end - pages)), first)
     }
 }
 
@@ -291,18 +307,18 @@ mod tests {
     #[test]
     fn gaps_are_taken_from_the_top_and_leave_the_stack_its_guard() {
         let mut regions = Regions::default();
-        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(990)));
+        assert_eq!(regions.gap(range(16, 1000), 10).0, Some(Page(990)));
         regions.insert(region(900, 1000, Access::READ));
-        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(890)));
+        assert_eq!(regions.gap(range(16, 1000), 10).0, Some(Page(890)));
         regions.insert(region(850, 880, Access::READ));
-        assert_eq!(regions.gap(range(16, 1000), 20), Some(Page(880)));
-        assert_eq!(regions.gap(range(16, 1000), 21), Some(Page(829)));
-        assert_eq!(regions.gap(range(16, 1000), 900), None);
+        assert_eq!(regions.gap(range(16, 1000), 20).0, Some(Page(880)));
+        assert_eq!(regions.gap(range(16, 1000), 21).0, Some(Page(829)));
+        assert_eq!(regions.gap(range(16, 1000), 900).0, None);
         let mut stack = region(950, 1000, Access::READ);
         stack.kind.flags = RegionFlags::GROWS_DOWN.bits();
         let mut regions = Regions::default();
         regions.insert(stack);
-        assert_eq!(regions.gap(range(16, 1000), 10), Some(Page(950 - 256 - 10)));
-        assert_eq!(regions.gap(range(16, 940), 10), Some(Page(950 - 256 - 10)));
+        assert_eq!(regions.gap(range(16, 1000), 10).0, Some(Page(950 - 256 - 10)));
+        assert_eq!(regions.gap(range(16, 940), 10).0, Some(Page(950 - 256 - 10)));
     }
 }

@@ -239,7 +239,7 @@ impl Space {
                 return Err(Errno::ENOMEM);
             }
             self.check_promise(&region.kind, pages - if keep_region { 0 } else { from.len() })?;
-            let target = to.or_else(|| self.find_gap(&self.state.lock(), pages));
+            let target = to.or_else(|| self.find_gap(&mut self.state.lock(), pages));
             let Some(start) = target else {
                 if self.is_home() {
                     return Err(Errno::ENOMEM);

@@ -9,7 +9,10 @@
 //! what others told it (may be out of date: whoever is asked in vain says so).
 
 use crate::parts::Parts;
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{btree_map::Entry, BTreeMap},
+    vec::Vec,
+};
 use machine::{KernelId, Page, PageRange, PAGE_BITS, USER_END};
 use messages::vm::{Owners, Part, SliceRun};
 
@@ -50,6 +53,8 @@ pub(crate) fn slice_around(page: Page) -> PageRange {
 pub(crate) struct SliceTable {
     slices: BTreeMap<u32, KernelId>,
     parts: Parts,
+    /// Nothing above has got another owner since this was last taken.
+    changed: Page,
 }
 
 impl SliceTable {
@@ -70,9 +75,20 @@ impl SliceTable {
     pub fn learn(&mut self, runs: &[SliceRun]) {
         for run in runs {
             for slice in run.start..run.end {
-                self.slices.insert(slice, run.owner);
+                if self.slices.insert(slice, run.owner) != Some(run.owner) {
+                    self.note_change(pages_of(SliceRun { start: slice, end: slice + 1, ..*run }));
+                }
             }
         }
+    }
+
+    fn note_change(&mut self, range: PageRange) {
+        self.changed = self.changed.max(range.end);
+    }
+
+    /// Up to where something may have got another owner since this was last asked.
+    pub fn take_changed(&mut self) -> Page {
+        core::mem::replace(&mut self.changed, Page(0))
     }
 
     /// Kernel `from`, asked for `about`, did not own all of it and said what it knows.
@@ -87,6 +103,7 @@ impl SliceTable {
             let held: Vec<Part> = self.parts.inside(about).filter(|part| part.owner == me).collect();
             // The owner of the slice knows all its parts; any other, those that it holds itself.
             let knows = |holder: KernelId| owner == from || holder == from;
+            self.note_change(about);
             self.parts.clear(about, |holder| holder != me && knows(holder));
             // "Yours" can only be out of date: else we would know.
             for part in news.parts.iter().filter(|part| part.owner != me && knows(part.owner)) {
@@ -106,11 +123,13 @@ impl SliceTable {
 
     /// Kernel `owner` has `range` now, whoever has the slice.
     pub fn hand(&mut self, range: PageRange, owner: KernelId) {
+        self.note_change(range);
         self.parts.set(range, owner);
     }
 
     /// `range` belongs to the owner of its slice again, where `holder` had it.
     pub fn take_back(&mut self, range: PageRange, holder: KernelId) {
+        self.note_change(range);
         self.parts.clear(range, |owner| owner == holder);
     }
 
@@ -133,7 +152,10 @@ impl SliceTable {
     /// Gives the slices of `range` that have no owner yet to `owner`.
     pub fn claim(&mut self, range: PageRange, owner: KernelId) {
         for slice in slice_of(range.start)..=slice_of(Page(range.end.0.saturating_sub(1).max(range.start.0))) {
-            self.slices.entry(slice).or_insert(owner);
+            if let Entry::Vacant(free) = self.slices.entry(slice) {
+                free.insert(owner);
+                self.note_change(pages_of(SliceRun { start: slice, end: slice + 1, owner }));
+            }
         }
     }
 
@@ -154,13 +176,47 @@ impl SliceTable {
 
     /// The owner of all of `range`, if there is one such.
     pub fn sole_owner(&self, range: PageRange, default: KernelId) -> Option<KernelId> {
-        if self.slices.is_empty() {
+        if self.slices.is_empty() || range.is_empty() {
             return Some(default);
         }
-        match self.pieces(range, default)[..] {
-            [(owner, _)] => Some(owner),
-            _ => None,
+        let (owner, _) = self.piece_below(range, default);
+        (self.highest(range, owner, default) == Some(range)).then_some(owner)
+    }
+
+    /// The highest stretch of `range` that is `owner`'s; `default` owns what has no owner.
+    pub fn highest(&self, range: PageRange, owner: KernelId, default: KernelId) -> Option<PageRange> {
+        let (mut rest, mut found) = (range, None::<PageRange>);
+        while !rest.is_empty() {
+            let (whose, start) = self.piece_below(rest, default);
+            let piece = PageRange::new(start, rest.end);
+            match (&mut found, whose == owner) {
+                (None, true) => found = Some(piece),
+                (Some(found), true) => found.start = start,
+                (Some(_), false) => break,
+                (None, false) => {}
+            }
+            rest.end = start;
         }
+        found
+    }
+
+    /// Who owns the last page of `range`, and from where on.
+    fn piece_below(&self, range: PageRange, default: KernelId) -> (KernelId, Page) {
+        if self.slices.is_empty() {
+            return (default, range.start);
+        }
+        let last = Page(range.end.0 - 1);
+        let part = self.parts.last_before(range.end);
+        if let Some(part) = part.filter(|part| part.range.contains(last)) {
+            return (part.owner, part.range.start.max(range.start));
+        }
+        let above_part = part.map_or(range.start, |part| part.range.end);
+        let (owner, start) = match self.slices.range(..=slice_of(last)).next_back() {
+            Some((&slice, &owner)) if slice == slice_of(last) => (owner, slice_around(last).start),
+            Some((&slice, _)) => (default, Page(u64::from(slice + 1) << PAGES_BITS)),
+            None => (default, range.start),
+        };
+        (owner, start.max(above_part).max(range.start))
     }
 
     /// Cuts `range` where the owner changes; `default` owns what has no owner.

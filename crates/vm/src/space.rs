@@ -11,6 +11,7 @@
 use crate::{
     ahead::Ahead,
     exports::Exports,
+    gaps::Gaps,
     region::{Region, RegionFlags, Regions, GUARD_GAP},
     slices::SliceTable,
     vm::Shared,
@@ -49,6 +50,7 @@ pub(crate) struct Pending {
 pub(crate) struct State {
     pub regions: Regions,
     pub slices: SliceTable,
+    pub gaps: Gaps,
     /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`].
     pub exports: Exports,
     /// At home: the kernels that have a replica, as far as they have ever asked for anything.

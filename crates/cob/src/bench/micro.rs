@@ -67,6 +67,9 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
             }
         }
     }
+    if rows.is_empty() {
+        bail!("no operation has {} in its name", options.only.join(" or "));
+    }
     // With KVM there is nobody to count.
     if !vm::use_kvm(options.accel)? {
         if let Err(error) = count(&setup, &systems, options, project, &progress, &mut rows) {

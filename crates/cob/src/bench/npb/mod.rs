@@ -69,7 +69,7 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     let (systems, linux) = System::wanted(options, cpus, project)?;
     let cases = cases(options);
     if cases.is_empty() {
-        bail!("no workload is called {}: {}", options.only.join(" or "), WORKLOADS.join(", "));
+        bail!("no workload has {} in its name: {}", options.only.join(" or "), WORKLOADS.join(", "));
     }
     let linked = if options.link == Link::Static { "static" } else { "dynamic" };
     let mut results = Results {

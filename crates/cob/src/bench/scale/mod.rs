@@ -129,6 +129,9 @@ fn measure(
         bail!("{}: {}", system.name, wrong.trim_end());
     }
     let loops: Vec<Told> = text.lines().filter_map(parse).collect();
+    if loops.is_empty() {
+        bail!("no loop has {} in its name", options.only.join(" or "));
+    }
     let mut counted = counting.counted()?.into_iter();
     let mut all = Vec::new();
     for Told { case, rounds, operations } in loops {
