@@ -90,7 +90,8 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
                 let words: Vec<String> = [warm_up(group)].into_iter().chain(group.iter().map(Case::word)).collect();
                 let tell = |ran: usize| {
                     let word = words.get(ran).map_or("", String::as_str);
-                    progress.say(&format!("{} {what}: {word}", bar(done + ran, all)));
+                    // The first does not count.
+                    progress.say(&format!("{} {what}: {word}", bar(done + ran.saturating_sub(1), all)));
                 };
                 match measure(&setup, system, &words, tell) {
                     Ok(lines) => lines.into_iter().skip(1).for_each(|line| results.add(at, &line)),
