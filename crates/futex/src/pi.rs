@@ -37,7 +37,6 @@ use core::{
     pin::Pin,
     task::{Context, Poll, Waker},
 };
-
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, HashMap, HashSet, Pid};
 use messages::vm::FutexKey;
 

@@ -41,7 +41,7 @@ impl UserAddr {
 }
 
 /// A page of a user address space: its address divided by the page size.
-#[derive(Clone, Default, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Page(pub u64);
 
 impl Page {

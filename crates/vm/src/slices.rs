@@ -32,21 +32,20 @@ pub(crate) fn slice_of(page: Page) -> u32 {
     (page.0 >> PAGES_BITS) as u32
 }
 
-pub(crate) fn pages_of(run: SliceRun) -> PageRange {
-    PageRange::new(Page(u64::from(run.start) << PAGES_BITS), Page(u64::from(run.end) << PAGES_BITS))
+/// The pages of a slice.
+fn whole(slice: u32) -> PageRange {
+    PageRange::new(Page(u64::from(slice) << PAGES_BITS), Page(u64::from(slice + 1) << PAGES_BITS))
 }
 
 /// The slices `range` touches.
 pub(crate) fn slices_in(range: PageRange) -> impl Iterator<Item = PageRange> {
     let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
-    (slice_of(range.start)..=slice_of(last))
-        .map(|slice| pages_of(SliceRun { start: slice, end: slice + 1, owner: KernelId(0) }))
+    (slice_of(range.start)..=slice_of(last)).map(whole)
 }
 
 /// The slice of `page`.
 pub(crate) fn slice_around(page: Page) -> PageRange {
-    let start = slice_of(page);
-    pages_of(SliceRun { start, end: start + 1, owner: KernelId(0) })
+    whole(slice_of(page))
 }
 
 #[derive(Default, Clone)]
@@ -76,7 +75,7 @@ impl SliceTable {
         for run in runs {
             for slice in run.start..run.end {
                 if self.slices.insert(slice, run.owner) != Some(run.owner) {
-                    self.note_change(pages_of(SliceRun { start: slice, end: slice + 1, ..*run }));
+                    self.note_change(whole(slice));
                 }
             }
         }
@@ -154,7 +153,7 @@ impl SliceTable {
         for slice in slice_of(range.start)..=slice_of(Page(range.end.0.saturating_sub(1).max(range.start.0))) {
             if let Entry::Vacant(free) = self.slices.entry(slice) {
                 free.insert(owner);
-                self.note_change(pages_of(SliceRun { start: slice, end: slice + 1, owner }));
+                self.note_change(whole(slice));
             }
         }
     }
@@ -213,7 +212,7 @@ impl SliceTable {
         let above_part = part.map_or(range.start, |part| part.range.end);
         let (owner, start) = match self.slices.range(..=slice_of(last)).next_back() {
             Some((&slice, &owner)) if slice == slice_of(last) => (owner, slice_around(last).start),
-            Some((&slice, _)) => (default, Page(u64::from(slice + 1) << PAGES_BITS)),
+            Some((&slice, _)) => (default, whole(slice).end),
             None => (default, range.start),
         };
         (owner, start.max(above_part).max(range.start))
@@ -243,7 +242,7 @@ impl SliceTable {
         // By the slices that have owners: a range may be the whole address space.
         let mut rest = range;
         for (&slice, &owner) in self.slices.range(slice_of(range.start)..=slice_of(Page(range.end.0 - 1))) {
-            let owned = range.intersect(pages_of(SliceRun { start: slice, end: slice + 1, owner }));
+            let owned = range.intersect(whole(slice));
             add_slices(default, PageRange::new(rest.start, owned.start));
             add_slices(owner, owned);
             rest.start = owned.end;
@@ -257,9 +256,7 @@ impl SliceTable {
         let mut end = FIRST_TAKEN;
         while end > count {
             let run = SliceRun { start: end - count, end, owner };
-            match (run.start..run.end).find(|slice| {
-                self.slices.contains_key(slice) || !is_free(pages_of(SliceRun { start: *slice, end: slice + 1, owner }))
-            }) {
+            match (run.start..run.end).find(|slice| self.slices.contains_key(slice) || !is_free(whole(*slice))) {
                 // Slice 0 holds static executables; it stays with home.
                 None if run.start > 0 => {
                     self.learn(&[run]);
@@ -280,7 +277,7 @@ mod tests {
     #[test]
     fn taken_slices_are_consecutive_and_skip_what_is_used() {
         let mut table = SliceTable::default();
-        let used = pages_of(SliceRun { start: FIRST_TAKEN - 3, end: FIRST_TAKEN - 2, owner: KernelId(0) });
+        let used = whole(FIRST_TAKEN - 3);
         let is_free = |range: PageRange| range.intersect(used).is_empty();
         let first = table.take(2, KernelId(1), is_free).unwrap();
         assert_eq!((first.start, first.end), (FIRST_TAKEN - 2, FIRST_TAKEN));
