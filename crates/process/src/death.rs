@@ -75,6 +75,7 @@ impl System {
         self.mourned.wake_all();
         // Each of the others has noticed the death, or will; one that dies meanwhile does not run any more either.
         self.endpoint.multicast(&self.endpoint.others(), Mourned { dead }).await;
+        self.tell_of_zombies().await;
         self.take_back(dead).await;
         self.mourning.lock().retain(|(of, _)| *of != dead);
         self.mourned.wake_all();
@@ -131,7 +132,6 @@ impl System {
                 break;
             }
         }
-        self.tell_of_zombies().await;
         self.forget_users(dead).await;
         self.end_condemned(dead).await;
         // Another death may be at a space that is not in the list any more.
@@ -177,7 +177,8 @@ impl System {
         }
     }
 
-    /// A thread on the dead kernel may have taken a zombie from its parent's list, and not have reaped it any more.
+    /// A thread on the dead kernel may have taken a zombie from its parent's list, and not have reaped it any more. Its wait may
+    /// even have outlived it, at the parent's home, until that was through with the death.
     async fn tell_of_zombies(self: &Arc<Self>) {
         let all: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
         for process in all.iter().filter(|process| process.has_ended()) {
