@@ -5,12 +5,14 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelSet, Memory, Pid, Serials, Spawner};
 use messages::fs::Lost;
 
 /// Cached pages that go at a time when memory is short.
 const RECLAIM_BATCH: usize = 64;
+/// Of a kernel's number in that of a device: a machine has 299 at most.
+const KERNEL_BITS: u32 = 9;
 /// Files in memory leave this part of it free.
 const LEFT_BY_FILES: u64 = 16;
 
@@ -36,7 +38,7 @@ pub struct Services {
     pub clock: Arc<dyn Clock>,
     pub spawner: Arc<dyn Spawner>,
     serials: Serials,
-    device: AtomicU64,
+    device: AtomicU32,
     /// All caches by serial number; each takes itself out when it ends.
     objects: Lock<HashMap<u64, Weak<PageCache>>>,
     /// Caches whose pages can be read again, hence reclaimed.
@@ -54,7 +56,7 @@ impl Services {
             memory,
             clock,
             spawner,
-            device: AtomicU64::new(1),
+            device: AtomicU32::new(1),
             objects: Lock::default(),
             caches: Lock::new(Vec::new()),
             hand: AtomicUsize::new(0),
@@ -81,9 +83,9 @@ impl Services {
         ObjectId { owner: self.memory.kernel(), serial: self.serials.next() }
     }
 
-    /// A number for a file system without a device, as Linux's get_anon_bdev.
+    /// A number for a file system without a device, as Linux's get_anon_bdev; that of no other kernel.
     pub fn anonymous_device(&self) -> (u32, u32) {
-        (0, self.device.fetch_add(1, Ordering::Relaxed) as u32)
+        (0, self.device.fetch_add(1, Ordering::Relaxed) << KERNEL_BITS | u32::from(self.memory.kernel().0))
     }
 
     pub(crate) fn register(&self, cache: &Arc<PageCache>) {
