@@ -9,6 +9,7 @@
 //!   presence = Away(K2)
 //!   -- Migrate ------------------------> arriving += thread
 //!                                        first visit: Join --------------> replicas += K2
+//!                                        beside it: faults --------------> (of the owners of its first pages)
 //!                                        <------------------- Replica ----
 //!                                        thread runs (or shadow wakes)
 //!                                        -- Moved ------------------------> at = K2
@@ -37,10 +38,11 @@
 
 use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
 use abi::signal::SignalSet;
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use machine::{errno::Result, Access, Errno, KernelId, Registers, UserAddr};
+use machine::{errno::Result, Access, Errno, KernelId, Page, Registers, SpaceId, UserAddr};
 use messages::process::{Baggage, Migrate, Survivor, ThreadState};
+use vm::Space;
 
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,9 @@ impl Thread {
             let state = self.pack();
             let sent = state.pending.clone();
             let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
-            let message = Migrate { process: process.id, home: process.home, thread: self.tid, baggage };
+            let (space, touches) = (process.space().id(), self.first_pages(&context.registers));
+            let message =
+                Migrate { process: process.id, home: process.home, thread: self.tid, baggage, space, touches };
             let call = system.endpoint.start(to, message);
             *presence = Presence::Away(to);
             self.leaving.store(true, SeqCst);
@@ -142,6 +146,23 @@ impl Thread {
         let packed = state.clone();
         state.pending = Default::default();
         packed
+    }
+
+    /// The pages that it will touch at once elsewhere: its text, stack and thread-local data, and, as it mostly leaves in a system call
+    /// that the C library made for it, the text that this returns to.
+    fn first_pages(&self, registers: &Registers) -> Vec<(Page, Access)> {
+        let space = self.process.space();
+        let mut word = [0; 8];
+        space.take_bytes(UserAddr(registers.rsp), &mut word);
+        let returns_to = UserAddr(u64::from_le_bytes(word)).page();
+        let mut pages = Vec::new();
+        let known = [(registers.rip, Access::EXEC), (registers.rsp, Access::WRITE), (registers.fs_base, Access::READ)];
+        for (at, access) in known {
+            pages.extend((at != 0).then_some((UserAddr(at).page(), access)));
+        }
+        let is_new = pages.iter().all(|(page, _)| *page != returns_to);
+        pages.extend((is_new && space.allows(returns_to, Access::EXEC)).then_some((returns_to, Access::EXEC)));
+        pages
     }
 
     fn push_all(self: &Arc<Self>, mut signals: abi::signal::Pending) {
@@ -228,7 +249,7 @@ impl System {
     }
 
     async fn admit(self: &Arc<Self>, message: Migrate) -> Result<()> {
-        let Migrate { process, home, thread: tid, baggage } = message;
+        let Migrate { process, home, thread: tid, baggage, space, touches } = message;
         let moves = baggage.state.moves;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
@@ -238,7 +259,16 @@ impl System {
             self.counters.migrations_in.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let process: Arc<Process> = self.join(process, home).await?;
+        let touched = self.touch(space, touches);
+        let process: Result<Arc<Process>> = self.join(process, home).await;
+        if let Some(touched) = touched {
+            let is_its = |process: &Arc<Process>| process.space().id() == space;
+            if !process.as_ref().is_ok_and(is_its) {
+                // It has ended, or been left by an execve. Who ends it hears that it is here, or it goes.
+                let _ = touched.join_home().await;
+            }
+        }
+        let process = process?;
         if process.has(Flags::ENDING) {
             // It comes here to end; that is as good a place as any.
             log::debug!("thread {tid} of ending process {} arrives", process.id);
@@ -249,21 +279,21 @@ impl System {
         thread.appear();
         process.tell_moved(tid, self.kernel, moves);
         self.counters.migrations_in.fetch_add(1, Relaxed);
-        self.fetch_first_pages(&thread, &registers);
         thread.start(Context { registers });
         Ok(())
     }
 
-    /// Asks for the pages that a newcomer touches at once - its text, stack and thread-local data - all together. It would ask
-    /// for one after the other.
-    fn fetch_first_pages(&self, thread: &Thread, registers: &Registers) {
-        let first = [(registers.rip, Access::EXEC), (registers.rsp, Access::WRITE), (registers.fs_base, Access::READ)];
-        for (at, access) in first.into_iter().filter(|(at, _)| *at != 0) {
-            let space = thread.process.space();
+    /// Asks for the pages that a newcomer touches at once, all together, while this kernel joins its process. It would ask for
+    /// one after the other, later.
+    fn touch(&self, space: SpaceId, pages: Vec<(Page, Access)>) -> Option<Arc<Space>> {
+        let space = self.vm.attach(space).ok()?;
+        for (page, access) in pages {
+            let space = space.clone();
             self.scheduler.spawn(async move {
                 // What is wrong with it the thread finds out.
-                let _ = space.fault(UserAddr(at), access).await;
+                let _ = space.fault(page.address(), access).await;
             });
         }
+        Some(space)
     }
 }

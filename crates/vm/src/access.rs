@@ -3,7 +3,7 @@
 use crate::space::Space;
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::mem::size_of;
-use machine::{errno::Result, BoxFuture, Errno, Frame, UserAddr, UserFault, PAGE_SIZE};
+use machine::{errno::Result, Access, BoxFuture, Errno, Frame, Page, UserAddr, UserFault, PAGE_SIZE, USER_END};
 use messages::vm::Fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -16,6 +16,11 @@ impl Space {
                 _ => Errno::EFAULT,
             })
         })
+    }
+
+    /// Whether the table here lets a program do that now.
+    pub fn allows(&self, page: Page, access: Access) -> bool {
+        page.address().0 < USER_END && self.table.get(page).is_some_and(|mapping| mapping.access.contains(access))
     }
 
     /// Copies user memory from `from` on into `to`. EFAULT; then `to` is partly overwritten.

@@ -16,7 +16,7 @@ use abi::{
     CpuSet, Credentials,
 };
 use alloc::{boxed::Box, vec::Vec};
-use machine::{errno, KernelId, KernelSet, Pid, SpaceId};
+use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
 
 /// What is the same on the whole machine but decided by somebody.
@@ -80,9 +80,9 @@ messages! {
     join: Join { process: Pid } -> errno::Result<Replica>, Low;
 
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
-    /// thread may run there.
+    /// thread may run there. `touches`: the pages of its address space that it will touch at once.
     migrate: Migrate {
-        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>,
+        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, space: SpaceId, touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home, so that signals find it. `moves` is how often it has moved: what
