@@ -95,6 +95,7 @@ pub fn prepare(options: &MachineOptions, argv: Vec<OsString>, terminal: &Termina
         memory: options.memory,
         accel: options.accel,
         plugin: None,
+        counts_time: false,
         link: true,
         shares,
         log: PathBuf::new(),

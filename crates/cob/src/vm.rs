@@ -33,6 +33,8 @@ pub struct Machine {
     pub accel: Accel,
     /// QEMU's -plugin. All CPUs then run in one thread, in turns.
     pub plugin: Option<String>,
+    /// Time is what the CPUs have executed (-icount), so that a run is the same each time. With a plugin only.
+    pub counts_time: bool,
     /// Whether there is a device for the link; without it there is the serial line only.
     pub link: bool,
     /// Mount tag, directory, writable.
@@ -129,6 +131,10 @@ fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
     add(&["-kernel", text(&machine.kernel)?, "-append", &machine.append]);
     if let Some(plugin) = &machine.plugin {
         add(&["-plugin", plugin]);
+    }
+    if machine.counts_time {
+        // 8 ns an instruction; a CPU that sleeps costs no time.
+        add(&["-icount", "shift=3,sleep=off"]);
     }
     if let Some(initrd) = &machine.initrd {
         add(&["-initrd", text(initrd)?]);

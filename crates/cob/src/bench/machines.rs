@@ -97,6 +97,8 @@ pub struct Setup {
     pub accel: Accel,
     /// QEMU's -plugin.
     pub plugin: Option<String>,
+    /// See `vm::Machine`.
+    pub counts_time: bool,
     pub patience: Duration,
     /// How often the serial line is looked at. Each look takes a CPU of the host from the machine that is measured.
     pub interval: Duration,
@@ -125,7 +127,16 @@ impl Setup {
         }
         fs::write(&initramfs, archive.finish())?;
         let (patience, interval) = (Duration::from_secs(180), Duration::from_millis(250));
-        Ok(Setup { initramfs, cpus, accel, plugin: None, patience, interval, _files: Arc::new(files) })
+        Ok(Setup {
+            initramfs,
+            cpus,
+            accel,
+            plugin: None,
+            counts_time: false,
+            patience,
+            interval,
+            _files: Arc::new(files),
+        })
     }
 
     /// The same in a QEMU with a plugin.
@@ -157,6 +168,7 @@ impl Setup {
             memory: MEMORY,
             accel: self.accel,
             plugin: self.plugin.clone(),
+            counts_time: self.counts_time,
             link: false,
             shares: Vec::new(),
             log: log.clone(),
