@@ -48,8 +48,11 @@ impl Linux {
         let scheduler = thread.process.system.scheduler.clone();
         let mut restart = None;
         let mut faulted = false;
+        let mut space = None;
         loop {
             while thread.wants_attention() || restart.is_some() {
+                // Not kept by one who stops or goes away.
+                space = None;
                 if self.boundary(thread, &mut context, &mut restart).await == Absence::Over {
                     return;
                 }
@@ -72,7 +75,7 @@ impl Linux {
                 // That took time, and maybe the CPU: look at everything once more.
                 continue;
             }
-            match thread.run_user(&mut context) {
+            match thread.run_user(&mut context, &mut space) {
                 // The CPU's loop looks at doorbells, devices and timers.
                 Trap::Interrupt => sched::yield_now().await,
                 Trap::Syscall => {

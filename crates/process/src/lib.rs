@@ -56,7 +56,7 @@ pub use fork::CloneRequest;
 pub use image::Program;
 pub use migrate::Absence;
 pub use placement::{Candidate, Placement};
-pub use process::{Flags, Process};
+pub use process::{Flags, KnownSpace, Process};
 pub use route::{may_signal, Target};
 pub use shake::{Shake, Shaken};
 pub use system::{Abi, AtEnd, Counters, Directory, Parts, System};

@@ -32,6 +32,12 @@ pub struct Directories {
     pub cwd: Arc<dyn File>,
 }
 
+/// The address space of a process as one of its threads looked it up, and when.
+pub struct KnownSpace {
+    space: Arc<Space>,
+    images: u32,
+}
+
 pub struct Process {
     pub id: Pid,
     pub home: KernelId,
@@ -39,6 +45,8 @@ pub struct Process {
     pub(crate) shared: Lock<Shared>,
     directories: Lock<Directories>,
     space: Lock<Arc<Space>>,
+    /// How often it has got another one.
+    images: AtomicU32,
     files: Lock<Arc<Files>>,
     /// Live threads on this kernel.
     pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
@@ -82,6 +90,7 @@ impl Process {
             shared: Lock::new(shared),
             directories: Lock::new(directories),
             space: Lock::new(space),
+            images: AtomicU32::new(0),
             files: Lock::new(files),
             threads: Lock::default(),
             flags: AtomicU32::new(0),
@@ -114,8 +123,18 @@ impl Process {
         self.space.lock().clone()
     }
 
+    /// The same without writing to lines that all its threads use.
+    pub(crate) fn known_space<'a>(&self, known: &'a mut Option<KnownSpace>) -> &'a Arc<Space> {
+        let images = self.images.load(Acquire);
+        if known.as_ref().is_none_or(|known| known.images != images) {
+            *known = None;
+        }
+        &known.get_or_insert_with(|| KnownSpace { space: self.space(), images }).space
+    }
+
     pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
         let old = core::mem::replace(&mut *self.space.lock(), space);
+        self.images.fetch_add(1, Release);
         self.space().set_limits(limits::of_mappings(&self.shared.lock().limits));
         old
     }

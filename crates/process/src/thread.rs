@@ -1,6 +1,6 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
-use crate::{account::Account, balance::Destination, process::Flags, Process};
+use crate::{account::Account, balance::Destination, process::Flags, process::KnownSpace, Process};
 use abi::signal::{SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
@@ -148,13 +148,13 @@ impl Thread {
         self.in_user.load(Relaxed)
     }
 
-    /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`].
-    pub fn run_user(&self, context: &mut Context) -> Trap {
+    /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`]. `space`: of the last time, or None.
+    pub fn run_user(&self, context: &mut Context, space: &mut Option<KnownSpace>) -> Trap {
         let cpu = self.cpu();
         if !self.fpu_live.load(Relaxed) {
             self.load_fpu();
         }
-        let space = self.process.space();
+        let space = self.process.known_space(space);
         self.account.enters_user(cpu.now());
         self.in_user.store(true, Relaxed);
         let trap = cpu.run_user(&mut context.registers, &**space.table());

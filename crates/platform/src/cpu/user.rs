@@ -67,10 +67,8 @@ impl Cpu for X86Cpu {
         let left = unsafe { enter_user(registers, sysret.into()) };
         usercopy::forbid_user_access();
         read_bases(registers);
-        // The address is overwritten by the next page fault, so before anything can cause one.
-        let at = Cr2::read_raw();
         paging::leave();
-        trap_of(left, at)
+        trap_of(left)
     }
 
     fn identify(&self, leaf: u32, sub: u32) -> [u32; 4] {
@@ -130,7 +128,8 @@ fn is_canonical(address: u64) -> bool {
     address.wrapping_add(1 << 47) >> 48 == 0
 }
 
-fn trap_of(left: Left, at: u64) -> Trap {
+/// Nothing that may cause a page fault comes before this: it would overwrite the address of the last.
+fn trap_of(left: Left) -> Trap {
     match left.vector {
         SYSTEM_CALL => Trap::Syscall,
         trap::PAGE_FAULT => {
@@ -139,7 +138,7 @@ fn trap_of(left: Left, at: u64) -> Trap {
                 (1, _) => Access::WRITE,
                 _ => Access::READ,
             };
-            Trap::Page { at: UserAddr(at), access }
+            Trap::Page { at: UserAddr(Cr2::read_raw()), access }
         }
         vector @ 32.. => {
             irq::dispatch(vector as u8);
