@@ -150,10 +150,12 @@ static long try(int thing, const struct request *request, long argument) {
     int fd = descriptors[thing].fd;
     if (fd == OWN_MASTER)
         MUST(setsid() > 0 && ioctl(OWN_SLAVE, TIOCSCTTY, 0) == 0);
-    // What the terminal sends ends nobody.
-    for (int number = 1; number < 32; number++)
+    // What the terminal sends ends nobody. Once in each child.
+    static int ignored;
+    for (int number = 1; number < 32 && !ignored; number++)
         if (number != SIGALRM)
             signal(number, SIG_IGN);
+    ignored = 1;
     errno = 0;
     long result = syscall(SYS_ioctl, fd, request->number, argument);
     // A descriptor.
