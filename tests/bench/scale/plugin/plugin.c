@@ -10,8 +10,8 @@
 // between the marks START and STOP of a CPU (see marks.h), so neither boot nor waiting for the other CPUs is counted, and with CPUs
 // that take turns in one thread of QEMU, so that the same input gives the same figures.
 //
-// Timer interrupts come by the clock of the host, which has nothing to do with how fast the guest is emulated: a thousand times too often
-// for the work between them. What a CPU does from the entry that is named by skip= to the next return (`iretq`, `sysretq`) is therefore left out.
+// Without -icount (`bench micro`) timer interrupts come by the clock of the host, which has nothing to do with how fast the guest is
+// emulated: a thousand times too often for the work between them. What a CPU does from the entry that is named by skip= to the next return (`iretq`, `sysretq`) is therefore left out.
 //
 // Not seen: what the page walker of the CPU reads, and devices.
 #include "../marks.h"
