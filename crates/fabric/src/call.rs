@@ -245,6 +245,11 @@ impl<'a, M: Request> Call<'a, M> {
         self.pending.to
     }
 
+    /// Cancels the call if its request has not left yet. False if it has: the other kernel gets it, unless it dies.
+    pub fn withdraw(&self) -> bool {
+        self.pending.id.is_some_and(|id| self.pending.endpoint.withdraw(&self.pending, id))
+    }
+
     /// Asks the other kernel to stop. Await the call afterwards: it gives `Err(Cancelled)` if the
     /// other kernel had not finished, and else the reply.
     pub fn cancel(&self) {

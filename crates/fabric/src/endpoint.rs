@@ -363,13 +363,23 @@ impl Endpoint {
         self.give_up(call, id, Calls::abandon);
     }
 
+    /// Takes back the request of call `id`, which is cancelled. False if it has left.
+    pub(crate) fn withdraw(&self, call: &Pending<'_>, id: u64) -> bool {
+        let Some(peer) = self.peer(call.to) else { return false };
+        let withdrawn = peer.out[call.priority.index()].withdraw(id);
+        if withdrawn {
+            self.complete(peer, id, Err(CallError::Cancelled));
+        }
+        withdrawn
+    }
+
     fn give_up(&self, call: &Pending<'_>, id: u64, how: impl FnOnce(&mut Calls, u64) -> bool) {
         let Some(peer) = self.peer(call.to) else { return };
         if !how(&mut peer.calls.lock(), id) {
             return;
         }
-        if peer.out[call.priority.index()].withdraw(id) {
-            return self.complete(peer, id, Err(CallError::Cancelled));
+        if self.withdraw(call, id) {
+            return;
         }
         let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
         self.transmit(peer, call.priority, &Packet::bare(header));

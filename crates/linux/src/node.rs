@@ -174,11 +174,11 @@ struct Exchange {
 
 impl Directory for Exchange {
     fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
-        Box::pin(self.remote.hand_to(to, file))
+        Box::pin(async move { Ok(self.remote.hand_to(to, file).await?.send()) })
     }
 
     fn give_away<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
-        Box::pin(self.remote.hand_over(to, file))
+        Box::pin(async move { Ok(self.remote.hand_over(to, file).await?.send()) })
     }
 
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>> {

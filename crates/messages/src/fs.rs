@@ -313,6 +313,9 @@ messages! {
     /// travels.
     file_retain: FileRetain { id: u64, holder: KernelId } -> Result<Opened>, Low;
 
+    /// What the sender had counted for `holder` will not be sent: one count less.
+    file_unsent: FileUnsent { id: u64, holder: KernelId } -> (), Low;
+
     /// A reference arrived that `giver` had counted for the sender.
     file_arrived: FileArrived { id: u64, giver: KernelId } -> (), Low;
 

@@ -1,12 +1,12 @@
 //! Calls whose answer must not get lost when the one who asked has gone, or wants to go.
 
-use super::Remote;
-use alloc::{boxed::Box, sync::Arc};
+use super::{Counted, Remote};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     future::{poll_fn, Future},
     pin::Pin,
 };
-use fabric::CallError;
+use fabric::{Call, CallError};
 use machine::{sync::Lock, KernelId, Shield};
 use messages::Request;
 
@@ -22,6 +22,20 @@ enum Slot<T> {
 
 /// Set while the asking future lives.
 struct Asking<T>(Arc<Lock<Slot<T>>>);
+
+/// A question under way, with the references in it.
+struct Question<'a, M: Request> {
+    call: Call<'a, M>,
+    counted: Vec<Counted>,
+}
+
+impl<M: Request> Drop for Question<'_, M> {
+    fn drop(&mut self) {
+        if !self.call.withdraw() {
+            self.counted.drain(..).for_each(|counted| drop(counted.send()));
+        }
+    }
+}
 
 fn replace<T>(slot: &Lock<Slot<T>>, change: impl FnOnce(Slot<T>) -> Slot<T>) {
     let mut slot = slot.lock();
@@ -62,7 +76,23 @@ impl Remote {
         M::Reply: Clone,
         T: Send + 'static,
     {
-        self.ask_until(to, message, accept, stray, || false).await
+        self.ask_until(to, message, Vec::new(), accept, stray, || false).await
+    }
+
+    /// [`Self::ask`] with references in the message.
+    pub(super) async fn ask_with<M, T>(
+        &self,
+        to: KernelId,
+        message: M,
+        counted: Vec<Counted>,
+        accept: impl FnOnce(M::Reply) -> T + Send + 'static,
+    ) -> Result<T, CallError>
+    where
+        M: Request,
+        M::Reply: Clone,
+        T: Send + 'static,
+    {
+        self.ask_until(to, message, counted, accept, drop, || false).await
     }
 
     /// [`Self::ask`] for a thread that stays until the answer has come. `cancels`: it may take long, so if the thread
@@ -81,13 +111,14 @@ impl Remote {
         T: Send + 'static,
     {
         let held = shield.hold();
-        self.ask_until(to, message, accept, drop, || cancels && held.is_leaving()).await
+        self.ask_until(to, message, Vec::new(), accept, drop, || cancels && held.is_leaving()).await
     }
 
     async fn ask_until<M, T>(
         &self,
         to: KernelId,
         message: M,
+        counted: Vec<Counted>,
         accept: impl FnOnce(M::Reply) -> T + Send + 'static,
         stray: impl FnOnce(T) + Send + 'static,
         cancel: impl Fn() -> bool,
@@ -99,7 +130,7 @@ impl Remote {
     {
         let asking = Asking(Arc::new(Lock::new(Slot::Waiting(Box::new(stray)))));
         let slot = asking.0.clone();
-        let mut call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
+        let call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
             let result = accept(reply.clone());
             let mut left = None;
             replace(&slot, |now| match now {
@@ -114,13 +145,14 @@ impl Remote {
                 stray(result);
             }
         });
+        let mut question = Question { call, counted };
         poll_fn(|context| {
-            let answer = Pin::new(&mut call).poll(context);
+            let answer = Pin::new(&mut question.call).poll(context);
             if answer.is_ready() || !cancel() {
                 return answer;
             }
-            call.cancel();
-            Pin::new(&mut call).poll(context)
+            question.call.cancel();
+            Pin::new(&mut question.call).poll(context)
         })
         .await?;
         let mut found = None;

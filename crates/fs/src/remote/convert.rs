@@ -1,6 +1,6 @@
 //! Controls and their answers on their way to another kernel: open files become references, and back.
 
-use super::Remote;
+use super::{Counted, Remote};
 use crate::{
     control::{Control, ControlAnswer, SocketMessage},
     File,
@@ -107,20 +107,20 @@ fn unpack_control(control: Control) -> Unpacked<Control> {
     (Files::<Arc<dyn File>, Opened>::files(&control), control)
 }
 
-fn pack_control(control: Control, names: Vec<Opened>) -> Result<fs::Control<Opened>> {
-    control.replace(&mut names.into_iter()).ok_or(Errno::EBADF)
+fn pack_control(control: Control, names: Vec<Counted>) -> Result<fs::Control<Opened>> {
+    control.replace(&mut names.into_iter().map(Counted::send)).ok_or(Errno::EBADF)
 }
 
 fn unpack_answer(answer: ControlAnswer) -> Unpacked<ControlAnswer> {
     (Files::<Arc<dyn File>, Opened>::files(&answer), answer)
 }
 
-fn pack_answer(answer: ControlAnswer, names: Vec<Opened>) -> Result<fs::ControlAnswer<Opened>> {
-    answer.replace(&mut names.into_iter()).ok_or(Errno::EBADF)
+fn pack_answer(answer: ControlAnswer, names: Vec<Counted>) -> Result<fs::ControlAnswer<Opened>> {
+    answer.replace(&mut names.into_iter().map(Counted::send)).ok_or(Errno::EBADF)
 }
 
 impl Remote {
-    async fn hand_all(&self, to: KernelId, files: Vec<Arc<dyn File>>) -> Result<Vec<Opened>> {
+    async fn hand_all(&self, to: KernelId, files: Vec<Arc<dyn File>>) -> Result<Vec<Counted>> {
         let mut names = Vec::with_capacity(files.len());
         for file in &files {
             names.push(self.hand_to(to, file).await?);
@@ -144,7 +144,7 @@ impl Remote {
     /// A datagram of its own, without a control around it.
     pub(super) async fn send_message(&self, to: KernelId, message: SocketMessage) -> Result<fs::SocketMessage<Opened>> {
         let names = self.hand_all(to, message.files.clone()).await?;
-        Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter()).ok_or(Errno::EBADF)
+        Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter().map(Counted::send)).ok_or(Errno::EBADF)
     }
 
     pub(super) fn receive_message(&self, message: fs::SocketMessage<Opened>) -> Result<SocketMessage> {

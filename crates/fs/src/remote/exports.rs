@@ -81,11 +81,9 @@ impl Exports {
     pub fn arrived(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
-        match export.given.get_mut(&(holder, giver)) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) => drop(export.given.remove(&(holder, giver))),
+        if !export.take_given(holder, giver) {
             // It was taken for lost.
-            None => *export.holders.entry(holder).or_default() += 1,
+            *export.holders.entry(holder).or_default() += 1;
         }
     }
 
@@ -95,6 +93,13 @@ impl Exports {
         let take = |(id, export): (&u64, &mut Export)| Some((*id, export.given.remove(&(holder, giver))?));
         let lost: Vec<(u64, u64)> = table.files.iter_mut().filter_map(take).collect();
         lost.into_iter().filter_map(|(id, count)| table.release(id, holder, count)).collect()
+    }
+
+    /// What `giver` has counted for `holder` it will not send, once.
+    pub fn unsent(&self, id: u64, holder: KernelId, giver: KernelId) -> Option<Ended> {
+        let mut table = self.table.lock();
+        // None is left if it was taken for lost, or `holder` has died.
+        table.files.get_mut(&id)?.take_given(holder, giver).then(|| table.release(id, holder, 1))?
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
@@ -202,6 +207,16 @@ impl Exports {
 }
 
 impl Export {
+    /// One less that is on its way from `giver` to `holder`. False if there was none.
+    fn take_given(&mut self, holder: KernelId, giver: KernelId) -> bool {
+        match self.given.get_mut(&(holder, giver)) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) => drop(self.given.remove(&(holder, giver))),
+            None => return false,
+        }
+        true
+    }
+
     fn pollable(&self) -> bool {
         self.file.changes().is_some()
     }

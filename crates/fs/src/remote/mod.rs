@@ -31,6 +31,7 @@
 
 mod ask;
 mod convert;
+mod counted;
 mod exports;
 mod file;
 mod leased;
@@ -44,6 +45,7 @@ mod shared;
 pub(crate) mod unix;
 mod watch;
 
+pub use counted::Counted;
 pub use file::RemoteFile;
 pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
@@ -165,39 +167,38 @@ impl Remote {
     }
 
     /// A reference in a question to `holder`, which becomes the owner of one count. The caller keeps the file until it is answered.
-    pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+    pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
         if holder == self.me() {
             return Ok(self.put_aside(file.clone()));
         }
         let file = &leased::settle(file).await?;
         match file.remote() {
             // Its own file: it knows it by number, and our stand-in keeps it there.
-            Some(there) if there.owner == holder => Ok(stand_in(file)?.opened()),
+            Some(there) if there.owner == holder => Ok(Counted::new(self, holder, stand_in(file)?.opened())),
             _ => self.count_anywhere(holder, file).await,
         }
     }
 
     /// A reference in an answer to `holder`, which becomes the owner of one count. Our stand-in may have gone before the answer
     /// arrives, so that the file is counted for its own kernel, too.
-    pub async fn hand_over(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+    pub async fn hand_over(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
         if holder == self.me() {
             return Ok(self.put_aside(file.clone()));
         }
         self.count_anywhere(holder, &leased::settle(file).await?).await
     }
 
-    async fn count_anywhere(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
-        match file.remote() {
-            None => self.count_for(holder, file, None),
-            Some(there) => {
-                let message = FileRetain { id: there.id, holder };
-                match self.endpoint.call(there.owner, message).await {
-                    Ok(Ok(opened)) => Ok(opened),
-                    // Its owner has died: it answers EIO wherever it is, and nobody counts. What else is in the message is not
-                    // lost with it. Or the holder has, and gets nothing.
-                    Ok(Err(_)) | Err(_) => Ok(stand_in(file)?.opened()),
-                }
-            }
+    async fn count_anywhere(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
+        let Some(there) = file.remote() else {
+            return Ok(Counted::new(self, holder, self.count_for(holder, file, None)?));
+        };
+        let remote = self.shared();
+        let counted = move |opened: Result<Opened>| opened.map(|opened| Counted::new(&remote, holder, opened));
+        match self.endpoint.call_for(there.owner, FileRetain { id: there.id, holder }, counted).await {
+            Ok(Ok(counted)) => Ok(counted),
+            // Its owner has died: it answers EIO wherever it is, and nobody counts. What else is in the message is not
+            // lost with it. Or the holder has, and gets nothing.
+            Ok(Err(_)) | Err(_) => Ok(Counted::new(self, holder, stand_in(file)?.opened())),
         }
     }
 
@@ -216,12 +217,18 @@ impl Remote {
     }
 
     /// A reference for this kernel itself: nobody counts it, whoever owns the file.
-    fn put_aside(&self, file: Arc<dyn File>) -> Opened {
+    fn put_aside(&self, file: Arc<dyn File>) -> Counted {
         let (flags, me) = (file.flags(), self.me());
         let mut aside = self.aside.lock();
         let id = aside.last_key_value().map_or(0, |(last, _)| last + 1);
         aside.insert(id, file);
-        Opened { file: FileRef { owner: me, id }, flags, waiting: Waiting::Never, pollable: false, giver: Some(me) }
+        drop(aside);
+        let file = FileRef { owner: me, id };
+        Counted::new(self, me, Opened { file, flags, waiting: Waiting::Never, pollable: false, giver: Some(me) })
+    }
+
+    fn take_aside(&self, id: u64) -> Option<Arc<dyn File>> {
+        self.aside.lock().remove(&id)
     }
 
     /// The file of a reference that was handed to this kernel.
@@ -229,7 +236,7 @@ impl Remote {
         let Opened { file: FileRef { owner, id }, giver, .. } = opened;
         if owner == self.me() {
             return match giver {
-                Some(giver) if giver == owner => self.aside.lock().remove(&id).ok_or(Errno::EBADF),
+                Some(giver) if giver == owner => self.take_aside(id).ok_or(Errno::EBADF),
                 Some(giver) => self.exports.come_home(id, owner, giver),
                 None => self.exports.get(id),
             };

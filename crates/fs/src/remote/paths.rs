@@ -3,7 +3,7 @@
 use super::{
     leased::{Anchor, LeasedFile},
     names::{Answer, Kept, Key},
-    Remote,
+    Counted, Remote,
 };
 use crate::{file::ready, Base, Caller, Clock, File, PathAnswer, PathOp, Paths};
 use alloc::{boxed::Box, sync::Arc};
@@ -115,10 +115,12 @@ impl RemotePaths {
             Some(to) => Some(remote.hand_to(self.owner, to).await?),
             None => None,
         };
-        let message = RunPath { caller: caller.clone(), root, at: start, to, op, keep };
+        let (caller, to_opened) = (caller.clone(), to.as_ref().map(Counted::opened));
+        let message = RunPath { caller, root: root.opened(), at: start.opened(), to: to_opened, op, keep };
+        let counted = [root, start].into_iter().chain(to).collect();
         let asked = Asked { remote: remote.clone(), clock: self.clock.clone(), key, recalls, at };
         // A file is taken in as the answer arrives, so that its count is not lost with an interrupted open.
-        remote.ask(self.owner, message, move |answered| asked.take(answered), drop).await?
+        remote.ask_with(self.owner, message, counted, move |answered| asked.take(answered)).await?
     }
 }
 

@@ -64,7 +64,7 @@ pub fn register(remote: &Arc<Remote>) {
     on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
     on::<FileReopen, _>(remote, |remote, from, FileReopen { id, caller, flags }| async move {
         let file = remote.exports.get(id)?.reopen(&caller, flags).await?;
-        remote.hand_over(from, &file).await
+        Ok(remote.hand_over(from, &file).await?.send())
     });
     on::<FilePath, _>(remote, |remote, _, FilePath { id }| async move {
         match remote.exports.get(id) {
@@ -82,7 +82,7 @@ pub fn register(remote: &Arc<Remote>) {
     on::<RunPath, _>(remote, |remote, from, message| async move { answer_path(&remote, from, message).await });
     on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
         let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
-        remote.hand_over(from, &root).await
+        Ok(remote.hand_over(from, &root).await?.send())
     });
 
     on::<FileClosed, _>(remote, |remote, _, FileClosed { id, caller }| async move {
@@ -114,6 +114,10 @@ pub fn register(remote: &Arc<Remote>) {
     let of = remote.clone();
     endpoint.on_sync::<FileRetain, _>(move |from, FileRetain { id, holder }| {
         of.count_for(holder, &of.exports.get(id)?, Some(from))
+    });
+    let of = remote.clone();
+    endpoint.on_sync::<FileUnsent, _>(move |from, FileUnsent { id, holder }| {
+        drop(of.exports.unsent(id, holder, from));
     });
     let of = remote.clone();
     endpoint.on_sync::<FileArrived, _>(move |from, FileArrived { id, giver }| of.exports.arrived(id, from, giver));
@@ -292,7 +296,7 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
     Ok(match paths.run(&caller, &base, op).await? {
         PathAnswer::Done => PathReply::Done,
         PathAnswer::File(file) => {
-            let opened = remote.hand_over(from, &file).await?;
+            let opened = remote.hand_over(from, &file).await?.send();
             match base.lease.and_then(|lease| lease.anchored()) {
                 Some(Anchored { attributes, quiet, tokens }) => {
                     PathReply::Anchor { file: opened, attributes, quiet, tokens }

@@ -190,3 +190,37 @@ fn a_lock_is_held_exactly_if_the_interrupted_call_says_so() {
     }
     assert!(got > 0 && left > 0, "{got} {left}");
 }
+
+#[test]
+fn a_path_that_is_dropped_anywhere_leaves_no_reference_counted() {
+    // Whether the question gets a credit, and after how many steps it is dropped.
+    for (credit, steps) in [true, false].into_iter().flat_map(|credit| (0..20).map(move |steps| (credit, steps))) {
+        let machine = Machine::new(3);
+        let own: [Arc<dyn File>; 2] = [EventFd::new(0, 0).unwrap(), EventFd::new(1, 0).unwrap()];
+        let [root, at] = own.each_ref().map(|file| machine.pass(2, 1, file));
+        let paths = RemotePaths::new(machine.kernels[1].clone(), KernelId(0), Arc::new(NoClock));
+        let base = crate::Base { root, at, to: None, lease: None };
+        let op = PathOp::Open { path: b".".to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
+        let awake = if credit { &machine.kernels[..] } else { &machine.kernels[1..] };
+        if !credit {
+            let nothing = FileArrived { id: u64::MAX, giver: KernelId(1) };
+            (0..fabric::CREDITS).for_each(|_| machine.kernels[1].endpoint.send(KernelId(0), nothing.clone()).unwrap());
+        }
+        let who = caller(1);
+        let mut opening = paths.run(&who, &base, op);
+        for _ in 0..steps {
+            if once(opening.as_mut()).is_some() {
+                break;
+            }
+            for kernel in awake {
+                kernel.endpoint.drain(1);
+            }
+            machine.run_tasks();
+        }
+        drop(opening);
+        drop(base);
+        machine.settle();
+        let left: Vec<usize> = machine.kernels.iter().map(|kernel| kernel.exported()).collect();
+        assert_eq!(left, [0, 0, 0], "credit {credit}, {steps} steps");
+    }
+}

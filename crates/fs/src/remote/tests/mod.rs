@@ -208,7 +208,7 @@ impl Machine {
 
     /// Hands a file of kernel `from` to kernel `to`.
     fn pass(&self, from: usize, to: usize, file: &Arc<dyn File>) -> Arc<dyn File> {
-        let given = self.run(self.kernels[from].hand_over(KernelId(to as u16), file)).unwrap();
+        let given = self.run(self.kernels[from].hand_over(KernelId(to as u16), file)).unwrap().send();
         self.kernels[to].accept(given).unwrap()
     }
 
@@ -421,7 +421,7 @@ fn a_release_that_crosses_a_reference_does_not_close_the_file() {
     let machine = Machine::new(2);
     let (read, _write) = ends();
     let far = machine.pass(0, 1, &read);
-    let opened = machine.run(machine.kernels[0].hand_to(KernelId(1), &read)).unwrap();
+    let opened = machine.run(machine.kernels[0].hand_to(KernelId(1), &read)).unwrap().send();
     drop(far);
     machine.settle();
     let again = machine.kernels[1].accept(opened).unwrap();

@@ -125,7 +125,7 @@ fn a_file_in_an_answer_to_its_own_kernel_outlives_the_stand_in() {
         let machine = Machine::new(2);
         let (read, write) = ends();
         let far = machine.pass(0, 1, &read);
-        let given = machine.run(machine.kernels[1].hand_over(KernelId(0), &far)).unwrap();
+        let given = machine.run(machine.kernels[1].hand_over(KernelId(0), &far)).unwrap().send();
         drop((far, read));
         machine.settle();
         assert_eq!(machine.kernels[0].exported(), 1);
@@ -148,8 +148,8 @@ fn what_a_kernel_hands_to_itself_is_not_counted() {
     let far = machine.pass(0, 1, &own);
     for (kernel, file) in [(0, own), (1, far)] {
         let me = KernelId(kernel as u16);
-        let first = machine.run(machine.kernels[kernel].hand_over(me, &file)).unwrap();
-        let second = machine.run(machine.kernels[kernel].hand_to(me, &file)).unwrap();
+        let first = machine.run(machine.kernels[kernel].hand_over(me, &file)).unwrap().send();
+        let second = machine.run(machine.kernels[kernel].hand_to(me, &file)).unwrap().send();
         assert_eq!(machine.kernels[0].exported(), 1);
         let taken = [second, first].map(|given| machine.kernels[kernel].accept(given).unwrap());
         assert!(taken.iter().all(|taken| Arc::ptr_eq(taken, &file)));
