@@ -126,7 +126,7 @@ impl Endpoint {
             handled += 1;
             *credits_due += self.receive(source, buffer, partial);
             if *credits_due >= CREDIT_BATCH {
-                self.return_credits(peer, priority, mem::take(credits_due));
+                self.return_credits(source, mem::take(credits_due));
             }
         }
         handled
@@ -160,10 +160,10 @@ impl Endpoint {
         };
         match header.role {
             Role::Request | Role::Notice => return self.handle(Incoming { peer, epoch, header, body }),
-            Role::Reply => self.answered(peer, header, Ok(body)),
-            Role::Cancelled => self.answered(peer, header, Err(CallError::Cancelled)),
-            Role::Refused => self.answered(peer, header, Err(CallError::Refused)),
-            Role::Credit => self.credit(peer, priority, header.id as u32),
+            Role::Reply => self.answered(source, header, Ok(body)),
+            Role::Cancelled => self.answered(source, header, Err(CallError::Cancelled)),
+            Role::Refused => self.answered(source, header, Err(CallError::Refused)),
+            Role::Credit => self.credit(peer, epoch, priority, header.id as u32),
             Role::Cancel => {
                 let running = peer.running.lock().remove(&(epoch, header.id));
                 if let Some(running) = running {
@@ -176,7 +176,7 @@ impl Endpoint {
     }
 
     fn handle(&self, incoming: Incoming<'_>) -> u32 {
-        let Incoming { peer, header, .. } = incoming;
+        let Incoming { peer, epoch, header, .. } = incoming;
         self.counters.received(header.kind);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => self.begin(handler, incoming),
@@ -190,7 +190,7 @@ impl Endpoint {
             (Outcome::Answered, Role::Request) => 0,
             (Outcome::Malformed, Role::Request) => {
                 let refused = Header { role: Role::Refused, ..header };
-                self.transmit_answer(peer, &Packet::bare(refused));
+                self.transmit_answer(peer, epoch, &Packet::bare(refused));
                 0
             }
             // There will be no answer, or one that was told not to.
@@ -198,24 +198,27 @@ impl Endpoint {
         }
     }
 
-    fn answered(&self, peer: &Peer, header: Header, answer: Result<&[u8], CallError>) {
+    fn answered(&self, source: Source<'_>, header: Header, answer: Result<&[u8], CallError>) {
+        let Source { peer, epoch, .. } = source;
         self.counters.replies_received.add_one();
         let priority = peer.calls.lock().priority(header.id);
         self.complete(peer, header.id, answer);
         if let (Some(priority), false) = (priority, header.parked) {
-            self.credit(peer, priority, 1);
+            self.credit(peer, epoch, priority, 1);
         }
     }
 
     /// Credits travel in the lane of the requests they are for.
-    fn return_credits(&self, peer: &Peer, priority: Priority, count: u32) {
+    fn return_credits(&self, source: Source<'_>, count: u32) {
+        let Source { peer, priority, epoch } = source;
         let header = Header { kind: Kind(0), role: Role::Credit, parked: false, id: count.into() };
-        self.transmit(peer, priority, &Packet::bare(header));
+        self.transmit(peer, epoch, priority, &Packet::bare(header));
     }
 
     /// Answers always go first class.
-    pub(crate) fn transmit_answer(&self, peer: &Peer, packet: &[u8]) {
-        self.counters.replies_sent.add_one();
-        self.transmit(peer, Priority::High, packet);
+    pub(crate) fn transmit_answer(&self, peer: &Peer, life: u32, packet: &[u8]) {
+        if self.transmit(peer, life, Priority::High, packet) {
+            self.counters.replies_sent.add_one();
+        }
     }
 }

@@ -20,7 +20,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     KernelId, KernelSet, Spawner,
 };
-use messages::{Kind, Priority, Request};
+use messages::{Priority, Request};
 
 /// What arrived from one peer with one priority; locked by the CPU that is draining it.
 #[derive(Default)]
@@ -66,6 +66,11 @@ impl Peer {
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }
+
+    /// Its epoch, if it lives.
+    pub fn life(&self) -> Option<u32> {
+        self.is_alive().then(|| self.epoch.load(Ordering::Acquire))
+    }
 }
 
 /// A kernel's end of the fabric. One per kernel, shared by its CPUs.
@@ -109,8 +114,9 @@ impl Endpoint {
     /// Also for a kernel that was dead and has been started again.
     pub fn add_peer(&self, kernel: KernelId) {
         let Some(peer) = self.peer(kernel).filter(|peer| !peer.is_alive()) else { return };
-        for priority in Priority::ALL {
-            peer.out[priority.index()].reset();
+        let life = peer.epoch.load(Ordering::Acquire);
+        for outbox in &peer.out {
+            outbox.set_life(Some(life));
         }
         // Under the lock that `start_packet` checks it with.
         let _calls = peer.calls.lock();
@@ -128,7 +134,7 @@ impl Endpoint {
             calls.fail_all()
         };
         for outbox in &peer.out {
-            outbox.reset();
+            outbox.set_life(None);
         }
         let running = core::mem::take(&mut *peer.running.lock());
         for handler in running.values() {
@@ -160,7 +166,7 @@ impl Endpoint {
 
     /// Which life of `kernel` this is, if it lives: what began in another one is of somebody who is no more.
     pub fn life(&self, kernel: KernelId) -> Option<u32> {
-        self.peer(kernel).filter(|peer| peer.is_alive()).map(|peer| peer.epoch.load(Ordering::Acquire))
+        self.peer(kernel)?.life()
     }
 
     /// Whether `kernel` can be called, as far as this kernel knows.
@@ -239,8 +245,9 @@ impl Endpoint {
     pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
         let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
         let packet = Packet::new(header, &message);
-        let peer = self.peer(to).filter(|peer| peer.is_alive()).ok_or(CallError::Dead)?;
-        self.transmit_request(peer, M::PRIORITY, M::KIND, 0, &packet);
+        let peer = self.peer(to).ok_or(CallError::Dead)?;
+        let life = peer.life().ok_or(CallError::Dead)?;
+        self.transmit_request(peer, life, M::PRIORITY, 0, &packet);
         Ok(())
     }
 
@@ -285,44 +292,46 @@ impl Endpoint {
         let header = packet.header();
         let mut pending = Pending { endpoint: self, to, kind: header.kind, priority, id: None };
         let Some(peer) = self.peer(to) else { return pending };
-        let id = {
+        let (life, id) = {
             let mut calls = peer.calls.lock();
-            if !peer.is_alive() {
+            let Some(life) = peer.life() else {
                 // `then` must not be dropped under the lock: it may own anything.
                 drop(calls);
                 return pending;
-            }
-            calls.insert(priority, then)
+            };
+            (life, calls.insert(priority, then))
         };
         pending.id = Some(id);
         packet.set_header(Header { id, ..header });
-        self.transmit_request(peer, priority, header.kind, id, packet);
+        self.transmit_request(peer, life, priority, id, packet);
         pending
     }
 
-    fn transmit_request(&self, peer: &Peer, priority: Priority, kind: Kind, id: u64, packet: &[u8]) {
-        self.counters.sent(kind);
+    fn transmit_request(&self, peer: &Peer, life: u32, priority: Priority, id: u64, packet: &Packet) {
+        self.counters.sent(packet.header().kind);
         if peer.id == self.me {
             return self.deliver_to_self(peer, priority, packet);
         }
-        let sent = peer.out[priority.index()].send_request(&*self.port, id, packet);
+        let sent = peer.out[priority.index()].send_request(&*self.port, life, id, packet);
         self.after_send(peer, sent);
     }
 
-    /// Sends what needs no credit.
-    pub(crate) fn transmit(&self, peer: &Peer, priority: Priority, packet: &[u8]) {
+    /// Sends what needs no credit, to this life of the peer. False if that is over.
+    pub(crate) fn transmit(&self, peer: &Peer, life: u32, priority: Priority, packet: &[u8]) -> bool {
         if peer.id == self.me {
-            return self.deliver_to_self(peer, priority, packet);
+            self.deliver_to_self(peer, priority, packet);
+            return true;
         }
-        let sent = peer.out[priority.index()].send(&*self.port, packet);
+        let sent = peer.out[priority.index()].send(&*self.port, life, packet);
         self.after_send(peer, sent);
+        sent != Sent::TooLate
     }
 
     fn after_send(&self, peer: &Peer, sent: Sent) {
         match sent {
             Sent::InLane => self.ring(peer),
             Sent::Queued => self.counters.full.add_one(),
-            Sent::Waiting => {}
+            Sent::Waiting | Sent::TooLate => {}
         }
     }
 
@@ -333,12 +342,12 @@ impl Endpoint {
         }
     }
 
-    /// `count` credits for requests of `priority` came back from `peer`.
-    pub(crate) fn credit(&self, peer: &Peer, priority: Priority, count: u32) {
+    /// `count` credits for requests of `priority` came back from this life of `peer`.
+    pub(crate) fn credit(&self, peer: &Peer, life: u32, priority: Priority, count: u32) {
         if peer.id == self.me {
             return;
         }
-        match peer.out[priority.index()].give_credits(&*self.port, count) {
+        match peer.out[priority.index()].give_credits(&*self.port, life, count) {
             Some(true) => self.ring(peer),
             Some(false) => {}
             None => self.counters.malformed.add_one(),
@@ -381,8 +390,9 @@ impl Endpoint {
         if self.withdraw(call, id) {
             return;
         }
+        let Some(life) = peer.life() else { return };
         let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
-        self.transmit(peer, call.priority, &Packet::bare(header));
+        self.transmit(peer, life, call.priority, &Packet::bare(header));
     }
 
     pub(crate) fn poll_call(&self, to: KernelId, id: u64, waker: &Waker) -> Poll<Answer> {

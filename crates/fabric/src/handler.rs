@@ -171,11 +171,11 @@ impl Endpoint {
 
     /// Runs the handler of a request that came in.
     pub(crate) fn begin(&self, handler: &Handler, incoming: Incoming<'_>) -> Outcome {
-        let Incoming { peer, header, body, .. } = incoming;
+        let Incoming { peer, epoch, header, body } = incoming;
         match handler {
             Handler::Sync(run) => match run(peer.id, header, body) {
                 Some(reply) => {
-                    self.answer(peer, header, reply);
+                    self.answer(peer, epoch, header, reply);
                     Outcome::Answered
                 }
                 None => Outcome::Malformed,
@@ -187,7 +187,7 @@ impl Endpoint {
                     Poll::Ready(reply) => {
                         // First, so that the caller finds all the handler had released.
                         drop(work);
-                        self.answer(peer, header, reply);
+                        self.answer(peer, epoch, header, reply);
                         Outcome::Answered
                     }
                     Poll::Pending => {
@@ -199,9 +199,9 @@ impl Endpoint {
         }
     }
 
-    fn answer(&self, peer: &Peer, request: Header, reply: Packet) {
+    fn answer(&self, peer: &Peer, epoch: u32, request: Header, reply: Packet) {
         if request.role == Role::Request {
-            self.transmit_answer(peer, &reply);
+            self.transmit_answer(peer, epoch, &reply);
         }
     }
 
@@ -236,17 +236,15 @@ impl Endpoint {
     fn unpark(&self, from: KernelId, epoch: u32, request: Header, reply: Option<Packet>) {
         let Some(peer) = self.peer(from) else { return };
         peer.running.lock().remove(&(epoch, request.id));
-        if peer.epoch.load(Ordering::Acquire) != epoch {
-            return; // It died; ids of its successor mean other calls.
-        }
+        // If it has died nobody gets it: ids of its successor mean other calls.
         match reply {
             Some(mut reply) => {
                 reply.set_header(Header { role: Role::Reply, parked: true, ..request });
-                self.answer(peer, request, reply);
+                self.answer(peer, epoch, request, reply);
             }
             None => {
                 let header = Header { role: Role::Cancelled, parked: true, ..request };
-                self.transmit_answer(peer, &Packet::bare(header));
+                self.transmit_answer(peer, epoch, &Packet::bare(header));
             }
         }
     }

@@ -58,6 +58,8 @@ pub const CREDIT_BATCH: u32 = CREDITS / 4;
 
 #[derive(Default)]
 struct Queues {
+    /// The life of the peer that the rest is about; None while it is dead.
+    life: Option<u32>,
     credits: u32,
     /// Packets that go next, as soon as the lane has room.
     queue: VecDeque<Box<[u8]>>,
@@ -74,6 +76,8 @@ pub enum Sent {
     Queued,
     /// It waits here for a credit.
     Waiting,
+    /// It was for a life of the peer that is over: nobody gets it.
+    TooLate,
 }
 
 pub struct Outbox {
@@ -86,20 +90,23 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn new(to: KernelId, priority: Priority) -> Self {
-        let queues = Lock::new(Queues { credits: CREDITS, ..Queues::default() });
-        Outbox { to, priority, queues, backlog: AtomicUsize::new(0) }
+        Outbox { to, priority, queues: Lock::default(), backlog: AtomicUsize::new(0) }
     }
 
-    /// Forgets everything: the peer is dead, or new.
-    pub fn reset(&self) {
+    /// A life of the peer begins, or none is left. Nothing of an earlier one remains, and when this returns nobody
+    /// is writing to its lane any more.
+    pub fn set_life(&self, life: Option<u32>) {
         let mut queues = self.queues.lock();
-        *queues = Queues { credits: CREDITS, ..Queues::default() };
+        *queues = Queues { life, credits: CREDITS, ..Queues::default() };
         self.backlog.store(0, Ordering::Relaxed);
     }
 
     /// Sends a request or notice, for which a credit is needed.
-    pub fn send_request(&self, port: &dyn Port, id: u64, packet: &[u8]) -> Sent {
+    pub fn send_request(&self, port: &dyn Port, life: u32, id: u64, packet: &[u8]) -> Sent {
         let mut queues = self.queues.lock();
+        if queues.life != Some(life) {
+            return Sent::TooLate;
+        }
         // Those that wait were first.
         if queues.credits == 0 || !queues.waiting.is_empty() {
             queues.waiting.push_back((id, packet.into()));
@@ -110,8 +117,12 @@ impl Outbox {
     }
 
     /// Sends an answer, cancel or credit.
-    pub fn send(&self, port: &dyn Port, packet: &[u8]) -> Sent {
-        self.transmit(port, &mut self.queues.lock(), packet)
+    pub fn send(&self, port: &dyn Port, life: u32, packet: &[u8]) -> Sent {
+        let mut queues = self.queues.lock();
+        match queues.life == Some(life) {
+            true => self.transmit(port, &mut queues, packet),
+            false => Sent::TooLate,
+        }
     }
 
     /// Takes back a request that still waits for a credit.
@@ -125,8 +136,11 @@ impl Outbox {
 
     /// `count` credits came back. True if something got into the lane: ring. `None`: these are more
     /// than were ever given out.
-    pub fn give_credits(&self, port: &dyn Port, count: u32) -> Option<bool> {
+    pub fn give_credits(&self, port: &dyn Port, life: u32, count: u32) -> Option<bool> {
         let mut queues = self.queues.lock();
+        if queues.life != Some(life) {
+            return Some(false);
+        }
         queues.credits = queues.credits.checked_add(count).filter(|credits| *credits <= CREDITS)?;
         let mut sent = false;
         while queues.credits > 0 {
@@ -244,13 +258,19 @@ mod tests {
         fn set_polling(&self, _: bool) {}
     }
 
+    fn alive(priority: Priority) -> Outbox {
+        let outbox = Outbox::new(KernelId(1), priority);
+        outbox.set_life(Some(0));
+        outbox
+    }
+
     #[test]
     fn what_waits_for_room_goes_in_order() {
-        let (port, outbox) = (Narrow::new(1), Outbox::new(KernelId(1), Priority::Low));
-        assert_eq!(outbox.send(&port, b"first"), Sent::InLane);
-        assert_eq!(outbox.send(&port, b"second"), Sent::Queued);
+        let (port, outbox) = (Narrow::new(1), alive(Priority::Low));
+        assert_eq!(outbox.send(&port, 0, b"first"), Sent::InLane);
+        assert_eq!(outbox.send(&port, 0, b"second"), Sent::Queued);
         *port.room.lock().unwrap() = 1;
-        assert_eq!(outbox.send(&port, b"third"), Sent::Queued, "there is room, but it is not its turn");
+        assert_eq!(outbox.send(&port, 0, b"third"), Sent::Queued, "there is room, but it is not its turn");
         assert!(outbox.flush(&port));
         assert_eq!(outbox.backlog(), 1);
         *port.room.lock().unwrap() = 2;
@@ -261,27 +281,45 @@ mod tests {
 
     #[test]
     fn requests_wait_for_credits_but_answers_do_not() {
-        let (port, outbox) = (Narrow::new(usize::MAX), Outbox::new(KernelId(1), Priority::Low));
+        let (port, outbox) = (Narrow::new(usize::MAX), alive(Priority::Low));
         for id in 0..u64::from(CREDITS) {
-            assert_eq!(outbox.send_request(&port, id, b"request"), Sent::InLane);
+            assert_eq!(outbox.send_request(&port, 0, id, b"request"), Sent::InLane);
         }
-        assert_eq!(outbox.send_request(&port, 1000, b"late"), Sent::Waiting);
-        assert_eq!(outbox.send_request(&port, 1001, b"later"), Sent::Waiting);
-        assert_eq!(outbox.send(&port, b"answer"), Sent::InLane);
+        assert_eq!(outbox.send_request(&port, 0, 1000, b"late"), Sent::Waiting);
+        assert_eq!(outbox.send_request(&port, 0, 1001, b"later"), Sent::Waiting);
+        assert_eq!(outbox.send(&port, 0, b"answer"), Sent::InLane);
         assert!(outbox.withdraw(1000));
         assert!(!outbox.withdraw(0), "already sent");
-        assert_eq!(outbox.give_credits(&port, CREDITS + 1), None);
-        assert_eq!(outbox.give_credits(&port, 2), Some(true));
+        assert_eq!(outbox.give_credits(&port, 0, CREDITS + 1), None);
+        assert_eq!(outbox.give_credits(&port, 0, 2), Some(true));
         assert_eq!(port.packets.lock().unwrap().last().unwrap(), b"later");
         assert_eq!(outbox.credits(), 1);
     }
 
     #[test]
+    fn what_was_for_a_life_that_is_over_reaches_nobody() {
+        let (port, outbox) = (Narrow::new(1), alive(Priority::Low));
+        assert_eq!(outbox.send(&port, 0, b"before"), Sent::InLane);
+        assert_eq!(outbox.send(&port, 0, b"no room"), Sent::Queued);
+        *port.room.lock().unwrap() = 10;
+        for life in [None, Some(1)] {
+            outbox.set_life(life);
+            assert_eq!(outbox.send(&port, 0, b"answer"), Sent::TooLate);
+            assert_eq!(outbox.send_request(&port, 0, 1, b"request"), Sent::TooLate);
+            assert_eq!(outbox.give_credits(&port, 0, 1), Some(false));
+            assert!(!outbox.flush(&port));
+            assert_eq!(outbox.backlog(), 0);
+        }
+        assert_eq!(outbox.send(&port, 1, b"new"), Sent::InLane);
+        assert_eq!(*port.packets.lock().unwrap(), [b"before".to_vec(), b"new".to_vec()]);
+    }
+
+    #[test]
     fn fragments_carry_every_byte_and_what_is_still_to_come() {
         for len in [65, 104, 105, 1000] {
-            let (port, outbox) = (Narrow::new(usize::MAX), Outbox::new(KernelId(1), Priority::High));
+            let (port, outbox) = (Narrow::new(usize::MAX), alive(Priority::High));
             let packet: Vec<u8> = (0..len).map(|index| index as u8).collect();
-            outbox.send(&port, &packet);
+            outbox.send(&port, 0, &packet);
             let mut whole = Vec::new();
             for fragment in port.packets.lock().unwrap().iter() {
                 let (header, body) = Header::split(fragment).unwrap();

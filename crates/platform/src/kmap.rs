@@ -72,29 +72,6 @@ impl SharedRegion {
     pub fn bytes(&self) -> usize {
         self.bytes as usize
     }
-
-    /// For when somebody might still be writing through it: from now on that reaches a scratch page
-    /// of our own. The addresses stay taken.
-    pub fn retire(self) {
-        static SCRATCH: AtomicU64 = AtomicU64::new(0);
-        let scratch = match SCRATCH.load(Relaxed) {
-            0 => pages::alloc_page().unwrap_or(0),
-            page => page,
-        };
-        SCRATCH.store(scratch, Relaxed);
-        if scratch == 0 {
-            return; // no memory: unmapped instead, by Drop
-        }
-        {
-            let _guard = CHANGES.lock();
-            for virt in (self.virt..self.virt + self.bytes).step_by(PAGE_SIZE) {
-                // The tables exist, so this allocates nothing.
-                let _ = tables::map(&mut Direct, root(), virt, scratch, PAGE, Bits::DATA, false);
-                tlb::flush(VirtAddr::new(virt));
-            }
-        }
-        core::mem::forget(self);
-    }
 }
 
 impl Drop for SharedRegion {
@@ -246,7 +223,6 @@ fn reason_of(mapped: &Mapped) -> Reason {
         Area::Direct | Area::Stacks | Area::Image if own => Reason::Own(area),
         Area::Shared if within(BOARD_PHYS, BOARD_BYTES) => Reason::Board,
         Area::Shared if within(TRAMPOLINE_PHYS, TRAMPOLINE_BYTES) => Reason::Trampoline,
-        Area::Shared if own => Reason::Own(area), // scratch behind retired lanes
         Area::Shared => lane_owner(start, end).map_or(Reason::Foreign, Reason::Lane),
         Area::Mmio if crate::plan().home_of(start).is_none() => Reason::Device,
         Area::Window => Reason::Window,

@@ -26,8 +26,8 @@
 //! are two sets per sender, used by even and odd boots: the one that is emptied was given up a
 //! whole life of N ago. A set is made when it is first needed, and kept.
 //!
-//! On the sending side a CPU may still be writing into the dead N's memory while another one connects
-//! anew. It must neither fault nor reach N's new life, so the old addresses are pointed at a scratch page.
+//! On the sending side nobody writes to the dead N's memory any more once it is declared dead: what is sent is for a life
+//! of N, and who sends looks for it under the lock that the declaration takes (`fabric/src/outbox.rs`). Only then its lanes are unmapped.
 
 use crate::kmap::{self, SharedRegion};
 use crate::layout::DIRECT_BASE;
@@ -136,11 +136,9 @@ impl Lanes {
                 board::set_lanes(me, kernel, boot, incoming);
                 crate::ring_doorbell(kernel);
             }
-            if peer.connected != boot && board::lanes_for(kernel, me, my_boot).is_some() {
+            // If it was connected in an earlier life, that one's death comes first (`lost`).
+            if peer.connected == 0 && board::lanes_for(kernel, me, my_boot).is_some() {
                 let Ok(region) = map_outgoing(kernel) else { continue };
-                if let Some(old) = peer.outgoing.take() {
-                    old.retire();
-                }
                 let outbound = region.pointer();
                 peer.outgoing = Some(region);
                 peer.connected = boot;
@@ -176,15 +174,13 @@ impl Lanes {
         lost
     }
 
-    /// `kernel` is dead: its memory is somebody else's business from now on.
+    /// `kernel` was declared dead: its memory is somebody else's business from now on.
     pub fn disconnect(&self, kernel: KernelId) {
         let old = self.peers.lock().get_mut(kernel.index()).and_then(|peer| {
             peer.connected = 0;
             peer.outgoing.take()
         });
-        if let Some(old) = old {
-            old.retire();
-        }
+        drop(old);
     }
 
     /// Frames of the lanes made so far. They never go back: a set is there for its sender's next boot but one.
@@ -197,8 +193,8 @@ impl Lanes {
         let slots = self.shape.slots;
         let inbound = NonNull::new((DIRECT_BASE + incoming) as *mut Slot).expect("the direct map isn't at 0");
         let outbound = outbound.cast::<Slot>();
-        // SAFETY: both sets were zero when made ready, live as long as the kernels do (an old outgoing
-        // one is replaced by scratch memory), and each is attached once per boot of its sender.
+        // SAFETY: both sets were zero when made ready, and each is attached once per boot of its sender. The incoming one lives
+        // as long as this kernel, and nothing is sent to a peer after its death was declared, when the outgoing one is unmapped.
         unsafe {
             Link {
                 inbound: [0, 1].map(|priority| Receiver::attach(inbound.add(priority * slots), slots)),
