@@ -242,6 +242,14 @@ fn alike(entries: &[AtomicU64], seen: u64) -> usize {
 
 /// Entries that were seen as `seen` and the following become `new` and the following.
 fn replace(run: &[AtomicU64], mut seen: u64, mut new: u64) {
+    // What has both marks, or is not there for the hardware, it does not write to.
+    if seen & (ACCESSED | DIRTY) == ACCESSED | DIRTY || seen & PRESENT == 0 {
+        for entry in run {
+            entry.store(new, Ordering::Release);
+            new = entry::nth(new, 1);
+        }
+        return;
+    }
     for entry in run {
         let old = entry.swap(new, Ordering::AcqRel);
         // The hardware may have marked the page since the visitor looked: the marks stay with the frame.
