@@ -405,8 +405,6 @@ fn restart(lanes: &Lanes, port: &LanePort, victim: KernelId) {
         lanes.disconnect(victim);
         let foreign = |run: &&kmap::Audited| run.reason == kmap::Reason::Foreign;
         assert_eq!(crate::audit_kernel_mappings().iter().filter(foreign).count(), 0);
-        // A late sender must reach nobody.
-        let _ = port.try_send(victim, Priority::High, b"late");
         crate::boot_kernel(victim).unwrap_or_else(|error| panic!("kernel {victim} again: {error:?}"));
         while lanes.connect(port).is_empty() {
             crate::idle();

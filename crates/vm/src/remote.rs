@@ -37,6 +37,8 @@ use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, Run
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
+/// Most runs in an answer: whoever asks goes on where it ends, and both are busy with it for long enough.
+const MAX_RUNS: usize = 128;
 
 impl Space {
     /// Asks the owner until the page is mapped here.
@@ -232,6 +234,9 @@ impl Space {
         let mut runs = Vec::new();
         for part in parts {
             self.table.walk_runs(part, longest, &mut |near, mapping| {
+                if runs.len() >= MAX_RUNS && page != Some(near.start) {
+                    return Step::Stop;
+                }
                 let needs_copy = mapping.soft.contains(Soft::COW) && self.copied_first(region, mapping, near.len());
                 let is_known = page != Some(near.start) && known.iter().any(|(range, _)| range.contains(near.start));
                 if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {

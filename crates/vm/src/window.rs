@@ -5,9 +5,9 @@
 //! runs several threads of a space, so their faults come mixed.
 //!
 //! Idea: each run of faults that continue each other is a *stream* with a window of its own. A fault just behind the
-//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles if the thread
-//! has used what it was sent, which the ACCESSED bits of the table say (of the last quarter, which tells of the rest), and halves
-//! if not. A fault anywhere else
+//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles (upwards it becomes four times
+//! as large) if the thread has used what it was sent, which the ACCESSED bits of the table say (of the last quarter, which tells of the rest),
+//! and halves if not. A page too many costs little: it is the same frame on both sides, and only who unmaps it asks for it. A fault anywhere else
 //! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
 //! pages decides how small: programs that jump about are soon asked for a page at a time.
 
@@ -20,7 +20,7 @@ use machine::{Page, PageRange};
 
 /// Window of a new stream at first, and at most.
 pub(crate) const FIRST_WINDOW: u16 = 16;
-const MAX_WINDOW: u16 = 512;
+const MAX_WINDOW: u16 = 1024;
 /// Streams remembered: more than threads of one space mostly run on one kernel.
 const STREAMS: usize = 8;
 /// The window from which on a stream is long, and how many windows are then asked for ahead.
@@ -56,15 +56,15 @@ impl Windows {
             Some(index) => {
                 let mut stream = self.streams.remove(index);
                 let end = stream.quarter_before(page);
+                stream.upwards = stream.follows(page);
                 if used(end) * 2 >= end.len() {
-                    let more = if stream.upwards && stream.window >= LONG { 4 } else { 2 };
+                    let more = if stream.upwards { 4 } else { 2 };
                     stream.window = (stream.window * more).min(MAX_WINDOW);
                     self.first = (self.first * 2).min(FIRST_WINDOW);
                 } else {
                     stream.window = (stream.window / 2).max(1);
                 }
                 let pages = u64::from(stream.window);
-                stream.upwards = stream.follows(page);
                 if stream.upwards {
                     stream.last = PageRange::new(page, page.add(pages));
                     stream.whole.end = stream.last.end;
@@ -250,6 +250,6 @@ mod tests {
         let mut windows = Windows::default();
         let asked = windows.ask(Page(32), all);
         windows.got(asked, PageRange::new(Page(32), Page(40)));
-        assert_eq!(windows.ask(Page(40), all), PageRange::new(Page(40), Page(72)));
+        assert_eq!(windows.ask(Page(40), all), PageRange::new(Page(40), Page(104)));
     }
 }
