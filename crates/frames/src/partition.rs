@@ -142,7 +142,9 @@ impl Partition {
 
     /// The same, if `purpose` may have one.
     pub fn alloc_for(&self, purpose: Purpose) -> Option<Frame> {
-        let frame = self.take_cached(purpose).or_else(|| self.steal())?;
+        // Tables are made between pages that lie in a row, and stay when those go: a hole in the row, if they were of the same block.
+        let alone = if purpose == Purpose::Table { self.take_alone() } else { None };
+        let frame = alone.or_else(|| self.take_cached(purpose)).or_else(|| self.steal())?;
         self.zone(frame).first_user(frame);
         // SAFETY: mapped, and nobody else's yet.
         unsafe { bytes::zero(self.pointer(frame).as_ptr()) };
@@ -249,6 +251,19 @@ impl Partition {
             cache.reverse();
         }
         cache.pop()
+    }
+
+    /// A frame of the smallest block there is, for a table.
+    fn take_alone(&self) -> Option<Frame> {
+        if !self.admits(Purpose::Table) {
+            return None;
+        }
+        let mut found = None;
+        self.zones.iter().find(|zone| {
+            zone.take(1, |frame| found = Some(frame));
+            found.is_some()
+        });
+        found
     }
 
     /// Whether `purpose` may have another frame.

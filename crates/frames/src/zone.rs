@@ -1,7 +1,7 @@
 //! One contiguous range of the partition: its frames' state words and its buddy.
 
 use crate::{
-    buddy::{Buddy, MAX_BLOCK},
+    buddy::{Buddy, MAX_BLOCK, MAX_ORDER},
     carve::Carve,
 };
 use core::{
@@ -84,12 +84,19 @@ impl Zone {
         self.buddy.lock().free_count()
     }
 
-    /// Up to `count` single frames, still in state free.
+    /// Up to `count` single frames, still in state free, of as few blocks as there are.
     pub fn take(&self, count: usize, mut each: impl FnMut(Frame)) {
         let mut buddy = self.buddy.lock();
-        for _ in 0..count {
-            let Some(index) = buddy.take(0) else { return };
-            each(Frame(self.origin + index as u64));
+        let (mut left, mut most) = (count, MAX_ORDER);
+        while let Some(order) = left.checked_ilog2().map(|order| most.min(order as usize)) {
+            match buddy.take(order) {
+                Some(first) => {
+                    (first..first + (1 << order)).for_each(|index| each(Frame(self.origin + index as u64)));
+                    left -= 1 << order;
+                }
+                None if order == 0 => return,
+                None => most = order - 1,
+            }
         }
     }
 
