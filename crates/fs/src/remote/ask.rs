@@ -32,7 +32,9 @@ struct Question<'a, M: Request> {
 impl<M: Request> Drop for Question<'_, M> {
     fn drop(&mut self) {
         if !self.call.withdraw() {
-            self.counted.drain(..).for_each(|counted| drop(counted.send()));
+            for counted in self.counted.drain(..) {
+                counted.send();
+            }
         }
     }
 }
