@@ -258,12 +258,11 @@ impl Partition {
         if !self.admits(Purpose::Table) {
             return None;
         }
-        let mut found = None;
-        self.zones.iter().find(|zone| {
+        self.zones.iter().find_map(|zone| {
+            let mut found = None;
             zone.take(1, |frame| found = Some(frame));
-            found.is_some()
-        });
-        found
+            found
+        })
     }
 
     /// Whether `purpose` may have another frame.
