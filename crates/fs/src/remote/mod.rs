@@ -21,6 +21,7 @@
 //! ```
 //!
 //! If references were a set instead of counts, the release would have closed the file.
+//! A count that went up for a message which is never sent goes down again (counted.rs).
 //!
 //! # Waiting
 //!
