@@ -16,7 +16,7 @@
 //!
 //! So the changes of a process have *turns*, which the home gives: the next one begins when all replicas have answered the last.
 //! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
-//! open directories and make themselves without changing anything; the lock of a circle (sharing.rs) is taken before a turn, never in it.
+//! open directories and make themselves without changing anything, a parent notes what group its child is in; the lock of a circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process, System};
 use alloc::{boxed::Box, sync::Arc};
@@ -87,7 +87,7 @@ impl Process {
         self.change_in_turn(change, &turn).await
     }
 
-    async fn change_in_turn(self: &Arc<Self>, change: Change, _turn: &Turn<'_>) -> Result<()> {
+    pub(crate) async fn change_in_turn(self: &Arc<Self>, change: Change, turn: &Turn<'_>) -> Result<()> {
         let system = &self.system;
         if let Change::Owner(owner) = change {
             if let Some(home) = self.home() {
@@ -101,7 +101,11 @@ impl Process {
         self.apply(change.clone()).await?;
         let replicas = self.replicas();
         if !replicas.is_empty() {
+            let change = change.clone();
             system.endpoint.multicast(&replicas, ApplyChange { process: self.id, change }).await;
+        }
+        if matches!(change, Change::Group(_) | Change::Session(_)) {
+            self.tell_parent_group(turn).await;
         }
         Ok(())
     }

@@ -1,6 +1,19 @@
 //! Process groups and sessions (man 2 setpgid, setsid). Decided at the process's home.
+//!
+//! A shell and its child both put the child into its group, and the shell then waits for the group. What finds the child there is
+//! the list of children at the parent's home, so the change is not over before that list has it, and nobody finds it done before:
+//!
+//! ```text
+//!   child C's home                     parent P's home               P, elsewhere
+//!   setpgid(0, 0): C is in group C
+//!                                                                    setpgid(C, C): it is there already
+//!                                                                    waitpid(-C): no such child
+//!   -- AdoptChild -------------------> the list says group C
+//! ```
+//!
+//! Both have the turn of C (change.rs) from the question to the list's answer. So has a change of parents, which takes the group along.
 
-use crate::{route::Trail, Process, System};
+use crate::{change::Turn, route::Trail, Process, System};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
 use messages::process::{AdoptChild, AskIgnores, Change, FindGroup, SetGroup, Shared};
@@ -26,7 +39,8 @@ impl System {
         caller: Pid,
         session: Pid,
     ) -> Result<()> {
-        let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
+        let process = self.process(pid).ok_or(Errno::ESRCH)?;
+        let turn = process.home().ok_or(Errno::ESRCH)?.changes.lock().await;
         let (parent, own_session, executed, old) =
             process.with_shared(|shared| (shared.parent, shared.session, shared.executed, shared.group));
         if pid != caller {
@@ -48,8 +62,7 @@ impl System {
             return Err(Errno::EPERM);
         }
         if group != old {
-            process.change(Change::Group(group)).await?;
-            process.tell_parent_group(group).await;
+            process.change_in_turn(Change::Group(group), &turn).await?;
         }
         Ok(())
     }
@@ -109,13 +122,12 @@ impl Process {
             return Err(Errno::EPERM);
         }
         self.change(Change::Session(self.id)).await?;
-        self.tell_parent_group(self.id).await;
         Ok(self.id)
     }
 
     /// The parent's list of children says which group each is in (wait for a group).
-    async fn tell_parent_group(self: &Arc<Self>, group: Pid) {
-        let (parent, exit_signal) = self.with_shared(|shared| (shared.parent, shared.exit_signal));
+    pub(crate) async fn tell_parent_group(&self, _turn: &Turn<'_>) {
+        let (parent, group, exit_signal) = self.with_shared(|shared| (shared.parent, shared.group, shared.exit_signal));
         let adopt = AdoptChild { parent, child: self.id, group, exit_signal, new: false };
         match self.system.origin(parent) {
             Some(kernel) if kernel == self.system.kernel => {

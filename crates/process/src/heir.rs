@@ -42,11 +42,13 @@ impl System {
         let Some(process) = self.process(child) else { return Reparented::NoSuchChild };
         let Some(home) = process.home() else { return Reparented::NoSuchChild };
         let uid = home.state.lock().credentials.uid;
+        let turn = home.changes.lock().await;
         let (group, session) = process.with_shared(|shared| (shared.group, shared.session));
         if !self.adopt(parent, child, group, uid, Signal::CHLD.number()).await {
             return Reparented::HeirGone;
         }
-        let _ = process.change(Change::Parent(parent)).await;
+        let _ = process.change_in_turn(Change::Parent(parent), &turn).await;
+        drop(turn);
         let (zombie, usage) = {
             let state = home.state.lock();
             (state.zombie, state.usage)

@@ -1,11 +1,11 @@
 //! Processes whose new parent ends, too: crates/process/src/heir.rs.
 
-use crate::{shape, wander};
+use crate::{results, shape, wander};
 use sim::{
     life::model::{Id, KILL},
     nodes::{
         machine::Nodes,
-        user::{call, Arg, Command, Event},
+        user::{call, Arg, Command},
     },
 };
 
@@ -17,17 +17,6 @@ fn born(nodes: &Nodes, parent: Id) -> Id {
     nodes.settle();
     nodes.user.events();
     crate::born(nodes, parent, Command::plain(call::FORK, &[]))
-}
-
-/// What a thread's calls return.
-fn results(nodes: &Nodes, thread: Id, commands: Vec<Command>) -> Vec<i64> {
-    nodes.user.tell_all(thread, commands);
-    nodes.settle();
-    let returned = |event| match event {
-        Event::Returned { thread: who, result, .. } if who == thread => Some(result),
-        _ => None,
-    };
-    nodes.user.events().into_iter().filter_map(returned).collect()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod changes;
 mod deaths;
 mod files;
+mod group_of_child;
 mod groups;
 mod heirs;
 mod left;
@@ -41,4 +42,15 @@ fn go_to(cpu: usize) -> Command {
 /// To some CPU.
 fn wander(nodes: &Nodes) -> Command {
     go_to(nodes.world.rng.below(nodes.cpus() as usize))
+}
+
+/// What a thread's calls return.
+fn results(nodes: &Nodes, thread: Id, commands: Vec<Command>) -> Vec<i64> {
+    nodes.user.tell_all(thread, commands);
+    nodes.settle();
+    let returned = |event| match event {
+        Event::Returned { thread: who, result, .. } if who == thread => Some(result),
+        _ => None,
+    };
+    nodes.user.events().into_iter().filter_map(returned).collect()
 }
