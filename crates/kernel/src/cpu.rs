@@ -56,11 +56,13 @@ fn work(kernel: &'static Kernel) -> ! {
         }
         let now = kernel.system.now();
         kernel.scheduler.end_idle(now - began);
-        if !found {
-            let rung = platform::rung_at();
-            let came = if (began..now).contains(&rung) { rung } else { now };
-            patience.halted(came - began);
+        if found {
+            patience.found();
+            continue;
         }
+        let rung = platform::rung_at();
+        let came = if (began..now).contains(&rung) { rung } else { now };
+        patience.halted(came - began);
     }
 }
 

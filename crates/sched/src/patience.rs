@@ -3,7 +3,9 @@
 //! Leaving a halt takes an interrupt from the sender and, in a virtual machine, the hypervisor's scheduler: more than
 //! most answers of another kernel take to come. A CPU that only ever looks, on the other hand, uses power (or a host's CPU)
 //! for nothing. So the time to look follows what happened lately, as in Linux's haltpoll governor: it grows when work
-//! came soon after a halt, and shrinks when it came late.
+//! came soon after a halt, or while it looked, and shrinks when it came late. (haltpoll learns nothing from work that comes
+//! while it looks: a CPU that is left alone once between answers that come soon would look less and less, and halt where
+//! it should not.)
 //!
 //! Soon is when somebody rang, not when this CPU was awake: waking up may take longer than it pays to look, and two CPUs that
 //! wake each other would halt for ever.
@@ -24,6 +26,11 @@ impl Patience {
         self.ns
     }
 
+    /// Work came while the CPU looked.
+    pub fn found(&mut self) {
+        self.ns = (self.ns * 2).min(MOST_NS);
+    }
+
     /// Work came `ns` after the CPU had had nothing to do, and found it halted.
     pub fn halted(&mut self, ns: u64) {
         self.ns = match ns <= MOST_NS {
@@ -37,6 +44,17 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_halt_now_and_then_does_not_outweigh_what_is_found() {
+        let mut patience = Patience::default();
+        (0..3).for_each(|_| patience.halted(60_000));
+        for _ in 0..100 {
+            patience.halted(10_000_000);
+            patience.found();
+        }
+        assert_eq!(patience.ns(), MOST_NS);
+    }
 
     #[test]
     fn short_halts_make_it_look_and_long_ones_end_that() {
