@@ -10,7 +10,6 @@
 //! and halves if not. A page too many costs little: it is the same frame on both sides, and only who unmaps it asks for it. A fault anywhere else
 //! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
 //! pages decides how small: programs that jump about are soon asked for a page at a time.
-
 //!
 //! A long stream that goes upwards is asked for *ahead*: behind each question one for [`AHEAD`] times as much is sent, for what the
 //! owner has ready. So the owner looks for pages while the thread goes through those before them.

@@ -1,12 +1,12 @@
 //! A stop that is on its way when SIGCONT is sent: man 7 signal, and crates/process/src/stop.rs.
 
+use crate::{born, shape, wander};
 use sim::{
     life::model::{Id, CONT, STOP, WNOHANG, WUNTRACED},
     nodes::{
         machine::Nodes,
         user::{call, clone_thread, Arg, Command, Event},
     },
-    shape::Shape,
 };
 
 struct Family {
@@ -19,20 +19,12 @@ struct Family {
 
 impl Family {
     fn new(seed: u64, kernels: usize) -> Self {
-        let nodes = Nodes::new(Shape { scarce: false, frames: 1 << 13, ..Shape::of(seed, kernels) });
+        let nodes = Nodes::new(shape(seed, kernels));
         let parent = nodes.boot(0);
         nodes.user.events();
         let child = born(&nodes, parent, Command::plain(call::FORK, &[]));
         let thread = born(&nodes, child, clone_thread(1));
         Family { nodes, parent, child, thread }
-    }
-
-    /// The thread goes to some CPU.
-    fn wander(&self, thread: Id) {
-        let cpu = self.nodes.world.rng.below(self.nodes.cpus() as usize);
-        let mask: Vec<u8> = (0..16).map(|byte| if byte == cpu / 8 { 1 << (cpu % 8) } else { 0 }).collect();
-        let command = Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]);
-        self.nodes.user.tell(thread, command.input(mask));
     }
 
     /// The parent stops the child, continues it, and looks whether it is stopped.
@@ -53,16 +45,6 @@ impl Family {
     }
 }
 
-fn born(nodes: &Nodes, parent: Id, command: Command) -> Id {
-    nodes.user.tell(parent, command);
-    nodes.settle();
-    let born = nodes.user.events().into_iter().find_map(|event| match event {
-        Event::Born { thread, .. } => Some(thread),
-        _ => None,
-    });
-    born.expect("there is room")
-}
-
 fn returned(event: Event, first: u64) -> Option<(u64, i64)> {
     match event {
         Event::Returned { number, result, .. } if number >= first => Some((number - first, result)),
@@ -77,8 +59,8 @@ fn who_is_continued_is_not_stopped() {
         let (child, thread, stop) = (u64::from(family.child), u64::from(family.thread), u64::from(STOP));
         for round in 0..8 {
             println!("seed {seed}, round {round}");
-            family.wander(family.child);
-            family.wander(family.thread);
+            family.nodes.user.tell(family.child, wander(&family.nodes));
+            family.nodes.user.tell(family.thread, wander(&family.nodes));
             // In half of the rounds they are still under way when the stop comes.
             if round % 2 == 0 {
                 family.nodes.settle();
