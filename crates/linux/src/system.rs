@@ -114,9 +114,8 @@ pub(crate) async fn membarrier(call: &mut Call<'_>) -> Result<u64> {
             call.system().barrier(Some(call.process())).await?;
         }
         REGISTER_GLOBAL_EXPEDITED | REGISTER_PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED_SYNC_CORE => {
-            if !registered(command) {
-                call.process().change(Change::Barriers(command)).await?;
-            }
+            // Also if it is registered: another thread's may be on its way to other kernels.
+            call.process().change(Change::Barriers(command)).await?;
         }
         _ => return Err(Errno::EINVAL),
     }

@@ -65,6 +65,7 @@ impl System {
         if !same && !sender.can(abi::capability::SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
+        let turn = process.home().ok_or(Errno::ESRCH)?.changes.lock().await;
         let old = process.with_shared(|shared| shared.limits.get(resource as usize).copied()).ok_or(Errno::EINVAL)?;
         if let Some((soft, hard)) = new {
             if soft > hard {
@@ -76,7 +77,8 @@ impl System {
             if hard > old.1 && !sender.can(abi::capability::SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
-            process.change(Change::Limit { resource, limit: (soft, hard) }).await?;
+            process.change_in_turn(Change::Limit { resource, limit: (soft, hard) }, &turn).await?;
+            drop(turn);
             if BOUND_MAPPINGS.contains(&(resource as usize)) {
                 process.limit_space().await;
             }
