@@ -16,7 +16,8 @@
 //!
 //! So the changes of a process have *turns*, which the home gives: the next one begins when all replicas have answered the last.
 //! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
-//! open directories and make themselves without changing anything, a parent notes what group its child is in; the lock of a circle (sharing.rs) is taken before a turn, never in it.
+//! open directories and make themselves without changing anything, and a parent only notes what group its child is in. The lock of a
+//! circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process, System};
 use alloc::{boxed::Box, sync::Arc};

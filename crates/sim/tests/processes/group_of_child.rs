@@ -9,6 +9,14 @@ use sim::{
     },
 };
 
+/// A machine and its first process.
+fn boot(seed: u64) -> (Nodes, Id) {
+    let nodes = Nodes::new(shape(seed, 1 + seed as usize % 6));
+    let first = nodes.boot(0);
+    nodes.user.events();
+    (nodes, first)
+}
+
 /// A process on some kernel.
 fn process(nodes: &Nodes, parent: Id) -> Id {
     nodes.user.tell(parent, wander(nodes));
@@ -37,9 +45,7 @@ fn check(nodes: &Nodes, parent: Id, child: Id, what: &str) {
 #[test]
 fn a_parent_waits_for_the_group_that_it_or_the_child_has_made() {
     for seed in 1..800 {
-        let nodes = Nodes::new(shape(seed, 1 + seed as usize % 6));
-        let parent = nodes.boot(0);
-        nodes.user.events();
+        let (nodes, parent) = boot(seed);
         let child = process(&nodes, parent);
         results(&nodes, parent, vec![wander(&nodes)]);
         nodes.user.tell(child, set_group(0, 0));
@@ -52,9 +58,7 @@ fn a_parent_waits_for_the_group_that_it_or_the_child_has_made() {
 #[test]
 fn a_parent_knows_the_last_group_of_its_child() {
     for seed in 1..800 {
-        let nodes = Nodes::new(shape(seed, 1 + seed as usize % 6));
-        let parent = nodes.boot(0);
-        nodes.user.events();
+        let (nodes, parent) = boot(seed);
         let child = process(&nodes, parent);
         results(&nodes, parent, vec![wander(&nodes)]);
         results(&nodes, child, vec![wander(&nodes)]);
@@ -73,9 +77,7 @@ fn a_parent_knows_the_last_group_of_its_child() {
 #[test]
 fn an_heir_knows_the_last_group_of_its_child() {
     for seed in 1..800 {
-        let nodes = Nodes::new(shape(seed, 1 + seed as usize % 6));
-        let heir = nodes.boot(0);
-        nodes.user.events();
+        let (nodes, heir) = boot(seed);
         results(&nodes, heir, vec![Command::plain(call::PRCTL, &[36, 1])]);
         let parent = process(&nodes, heir);
         let child = process(&nodes, parent);
