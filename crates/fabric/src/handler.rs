@@ -15,7 +15,10 @@
 
 use crate::endpoint::{Endpoint, Peer};
 use crate::wire::{self, Header, Packet, Role};
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+};
 use core::{
     future::{poll_fn, Future},
     pin::Pin,
@@ -45,11 +48,11 @@ pub(crate) enum Outcome {
     Answered,
     /// A task is at it; the credit goes back now.
     Parked,
-    /// Its bytes make no sense.
+    /// Its bytes make no sense, or the service is gone.
     Malformed,
 }
 
-/// Reads a body and does what it says, or begins to. `None`: the bytes make no sense.
+/// Reads a body and does what it says, or begins to. `None`: the bytes make no sense, or the service is gone.
 type Begin<T> = Box<dyn Fn(KernelId, Header, &[u8]) -> Option<T> + Send + Sync>;
 
 /// A handler at work; it ends with the reply.
@@ -128,12 +131,65 @@ impl Running {
     }
 }
 
+/// Registers the handlers of a service: [`Endpoint::serve`].
+pub struct Serve<'a, S> {
+    endpoint: &'a Endpoint,
+    service: Weak<S>,
+}
+
+impl<S: Send + Sync + 'static> Serve<'_, S> {
+    /// [`Endpoint::on`], for the service.
+    pub fn on<M, F, R>(&self, handler: F)
+    where
+        M: Request,
+        F: Fn(Arc<S>, KernelId, M) -> R + Send + Sync + 'static,
+        R: Future<Output = M::Reply> + Send + 'static,
+    {
+        self.register(handler, true);
+    }
+
+    /// [`Endpoint::on_to_completion`], for the service.
+    pub fn on_to_completion<M, F, R>(&self, handler: F)
+    where
+        M: Request,
+        F: Fn(Arc<S>, KernelId, M) -> R + Send + Sync + 'static,
+        R: Future<Output = M::Reply> + Send + 'static,
+    {
+        self.register(handler, false);
+    }
+
+    /// [`Endpoint::on_sync`], for the service.
+    pub fn on_sync<M, F>(&self, handler: F)
+    where
+        M: Request,
+        F: Fn(Arc<S>, KernelId, M) -> M::Reply + Send + Sync + 'static,
+    {
+        let service = self.service.clone();
+        let handler = move |from, message| Some(handler(service.upgrade()?, from, message));
+        self.endpoint.handlers.set::<M>(synchronous(handler));
+    }
+
+    fn register<M, F, R>(&self, handler: F, cancellable: bool)
+    where
+        M: Request,
+        F: Fn(Arc<S>, KernelId, M) -> R + Send + Sync + 'static,
+        R: Future<Output = M::Reply> + Send + 'static,
+    {
+        let service = self.service.clone();
+        let handler = move |from, message| Some(handler(service.upgrade()?, from, message));
+        self.endpoint.handlers.set::<M>(asynchronous(handler, cancellable));
+    }
+}
+
 impl Endpoint {
+    /// For the handlers of `service`. The endpoint does not own it, as it has the endpoint; what is asked of one that is
+    /// gone is refused.
+    pub fn serve<S>(&self, service: &Arc<S>) -> Serve<'_, S> {
+        Serve { endpoint: self, service: Arc::downgrade(service) }
+    }
+
     /// Registers the handler of `M`: an async function of the sender and the message. Its future may
     /// be dropped at any `.await` when the caller cancels.
-    ///
-    /// The endpoint owns the handler, so a handler that needs the endpoint holds a `Weak` of it or
-    /// of its service.
     ///
     /// # Panics
     ///
@@ -144,7 +200,7 @@ impl Endpoint {
         F: Fn(KernelId, M) -> R + Send + Sync + 'static,
         R: Future<Output = M::Reply> + Send + 'static,
     {
-        self.handlers.set::<M>(asynchronous::<M, F, R>(handler, true));
+        self.handlers.set::<M>(asynchronous(move |from, message| Some(handler(from, message)), true));
     }
 
     /// Like [`Self::on`], but a handler that was begun always runs to its end.
@@ -154,7 +210,7 @@ impl Endpoint {
         F: Fn(KernelId, M) -> R + Send + Sync + 'static,
         R: Future<Output = M::Reply> + Send + 'static,
     {
-        self.handlers.set::<M>(asynchronous::<M, F, R>(handler, false));
+        self.handlers.set::<M>(asynchronous(move |from, message| Some(handler(from, message)), false));
     }
 
     /// Registers a handler that runs wholly inside the drain, before the next message of its lane:
@@ -164,9 +220,7 @@ impl Endpoint {
         M: Request,
         F: Fn(KernelId, M) -> M::Reply + Send + Sync + 'static,
     {
-        self.handlers.set::<M>(Handler::Sync(Box::new(move |from, request, body| {
-            Some(Packet::reply(request, &handler(from, wire::decode(body)?)))
-        })));
+        self.handlers.set::<M>(synchronous(move |from, message| Some(handler(from, message))));
     }
 
     /// Runs the handler of a request that came in.
@@ -250,14 +304,21 @@ impl Endpoint {
     }
 }
 
+/// `handler` gives nothing if its service is gone.
+fn synchronous<M: Request>(handler: impl Fn(KernelId, M) -> Option<M::Reply> + Send + Sync + 'static) -> Handler {
+    Handler::Sync(Box::new(move |from, request, body| {
+        Some(Packet::reply(request, &handler(from, wire::decode(body)?)?))
+    }))
+}
+
 fn asynchronous<M, F, R>(handler: F, cancellable: bool) -> Handler
 where
     M: Request,
-    F: Fn(KernelId, M) -> R + Send + Sync + 'static,
+    F: Fn(KernelId, M) -> Option<R> + Send + Sync + 'static,
     R: Future<Output = M::Reply> + Send + 'static,
 {
     let begin = move |from, request, body: &[u8]| -> Option<Work> {
-        let handler = handler(from, wire::decode(body)?);
+        let handler = handler(from, wire::decode(body)?)?;
         Some(Box::pin(Answering { handler, request }))
     };
     Handler::Async { begin: Box::new(begin), cancellable }

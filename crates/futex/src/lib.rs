@@ -26,7 +26,7 @@ mod queue;
 
 pub use pi::{Owners, OWNER_DIED, TID_MASK, WAITERS};
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::{future::Future, pin::pin, task::Poll};
 use fabric::{CallError, Endpoint};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
@@ -55,7 +55,7 @@ pub struct Futexes {
     words: Arc<dyn Words>,
     queues: Queues,
     locks: pi::Locks,
-    owners: Lock<Option<Arc<dyn Owners>>>,
+    owners: Lock<Option<Weak<dyn Owners>>>,
 }
 
 /// Matches any bitset.
@@ -76,48 +76,32 @@ impl Futexes {
     }
 
     /// Says who knows the threads. Without, no lock with an owner can be waited for (ESRCH).
-    pub fn set_owners(&self, owners: Arc<dyn Owners>) {
+    pub fn set_owners(&self, owners: Weak<dyn Owners>) {
         *self.owners.lock() = Some(owners);
     }
 
+    fn owners(&self) -> Option<Arc<dyn Owners>> {
+        self.owners.lock().as_ref()?.upgrade()
+    }
+
     fn register(self: &Arc<Self>) {
-        let state = self.clone();
-        self.endpoint.on::<FutexWait, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.wait_here(ask.key, ask.expected, ask.bitset, ask.lock).await }
+        let serve = self.endpoint.serve(self);
+        serve.on(|state, _, ask: FutexWait| async move {
+            state.wait_here(ask.key, ask.expected, ask.bitset, ask.lock).await
         });
-        let state = self.clone();
-        self.endpoint.on_sync::<FutexWake, _>(move |_, ask| state.queues.wake(&ask.key, ask.count, ask.bitset));
-        let state = self.clone();
-        self.endpoint.on_to_completion::<FutexRequeue, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.requeue_here(ask.from, ask.to, ask.wake, ask.requeue, ask.expected).await }
+        serve.on_sync(|state, _, ask: FutexWake| state.queues.wake(&ask.key, ask.count, ask.bitset));
+        serve.on_to_completion(|state, _, ask: FutexRequeue| async move {
+            state.requeue_here(ask.from, ask.to, ask.wake, ask.requeue, ask.expected).await
         });
-        let state = self.clone();
-        self.endpoint.on_to_completion::<FutexWakeForLock, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.wake_for_lock_here(ask.from, ask.lock, ask.count, ask.expected).await }
+        serve.on_to_completion(|state, _, ask: FutexWakeForLock| async move {
+            state.wake_for_lock_here(ask.from, ask.lock, ask.count, ask.expected).await
         });
-        let state = self.clone();
-        self.endpoint.on::<FutexLock, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.lock_here(ask.key, ask.thread, ask.only_try).await }
+        serve.on(|state, _, ask: FutexLock| async move { state.lock_here(ask.key, ask.thread, ask.only_try).await });
+        serve.on_to_completion(|state, _, ask: FutexUnlock| async move {
+            state.locks.unlock(&*state.words, ask.key, ask.thread).await
         });
-        let state = self.clone();
-        self.endpoint.on_to_completion::<FutexUnlock, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.locks.unlock(&*state.words, ask.key, ask.thread).await }
-        });
-        let state = self.clone();
-        self.endpoint.on_to_completion::<OwnerDied, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.owner_died(ask.thread).await }
-        });
-        let state = self.clone();
-        self.endpoint.on_to_completion::<FutexWordOp, _, _>(move |_, ask| {
-            let state = state.clone();
-            async move { state.word_op_here(ask.key, ask.op).await }
-        });
+        serve.on_to_completion(|state, _, ask: OwnerDied| async move { state.owner_died(ask.thread).await });
+        serve.on_to_completion(|state, _, ask: FutexWordOp| async move { state.word_op_here(ask.key, ask.op).await });
     }
 
     /// Sleeps on a word until woken. `interrupt` ends the wait with its error, unless the wake came first: a
@@ -153,7 +137,7 @@ impl Futexes {
     }
 
     async fn lock_here(&self, key: FutexKey, thread: Pid, only_try: bool) -> Result<()> {
-        let owners = self.owners.lock().clone().ok_or(Errno::ESRCH)?;
+        let owners = self.owners().ok_or(Errno::ESRCH)?;
         self.locks.lock(&*self.words, &*owners, key, thread, only_try).await
     }
 
@@ -171,8 +155,7 @@ impl Futexes {
 
     /// A kernel has died, and with it the word of who ended there: the locks of those go to who waits.
     pub async fn kernel_died(&self) {
-        let owners = self.owners.lock().clone();
-        if let Some(owners) = owners {
+        if let Some(owners) = self.owners() {
             self.locks.look_after_owners(&*self.words, &*owners).await;
         }
     }

@@ -36,7 +36,11 @@ mod queues;
 mod segments;
 mod semaphores;
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use fs::Services;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::ipc::*;
@@ -70,7 +74,8 @@ pub fn service(system: &System) -> Result<Arc<Ipc>> {
 
 /// The objects this kernel owns, and the keys if it keeps them.
 pub struct Ipc {
-    system: Arc<System>,
+    /// Owns this.
+    system: Weak<System>,
     services: Arc<Services>,
     keys: Keys,
     sets: Table<semaphores::Set>,
@@ -82,7 +87,7 @@ impl Ipc {
     pub fn new(system: &Arc<System>, services: &Arc<Services>) -> Arc<Ipc> {
         let memory = &*system.memory;
         let ipc = Arc::new(Ipc {
-            system: system.clone(),
+            system: Arc::downgrade(system),
             services: services.clone(),
             keys: Keys::default(),
             sets: Table::new(memory),
@@ -93,16 +98,17 @@ impl Ipc {
         ipc
     }
 
+    fn system(&self) -> Arc<System> {
+        self.system.upgrade().expect("it has this")
+    }
+
     fn register(self: &Arc<Self>) {
-        let endpoint = &self.system.endpoint;
+        let system = self.system();
+        let serve = system.endpoint.serve(self);
         macro_rules! answer {
-            ($on:ident $message:ty, |$ipc:ident, $from:ident, $ask:ident| $body:expr) => {{
-                let ipc = self.clone();
-                endpoint.$on::<$message, _, _>(move |$from, $ask| {
-                    let $ipc = ipc.clone();
-                    async move { $body }
-                });
-            }};
+            ($on:ident $message:ty, |$ipc:ident, $from:ident, $ask:ident| $body:expr) => {
+                serve.$on(|$ipc, $from, $ask: $message| async move { $body });
+            };
         }
         answer!(on_to_completion IpcGet, |ipc, from, ask| ipc.get_for(from, ask.wanted).await);
         answer!(on_to_completion IpcMake, |ipc, _from, ask| ipc.make(&ask.wanted).await);
@@ -119,7 +125,7 @@ impl Ipc {
             ipc.attach(from, ask.id, ask.write, &ask.asker).await
         });
         answer!(on_to_completion MemoryDetach, |ipc, _from, ask| ipc.detached(ask.object, ask.process).await);
-        answer!(on_to_completion MemoryCount, |ipc, _from, ask| ipc.system.vm.mappings_of(ask.object));
+        answer!(on_to_completion MemoryCount, |ipc, _from, ask| ipc.system().vm.mappings_of(ask.object));
         answer!(on_to_completion ProcessEnded, |ipc, _from, ask| ipc.process_ended(ask.process).await);
     }
 
@@ -129,13 +135,13 @@ impl Ipc {
         if wanted.key == PRIVATE {
             return self.make(&wanted).await;
         }
-        self.system.endpoint.call(KernelId::PRIMARY, IpcGet { wanted }).await.map_err(Errno::from)?
+        self.system().endpoint.call(KernelId::PRIMARY, IpcGet { wanted }).await.map_err(Errno::from)?
     }
 
     /// All objects of a kind in the machine, by id.
     pub async fn list(&self, kind: Kind) -> Vec<Status> {
-        let kernels = self.system.kernels().into_iter().collect();
-        let answers = self.system.endpoint.multicast(&kernels, IpcList { kind }).await;
+        let kernels = self.system().kernels().into_iter().collect();
+        let answers = self.system().endpoint.multicast(&kernels, IpcList { kind }).await;
         let mut all: Vec<Status> = answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()).collect();
         all.sort_by_key(|status| status.id);
         all
@@ -163,7 +169,7 @@ impl Ipc {
             Kind::Semaphores => self.sets.insert(semaphores::Set::new(wanted, now)?),
             Kind::Messages => self.queues.insert(queues::Queue::new(wanted, now)),
             Kind::Memory => {
-                let most = self.system.vm.machine_pages().saturating_mul(machine::PAGE_SIZE as u64);
+                let most = self.system().vm.machine_pages().saturating_mul(machine::PAGE_SIZE as u64);
                 self.segments.insert(segments::Segment::new(&self.services, wanted, now, most).await?)
             }
         }
@@ -203,17 +209,17 @@ impl Ipc {
     async fn forget_key(&self, kind: Kind, key: i32, id: i32) {
         if key != 0 {
             // Without the primary there is no machine.
-            let _ = self.system.endpoint.call(KernelId::PRIMARY, IpcForget { kind, key, id }).await;
+            let _ = self.system().endpoint.call(KernelId::PRIMARY, IpcForget { kind, key, id }).await;
         }
     }
 
     fn seconds(&self) -> i64 {
-        (self.system.realtime() / 1_000_000_000) as i64
+        (self.system().realtime() / 1_000_000_000) as i64
     }
 
     /// From now on this kernel hears of the end of `process`.
     async fn watch_end(&self, process: Pid) -> Result<()> {
-        self.system.note_ipc(process, self.system.kernel).await
+        self.system().note_ipc(process, self.system().kernel).await
     }
 }
 
@@ -221,14 +227,14 @@ impl Ipc {
 impl process::AtEnd for Ipc {
     fn ended(&self, process: Pid, kernels: machine::KernelSet) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.system.endpoint.multicast(&kernels, ProcessEnded { process }).await;
+            self.system().endpoint.multicast(&kernels, ProcessEnded { process }).await;
         })
     }
 
     fn lost(&self, dead: machine::KernelId) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             for (_, set) in self.sets.all() {
-                let lost = set.undoers().into_iter().filter(|process| self.system.origin(*process) == Some(dead));
+                let lost = set.undoers().into_iter().filter(|process| self.system().origin(*process) == Some(dead));
                 lost.for_each(|process| set.undo(process, self.seconds()));
             }
             self.sweep_segments().await;

@@ -61,7 +61,7 @@ impl Ipc {
             }
             let owner = owner(id).ok_or(Errno::EINVAL)?;
             let ask = IpcCheck { id, wanted: wanted.clone() };
-            match self.system.endpoint.call(owner, ask).await {
+            match self.system().endpoint.call(owner, ask).await {
                 Ok(Err(Errno::EIDRM)) | Err(_) => self.keys.forget(wanted.kind, wanted.key, id),
                 Ok(answer) => return answer.map(|()| id),
             }
@@ -69,7 +69,7 @@ impl Ipc {
         if wanted.flags & CREATE == 0 {
             return Err(Errno::ENOENT);
         }
-        let id = self.system.endpoint.call(from, IpcMake { wanted }).await.map_err(Errno::from)??;
+        let id = self.system().endpoint.call(from, IpcMake { wanted }).await.map_err(Errno::from)??;
         self.keys.known.lock().insert(name, id);
         Ok(id)
     }

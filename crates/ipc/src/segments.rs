@@ -91,8 +91,8 @@ impl Segment {
 impl Ipc {
     async fn attachments(&self, segment: &Segment) -> u64 {
         let Ok(object) = segment.file.object().await else { return 0 };
-        let kernels = self.system.kernels().into_iter().collect();
-        let counts = self.system.endpoint.multicast(&kernels, MemoryCount { object: object.id() }).await;
+        let kernels = self.system().kernels().into_iter().collect();
+        let counts = self.system().endpoint.multicast(&kernels, MemoryCount { object: object.id() }).await;
         counts.into_iter().map(|(_, count)| count.unwrap_or(0)).sum()
     }
 
@@ -133,7 +133,7 @@ impl Ipc {
         let segment = self.segments.get(id)?;
         check(&segment.permissions(), &asker.who, if write { READ | WRITE } else { READ })?;
         self.watch_end(asker.process).await?;
-        let file = self.system.directory.give_away(&segment.file, from).await?;
+        let file = self.system().directory.give_away(&segment.file, from).await?;
         let mut state = segment.state.lock();
         state.attached = self.seconds();
         state.last = asker.process;

@@ -13,9 +13,8 @@ use fs::socket::UnixNames;
 use fs::{File, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
-    errno::Result,
-    sync::{Lock, WaitQueue},
-    Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner, PAGE_SIZE,
+    errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner,
+    PAGE_SIZE,
 };
 use messages::fs::Opened;
 use messages::vm::{FutexKey, FutexPlace};
@@ -57,7 +56,7 @@ impl Node {
         let Ground { kernels, root, cpu, memory, endpoint, scheduler, spawner, placement, board_load, shake, abi } =
             ground;
         let kernel = endpoint.me();
-        let clock = Arc::new(FileClock(Lock::new(None)));
+        let clock = Arc::new(FileClock::default());
         let services = Services::new(memory.clone(), clock.clone(), spawner.clone());
         let late = Arc::new(LatePaths::default());
         let served: Option<Arc<dyn Paths>> = (kernel == root).then(|| late.clone() as Arc<dyn Paths>);
@@ -73,8 +72,8 @@ impl Node {
         services.set_mappers(mappers.clone());
         remote.set_mappers(mappers);
         let own = Arc::new(OwnObjects { services: services.clone(), vm: vm.clone() });
-        let of = own.clone();
-        remote.serve_objects(Arc::new(move |id| of.find(id)));
+        let of = Arc::downgrade(&own);
+        remote.serve_objects(Arc::new(move |id| of.upgrade()?.find(id)));
         let futexes = Futexes::new(endpoint.clone(), Arc::new(FutexWords { own, memory: memory.clone() }));
         let system = System::new(Parts {
             kernel,
@@ -97,7 +96,7 @@ impl Node {
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         system.extension::<UnixNames>().join(&remote, root);
         ipc::start(&system, &services);
-        *clock.0.lock() = Some(system.clone());
+        clock.0.call_once(|| Arc::downgrade(&system));
         Node { system, endpoint, services, paths: late, remote }
     }
 }
@@ -147,11 +146,12 @@ impl Paths for LatePaths {
 }
 
 /// The clocks of file systems.
-struct FileClock(Lock<Option<Arc<System>>>);
+#[derive(Default)]
+struct FileClock(spin::Once<Weak<System>>);
 
 impl FileClock {
     fn read(&self, which: impl Fn(&System) -> u64) -> u64 {
-        self.0.lock().as_ref().map_or(0, |system| which(system))
+        self.0.get().and_then(Weak::upgrade).map_or(0, |system| which(&system))
     }
 }
 

@@ -12,15 +12,11 @@ use messages::{
 };
 
 pub(crate) fn register(system: &Arc<System>) {
-    // The endpoint lives as long as the machine, and so does the system: no cycle worth breaking.
+    let serve = system.endpoint.serve(system);
     macro_rules! answer {
-        ($message:ty, |$system:ident, $from:ident, $ask:ident| $body:expr) => {{
-            let system = system.clone();
-            system.clone().endpoint.on_to_completion::<$message, _, _>(move |$from, $ask| {
-                let $system = system.clone();
-                async move { $body }
-            });
-        }};
+        ($message:ty, |$system:ident, $from:ident, $ask:ident| $body:expr) => {
+            serve.on_to_completion(|$system, $from, $ask: $message| async move { $body });
+        };
     }
     macro_rules! process {
         ($system:ident, $ask:ident) => {
@@ -106,14 +102,10 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ChildChanged, |system, _from, ask| system.child_changed_here(ask).await);
     answer!(AdoptChild, |system, _from, ask| system.child_in_group(&ask));
     // A wait is the one question that a signal may take back.
-    let state = system.clone();
-    system.endpoint.on::<Wait, _, _>(move |_, ask| {
-        let system = state.clone();
-        async move {
-            match system.process(ask.parent) {
-                Some(parent) => parent.wait_here(ask).await,
-                None => Err(Errno::ECHILD),
-            }
+    serve.on(|system, _, ask: Wait| async move {
+        match system.process(ask.parent) {
+            Some(parent) => parent.wait_here(ask).await,
+            None => Err(Errno::ECHILD),
         }
     });
     answer!(Reap, |system, _from, ask| system.forget(ask.child));
@@ -140,11 +132,7 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Err(Errno::ESRCH),
     });
     answer!(Barrier, |system, _from, ask| system.barrier_here(ask.space));
-    let state = system.clone();
-    system.endpoint.on::<AwaitEnd, _, _>(move |_, ask| {
-        let system = state.clone();
-        async move { system.await_end_here(ask.process).await }
-    });
+    serve.on(|system, _, ask: AwaitEnd| async move { system.await_end_here(ask.process).await });
 
     answer!(DescriptorGet, |system, from, ask| {
         let descriptor = table(&system, ask.table)?.look_up_for(from, ask.fd)?;
@@ -206,11 +194,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
     answer!(EndLocks, |system, _from, ask| system.directory.end_locks(&|process| process == ask.process));
     // Who asks may die while it waits.
-    let of = system.clone();
-    system.endpoint.on::<Mourned, _, _>(move |_, ask| {
-        let system = of.clone();
-        async move { system.until_mourned(ask.dead).await }
-    });
+    serve.on(|system, _, ask: Mourned| async move { system.until_mourned(ask.dead).await });
     answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
     answer!(ChangeCircle, |system, _from, ask| {
         let step = system.step(ask.change)?;

@@ -215,7 +215,8 @@ impl System {
             facts: Lock::default(),
             nodes: Lock::default(),
         });
-        system.futexes.set_owners(system.clone());
+        let owners: Weak<System> = Arc::downgrade(&system);
+        system.futexes.set_owners(owners);
         crate::service::register(&system);
         system
     }

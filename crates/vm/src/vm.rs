@@ -20,7 +20,7 @@ use fabric::Endpoint;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    Errno, Frame, HashMap, KernelId, Memory, NoMemory, Serials, SpaceId, Spawner,
+    Errno, Frame, HashMap, Memory, NoMemory, Serials, SpaceId, Spawner,
 };
 use messages::vm::*;
 
@@ -222,17 +222,13 @@ impl Shared {
 /// Registers what this kernel answers. A message for a replica that is not here any more meets a thread
 /// that was killed with its process: what it gets no longer matters, so long as it is an answer.
 fn register(shared: &Arc<Shared>) {
-    let endpoint = shared.endpoint.clone();
-    // The endpoint does not own the service.
-    let weak = Arc::downgrade(shared);
+    let serve = shared.endpoint.serve(shared);
     macro_rules! answer {
-        ($method:ident, $message:ty, $gone:expr, |$space:ident, $from:ident, $request:ident| $work:expr) => {{
-            let weak = weak.clone();
-            endpoint.$method::<$message, _, _>(move |$from, $request: $message| {
-                let space = weak.upgrade().and_then(|shared| shared.find($request.space));
-                run(space, $gone, move |$space| $work)
+        ($method:ident, $message:ty, $gone:expr, |$space:ident, $from:ident, $request:ident| $work:expr) => {
+            serve.$method(move |shared, $from, $request: $message| {
+                run(shared.find($request.space), $gone, move |$space| $work)
             });
-        }};
+        };
     }
     async fn run<R, F: Future<Output = R>>(
         space: Option<Arc<Space>>,
@@ -252,13 +248,12 @@ fn register(shared: &Arc<Shared>) {
     answer!(on_to_completion, FaultAhead, Vec::new(), |space, from, request| async move {
         space.serve_ahead(from, request.range)
     });
-    let state = weak.clone();
-    endpoint.on_to_completion::<Change, _, _>(move |from, Change { space, operation, frozen }| {
-        let space = state.upgrade().and_then(|shared| match operation {
+    serve.on_to_completion(|shared, from, Change { space, operation, frozen }| {
+        let space = match operation {
             // The kernel that has the object may not have met the space yet.
             Operation::Place { .. } if space.home != shared.memory.kernel() => shared.replica(space).ok(),
             _ => shared.find(space),
-        });
+        };
         let gone = Changed::Done(Err(Errno::ESRCH));
         run(space, gone, move |space| async move { space.serve_change(from, operation, frozen).await })
     });
@@ -301,67 +296,56 @@ fn register(shared: &Arc<Shared>) {
         space.serve_futex(from, request.at, request.shared).await
     });
 
-    let state = weak.clone();
-    endpoint.on_to_completion::<Fork, _, _>(move |from, request| {
-        let space = state.upgrade().and_then(|shared| shared.find(request.parent));
-        run(space, Err(Errno::ESRCH), move |space| async move {
+    serve.on_to_completion(|shared, from, request: Fork| {
+        run(shared.find(request.parent), Err(Errno::ESRCH), move |space| async move {
             space.join(from);
             space.fork_here(request.child).await
         })
     });
-    let state = weak.clone();
-    endpoint.on_to_completion::<CloneSlices, _, _>(move |_, request| {
-        let space = state.upgrade().and_then(|shared| shared.find(request.parent));
-        run(
-            space,
-            Err(Errno::ESRCH),
-            move |space| async move { space.clone_here(request.child, &request.slices).await },
-        )
+    serve.on_to_completion(|shared, _, request: CloneSlices| {
+        run(shared.find(request.parent), Err(Errno::ESRCH), move |space| async move {
+            space.clone_here(request.child, &request.slices).await
+        })
     });
 
-    let known = weak.clone();
-    endpoint.on::<UnknownSpaces, _, _>(move |_from, UnknownSpaces { mut spaces }| {
-        let shared = known.upgrade();
-        spaces.retain(|space| shared.as_ref().is_some_and(|shared| shared.find(*space).is_none()));
+    serve.on(|shared, _from, UnknownSpaces { mut spaces }| {
+        spaces.retain(|space| shared.find(*space).is_none());
         core::future::ready(spaces)
     });
 
-    let lender = weak.clone();
-    endpoint.on::<BorrowFrames, _, _>(move |from, request| {
-        let frames = lender.upgrade().map(|shared| shared.lend_some(from, request)).unwrap_or_default();
-        core::future::ready(frames)
-    });
+    serve.on(|shared, from, request: BorrowFrames| core::future::ready(shared.lend_some(from, request)));
 
-    macro_rules! notice {
-        ($message:ty, |$shared:ident, $from:ident, $request:ident| $work:expr) => {{
-            let weak = weak.clone();
-            endpoint.on_sync::<$message, _>(move |$from: KernelId, $request: $message| {
-                if let Some($shared) = weak.upgrade() {
-                    $work
-                }
-            });
-        }};
-    }
-    notice!(Revoke, |shared, _from, request| if let Some(space) = shared.find(request.space) {
-        space.give_back(&request.ranges, request.keep)
+    serve.on_sync(|shared, _from, request: Revoke| {
+        if let Some(space) = shared.find(request.space) {
+            space.give_back(&request.ranges, request.keep);
+        }
     });
-    notice!(TakenOver, |shared, from, request| if let Some(space) = shared.find(request.space) {
-        space.confirmed(from, request.range)
+    serve.on_sync(|shared, from, request: TakenOver| {
+        if let Some(space) = shared.find(request.space) {
+            space.confirmed(from, request.range);
+        }
     });
-    notice!(GiveBack, |shared, from, request| if let Some(space) = shared.find(request.space) {
-        space.take_back(from, request.range)
+    serve.on_sync(|shared, from, request: GiveBack| {
+        if let Some(space) = shared.find(request.space) {
+            space.take_back(from, request.range);
+        }
     });
-    notice!(Thaw, |shared, _from, request| if let Some(space) = shared.find(request.space) {
-        space.thaw()
+    serve.on_sync(|shared, _from, request: Thaw| {
+        if let Some(space) = shared.find(request.space) {
+            space.thaw();
+        }
     });
-    notice!(Detach, |shared, _from, request| if let Some(space) = shared.find(request.space) {
-        space.leave()
+    serve.on_sync(|shared, _from, request: Detach| {
+        if let Some(space) = shared.find(request.space) {
+            space.leave();
+        }
     });
-    notice!(Destroy, |shared, _from, request| if let Some(space) = shared.find(request.space) {
-        space.drop_everything()
+    serve.on_sync(|shared, _from, request: Destroy| {
+        if let Some(space) = shared.find(request.space) {
+            space.drop_everything();
+        }
     });
-    notice!(FramesHome, |shared, from, request| request
-        .frames
-        .into_iter()
-        .for_each(|frame| shared.memory.take_home(frame, from)));
+    serve.on_sync(|shared, from, FramesHome { frames }| {
+        frames.into_iter().for_each(|frame| shared.memory.take_home(frame, from));
+    });
 }

@@ -316,11 +316,11 @@ async fn tell(
 
 /// Registers what answers each message of the subject.
 pub(super) fn register(remote: &Arc<Remote>) {
-    let of = remote.clone();
-    remote.endpoint.on::<FileObserve, _, _>(move |from, FileObserve { id }| {
-        let name = FileRef { owner: of.me(), id };
+    let serve = remote.endpoint.serve(remote);
+    serve.on(|remote, from, FileObserve { id }| {
+        let name = FileRef { owner: remote.me(), id };
         // Before anything is awaited: an end that follows must find it.
-        let begun = of.exports.observe(id, from, |file| Observation::start(&of, file, name, from));
+        let begun = remote.exports.observe(id, from, |file| Observation::start(&remote, file, name, from));
         async move {
             let (file, observation) = begun?;
             // A socket whose other half is on a third kernel asks there.
@@ -328,11 +328,8 @@ pub(super) fn register(remote: &Arc<Remote>) {
             Ok((observation.ready().ok_or(Errno::EBADF)?, file.as_any().is::<crate::epoll::Epoll>()))
         }
     });
-    let of = remote.clone();
-    remote.endpoint.on_sync::<FileUnobserve, _>(move |from, FileUnobserve { id }| {
-        drop(of.exports.unobserve(id, from));
-    });
-    super::serve::on::<FilesReady, _>(remote, |remote, from, FilesReady { ids }| async move {
+    serve.on_sync(|remote, from, FileUnobserve { id }| drop(remote.exports.unobserve(id, from)));
+    serve.on::<FilesReady, _, _>(|remote, from, FilesReady { ids }| async move {
         let mut all = Vec::with_capacity(ids.len());
         for id in ids {
             if let Ok(file) = remote.exports.get(id) {
@@ -343,9 +340,8 @@ pub(super) fn register(remote: &Arc<Remote>) {
         }
         all
     });
-    let of = remote.clone();
-    remote.endpoint.on_sync::<FileObserved, _>(move |_, FileObserved { file, ready }| of.hear_of(file, ready));
-    super::serve::on::<EpollDepth, _>(remote, |remote, _, EpollDepth { id, root, above }| async move {
+    serve.on_sync(|remote, _, FileObserved { file, ready }| remote.hear_of(file, ready));
+    serve.on::<EpollDepth, _, _>(|remote, _, EpollDepth { id, root, above }| async move {
         let file = remote.exports.get(id)?;
         let root_here = root.filter(|root| root.owner == remote.me()).and_then(|root| remote.exports.get(root.id).ok());
         match file.as_any().downcast_ref::<crate::epoll::Epoll>() {

@@ -17,125 +17,102 @@ use core::{
     task::Poll,
 };
 use machine::{errno::Result, sync::Registration, Errno, Frame, KernelId, PAGE_SIZE};
-use messages::{fs::*, Request};
+use messages::fs::*;
 
 /// Registers what answers each message of the subject.
 pub fn register(remote: &Arc<Remote>) {
-    let endpoint = &remote.endpoint;
+    let serve = remote.endpoint.serve(remote);
 
-    on::<FileRead, _>(remote, |remote, _, message| async move { read(&remote, message).await });
-    on::<FileWrite, _>(remote, |remote, _, message| async move { write(&remote, message).await });
-    on::<FileSeek, _>(remote, |remote, _, FileSeek { id, offset, whence }| async move {
+    serve.on::<FileRead, _, _>(|remote, _, message| async move { read(&remote, message).await });
+    serve.on::<FileWrite, _, _>(|remote, _, message| async move { write(&remote, message).await });
+    serve.on::<FileSeek, _, _>(|remote, _, FileSeek { id, offset, whence }| async move {
         remote.exports.get(id)?.seek(offset, whence).await
     });
-    on::<FileSetFlags, _>(remote, |remote, _, FileSetFlags { id, flags }| async move {
+    serve.on::<FileSetFlags, _, _>(|remote, _, FileSetFlags { id, flags }| async move {
         let file = remote.exports.get(id)?;
         if let Some(flags) = flags {
             file.set_flags(flags).await?;
         }
         file.current_flags().await
     });
-    on::<FileSignals, _>(remote, |remote, _, FileSignals { id, wanted }| async move {
+    serve.on::<FileSignals, _, _>(|remote, _, FileSignals { id, wanted }| async move {
         let file = remote.exports.get(id)?;
         Ok(file.as_any().downcast_ref::<SignalFd>().ok_or(Errno::EINVAL)?.mask(wanted))
     });
-    on::<FileAttributes, _>(remote, |remote, _, FileAttributes { id }| async move {
+    serve.on::<FileAttributes, _, _>(|remote, _, FileAttributes { id }| async move {
         remote.exports.get(id)?.attributes().await
     });
-    on::<FileSetAttributes, _>(remote, |remote, _, FileSetAttributes { id, caller, set }| async move {
+    serve.on::<FileSetAttributes, _, _>(|remote, _, FileSetAttributes { id, caller, set }| async move {
         remote.exports.get(id)?.set_attributes(&caller, set).await
     });
-    on::<FileReadDir, _>(remote, |remote, _, FileReadDir { id, budget }| async move {
+    serve.on::<FileReadDir, _, _>(|remote, _, FileReadDir { id, budget }| async move {
         remote.exports.get(id)?.read_dir(budget as usize).await
     });
-    on::<FileIoctl, _>(remote, |remote, _, FileIoctl { id, caller, request, mut data }| async move {
+    serve.on::<FileIoctl, _, _>(|remote, _, FileIoctl { id, caller, request, mut data }| async move {
         let value = remote.exports.get(id)?.ioctl(&caller, request, &mut data).await?;
         Ok((value, data))
     });
-    on::<FileSync, _>(remote, |remote, _, FileSync { id, data_only }| async move {
+    serve.on::<FileSync, _, _>(|remote, _, FileSync { id, data_only }| async move {
         remote.exports.get(id)?.sync(data_only).await
     });
-    on::<FileAllocate, _>(remote, |remote, _, FileAllocate { id, mode, offset, len }| async move {
+    serve.on::<FileAllocate, _, _>(|remote, _, FileAllocate { id, mode, offset, len }| async move {
         remote.exports.get(id)?.allocate(mode, offset, len).await
     });
-    on::<FileLock, _>(remote, |remote, _, FileLock { id, caller, op }| async move {
+    serve.on::<FileLock, _, _>(|remote, _, FileLock { id, caller, op }| async move {
         remote.exports.get(id)?.lock(&caller, op).await
     });
-    on::<FileSeal, _>(remote, |remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
-    on::<FileReopen, _>(remote, |remote, from, FileReopen { id, caller, flags }| async move {
+    serve
+        .on::<FileSeal, _, _>(|remote, _, FileSeal { id, add }| async move { remote.exports.get(id)?.seal(add).await });
+    serve.on::<FileReopen, _, _>(|remote, from, FileReopen { id, caller, flags }| async move {
         let file = remote.exports.get(id)?.reopen(&caller, flags).await?;
         Ok(remote.hand_over(from, &file).await?.send())
     });
-    on::<FilePath, _>(remote, |remote, _, FilePath { id }| async move {
+    serve.on::<FilePath, _, _>(|remote, _, FilePath { id }| async move {
         match remote.exports.get(id) {
             Ok(file) => file.path().await,
             Err(_) => Vec::new(),
         }
     });
-    on::<FileControl, _>(remote, |remote, from, message| async move { control(&remote, from, message).await });
-    on::<FileObject, _>(remote, |remote, from, FileObject { id }| async move {
+    serve.on::<FileControl, _, _>(|remote, from, message| async move { control(&remote, from, message).await });
+    serve.on::<FileObject, _, _>(|remote, from, FileObject { id }| async move {
         let object = remote.exports.get(id)?.object().await?;
         let id = object.id();
         Ok((remote.hand_object(from, object), id))
     });
-    on::<ObjectPages, _>(remote, |remote, from, message| async move { pages(&remote, from, message).await });
-    on::<RunPath, _>(remote, |remote, from, message| async move { answer_path(&remote, from, message).await });
-    on::<RootDirectory, _>(remote, |remote, from, RootDirectory {}| async move {
+    serve.on::<ObjectPages, _, _>(|remote, from, message| async move { pages(&remote, from, message).await });
+    serve.on::<RunPath, _, _>(|remote, from, message| async move { answer_path(&remote, from, message).await });
+    serve.on::<RootDirectory, _, _>(|remote, from, RootDirectory {}| async move {
         let root = remote.paths.as_ref().ok_or(Errno::ENOSYS)?.root().await?;
         Ok(remote.hand_over(from, &root).await?.send())
     });
 
-    on::<FileClosed, _>(remote, |remote, _, FileClosed { id, caller }| async move {
+    serve.on::<FileClosed, _, _>(|remote, _, FileClosed { id, caller }| async move {
         if let Ok(file) = remote.exports.get(id) {
             file.closed(&caller).await;
         }
     });
 
-    let of = remote.clone();
-    endpoint.on::<FileWatch, _, _>(move |from, FileWatch { id }| {
-        let of = of.clone();
-        async move {
-            let name = FileRef { owner: of.me(), id };
-            let file = of.exports.watch(id, from, |file| Watch::start(&of, file, name, from))?;
-            // A socket whose other half is on a third kernel asks there.
-            file.watch().await?;
-            Ok(file.poll())
-        }
+    serve.on(|remote, from, FileWatch { id }| async move {
+        let name = FileRef { owner: remote.me(), id };
+        let file = remote.exports.watch(id, from, |file| Watch::start(&remote, file, name, from))?;
+        // A socket whose other half is on a third kernel asks there.
+        file.watch().await?;
+        Ok(file.poll())
     });
-    let of = remote.clone();
-    endpoint.on_sync::<FileReady, _>(move |_, FileReady { file, events }| {
-        let stand_in = of.stand_ins.lock().get(&file).and_then(alloc::sync::Weak::upgrade);
+    serve.on_sync(|remote, _, FileReady { file, events }| {
+        let stand_in = remote.stand_ins.lock().get(&file).and_then(alloc::sync::Weak::upgrade);
         if let Some(stand_in) = stand_in {
             stand_in.hear(events);
         }
     });
-    let of = remote.clone();
-    endpoint.on_sync::<NamesRecall, _>(move |_, NamesRecall { tokens, watched }| of.names.recall(&tokens, watched));
-    let of = remote.clone();
-    endpoint.on_sync::<FileRetain, _>(move |from, FileRetain { id, holder }| {
-        of.count_for(holder, &of.exports.get(id)?, Some(from))
+    serve.on_sync(|remote, _, NamesRecall { tokens, watched }| remote.names.recall(&tokens, watched));
+    serve.on_sync(|remote, from, FileRetain { id, holder }| {
+        remote.count_for(holder, &remote.exports.get(id)?, Some(from))
     });
-    let of = remote.clone();
-    endpoint.on_sync::<FileUnsent, _>(move |from, FileUnsent { id, holder }| {
-        drop(of.exports.unsent(id, holder, from));
-    });
-    let of = remote.clone();
-    endpoint.on_sync::<FileArrived, _>(move |from, FileArrived { id, giver }| of.exports.arrived(id, from, giver));
-    let of = remote.clone();
-    endpoint.on_sync::<FilesLost, _>(move |from, FilesLost { dead }| of.files_lost(from, dead));
-    let of = remote.clone();
-    endpoint.on_sync::<FileRelease, _>(move |from, FileRelease { id, count }| {
-        drop(of.exports.release(id, from, count));
-    });
-}
-
-pub(super) fn on<M, R>(remote: &Arc<Remote>, handler: fn(Arc<Remote>, KernelId, M) -> R)
-where
-    M: Request,
-    R: Future<Output = M::Reply> + Send + 'static,
-{
-    let of = remote.clone();
-    remote.endpoint.on::<M, _, _>(move |from, message| handler(of.clone(), from, message));
+    serve.on_sync(|remote, from, FileUnsent { id, holder }| drop(remote.exports.unsent(id, holder, from)));
+    serve.on_sync(|remote, from, FileArrived { id, giver }| remote.exports.arrived(id, from, giver));
+    serve.on_sync(|remote, from, FilesLost { dead }| remote.files_lost(from, dead));
+    serve.on_sync(|remote, from, FileRelease { id, count }| drop(remote.exports.release(id, from, count)));
 }
 
 /// What a future gives at once; [`MUST_WAIT`] if it would wait. Dropping it abandons what it began.

@@ -8,7 +8,7 @@
 //!
 //! Nothing is cached: whether a page is in memory, and where the object ends, the owner knows.
 
-use super::{object::Foreign, serve, Remote};
+use super::{object::Foreign, Remote};
 use crate::{file::ready, File, Loaned, Object, ObjectId, OpenFlags};
 use alloc::{
     boxed::Box,
@@ -176,31 +176,25 @@ impl Remote {
 
 /// Registers what answers stand-ins of objects.
 pub(super) fn register(remote: &Arc<Remote>) {
-    let of = remote.clone();
-    remote.endpoint.on_sync::<ResolveObject, _>(move |from, ResolveObject { object }| {
-        Ok(of.hand_object(from, of.own_object(object)?))
-    });
-    serve::on::<ObjectPin, _>(remote, |remote, from, ObjectPin { id, index }| async move {
+    let serve = remote.endpoint.serve(remote);
+    serve.on_sync(|remote, from, ResolveObject { object }| Ok(remote.hand_object(from, remote.own_object(object)?)));
+    serve.on::<ObjectPin, _, _>(|remote, from, ObjectPin { id, index }| async move {
         let (Loaned::Own(frame) | Loaned::Copy(frame)) =
             remote.exports.get(id)?.object().await?.lend(index, from, true).await?;
         remote.pin(frame, from);
         Ok(frame)
     });
-    serve::on::<ObjectPunch, _>(remote, |remote, _, ObjectPunch { id, first, end }| async move {
+    serve.on::<ObjectPunch, _, _>(|remote, _, ObjectPunch { id, first, end }| async move {
         remote.exports.get(id)?.object().await?.punch(first, end).await
     });
-    let of = remote.clone();
-    remote.endpoint.on_to_completion::<ObjectLost, _, _>(move |_, ObjectLost { lost }| {
-        let of = of.clone();
-        async move { of.hear_of_loss(lost).await }
-    });
-    serve::on::<ObjectDirty, _>(remote, |remote, _, ObjectDirty { id, index }| async move {
+    serve.on_to_completion(|remote, _, ObjectLost { lost }| async move { remote.hear_of_loss(lost).await });
+    serve.on::<ObjectDirty, _, _>(|remote, _, ObjectDirty { id, index }| async move {
         let Ok(file) = remote.exports.get(id) else { return };
         if let Ok(object) = file.object().await {
             object.mark_dirty(index);
         }
     });
-    serve::on::<ObjectSync, _>(remote, |remote, _, ObjectSync { id, start, end }| async move {
+    serve.on::<ObjectSync, _, _>(|remote, _, ObjectSync { id, start, end }| async move {
         remote.exports.get(id)?.object().await?.sync(start, end).await
     });
 }

@@ -36,41 +36,27 @@ pub(crate) struct FarSocket {
 }
 
 pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
-    let endpoint = &remote.endpoint;
-    let of = names.clone();
-    endpoint.on::<UnixClaim, _, _>(move |from, UnixClaim { place, serial }| {
-        let of = of.clone();
-        async move { of.claim(place, FarSocket { kernel: from, serial }).await }
+    let serve = remote.endpoint.serve(names);
+    serve.on(|names, from, UnixClaim { place, serial }| async move {
+        names.claim(place, FarSocket { kernel: from, serial }).await
     });
-    let of = names.clone();
-    endpoint.on_sync::<UnixUnbind, _>(move |from, UnixUnbind { place, serial }| {
-        of.unclaim(&place, FarSocket { kernel: from, serial });
+    serve.on_sync(|names, from, UnixUnbind { place, serial }| {
+        names.unclaim(&place, FarSocket { kernel: from, serial });
     });
-    let of = names.clone();
-    endpoint.on_sync::<UnixBound, _>(move |_, UnixBound { serial }| of.by_serial(serial).is_ok());
-    let of = names.clone();
-    endpoint.on_sync::<UnixFind, _>(move |_, UnixFind { place }| {
-        let there = of.look_up(&place)?;
+    serve.on_sync(|names, _, UnixBound { serial }| names.by_serial(serial).is_ok());
+    serve.on_sync(|names, _, UnixFind { place }| {
+        let there = names.look_up(&place)?;
         Ok((there.kernel, there.serial))
     });
-    let of = names.clone();
-    endpoint.on_sync::<UnixMeet, _>(move |_, UnixMeet { serial, kind }| of.by_serial(serial)?.meet(kind));
-    let (of, this) = (names.clone(), remote.clone());
-    endpoint.on_sync::<UnixAttach, _>(move |from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
-        let (client, listener) = of.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
+    serve.on_sync(|names, _, UnixMeet { serial, kind }| names.by_serial(serial)?.meet(kind));
+    serve.on_sync(|names, from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
+        let (client, listener) = names.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
         let client: Arc<dyn File> = client;
-        Ok((this.exports.add(this.me(), &client, from), listener))
+        let remote = names.remote()?;
+        Ok((remote.exports.add(remote.me(), &client, from), listener))
     });
-    let of = names.clone();
-    endpoint.on::<UnixRoom, _, _>(move |_, UnixRoom { serial }| {
-        let of = of.clone();
-        async move { of.room(serial).await }
-    });
-    let (of, this) = (names.clone(), remote.clone());
-    endpoint.on::<UnixDeliver, _, _>(move |_, message| {
-        let (of, this) = (of.clone(), this.clone());
-        async move { deliver(&this, &of, message).await }
-    });
+    serve.on(|names, _, UnixRoom { serial }| async move { names.room(serial).await });
+    serve.on(|names, _, message: UnixDeliver| async move { deliver(&*names.remote()?, &names, message).await });
 }
 
 async fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u64> {

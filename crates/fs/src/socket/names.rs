@@ -106,7 +106,7 @@ impl UnixNames {
     }
 
     /// How to reach a socket of another kernel.
-    pub(super) fn remote(&self) -> Result<Arc<Remote>> {
+    pub(crate) fn remote(&self) -> Result<Arc<Remote>> {
         Ok(self.machine().ok_or(Errno::ECONNREFUSED)?.remote)
     }
 
