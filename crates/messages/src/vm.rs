@@ -190,6 +190,18 @@ pub struct RegionReport {
     pub touched: u64,
 }
 
+impl RegionReport {
+    /// Of `range` of it. The first part that is taken has all numbers of pages: in which part they are is not known.
+    pub fn take_part(&mut self, range: PageRange) -> RegionReport {
+        let mut part = RegionReport { range, ..self.clone() };
+        (self.resident, self.exported, self.touched) = (0, 0, 0);
+        if let Some(backing) = &mut part.backing {
+            backing.first += range.start.0 - self.range.start.0;
+        }
+        part
+    }
+}
+
 /// Which queue a futex word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FutexPlace {

@@ -150,7 +150,8 @@ impl Space {
             }
         }
         self.certain(PageRange::user()).await;
-        self.holders()
+        let state = self.state.lock();
+        self.holders(&state)
     }
 
     pub(crate) fn thaw(&self) {

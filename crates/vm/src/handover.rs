@@ -192,11 +192,14 @@ impl Space {
 
     /// Waits until who owns `range` is certain, as far as it depends on this kernel.
     pub(crate) async fn certain(&self, range: PageRange) {
+        self.changed.wait_until(|| self.is_certain(&self.state.lock(), range).then_some(())).await
+    }
+
+    pub(crate) fn is_certain(&self, state: &State, range: PageRange) -> bool {
         let waits = |(granting, to): &(PageRange, KernelId)| {
             !granting.intersect(range).is_empty() && self.vm.endpoint.is_alive(*to)
         };
-        let clear = |state: &State| !state.granting.iter().any(waits);
-        self.changed.wait_until(|| clear(&self.state.lock()).then_some(())).await
+        !state.granting.iter().any(waits)
     }
 
     /// What was handed over to this kernel in `range`, where nothing is mapped any more, goes back to the owner of
@@ -298,8 +301,7 @@ impl Space {
     }
 
     /// The kernels that hold parts of this kernel's slices.
-    pub(crate) fn holders(&self) -> Vec<KernelId> {
-        let state = self.state.lock();
+    pub(crate) fn holders(&self, state: &State) -> Vec<KernelId> {
         let me = self.me();
         let mut holders: Vec<KernelId> = state.slices.certain(me, self.id.home).iter().map(|part| part.owner).collect();
         holders.retain(|holder| *holder != me);

@@ -10,6 +10,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::mem::size_of;
 use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{Inspect, Part, RegionReport, SliceRun};
+use rangemap::RangeMap;
 
 /// What one kernel has of a space, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +58,18 @@ impl Space {
         sum
     }
 
-    /// The regions of this kernel's slices, with their pages `counted`.
-    pub(crate) fn inspect(&self, counted: bool) -> Vec<RegionReport> {
-        let state = self.state.lock();
-        state.regions.iter().map(|region| self.report(region, counted)).collect()
+    /// The regions of this kernel's slices, with their pages `counted`, and the kernels that hold parts of these slices: at a
+    /// moment at which they have what they hold.
+    pub(crate) async fn inspect(&self, counted: bool) -> (Vec<RegionReport>, Vec<KernelId>) {
+        let look = || {
+            let state = self.state.lock();
+            let certain = self.is_certain(&state, PageRange::user());
+            certain.then(|| {
+                let regions = state.regions.iter().map(|region| self.report(region, counted)).collect();
+                (regions, self.holders(&state))
+            })
+        };
+        self.changed.wait_until(look).await
     }
 
     pub(crate) fn mappings_of(&self, object: abi::ObjectId) -> u64 {
@@ -89,7 +98,8 @@ impl Space {
         }
     }
 
-    /// All regions of the space, in address order; nobody counts their pages. Each owner's part is of one moment.
+    /// All regions of the space, in address order; nobody counts their pages. Each owner's part is of one moment; what is
+    /// mapped all the while is seen, whoever has it when.
     pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
         self.gather(false).await
     }
@@ -99,31 +109,44 @@ impl Space {
         self.gather(true).await
     }
 
+    /// Regions go from the owner of a slice to who is to hold a part of it (handover.rs), and never back:
+    ///
+    /// ```text
+    /// K1 (owner of the slice)             K2                                  K3
+    ///                                     <---------------------- Inspect ----
+    /// <-------------------------------------------------------- Inspect -----
+    /// fault of K2: region R is K2's now   has no R -------------------------->
+    /// has no R, K2 is a holder ---------------------------------------------->
+    /// ```
+    ///
+    /// So whoever is named as a holder by the first answer of a kernel is asked after that answer, also if it was asked before. Two may
+    /// have the same page in their answers then: the later one is right.
     async fn gather(self: &Arc<Self>, counted: bool) -> Vec<RegionReport> {
         // Without an answer what is known here is reported.
         let _ = self.join_home().await;
-        let mut owners: KernelSet = self.state.lock().slices.owners().collect();
-        owners.insert(self.id.home);
-        owners.remove(self.me());
-        let mut all = self.inspect(counted);
-        let mut asked = KernelSet::new();
-        let mut holders = self.holders();
-        loop {
-            let known = |kernel: &KernelId| *kernel == self.me() || asked.contains(*kernel);
-            let next: KernelSet = owners.iter().chain(holders).filter(|kernel| !known(kernel)).collect();
-            if next.is_empty() {
-                break;
+        let (mut all, holders) = self.inspect(counted).await;
+        let mut answered = KernelSet::new();
+        answered.insert(self.me());
+        let mut next: KernelSet = self.state.lock().slices.owners().chain(holders).collect();
+        next.insert(self.id.home);
+        next.remove(self.me());
+        while !next.is_empty() {
+            let others = next.iter().filter(|kernel| *kernel != self.me()).collect();
+            if next.contains(self.me()) {
+                all.extend(self.inspect(counted).await.0);
             }
-            asked = asked.iter().chain(next.iter()).collect();
-            let answers = self.vm.endpoint.multicast(&next, Inspect { space: self.id, counted }).await;
-            (owners, holders) = (KernelSet::new(), Vec::new());
-            for (regions, more) in answers.into_iter().filter_map(|(_, answer)| answer.ok()) {
+            let mut named = KernelSet::new();
+            for (kernel, answer) in self.vm.endpoint.multicast(&others, Inspect { space: self.id, counted }).await {
+                let Ok((regions, holders)) = answer else { continue };
                 all.extend(regions);
-                holders.extend(more);
+                if !answered.contains(kernel) {
+                    answered.insert(kernel);
+                    named = named.iter().chain(holders).collect();
+                }
             }
+            next = named;
         }
-        all.sort_by_key(|region| region.range.start);
-        join(all)
+        join(newest(all))
     }
 
     /// For audits: the parts of slices that have another owner, as far as this replica must know.
@@ -181,6 +204,22 @@ impl Space {
         let place = region.object_page(page).filter(|_| region.is_shared());
         Some((region.access(), place.map(|(backing, index)| (backing.object.id(), index))))
     }
+}
+
+/// Reports in address order, of a page that is in several only the last one.
+fn newest(mut all: Vec<RegionReport>) -> Vec<RegionReport> {
+    let mut places: Vec<PageRange> = all.iter().map(|report| report.range).collect();
+    places.sort_by_key(|range| range.start);
+    if places.windows(2).any(|pair| pair[0].end > pair[1].start) {
+        let mut last: RangeMap<Page, usize> = RangeMap::new();
+        for (index, report) in all.iter().enumerate() {
+            last.insert(report.range.start..report.range.end, index);
+        }
+        let parts = last.iter().map(|(range, index)| all[*index].take_part(PageRange::new(range.start, range.end)));
+        all = parts.collect();
+    }
+    all.sort_by_key(|region| region.range.start);
+    all
 }
 
 /// Makes one of what is one to the program: a region whose parts have several owners.

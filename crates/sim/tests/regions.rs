@@ -1,0 +1,50 @@
+//! What a program is shown of its address space while parts of it get other owners: everything that it has mapped.
+
+use machine::{Access, PAGE_SIZE};
+use sim::{
+    cluster::{Cluster, Shape},
+    rng::mix,
+};
+use std::sync::Arc;
+use vm::{MapRequest, Space};
+
+const PAGES: u64 = 40;
+
+#[test]
+fn a_region_that_is_handed_over_meanwhile_is_seen() {
+    for seed in 0..3000 {
+        let kernels = 2 + seed as usize % 3;
+        let cluster = Cluster::new(Shape { scarce: false, frames: 1000, ..Shape::of(seed, kernels) });
+        let space = cluster.kernels[0].vm.create().unwrap();
+        let on = |kernel: usize| cluster.kernels[kernel].vm.attach(space.id()).unwrap();
+        let mut mapped: Vec<_> = (0..kernels)
+            .map(|kernel| {
+                let space = on(kernel);
+                let request = MapRequest::anonymous(PAGES * PAGE_SIZE as u64, Access::READ);
+                cluster.run(async move { space.map(request).await }).unwrap().page()
+            })
+            .collect();
+        mapped.sort();
+        for round in 0..4 {
+            for kernel in 0..kernels {
+                let space = on(kernel);
+                let chance = mix(&[seed, round, kernel as u64]);
+                cluster.start(async move { space.covet(chance).await });
+            }
+            let seen: Vec<_> = (0..kernels).map(|kernel| cluster.start(regions(on(kernel)))).collect();
+            cluster.settle();
+            for (kernel, seen) in seen.into_iter().enumerate() {
+                let seen = seen.take().unwrap();
+                let pages = seen.iter().map(|(start, pages)| (*start, *pages)).collect::<Vec<_>>();
+                let missing = mapped.iter().flat_map(|start| (0..PAGES).map(|page| start.add(page))).find(|page| {
+                    seen.iter().filter(|(start, pages)| (start.0..start.0 + pages).contains(&page.0)).count() != 1
+                });
+                assert_eq!(missing, None, "seed {seed} round {round}: kernel {kernel} sees {pages:x?}");
+            }
+        }
+    }
+}
+
+async fn regions(space: Arc<Space>) -> Vec<(machine::Page, u64)> {
+    space.regions().await.iter().map(|region| (region.range.start, region.range.len())).collect()
+}
