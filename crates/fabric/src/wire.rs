@@ -156,17 +156,23 @@ impl Flavor for Packet {
                 bytes[*len] = byte;
                 *len += 1;
             }
+            Packet::Long(bytes) => bytes.push(byte),
             _ => self.grown(1).push(byte),
         }
         Ok(())
     }
 
     fn try_extend(&mut self, more: &[u8]) -> postcard::Result<()> {
+        // Most numbers are small: written without a call of memcpy.
+        if let [byte] = more {
+            return self.try_push(*byte);
+        }
         match self {
             Packet::Short(bytes, len) if more.len() <= Packet::SHORT - *len => {
                 bytes[*len..*len + more.len()].copy_from_slice(more);
                 *len += more.len();
             }
+            Packet::Long(bytes) => bytes.extend_from_slice(more),
             _ => self.grown(more.len()).extend_from_slice(more),
         }
         Ok(())

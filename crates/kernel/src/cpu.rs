@@ -50,7 +50,7 @@ fn work(kernel: &'static Kernel) -> ! {
             continue;
         }
         let began = kernel.system.now();
-        let found = look_out(kernel, began + patience.ns());
+        let found = look_out(kernel, began + patience.ns(kernel.system.vm.expects_pages()));
         if !found {
             platform::idle();
         }

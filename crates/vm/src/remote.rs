@@ -86,6 +86,7 @@ impl Space {
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
         let waits = Question { space: self.clone(), key: Some(key) };
         let mut demanded = Demanded { question: waits, owner, page, around, offers };
+        let _asked = self.vm.asked();
         let call = self.vm.endpoint.call_then(owner, question, move |reply| demanded.arrived(reply));
         if let Some(range) = ahead {
             self.ask_ahead(owner, range);

@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     /// The kernel that lent us frames last, and how many faults are not to ask (borrow.rs).
     pub lender: AtomicU16,
     pub hopeless: AtomicU32,
+    /// Questions for pages that are under way.
+    asked: AtomicU32,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     /// Held while a fork copies page tables, and while spaces are looked through for frames of a dead kernel (death.rs).
     pub copying: Lock<()>,
@@ -84,6 +86,7 @@ impl Vm {
             relief: Lock::default(),
             lender: AtomicU16::new(0),
             hopeless: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             spaces: Lock::default(),
             copying: Lock::default(),
             past_faults: Lock::default(),
@@ -159,6 +162,11 @@ impl Vm {
         })
     }
 
+    /// Is a thread waiting for pages that another kernel is asked for? It answers at once.
+    pub fn expects_pages(&self) -> bool {
+        self.shared.asked.load(Ordering::Relaxed) != 0
+    }
+
     /// Sends frames of others that nobody here uses any more home, if at least `at_least` have gathered.
     /// The idle loop calls it with 1.
     pub fn send_frames_home(&self, at_least: usize) {
@@ -166,7 +174,21 @@ impl Vm {
     }
 }
 
+/// A thread waits for pages, until this is dropped.
+pub(crate) struct Asked<'a>(&'a AtomicU32);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Shared {
+    pub fn asked(&self) -> Asked<'_> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Asked(&self.asked)
+    }
+
     pub fn new_id(&self) -> SpaceId {
         SpaceId { home: self.memory.kernel(), serial: self.serials.next() }
     }

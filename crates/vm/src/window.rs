@@ -5,7 +5,7 @@
 //! runs several threads of a space, so their faults come mixed.
 //!
 //! Idea: each run of faults that continue each other is a *stream* with a window of its own. A fault just behind the
-//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles (upwards it becomes four times
+//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles (upwards it becomes eight times
 //! as large) if the thread has used what it was sent, which the ACCESSED bits of the table say (of the last quarter, which tells of the rest),
 //! and halves if not. A page too many costs little: it is the same frame on both sides, and only who unmaps it asks for it. A fault anywhere else
 //! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
@@ -23,7 +23,7 @@ const MAX_WINDOW: u16 = 1024;
 /// Streams remembered: more than threads of one space mostly run on one kernel.
 const STREAMS: usize = 8;
 /// The window from which on a stream is long, and how many windows are then asked for ahead.
-const LONG: u16 = 128;
+const LONG: u16 = 64;
 const AHEAD: u64 = 3;
 
 struct Stream {
@@ -57,7 +57,7 @@ impl Windows {
                 let end = stream.quarter_before(page);
                 stream.upwards = stream.follows(page);
                 if used(end) * 2 >= end.len() {
-                    let more = if stream.upwards { 4 } else { 2 };
+                    let more = if stream.upwards { 8 } else { 2 };
                     stream.window = (stream.window * more).min(MAX_WINDOW);
                     self.first = (self.first * 2).min(FIRST_WINDOW);
                 } else {
@@ -78,8 +78,9 @@ impl Windows {
                     let idle = self.streams.remove(0);
                     self.judge(&idle, &used);
                 }
+                // Mostly upwards, and half of it at least, for a region may begin anywhere.
                 let pages = u64::from(self.first);
-                let start = Page(page.0 & !(pages - 1));
+                let start = Page(page.0 & !((pages / 2).max(1) - 1));
                 let last = PageRange::new(start, start.add(pages));
                 Stream { whole: last, last, window: self.first, upwards: false }
             }
@@ -249,6 +250,6 @@ mod tests {
         let mut windows = Windows::default();
         let asked = windows.ask(Page(32), all);
         windows.got(asked, PageRange::new(Page(32), Page(40)));
-        assert_eq!(windows.ask(Page(40), all), PageRange::new(Page(40), Page(104)));
+        assert_eq!(windows.ask(Page(40), all), PageRange::new(Page(40), Page(168)));
     }
 }
