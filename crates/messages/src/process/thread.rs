@@ -2,14 +2,17 @@
 
 use abi::{
     signal::{AltStack, Pending, SignalSet},
-    Capabilities, CpuSet, Credentials,
+    Capabilities, CapabilitySet, CpuSet, Credentials,
 };
 use alloc::vec::Vec;
 use machine::{FpuState, KernelSet, Registers};
-use serde::{Deserialize, Serialize};
+use serde::{de::Error as _, Deserialize, Deserializer, Serialize, Serializer};
+use serde_bytes::Bytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// CPU time and counters of getrusage(2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Usage {
     pub user_ns: u64,
     pub system_ns: u64,
@@ -39,7 +42,7 @@ impl Usage {
 }
 
 /// Everything about a thread that goes with it when it moves, beside its registers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct ThreadState {
     pub name: Vec<u8>,
     pub credentials: Credentials,
@@ -71,6 +74,157 @@ pub struct ThreadState {
     pub visited: KernelSet,
     /// How often it has moved.
     pub moves: u64,
+}
+
+/// The numbers of a [`ThreadState`]. They are many and travel often: as they lie in memory, like registers, not one by one.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Numbers {
+    effective: u64,
+    permitted: u64,
+    inheritable: u64,
+    bounding: u64,
+    ambient: u64,
+    blocked: u64,
+    saved_blocked: u64,
+    alt_base: u64,
+    alt_size: u64,
+    clear_child_tid: u64,
+    robust_list: [u64; 2],
+    rseq: u64,
+    last_trap: [u64; 3],
+    sleep_end: u64,
+    usage: Usage,
+    started: u64,
+    moves: u64,
+    uid: u32,
+    euid: u32,
+    suid: u32,
+    fsuid: u32,
+    gid: u32,
+    egid: u32,
+    sgid: u32,
+    fsgid: u32,
+    secure: u32,
+    alt_flags: u32,
+    rseq_length: u32,
+    rseq_signature: u32,
+    nice: i32,
+    policy: [u32; 2],
+    parent_death_signal: u32,
+    personality: u32,
+    /// Which of the optional ones it has.
+    has: u32,
+}
+
+const HAS_SAVED_BLOCKED: u32 = 1;
+const HAS_RSEQ: u32 = 2;
+const HAS_SLEEP_END: u32 = 4;
+
+impl Numbers {
+    fn of(state: &ThreadState) -> Self {
+        let ThreadState { credentials, capabilities, alt_stack, .. } = state;
+        let (rseq, rseq_length, rseq_signature) = state.rseq.unwrap_or_default();
+        let bit = |has: bool, bit: u32| if has { bit } else { 0 };
+        Numbers {
+            effective: credentials.effective.0,
+            permitted: capabilities.permitted.0,
+            inheritable: capabilities.inheritable.0,
+            bounding: capabilities.bounding.0,
+            ambient: capabilities.ambient.0,
+            blocked: state.blocked.0,
+            saved_blocked: state.saved_blocked.map_or(0, |set| set.0),
+            alt_base: alt_stack.base,
+            alt_size: alt_stack.size,
+            clear_child_tid: state.clear_child_tid,
+            robust_list: state.robust_list.into(),
+            rseq,
+            last_trap: state.last_trap.into(),
+            sleep_end: state.sleep_end.unwrap_or(0),
+            usage: state.usage,
+            started: state.started,
+            moves: state.moves,
+            uid: credentials.uid,
+            euid: credentials.euid,
+            suid: credentials.suid,
+            fsuid: credentials.fsuid,
+            gid: credentials.gid,
+            egid: credentials.egid,
+            sgid: credentials.sgid,
+            fsgid: credentials.fsgid,
+            secure: capabilities.secure,
+            alt_flags: alt_stack.flags,
+            rseq_length,
+            rseq_signature,
+            nice: state.nice.into(),
+            policy: state.policy.into(),
+            parent_death_signal: state.parent_death_signal.into(),
+            personality: state.personality,
+            has: bit(state.saved_blocked.is_some(), HAS_SAVED_BLOCKED)
+                | bit(state.rseq.is_some(), HAS_RSEQ)
+                | bit(state.sleep_end.is_some(), HAS_SLEEP_END),
+        }
+    }
+}
+
+/// What there is beside the numbers: the name, the groups, and so on.
+type Rest = (Vec<u8>, Vec<u32>, Pending, CpuSet, KernelSet);
+
+impl Serialize for ThreadState {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let rest = (&self.name, &self.credentials.groups, &self.pending, &self.affinity, &self.visited);
+        (Bytes::new(Numbers::of(self).as_bytes()), rest).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for ThreadState {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (bytes, (name, groups, pending, affinity, visited)): (&'de Bytes, Rest) = Deserialize::deserialize(from)?;
+        let wrong = |_| D::Error::invalid_length(bytes.len(), &"the numbers of a thread");
+        let numbers = Numbers::read_from_bytes(bytes).map_err(wrong)?;
+        let Numbers { effective, permitted, inheritable, bounding, ambient, secure, has, .. } = numbers;
+        let Numbers { uid, euid, suid, fsuid, gid, egid, sgid, fsgid, .. } = numbers;
+        Ok(ThreadState {
+            name,
+            credentials: Credentials {
+                uid,
+                euid,
+                suid,
+                fsuid,
+                gid,
+                egid,
+                sgid,
+                fsgid,
+                groups,
+                effective: CapabilitySet(effective),
+            },
+            blocked: SignalSet(numbers.blocked),
+            saved_blocked: (has & HAS_SAVED_BLOCKED != 0).then_some(SignalSet(numbers.saved_blocked)),
+            pending,
+            alt_stack: AltStack { base: numbers.alt_base, size: numbers.alt_size, flags: numbers.alt_flags },
+            clear_child_tid: numbers.clear_child_tid,
+            robust_list: numbers.robust_list.into(),
+            rseq: (has & HAS_RSEQ != 0).then_some((numbers.rseq, numbers.rseq_length, numbers.rseq_signature)),
+            affinity,
+            nice: numbers.nice as i8,
+            policy: numbers.policy.into(),
+            parent_death_signal: numbers.parent_death_signal as u8,
+            capabilities: Capabilities {
+                permitted: CapabilitySet(permitted),
+                inheritable: CapabilitySet(inheritable),
+                bounding: CapabilitySet(bounding),
+                ambient: CapabilitySet(ambient),
+                secure,
+            },
+            personality: numbers.personality,
+            last_trap: numbers.last_trap.into(),
+            sleep_end: (has & HAS_SLEEP_END != 0).then_some(numbers.sleep_end),
+            usage: numbers.usage,
+            started: numbers.started,
+            visited,
+            moves: numbers.moves,
+        })
+    }
 }
 
 /// All that there is of a thread at its user boundary. It moves often, and is more than a kilobyte: it stays where it was
@@ -107,6 +261,68 @@ impl ThreadState {
             started,
             visited: KernelSet::new(),
             moves: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::{format, vec};
+
+    #[test]
+    fn all_of_a_thread_travels() {
+        let credentials = Credentials {
+            uid: 1,
+            euid: 2,
+            suid: 3,
+            fsuid: 4,
+            gid: 5,
+            egid: 6,
+            sgid: 7,
+            fsgid: 8,
+            groups: vec![9, u32::MAX],
+            effective: CapabilitySet(10 << 40),
+        };
+        let plain = ThreadState::first(credentials, CpuSet::from_bytes(&[3; 16]), 11);
+        let full = ThreadState {
+            name: b"worker".into(),
+            blocked: SignalSet(12),
+            saved_blocked: Some(SignalSet(0)),
+            alt_stack: AltStack { base: 13, size: 14, flags: 15 },
+            clear_child_tid: 16,
+            robust_list: (17, 18),
+            rseq: Some((19, 20, 21)),
+            nice: -20,
+            policy: (2, 99),
+            parent_death_signal: 22,
+            capabilities: Capabilities {
+                permitted: CapabilitySet(23),
+                inheritable: CapabilitySet(24),
+                bounding: CapabilitySet(25),
+                ambient: CapabilitySet(26),
+                secure: 27,
+            },
+            personality: u32::MAX,
+            last_trap: (28, 29, u64::MAX),
+            sleep_end: Some(30),
+            usage: Usage {
+                user_ns: 31,
+                system_ns: 32,
+                minor_faults: 33,
+                major_faults: 34,
+                voluntary_switches: 35,
+                involuntary_switches: 36,
+                max_rss: 37,
+            },
+            visited: [machine::KernelId(3), machine::KernelId(100)].into_iter().collect(),
+            moves: 38,
+            ..plain.clone()
+        };
+        for state in [plain, full] {
+            let bytes = postcard::to_allocvec(&state).unwrap();
+            let there: ThreadState = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(format!("{there:?}"), format!("{state:?}"));
         }
     }
 }
