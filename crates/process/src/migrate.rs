@@ -16,6 +16,8 @@
 //!   <------------------------- Ok ------
 //! ```
 //!
+//! If K1 is the home the Ok is all it needs to know; if K2 is, it knows without a message.
+//!
 //! The dangerous interleaving: a signal for the thread, routed by the home to K1 while it is under way. K1
 //! says Away and passes it on to K2, behind the Migrate on the same lane; K2 may still be joining, so it keeps
 //! the signal in `arriving`, and the thread takes it when it appears. So that no signal falls between, `presence` is
@@ -103,10 +105,10 @@ impl Thread {
         let system = &process.system;
         let fpu = self.with_fpu(|fpu| fpu.clone());
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
-        let (sent, call) = {
+        let (sent, moves, call) = {
             let mut presence = self.presence.lock();
             let state = self.pack();
-            let sent = state.pending.clone();
+            let (sent, moves) = (state.pending.clone(), state.moves);
             let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
             let (space, touches) = (process.space().id(), self.first_pages(&context.registers));
             let message =
@@ -114,7 +116,7 @@ impl Thread {
             let call = system.endpoint.start(to, message);
             *presence = Presence::Away(to);
             self.leaving.store(true, SeqCst);
-            (sent, call)
+            (sent, moves, call)
         };
         process.threads.lock().remove(&self.tid);
         let moved = call.await.map_err(Errno::from).and_then(|answer| answer);
@@ -131,6 +133,7 @@ impl Thread {
             self.push_all(sent);
             return false;
         }
+        process.member_moved(self.tid, to, moves);
         self.leaving.store(false, SeqCst);
         system.counters.migrations_out.fetch_add(1, Relaxed);
         true
@@ -236,7 +239,7 @@ impl System {
     pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
         let (process, thread) = (message.process, message.thread);
         self.arriving.lock().entry(thread).or_default();
-        let result = self.admit(message).await;
+        let result = self.admit(message, from).await;
         if result.is_err() {
             // Its mail goes after it.
             let mut mail = self.arriving.lock().remove(&thread).unwrap_or_default();
@@ -248,7 +251,7 @@ impl System {
         result
     }
 
-    async fn admit(self: &Arc<Self>, message: Migrate) -> Result<()> {
+    async fn admit(self: &Arc<Self>, message: Migrate, from: KernelId) -> Result<()> {
         let Migrate { process, home, thread: tid, baggage, space, touches } = message;
         let moves = baggage.state.moves;
         if let Some(shadow) = self.thread(tid) {
@@ -277,7 +280,9 @@ impl System {
         let thread = Thread::new(tid, process.clone(), state, fpu);
         self.threads.lock().insert(tid, thread.clone());
         thread.appear();
-        process.tell_moved(tid, self.kernel, moves);
+        if from != home {
+            process.tell_moved(tid, self.kernel, moves);
+        }
         self.counters.migrations_in.fetch_add(1, Relaxed);
         thread.start(Context { registers });
         Ok(())

@@ -85,8 +85,8 @@ messages! {
         process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, space: SpaceId, touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
-    /// The kernel that a thread arrived on tells its home, so that signals find it. `moves` is how often it has moved: what
-    /// two kernels tell may come in another order than it happened.
+    /// The kernel that a thread arrived on tells its home (unless it came from there, where the answer to [`Migrate`] says so), so that
+    /// signals find it. `moves` is how often it has moved: what two kernels tell may come in another order than it happened.
     moved: Moved { process: Pid, thread: Pid, to: KernelId, moves: u64 } -> (), High;
 
     /// A kernel asks the home to change what the threads of a process share; answered when all replicas
