@@ -41,7 +41,12 @@
 use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::*;
+use core::{
+    future::{poll_fn, Future},
+    pin::pin,
+    sync::atomic::Ordering::*,
+    task::Poll,
+};
 use machine::{errno::Result, Access, Errno, KernelId, Page, Registers, SpaceId, UserAddr};
 use messages::process::{Baggage, Migrate, Survivor, ThreadState};
 use vm::Space;
@@ -262,8 +267,14 @@ impl System {
             self.counters.migrations_in.fetch_add(1, Relaxed);
             return Ok(());
         }
+        // The home is asked first: it is at it while this kernel makes room for the pages.
+        let mut joining = pin!(self.join(process, home));
+        let at_once = poll_fn(|context| Poll::Ready(joining.as_mut().poll(context))).await;
         let touched = self.touch(space, touches);
-        let process: Result<Arc<Process>> = self.join(process, home).await;
+        let process: Result<Arc<Process>> = match at_once {
+            Poll::Ready(process) => process,
+            Poll::Pending => joining.await,
+        };
         if let Some(touched) = touched {
             let is_its = |process: &Arc<Process>| process.space().id() == space;
             if !process.as_ref().is_ok_and(is_its) {
