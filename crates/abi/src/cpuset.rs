@@ -12,10 +12,9 @@ impl CpuSet {
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut words: Vec<u64> = Vec::with_capacity(1);
         for (index, chunk) in bytes.chunks(8).enumerate() {
-            let word = match chunk.first_chunk() {
-                Some(bytes) => u64::from_le_bytes(*bytes),
-                None => chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-            };
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_le_bytes(bytes);
             if word != 0 {
                 // Sets are equal if their words are: no empty ones at the end.
                 words.resize(index, 0);

@@ -180,15 +180,15 @@ impl Endpoint {
         self.counters.received(header.kind);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => self.begin(handler, incoming),
-            None => Outcome::Malformed,
+            None => Outcome::Refused,
         };
-        if outcome == Outcome::Malformed {
+        if outcome == Outcome::Refused {
             self.counters.malformed.add_one();
         }
         match (outcome, header.role) {
             // The answer returns the credit.
             (Outcome::Answered, Role::Request) => 0,
-            (Outcome::Malformed, Role::Request) => {
+            (Outcome::Refused, Role::Request) => {
                 let refused = Header { role: Role::Refused, ..header };
                 self.transmit_answer(peer, epoch, &Packet::bare(refused));
                 0

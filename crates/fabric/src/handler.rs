@@ -49,7 +49,7 @@ pub(crate) enum Outcome {
     /// A task is at it; the credit goes back now.
     Parked,
     /// Its bytes make no sense, or the service is gone.
-    Malformed,
+    Refused,
 }
 
 /// Reads a body and does what it says, or begins to. `None`: the bytes make no sense, or the service is gone.
@@ -189,7 +189,8 @@ impl Endpoint {
     }
 
     /// Registers the handler of `M`: an async function of the sender and the message. Its future may
-    /// be dropped at any `.await` when the caller cancels.
+    /// be dropped at any `.await` when the caller cancels. The endpoint owns it: what is of a service that has the endpoint is
+    /// registered with [`Endpoint::serve`].
     ///
     /// # Panics
     ///
@@ -232,10 +233,10 @@ impl Endpoint {
                     self.answer(peer, epoch, header, reply);
                     Outcome::Answered
                 }
-                None => Outcome::Malformed,
+                None => Outcome::Refused,
             },
             Handler::Async { begin, cancellable } => {
-                let Some(mut work) = begin(peer.id, header, body) else { return Outcome::Malformed };
+                let Some(mut work) = begin(peer.id, header, body) else { return Outcome::Refused };
                 // Nobody listens to this waker: if the future has to wait, its task polls it again at once.
                 match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(reply) => {

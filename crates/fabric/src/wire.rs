@@ -116,13 +116,11 @@ impl Packet {
         Packet::new(Header { role: Role::Reply, parked: false, ..request }, body)
     }
 
-    /// A long one, with room for `more` bytes.
+    /// Makes it a long one, with room for `more` bytes.
     fn grown(&mut self, more: usize) -> &mut Vec<u8> {
-        if let Packet::Short(bytes, len) = self {
-            let mut long = Vec::with_capacity(Packet::LONG.max(*len + more));
-            long.extend_from_slice(&bytes[..*len]);
-            *self = Packet::Long(long);
-        }
+        let mut long = Vec::with_capacity(Packet::LONG.max(self.len() + more));
+        long.extend_from_slice(self);
+        *self = Packet::Long(long);
         match self {
             Packet::Long(bytes) => bytes,
             Packet::Short(..) => unreachable!("it is long now"),

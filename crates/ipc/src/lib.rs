@@ -219,7 +219,8 @@ impl Ipc {
 
     /// From now on this kernel hears of the end of `process`.
     async fn watch_end(&self, process: Pid) -> Result<()> {
-        self.system().note_ipc(process, self.system().kernel).await
+        let system = self.system();
+        system.note_ipc(process, system.kernel).await
     }
 }
 

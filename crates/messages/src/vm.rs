@@ -191,10 +191,17 @@ pub struct RegionReport {
 }
 
 impl RegionReport {
-    /// Of `range` of it. The first part that is taken has all numbers of pages: in which part they are is not known.
+    /// Takes `range` out of it. In which part the pages that are present are is not known: as many in each as there may be.
     pub fn take_part(&mut self, range: PageRange) -> RegionReport {
         let mut part = RegionReport { range, ..self.clone() };
-        (self.resident, self.exported, self.touched) = (0, 0, 0);
+        let share = |all: &mut u64| {
+            let share = (*all).min(range.len());
+            *all -= share;
+            share
+        };
+        part.resident = share(&mut self.resident);
+        part.exported = share(&mut self.exported);
+        part.touched = share(&mut self.touched);
         if let Some(backing) = &mut part.backing {
             backing.first += range.start.0 - self.range.start.0;
         }

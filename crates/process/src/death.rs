@@ -144,8 +144,8 @@ impl System {
         self.vm.send_frames_home(1);
     }
 
-    /// Where a thread is its home hears from the kernel that it comes to; if that has died before it said so, from the one that the
-    /// thread left.
+    /// Where a thread is its home hears from the kernel that it comes to, by `Moved` or its answer to the home; if that has died before
+    /// it said so, from the one that the thread left.
     async fn tell_lost_threads(self: &Arc<Self>, dead: KernelId) {
         let is_there = |thread: &Arc<Thread>| matches!(*thread.presence.lock(), Presence::Away(at) if at == dead);
         let there: Vec<Arc<Thread>> = self.threads.lock().values().filter(|thread| is_there(thread)).cloned().collect();

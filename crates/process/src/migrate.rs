@@ -110,7 +110,7 @@ impl Thread {
         let system = &process.system;
         let fpu = self.with_fpu(|fpu| fpu.clone());
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
-        let (sent, moves, call) = {
+        let (sent, call) = {
             let mut presence = self.presence.lock();
             let state = self.pack();
             let (sent, moves) = (state.pending.clone(), state.moves);
@@ -118,10 +118,16 @@ impl Thread {
             let (space, touches) = (process.space().id(), self.first_pages(&context.registers));
             let message =
                 Migrate { process: process.id, home: process.home, thread: self.tid, baggage, space, touches };
-            let call = system.endpoint.start(to, message);
+            // In the drain, as with Moved: before anything else that comes from there about the thread.
+            let (home, tid) = (process.clone(), self.tid);
+            let call = system.endpoint.call_then(to, message, move |answer| {
+                if answer.is_ok() {
+                    home.member_moved(tid, to, moves);
+                }
+            });
             *presence = Presence::Away(to);
             self.leaving.store(true, SeqCst);
-            (sent, moves, call)
+            (sent, call)
         };
         process.threads.lock().remove(&self.tid);
         let moved = call.await.map_err(Errno::from).and_then(|answer| answer);
@@ -138,7 +144,6 @@ impl Thread {
             self.push_all(sent);
             return false;
         }
-        process.member_moved(self.tid, to, moves);
         self.leaving.store(false, SeqCst);
         system.counters.migrations_out.fetch_add(1, Relaxed);
         true
@@ -261,7 +266,9 @@ impl System {
         let moves = baggage.state.moves;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
-            shadow.process.tell_moved(tid, self.kernel, moves);
+            if from != home {
+                shadow.process.tell_moved(tid, self.kernel, moves);
+            }
             *shadow.presence.lock() = Presence::Returning(baggage);
             shadow.presence_changed.wake_all();
             self.counters.migrations_in.fetch_add(1, Relaxed);

@@ -59,7 +59,7 @@ impl Space {
     }
 
     /// The regions of this kernel's slices, with their pages `counted`, and the kernels that hold parts of these slices: at a
-    /// moment at which they have what they hold.
+    /// moment at which they have what they hold. (Others may be given parts meanwhile, over and over: it is not held back.)
     pub(crate) async fn inspect(&self, counted: bool) -> (Vec<RegionReport>, Vec<KernelId>) {
         let look = || {
             let state = self.state.lock();
@@ -98,7 +98,7 @@ impl Space {
         }
     }
 
-    /// All regions of the space, in address order; nobody counts their pages. Each owner's part is of one moment; what is
+    /// All regions of the space, in address order; nobody counts their pages. What is
     /// mapped all the while is seen, whoever has it when.
     pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
         self.gather(false).await
@@ -120,7 +120,7 @@ impl Space {
     /// ```
     ///
     /// So whoever is named as a holder by the first answer of a kernel is asked after that answer, also if it was asked before. Two may
-    /// have the same page in their answers then: the later one is right.
+    /// have the same page in their answers then: the last one counts, and of those of one round either, for both were true meanwhile.
     async fn gather(self: &Arc<Self>, counted: bool) -> Vec<RegionReport> {
         // Without an answer what is known here is reported.
         let _ = self.join_home().await;
@@ -131,17 +131,15 @@ impl Space {
         next.insert(self.id.home);
         next.remove(self.me());
         while !next.is_empty() {
-            let others = next.iter().filter(|kernel| *kernel != self.me()).collect();
-            if next.contains(self.me()) {
+            if next.remove(self.me()) {
                 all.extend(self.inspect(counted).await.0);
             }
             let mut named = KernelSet::new();
-            for (kernel, answer) in self.vm.endpoint.multicast(&others, Inspect { space: self.id, counted }).await {
+            for (kernel, answer) in self.vm.endpoint.multicast(&next, Inspect { space: self.id, counted }).await {
                 let Ok((regions, holders)) = answer else { continue };
                 all.extend(regions);
-                if !answered.contains(kernel) {
-                    answered.insert(kernel);
-                    named = named.iter().chain(holders).collect();
+                if answered.insert(kernel) {
+                    holders.into_iter().for_each(|holder| _ = named.insert(holder));
                 }
             }
             next = named;
@@ -208,18 +206,12 @@ impl Space {
 
 /// Reports in address order, of a page that is in several only the last one.
 fn newest(mut all: Vec<RegionReport>) -> Vec<RegionReport> {
-    let mut places: Vec<PageRange> = all.iter().map(|report| report.range).collect();
-    places.sort_by_key(|range| range.start);
-    if places.windows(2).any(|pair| pair[0].end > pair[1].start) {
-        let mut last: RangeMap<Page, usize> = RangeMap::new();
-        for (index, report) in all.iter().enumerate() {
-            last.insert(report.range.start..report.range.end, index);
-        }
-        let parts = last.iter().map(|(range, index)| all[*index].take_part(PageRange::new(range.start, range.end)));
-        all = parts.collect();
+    let mut last: RangeMap<Page, usize> = RangeMap::new();
+    for (index, report) in all.iter().enumerate() {
+        last.insert(report.range.start..report.range.end, index);
     }
-    all.sort_by_key(|region| region.range.start);
-    all
+    let parts = last.iter().map(|(range, index)| all[*index].take_part(PageRange::new(range.start, range.end)));
+    parts.collect()
 }
 
 /// Makes one of what is one to the program: a region whose parts have several owners.

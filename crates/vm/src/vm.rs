@@ -162,7 +162,7 @@ impl Vm {
         })
     }
 
-    /// Is a thread waiting for pages that another kernel is asked for? It answers at once.
+    /// Is a thread waiting for pages that another kernel is asked for? They mostly come at once.
     pub fn expects_pages(&self) -> bool {
         self.shared.asked.load(Ordering::Relaxed) != 0
     }
@@ -340,36 +340,21 @@ fn register(shared: &Arc<Shared>) {
 
     serve.on(|shared, from, request: BorrowFrames| core::future::ready(shared.lend_some(from, request)));
 
-    serve.on_sync(|shared, _from, request: Revoke| {
-        if let Some(space) = shared.find(request.space) {
-            space.give_back(&request.ranges, request.keep);
-        }
-    });
-    serve.on_sync(|shared, from, request: TakenOver| {
-        if let Some(space) = shared.find(request.space) {
-            space.confirmed(from, request.range);
-        }
-    });
-    serve.on_sync(|shared, from, request: GiveBack| {
-        if let Some(space) = shared.find(request.space) {
-            space.take_back(from, request.range);
-        }
-    });
-    serve.on_sync(|shared, _from, request: Thaw| {
-        if let Some(space) = shared.find(request.space) {
-            space.thaw();
-        }
-    });
-    serve.on_sync(|shared, _from, request: Detach| {
-        if let Some(space) = shared.find(request.space) {
-            space.leave();
-        }
-    });
-    serve.on_sync(|shared, _from, request: Destroy| {
-        if let Some(space) = shared.find(request.space) {
-            space.drop_everything();
-        }
-    });
+    macro_rules! notice {
+        ($message:ty, |$space:ident, $from:ident, $request:ident| $work:expr) => {
+            serve.on_sync(|shared, $from, $request: $message| {
+                if let Some($space) = shared.find($request.space) {
+                    $work
+                }
+            });
+        };
+    }
+    notice!(Revoke, |space, _from, request| space.give_back(&request.ranges, request.keep));
+    notice!(TakenOver, |space, from, request| space.confirmed(from, request.range));
+    notice!(GiveBack, |space, from, request| space.take_back(from, request.range));
+    notice!(Thaw, |space, _from, request| space.thaw());
+    notice!(Detach, |space, _from, request| space.leave());
+    notice!(Destroy, |space, _from, request| space.drop_everything());
     serve.on_sync(|shared, from, FramesHome { frames }| {
         frames.into_iter().for_each(|frame| shared.memory.take_home(frame, from));
     });

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_double_while_faults_go_on_in_order() {
+    fn windows_grow_while_faults_go_on_in_order() {
         assert!(sequential(&mut Windows::default(), 4096, 4096) <= 20);
     }
 

@@ -268,6 +268,7 @@ impl ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use abi::signal::{Signal, SignalInfo};
     use alloc::{format, vec};
 
     #[test]
@@ -285,7 +286,10 @@ mod tests {
             effective: CapabilitySet(10 << 40),
         };
         let plain = ThreadState::first(credentials, CpuSet::from_bytes(&[3; 16]), 11);
+        let mut pending = Pending::default();
+        pending.push(SignalInfo::kernel(Signal::USR1));
         let full = ThreadState {
+            pending,
             name: b"worker".into(),
             blocked: SignalSet(12),
             saved_blocked: Some(SignalSet(0)),
