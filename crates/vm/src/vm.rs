@@ -16,7 +16,6 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering},
 };
 use fabric::Endpoint;
-
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
