@@ -233,13 +233,23 @@ impl Program {
     }
 }
 
-/// The states that some order of the operations leads to; panics if there is none.
+/// The states that some order of the operations leads to; panics if there is none. A mapping finds its hint taken at some
+/// moment before it is made elsewhere (man 2 mmap: a hint): only that is not at once.
 pub fn explain(states: &[Model], acts: &[Act], outcomes: &[Outcome], chained: bool) -> Vec<Model> {
     let mut next: Vec<Model> = Vec::new();
     for state in states {
         for order in orders(acts.len(), chained) {
             let mut model = state.clone();
-            let fits = order.iter().all(|&i| model.accepts(acts[i].space, acts[i].operation, outcomes[i]));
+            let mut taken = vec![false; acts.len()];
+            let fits = order.iter().enumerate().all(|(done, &turn)| {
+                for (index, act) in acts.iter().enumerate() {
+                    let begun = !(chained && index == 1) || order[..done].contains(&0);
+                    taken[index] |= begun && model.hint_taken(act.space, act.operation);
+                }
+                let Act { space, operation, .. } = acts[turn];
+                let operation = if taken[turn] { operation.without_hint() } else { operation };
+                model.accepts(space, operation, outcomes[turn])
+            });
             if fits && !next.contains(&model) {
                 next.push(model);
             }

@@ -152,6 +152,17 @@ impl fmt::Display for Outcome {
 
 use Outcome::{At, Child, Done, Error, Exchanged, Value};
 
+impl Operation {
+    pub fn without_hint(self) -> Operation {
+        match self {
+            Operation::Map { pages, prot, shared, object, .. } => {
+                Operation::Map { at: Where::Anywhere, pages, prot, shared, object }
+            }
+            other => other,
+        }
+    }
+}
+
 impl ModelSpace {
     fn free(&self, page: u64, pages: u64) -> bool {
         self.pages.range(page..page + pages).next().is_none()
@@ -308,6 +319,12 @@ impl Model {
         }
     }
 
+    /// Is there something at the hint of this mapping? Then it may be made anywhere ([`Operation::without_hint`]).
+    pub fn hint_taken(&self, id: SpaceId, operation: Operation) -> bool {
+        let Operation::Map { at: Where::Hint(page), pages, .. } = operation else { return false };
+        self.spaces.get(&id).is_some_and(|space| !space.free(page, pages))
+    }
+
     fn accepts_map(&mut self, id: SpaceId, operation: Operation, outcome: Outcome) -> bool {
         let Operation::Map { at, pages, prot, shared, object } = operation else { return false };
         let Some(space) = self.spaces.get_mut(&id).map(Arc::make_mut) else { return false };
@@ -316,7 +333,6 @@ impl Model {
             (Where::NoReplace(page), At(start)) if start == page && space.free(page, pages) => start,
             (Where::Fixed(page), At(start)) if start == page => start,
             (Where::Hint(page), At(start)) if space.free(page, pages) && start == page => start,
-            (Where::Hint(page), At(start)) if !space.free(page, pages) && space.free(start, pages) => start,
             (Where::Anywhere, At(start)) if space.free(start, pages) => start,
             _ => return false,
         };
