@@ -228,9 +228,12 @@ impl<T> Fair<T> {
         }
         self.count(class, v);
         let waiting = Waiting { task, class, v, deadline };
-        match exhausted || yields {
-            true => self.wait(waiting),
-            false => self.resuming = Some(waiting),
+        if exhausted || yields {
+            return self.wait(waiting);
+        }
+        // There is one already if this one came into the class while it ran.
+        if let Some(earlier) = self.resuming.replace(waiting) {
+            self.wait(earlier);
         }
     }
 

@@ -317,3 +317,77 @@ fn kernel_work_goes_first_and_a_change_of_class_counts_at_once() {
     assert_eq!(queue.next(10).unwrap(), ("thread", Fifo(2)));
     assert!(!queue.must_switch(20));
 }
+
+/// A thread was interrupted and waits to go on; one of the real-time class, which ran meanwhile, becomes a fair one and waits.
+#[test]
+fn two_that_are_to_go_on_are_both_there() {
+    let mut queue = Queue::default();
+    queue.enqueue("fair", Normal(0), 0, 0);
+    assert_eq!(queue.next(0).unwrap().0, "fair");
+    queue.enqueue("urgent", Fifo(1), 0, 10);
+    queue.put_back("fair", Normal(0), 10);
+    assert_eq!(queue.next(10).unwrap().0, "urgent");
+    queue.name_running(7);
+    queue.change_running(7, Normal(0), 20);
+    queue.put_back("urgent", Normal(0), 30);
+    let first = queue.next(30).unwrap().0;
+    queue.block(40);
+    assert_eq!(queue.next(40).map(|(second, _)| [first, second].contains(&"fair") && first != second), Some(true));
+}
+
+#[test]
+fn whatever_is_done_with_the_queue_nothing_is_lost() {
+    const CLASSES: [Class; 8] =
+        [Kernel, Fifo(1), Fifo(2), RoundRobin(1), Normal(0), Normal(5), Class::Batch(0), Idle];
+    for seed in 0..2000u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = |limit: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % limit
+        };
+        let mut queue = Queue::default();
+        let (mut waiting, mut running, mut now) = (Vec::new(), None, 0);
+        for task in 1..120usize {
+            now += below(2_000_000) as u64;
+            let class = CLASSES[below(CLASSES.len())];
+            match (below(6), running) {
+                (0 | 1, _) => {
+                    queue.enqueue(task, class, 0, now);
+                    waiting.push(task);
+                }
+                (2, Some(_)) => {
+                    queue.block(now);
+                    running = None;
+                }
+                (3, Some(task)) => {
+                    queue.put_back(task, class, now);
+                    waiting.push(task);
+                    running = None;
+                }
+                (4, Some(task)) if class != Kernel => queue.change_running(task, class, now),
+                (4, None) if class != Kernel && !waiting.is_empty() => {
+                    let one = waiting[below(waiting.len())];
+                    queue.change_waiting(|task| *task == one, class, now);
+                }
+                (5, Some(_)) => queue.ask_yield(),
+                (_, None) => {
+                    running = queue.next(now).map(|(task, _)| task);
+                    waiting.retain(|task| Some(*task) != running);
+                    queue.name_running(running.unwrap_or(0));
+                }
+                _ => {}
+            }
+        }
+        queue.block(now);
+        let mut left: Vec<usize> = core::iter::from_fn(|| {
+            now += 1_000_000_000;
+            let (task, _) = queue.next(now)?;
+            queue.block(now);
+            Some(task)
+        })
+        .collect();
+        left.sort_unstable();
+        waiting.sort_unstable();
+        assert_eq!(left, waiting, "seed {seed}");
+    }
+}
