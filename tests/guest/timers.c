@@ -19,6 +19,16 @@ static void install(int number) {
     MUST(sigaction(number, &action, NULL) == 0);
 }
 
+// Of timers that leave a program no time but for their signals.
+static timer_t storm;
+static void calm(int number) {
+    if (++fired < 100)
+        return;
+    struct itimerspec never = {{0, 0}, {0, 0}};
+    struct itimerval none = {{0, 0}, {0, 0}};
+    MUST(number == SIGALRM ? setitimer(ITIMER_REAL, &none, NULL) == 0 : timer_settime(storm, 0, &never, NULL) == 0);
+}
+
 static void wait_for(int times) {
     struct timespec ms = {.tv_nsec = 1000000};
     while (fired < times)
@@ -121,6 +131,25 @@ int main(int count, char **arguments) {
         printf("interval %ld\n", (long)left.it_interval.tv_usec);
         fired = 0;
     }
+    // However short the interval is, the machine goes on.
+    for (int which = 0; which < 3; which++) {
+        struct sigevent told = {.sigev_notify = which == 2 ? SIGEV_NONE : SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+        signal(SIGUSR1, which == 1 ? SIG_IGN : SIG_DFL);
+        if (which == 0)
+            signal(SIGUSR1, calm);
+        MUST(timer_create(CLOCK_MONOTONIC, &told, &storm) == 0);
+        struct itimerspec shortest = {{0, 1}, {0, 1}};
+        SHOW(timer_settime(storm, 0, &shortest, NULL));
+        which == 0 ? burn(100) : usleep(100000);
+        SHOW(timer_gettime(storm, &old));
+        printf("interval %ld, less than a second %d\n", old.it_interval.tv_nsec, old.it_value.tv_sec == 0);
+        SHOW(timer_delete(storm));
+        fired = 0;
+    }
+    signal(SIGALRM, calm);
+    slices = (struct itimerval){{0, 1}, {0, 1}};
+    SHOW(setitimer(ITIMER_REAL, &slices, NULL));
+    burn(100);
     slices = (struct itimerval){{0, 0}, {100, 0}};
     SHOW(setitimer(ITIMER_REAL, &slices, NULL));
     IN_CHILD("fork", {

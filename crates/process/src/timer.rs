@@ -6,7 +6,8 @@
 //! timer could expire at the earliest, that is if all threads had been running all the time.
 //!
 //! Expirations are never made up for: a signal stands for all that came since the last, and says how many
-//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`).
+//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`). However short an interval
+//! is, the program goes on: the task rests [`REST`] times as long as it fired. A timer that tells nobody needs no task.
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
@@ -24,6 +25,9 @@ use messages::{
 
 /// Clocks of CPU time are not looked at more often, in ns: Linux's tick.
 const CPU_TICK: u64 = 1_000_000;
+
+/// Firing takes one part of a CPU's time in this many and one.
+const REST: u64 = 7;
 
 struct Timer {
     clock: TimerClock,
@@ -88,7 +92,14 @@ struct Expired {
 }
 
 impl Timer {
-    fn state(&self, now: u64) -> TimerState {
+    fn is_silent(&self) -> bool {
+        matches!(self.notify, Notify::None)
+    }
+
+    fn state(&mut self, now: u64) -> TimerState {
+        if self.is_silent() {
+            self.advance(now);
+        }
         let left = match self.next {
             // Due, but not fired yet: there is still some time.
             Some(next) => next.saturating_sub(now).max(1),
@@ -111,14 +122,14 @@ impl Timer {
 
 impl Table {
     fn needs_cpu_time(&self) -> bool {
-        self.timers.values().any(|timer| timer.next.is_some() && counts_cpu_time(timer.clock))
+        self.timers.values().any(|timer| timer.next.is_some() && !timer.is_silent() && counts_cpu_time(timer.clock))
     }
 
     /// Takes what is due; then when to look again, if anything is armed.
     fn step(&mut self, now: &Now, threads: usize) -> (Vec<Expired>, Option<u64>) {
         let mut expired = Vec::new();
         let mut wake = None;
-        for (&id, timer) in &mut self.timers {
+        for (&id, timer) in self.timers.iter_mut().filter(|(_, timer)| !timer.is_silent()) {
             let clock = now.on(timer.clock);
             if let Some(times) = timer.advance(clock) {
                 let missed = i32::try_from(times - 1).unwrap_or(i32::MAX);
@@ -342,10 +353,13 @@ impl Process {
                 table.runs = wake.is_some();
                 (expired, wake, table.version)
             };
+            let begun = self.system.now();
             for expired in expired {
                 self.fire(home, expired).await;
             }
             let Some(at) = wake else { return };
+            let fired = self.system.now();
+            let at = at.max(fired + (REST * (fired - begun)).min(CPU_TICK));
             let mut sleep = pin!(self.system.scheduler.sleep_until(at));
             let changed =
                 home.timers.changed.wait_until(|| (home.timers.table.lock().version != version).then_some(()));
@@ -400,7 +414,19 @@ mod tests {
     use super::*;
 
     fn timer(clock: TimerClock, next: u64, interval: u64) -> Timer {
-        Timer { clock, notify: Notify::None, next: Some(next), interval, overrun: 0, last_overrun: 0 }
+        let notify = Notify::Signal { number: 14, thread: None, value: None };
+        Timer { clock, notify, next: Some(next), interval, overrun: 0, last_overrun: 0 }
+    }
+
+    #[test]
+    fn a_timer_that_tells_nobody_is_looked_at_when_it_is_asked_for() {
+        let mut table = Table::default();
+        let silent = Timer { notify: Notify::None, ..timer(TimerClock::Process, 100, 10) };
+        table.timers.insert(TimerId::Posix(0), silent);
+        let (expired, wake) = table.step(&Now { monotonic: 1000, ..Now::default() }, 1);
+        assert_eq!((expired.len(), wake, table.needs_cpu_time()), (0, None, false));
+        let silent = table.timers.get_mut(&TimerId::Posix(0)).expect("it is there");
+        assert_eq!(silent.state(135).left, 5);
     }
 
     #[test]
