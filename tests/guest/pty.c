@@ -2,6 +2,7 @@
 // cob: link=static,dynamic compare=host
 #include "test.h"
 #include <sys/ioctl.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 
 static void shown(const char *what, int fd) {
@@ -124,4 +125,14 @@ int main(void) {
     close(master);
     waitpid(child, &status, 0);
     show_status("child", status);
+    // Minors do not end at 255.
+    enum { MANY = 260 };
+    int masters[MANY];
+    for (int i = 0; i < MANY; i++)
+        MUST((masters[i] = open("/dev/ptmx", O_RDWR | O_NOCTTY)) >= 0 && unlockpt(masters[i]) == 0);
+    struct stat about;
+    slave = open(ptsname(masters[MANY - 1]), O_RDWR | O_NOCTTY);
+    MUST(slave >= 0 && fstat(slave, &about) == 0);
+    printf("major %d, minor is the number: %d\n", major(about.st_rdev),
+           (int)minor(about.st_rdev) == atoi(ptsname(masters[MANY - 1]) + strlen("/dev/pts/")));
 }

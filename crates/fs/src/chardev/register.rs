@@ -4,18 +4,13 @@ use super::{Device, DeviceFile};
 use crate::{
     devfs::{Devices, Opening},
     file::ready,
-    tty::Terminals,
+    tty::{Terminals, PTS_MAJOR},
     File, Kind, Services,
 };
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, Cpu, Errno};
 
 const CHAR: Kind = Kind::CharDevice;
-/// Majors of pseudoterminal slaves (Documentation/admin-guide/devices.txt); the first number of each has
-/// 256 minors.
-const PTS_MAJOR: u32 = 136;
-const PTS_MAJORS: u32 = 8;
-
 /// Registers null, zero, full, random, urandom, tty, console, ptmx, the slaves of pseudoterminals, and fifos.
 pub fn register(devices: &Devices, terminals: &Arc<Terminals>, cpu: &Arc<dyn Cpu>, services: &Arc<Services>) {
     for device in Device::ALL {
@@ -34,19 +29,16 @@ pub fn register(devices: &Devices, terminals: &Arc<Terminals>, cpu: &Arc<dyn Cpu
     devices.register("console", CHAR, (5, 1), 0o600, opener(open));
     let of = terminals.clone();
     devices.register("ptmx", CHAR, (5, 2), 0o666, opener(move |opening| of.open_ptmx(opening.caller, opening.flags)));
-    for major in PTS_MAJOR..PTS_MAJOR + PTS_MAJORS {
-        let of = terminals.clone();
-        let open = move |opening: &Opening<'_>| {
-            let number = (opening.rdev.0 - PTS_MAJOR) * 256 + opening.rdev.1;
-            let at = Some(opening.at.clone());
-            // A node that somebody made for a terminal that is not there.
-            of.open_pts(number, opening.caller, opening.flags, at).map_err(|errno| match errno {
-                Errno::ENOENT => Errno::EIO,
-                other => other,
-            })
-        };
-        devices.register_major(CHAR, major, opener(open));
-    }
+    let of = terminals.clone();
+    let open = move |opening: &Opening<'_>| {
+        let at = Some(opening.at.clone());
+        // A node that somebody made for a terminal that is not there.
+        of.open_pts(opening.rdev.1, opening.caller, opening.flags, at).map_err(|errno| match errno {
+            Errno::ENOENT => Errno::EIO,
+            other => other,
+        })
+    };
+    devices.register_major(CHAR, PTS_MAJOR, opener(open));
     devices.set_fifo(Arc::new(|opening| Box::pin(crate::pipe::open_node(opening))));
 }
 

@@ -20,6 +20,7 @@ mod termios;
 pub use discipline::{Discipline, Effects};
 pub use file::TtyFile;
 pub use master::Master;
+pub(crate) use sessions::PTS_MAJOR;
 pub use sessions::Terminals;
 pub use termios::Termios;
 

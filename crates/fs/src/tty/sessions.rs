@@ -13,6 +13,8 @@ use alloc::{
 };
 use machine::{errno::Result, sync::Lock, Errno, Pid};
 
+/// All slaves; the minor is the terminal's number.
+pub(crate) const PTS_MAJOR: u32 = 136;
 /// The device of /dev/pts, the group that owns terminals, and the limit of their number (pty.max).
 pub(super) const DEVPTS: (u32, u32) = (0, 0xf_fffd);
 const TTY_GROUP: u32 = 5;
@@ -56,7 +58,7 @@ impl Terminals {
         let number = (0..MAX_PTYS).find(|number| !ptys.contains_key(number)).ok_or(Errno::ENOSPC)?;
         let mode = Kind::CharDevice as u32 | 0o620;
         let owner = (caller.credentials.fsuid, TTY_GROUP);
-        let inode = Identity::of(DEVPTS, u64::from(number) + 3, mode, owner, (136 + number / 256, number % 256));
+        let inode = Identity::of(DEVPTS, u64::from(number) + 3, mode, owner, (PTS_MAJOR, number));
         let tty = Tty::new(Some(number), Termios::pty(), None, self, inode);
         ptys.insert(number, Arc::downgrade(&tty));
         Ok(Master::new(tty, self.clone(), flags))
