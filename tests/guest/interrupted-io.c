@@ -294,6 +294,71 @@ static void locked(int whole, int here, int there) {
     unlink("locked");
 }
 
+// Operations by name are not interrupted.
+static void named(int there) {
+    static const char *const names[] = {"mkdir", "chdir", "open", "stat", "rename", "list", "unlink", "up", "rmdir"};
+    int failed[sizeof names / sizeof *names] = {0}, interrupted = 0;
+    move_to(there);
+    pthread_t other = begin(0);
+    for (int i = 0; i < 40; i++) {
+        struct stat about;
+        char entries[512];
+        for (size_t step = 0; step < sizeof names / sizeof *names; step++) {
+            int fd = -1, done = 0;
+            errno = 0;
+            switch (step) {
+            case 0: done = mkdir("named", 0755); break;
+            case 1: done = chdir("named"); break;
+            case 2: done = fd = open("file", O_CREAT | O_TRUNC | O_WRONLY, 0644); break;
+            case 3: done = stat("file", &about); break;
+            case 4: done = rename("file", "other"); break;
+            case 5: done = (fd = open(".", O_RDONLY | O_DIRECTORY)) < 0 ? -1 : syscall(SYS_getdents64, fd, entries, sizeof entries); break;
+            case 6: done = unlink("other"); break;
+            case 7: done = chdir(".."); break;
+            case 8: done = rmdir("named"); break;
+            }
+            failed[step] += done < 0;
+            interrupted += errno == EINTR;
+            if (fd >= 0)
+                close(fd);
+        }
+    }
+    end(other);
+    for (size_t step = 0; step < sizeof names / sizeof *names; step++)
+        printf("%s: %d failed\n", names[step], failed[step]);
+    printf("%d interrupted\n", interrupted);
+}
+
+// But the wait for a fifo's other side is, and leaves nothing open.
+static void fifo(int there) {
+    MUST(mkfifo("fifo", 0644) == 0);
+    move_to(there);
+    pthread_t other = begin(0);
+    SHOW(open("fifo", O_RDONLY));
+    SHOW(open("fifo", O_WRONLY));
+    end(other);
+    SHOW(open("fifo", O_WRONLY | O_NONBLOCK));
+    fflush(stdout);
+    pid_t reader = fork();
+    MUST(reader >= 0);
+    if (reader == 0) {
+        char bytes[4];
+        move_to(0);
+        int fd = open("fifo", O_RDONLY);
+        MUST(fd >= 0 && read(fd, bytes, 4) == 3);
+        printf("fifo: %.3s\n", bytes);
+        fflush(stdout);
+        _exit(0);
+    }
+    other = begin(SA_RESTART);
+    int fd = open("fifo", O_WRONLY);
+    end(other);
+    MUST(fd >= 0 && write(fd, "met", 3) == 3);
+    MUST(waitpid(reader, NULL, 0) == reader);
+    close(fd);
+    unlink("fifo");
+}
+
 static void all(int flags, int here, int there) {
     int ends[2];
     printf("%s\n", flags ? "SA_RESTART" : "no SA_RESTART");
@@ -319,4 +384,6 @@ int main(void) {
     all(0, last_cpu, 0);
     locked(0, 0, last_cpu);
     locked(1, 0, last_cpu);
+    named(last_cpu);
+    fifo(last_cpu);
 }

@@ -31,6 +31,16 @@ int main(void) {
     SHOW(pidfd_send_signal(fd, 65, NULL, 0));
     SHOW(pidfd_send_signal(fd, 0, NULL, 77));
     SHOW(pidfd_send_signal(0, 0, NULL, 0));
+    char name[64];
+    snprintf(name, sizeof name, "/proc/%d", child);
+    int directory = open(name, O_RDONLY | O_DIRECTORY), place = open(name, O_PATH);
+    snprintf(name, sizeof name, "/proc/%d/task/%d", child, child);
+    int thread = open(name, O_RDONLY | O_DIRECTORY), other = open("/proc", O_RDONLY | O_DIRECTORY);
+    SHOW(pidfd_send_signal(directory, 0, NULL, 0));
+    SHOW(pidfd_send_signal(place, 0, NULL, 0));
+    SHOW(pidfd_send_signal(thread, 0, NULL, 0));
+    SHOW(pidfd_send_signal(other, 0, NULL, 0));
+    SHOW(syscall(SYS_pidfd_getfd, directory, 0, 0));
     siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_QUEUE};
     SHOW(pidfd_send_signal(fd, SIGTERM, &info, 0));
     info.si_signo = SIGTERM;
@@ -42,6 +52,9 @@ int main(void) {
     printf("child %d code %d status %d\n", info.si_pid == child, info.si_code, info.si_status);
     SHOW(waitid(P_PIDFD, fd, &info, WEXITED));
     SHOW(pidfd_send_signal(fd, SIGTERM, NULL, 0));
+    SHOW(waitid(P_PIDFD, directory, &info, WEXITED));
+    SHOW(pidfd_send_signal(directory, SIGTERM, NULL, 0));
+    close(directory), close(place), close(thread), close(other);
     printf("ready %d\n", ready(fd, 0));
     SHOW(waitid(P_PIDFD, 0, &info, WEXITED));
     SHOW(waitid(P_PIDFD, 1000, &info, WEXITED));

@@ -147,12 +147,7 @@ pub trait File: Any + Send + Sync + 'static {
     }
     /// What only some kinds of files can do; reaches the owner like every operation.
     fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
-        ready(Err(match control {
-            Control::Socket(_) => Errno::ENOTSOCK,
-            Control::PtyPeer(_) => Errno::ENOTTY,
-            Control::PipeSize | Control::SetPipeSize(_) | Control::Process => Errno::EBADF,
-            _ => Errno::EINVAL,
-        }))
+        ready(Err(lacks(&control)))
     }
 
     /// What can be done now without waiting.
@@ -201,6 +196,16 @@ pub trait File: Any + Send + Sync + 'static {
     }
     /// For downcasts inside crate `fs` (epoll watching epoll, passing descriptors, directory handles) and `process`.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// What a file answers that lacks the operation.
+pub(crate) fn lacks(control: &Control) -> Errno {
+    match control {
+        Control::Socket(_) => Errno::ENOTSOCK,
+        Control::PtyPeer(_) => Errno::ENOTTY,
+        Control::PipeSize | Control::SetPipeSize(_) | Control::Process | Control::ProcessDirectory => Errno::EBADF,
+        _ => Errno::EINVAL,
+    }
 }
 
 /// A future that is already done.

@@ -13,7 +13,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 
 /// What is to be made by [`Inode::create`].
 #[derive(Clone, Debug)]
@@ -114,6 +114,10 @@ pub trait Inode: Any + Send + Sync {
     /// All names but `.` and `..`.
     fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         ready(Err(Errno::ENOTDIR))
+    }
+    /// Of a directory /proc/PID: whose it is.
+    fn process(&self) -> Option<Pid> {
+        None
     }
     fn create<'a>(&'a self, _name: &'a [u8], _new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::EPERM))

@@ -196,40 +196,19 @@ pub async fn open_node(opening: Opening<'_>) -> Result<Arc<dyn File>> {
             pipe
         })
     };
-    open_fifo(pipe, opening.flags, Some(opening.at.clone())).await
+    Ok(open_fifo(&pipe, opening.flags, Some(opening.at.clone()))?)
 }
 
-/// Opens the fifo whose inode holds `pipe`, waiting for a partner as man 7 fifo says. `named` is where it
-/// was found, asked for attributes and the path.
-async fn open_fifo(pipe: Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -> Result<Arc<dyn File>> {
-    let inode = Arc::new(Identity::untyped());
+/// Opens the fifo whose inode holds `pipe`; whoever opens then waits for [`Control::MeetPartner`], which a signal may
+/// interrupt, unlike the open itself. `named` is where it was found, asked for attributes and the path.
+fn open_fifo(pipe: &Arc<Pipe>, flags: OpenFlags, named: Option<Location>) -> Result<Arc<PipeEnd>> {
     if flags.writable() && !flags.readable() && flags.contains(OpenFlags::NONBLOCK) {
         let state = pipe.state.lock();
         if state.readers == 0 {
             return Err(Errno::ENXIO);
         }
     }
-    let end = Arc::new(PipeEnd::new(&pipe, flags, inode, named));
-    if flags.contains(OpenFlags::NONBLOCK) || flags.readable() && flags.writable() {
-        return Ok(end);
-    }
-    // A partner that was there when we came, or came since, counts even if it has gone again: it met us, did its
-    // work and left, perhaps before this line.
-    let (queue, opening_reads) = match flags.readable() {
-        true => (&pipe.readable, true),
-        false => (&pipe.writable, false),
-    };
-    queue
-        .wait_until(|| {
-            let state = pipe.state.lock();
-            let met = match opening_reads {
-                true => state.writer_opens > end.writers_before,
-                false => state.reader_opens > end.readers_before,
-            };
-            met.then_some(())
-        })
-        .await;
-    Ok(end)
+    Ok(Arc::new(PipeEnd::new(pipe, flags, Arc::new(Identity::untyped()), named)))
 }
 
 impl PipeEnd {
@@ -250,6 +229,27 @@ impl PipeEnd {
         pipe.wake_readers();
         pipe.wake_writers();
         PipeEnd { pipe: pipe.clone(), flags: StatusFlags::new(flags), inode, named, readers_before, writers_before }
+    }
+
+    /// Waits for a partner, as man 7 fifo says.
+    async fn meet_partner(&self) {
+        let flags = self.flags.get();
+        if flags.contains(OpenFlags::NONBLOCK) || flags.readable() && flags.writable() {
+            return;
+        }
+        // A partner that was there when we came, or came since, counts even if it has gone again: it met us, did its
+        // work and left, perhaps before this line.
+        let queue = if flags.readable() { &self.pipe.readable } else { &self.pipe.writable };
+        queue
+            .wait_until(|| {
+                let state = self.pipe.state.lock();
+                let met = match flags.readable() {
+                    true => state.writer_opens > self.writers_before,
+                    false => state.reader_opens > self.readers_before,
+                };
+                met.then_some(())
+            })
+            .await
     }
 
     /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.
@@ -330,6 +330,13 @@ impl File for PipeEnd {
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         ready(match control {
+            // A pipe without a name had both ends from the start.
+            Control::MeetPartner if self.named.is_some() => {
+                return Box::pin(async move {
+                    self.meet_partner().await;
+                    Ok(ControlAnswer::Done)
+                })
+            }
             Control::PipeSize => Ok(ControlAnswer::Number(self.pipe.state.lock().capacity as i64)),
             Control::SetPipeSize(bytes) => {
                 self.pipe.resize(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))

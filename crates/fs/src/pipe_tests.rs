@@ -96,8 +96,14 @@ fn peeking_takes_nothing() {
     assert_eq!(read(&reader, 9), Some(Ok(b"abc".to_vec())));
 }
 
-fn open(fifo: &Arc<Pipe>, flags: OpenFlags) -> BoxFuture<'static, Result<Arc<dyn File>>> {
-    alloc::boxed::Box::pin(open_fifo(fifo.clone(), flags, None))
+/// What open(2) does.
+fn open(fifo: &Arc<Pipe>, flags: OpenFlags) -> BoxFuture<'static, Result<Arc<PipeEnd>>> {
+    let fifo = fifo.clone();
+    alloc::boxed::Box::pin(async move {
+        let end = open_fifo(&fifo, flags, None)?;
+        end.meet_partner().await;
+        Ok(end)
+    })
 }
 
 #[test]

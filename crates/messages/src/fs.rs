@@ -19,12 +19,16 @@ pub enum Control<F> {
     /// F_GETPIPE_SZ, F_SETPIPE_SZ.
     PipeSize,
     SetPipeSize(u64),
+    /// Waits until a fifo that was opened has met its other side. EINVAL: it is none.
+    MeetPartner,
     /// Up to so many bytes of a pipe, left there (tee, splice).
     Peek(u64),
     /// TIOCGPTPEER.
     PtyPeer(OpenFlags),
     /// The process a pidfd stands for (a number).
     Process,
+    /// The process a directory /proc/PID is of (a number).
+    ProcessDirectory,
     /// timerfd_settime: `value` is a time of the timer's clock, or from now; 0 disarms.
     TimerSet {
         absolute: bool,

@@ -2,6 +2,7 @@
 
 use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{
+    control::{Control, ControlAnswer},
     inode::Listed, synthetic::MOST_BYTES, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes,
     Whence,
 };
@@ -149,6 +150,13 @@ impl File for DirFile {
 
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
         Box::pin(self.opened.lock(caller, op))
+    }
+
+    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        crate::file::ready(match (&control, self.opened.at.inode().process()) {
+            (Control::ProcessDirectory, Some(process)) => Ok(ControlAnswer::Number(i64::from(process.0))),
+            _ => Err(crate::file::lacks(&control)),
+        })
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

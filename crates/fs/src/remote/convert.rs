@@ -45,11 +45,13 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
     fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
         use fs::{Control::*, EpollControl as E, SocketControl as S};
         Some(match self {
+            MeetPartner => MeetPartner,
             PipeSize => PipeSize,
             SetPipeSize(bytes) => SetPipeSize(bytes),
             Peek(bytes) => Peek(bytes),
             PtyPeer(flags) => PtyPeer(flags),
             Process => Process,
+            ProcessDirectory => ProcessDirectory,
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),

@@ -14,7 +14,7 @@ use crate::{
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, BoxFuture, Errno, PAGE_SIZE};
+use machine::{errno::Result, BoxFuture, Errno, Pid, PAGE_SIZE};
 use text::TextFile;
 
 /// PROC_SUPER_MAGIC.
@@ -104,6 +104,10 @@ pub trait Directory: Send + Sync {
     /// ENOENT if there is no such name.
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>>;
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>>;
+    /// See [`Inode::process`].
+    fn process(&self) -> Option<Pid> {
+        None
+    }
     /// Do the names never change?
     fn fixed(&self) -> bool {
         false
@@ -329,6 +333,13 @@ impl Inode for SyntheticInode {
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>> {
         let block_size = PAGE_SIZE as u64;
         ready(Ok(FileSystemInfo { kind: self.tree.magic, block_size, name_max: 255, ..FileSystemInfo::default() }))
+    }
+
+    fn process(&self) -> Option<Pid> {
+        match &self.node.body {
+            Body::Directory(directory) => directory.process(),
+            _ => None,
+        }
     }
 
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

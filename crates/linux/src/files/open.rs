@@ -2,7 +2,7 @@
 
 use crate::call::{Call, AT_FDCWD};
 use alloc::{sync::Arc, vec::Vec};
-use fs::{File, OpenFlags, PathAnswer, PathOp};
+use fs::{control::Control, File, OpenFlags, PathAnswer, PathOp};
 use machine::{errno::Result, Errno};
 use messages::inspect::{Inspect, Inspection};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -144,16 +144,20 @@ pub(crate) async fn open_file(
 ) -> Result<Arc<dyn File>> {
     let base = call.base_of(fd, &path).await?;
     let caller = call.caller();
-    let open = call.system().paths.run(&caller, &base, PathOp::Open { path, flags, mode, resolve });
-    // A fifo waits for its partner; but an exclusive creation that was done must not be begun again.
-    let answer = match flags.contains(OpenFlags::EXCL) {
-        true => open.await?,
-        false => call.interruptible(open).await?,
+    // Not interruptible, as with Linux's own file systems: what was created and truncated is not to be begun again.
+    let PathAnswer::File(file) = call.system().paths.run(&caller, &base, PathOp::Open { path, flags, mode, resolve }).await?
+    else {
+        return Err(Errno::EIO);
     };
-    match answer {
-        PathAnswer::File(file) => Ok(file),
-        _ => Err(Errno::EIO),
+    // It may be a fifo.
+    let may_wait = file.changes().is_some() && !flags.intersects(OpenFlags::NONBLOCK | OpenFlags::PATH);
+    if may_wait && flags.readable() != flags.writable() {
+        match call.interruptible(file.control(&caller, Control::MeetPartner)).await {
+            Ok(_) | Err(Errno::EINVAL) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(file)
 }
 
 #[cfg(test)]

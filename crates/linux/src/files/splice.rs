@@ -280,7 +280,7 @@ pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
         (false, true) if !gives_bytes(&source).await? => return Err(Errno::EINVAL),
         (true, true) => {
             wait_for_room(call, &out, nonblocking).await?;
-            from_a_pipe(call, &source, &out, UserAddr(0), len.min(fs::pipe::PIPE_BUF), nonblocking).await?
+            from_a_pipe(call, &source, &out, UserAddr(0), len, nonblocking).await?
         }
         (true, false) => from_a_pipe(call, &source, &out, to_at, len, nonblocking).await?,
         (false, true) => to_a_pipe(call, source, &out, from_at, len, nonblocking).await?,

@@ -44,7 +44,11 @@ pub(crate) fn make(system: &Arc<System>, process: Pid, flags: OpenFlags) -> Arc<
 
 /// The process behind a descriptor's file, wherever that was made. EBADF if it is something else.
 pub(crate) async fn of(call: &Call<'_>, file: &Arc<dyn File>) -> Result<Pid> {
-    match file.control(&call.caller(), Control::Process).await {
+    named(call, file, Control::Process).await
+}
+
+async fn named(call: &Call<'_>, file: &Arc<dyn File>, by: Control) -> Result<Pid> {
+    match file.control(&call.caller(), by).await {
         Ok(ControlAnswer::Number(pid)) => Ok(Pid(pid as u32)),
         _ => Err(Errno::EBADF),
     }
@@ -78,7 +82,11 @@ pub(crate) async fn pidfd_send_signal(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let file = call.file(0).await?;
-    let pid = of(call, &file).await?;
+    // As Linux did before there was pidfd_open, it also takes /proc/PID.
+    let pid = match of(call, &file).await {
+        Err(Errno::EBADF) => named(call, &file, Control::ProcessDirectory).await?,
+        pid => pid?,
+    };
     let info = match call.pointer(2) {
         at if at.is_null() => signals::number(call.arg(1))?.map(|signal| signals::info(call, signal, 0)),
         at => {

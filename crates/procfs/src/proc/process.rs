@@ -154,6 +154,10 @@ impl Directory for About {
         Box::pin(async move { self.subject.alive(caller).await.map(|()| list).map_err(|_| Errno::ENOENT) })
     }
 
+    fn process(&self) -> Option<Pid> {
+        self.subject.thread.is_none().then_some(self.subject.pid)
+    }
+
     fn subdirectories(&self) -> u32 {
         DIRECTORIES.len() as u32 - u32::from(self.subject.thread.is_some())
     }

@@ -59,6 +59,7 @@ impl RemoteFile {
 
     async fn try_control(&self, caller: &Caller, control: Control, waits: bool) -> Result<ControlAnswer> {
         let Packed { control, loan, sent } = self.pack(control)?;
+        let cancels = matches!(control, Control::MeetPartner);
         // From here on: the references in a control are counted before it is sent.
         let _held = caller.shield.hold();
         let message = FileControl {
@@ -80,7 +81,7 @@ impl RemoteFile {
             Ok(answer)
         };
         let to = self.name.owner;
-        self.remote.ask_and_stay(to, message, accept, &caller.shield, false).await.map_err(interrupted)?
+        self.remote.ask_and_stay(to, message, accept, &caller.shield, cancels).await.map_err(interrupted)?
     }
 
     pub(crate) async fn control_with(
@@ -89,7 +90,8 @@ impl RemoteFile {
         control: Control,
         patience: Patience,
     ) -> Result<ControlAnswer> {
-        // Only these wait for somebody else; the others may have to ask a third kernel meanwhile.
+        // Only these wait for somebody else, but for [`Control::MeetPartner`], which waits at the owner; the others may have
+        // to ask a third kernel meanwhile.
         let waits = matches!(
             control,
             Control::Socket(
