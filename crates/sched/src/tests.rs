@@ -337,8 +337,7 @@ fn two_that_are_to_go_on_are_both_there() {
 
 #[test]
 fn whatever_is_done_with_the_queue_nothing_is_lost() {
-    const CLASSES: [Class; 8] =
-        [Kernel, Fifo(1), Fifo(2), RoundRobin(1), Normal(0), Normal(5), Class::Batch(0), Idle];
+    const CLASSES: [Class; 8] = [Kernel, Fifo(1), Fifo(2), RoundRobin(1), Normal(0), Normal(5), Class::Batch(0), Idle];
     for seed in 0..2000u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut below = |limit: usize| {

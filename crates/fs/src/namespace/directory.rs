@@ -3,8 +3,9 @@
 use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{
     control::{Control, ControlAnswer},
-    inode::Listed, synthetic::MOST_BYTES, Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes,
-    Whence,
+    inode::Listed,
+    synthetic::MOST_BYTES,
+    Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};

@@ -20,8 +20,8 @@ mod termios;
 pub use discipline::{Discipline, Effects};
 pub use file::TtyFile;
 pub use master::Master;
-pub(crate) use sessions::PTS_MAJOR;
 pub use sessions::Terminals;
+pub(crate) use sessions::PTS_MAJOR;
 pub use termios::Termios;
 
 use crate::{anonymous::Identity, event::Timers, Caller};

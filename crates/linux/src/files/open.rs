@@ -145,7 +145,8 @@ pub(crate) async fn open_file(
     let base = call.base_of(fd, &path).await?;
     let caller = call.caller();
     // Not interruptible, as with Linux's own file systems: what was created and truncated is not to be begun again.
-    let PathAnswer::File(file) = call.system().paths.run(&caller, &base, PathOp::Open { path, flags, mode, resolve }).await?
+    let PathAnswer::File(file) =
+        call.system().paths.run(&caller, &base, PathOp::Open { path, flags, mode, resolve }).await?
     else {
         return Err(Errno::EIO);
     };
