@@ -22,7 +22,10 @@ use crate::{
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::any::Any;
+use core::{
+    any::Any,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 use linux_raw_sys::ioctl::FIONREAD;
 use machine::{
     errno::Result,
@@ -170,6 +173,8 @@ pub struct PipeEnd {
     writers_before: u64,
     /// Readers that had come and gone before this end.
     readers_before: u64,
+    /// It counts no more ([`Control::GiveUpPartner`]). Changes with the pipe locked.
+    given_up: AtomicBool,
 }
 
 /// pipe2(2): the read end and the write end. O_DIRECT (packets) answers EINVAL, as Linux did before 3.4.
@@ -228,7 +233,15 @@ impl PipeEnd {
         };
         pipe.wake_readers();
         pipe.wake_writers();
-        PipeEnd { pipe: pipe.clone(), flags: StatusFlags::new(flags), inode, named, readers_before, writers_before }
+        PipeEnd {
+            pipe: pipe.clone(),
+            flags: StatusFlags::new(flags),
+            inode,
+            named,
+            readers_before,
+            writers_before,
+            given_up: AtomicBool::new(false),
+        }
     }
 
     /// Waits for a partner, as man 7 fifo says.
@@ -240,16 +253,39 @@ impl PipeEnd {
         // A partner that was there when we came, or came since, counts even if it has gone again: it met us, did its
         // work and left, perhaps before this line.
         let queue = if flags.readable() { &self.pipe.readable } else { &self.pipe.writable };
-        queue
-            .wait_until(|| {
-                let state = self.pipe.state.lock();
-                let met = match flags.readable() {
-                    true => state.writer_opens > self.writers_before,
-                    false => state.reader_opens > self.readers_before,
-                };
-                met.then_some(())
-            })
-            .await
+        queue.wait_until(|| self.has_met(&self.pipe.state.lock()).then_some(())).await
+    }
+
+    fn has_met(&self, state: &State) -> bool {
+        match self.flags.get().readable() {
+            true => state.writer_opens > self.writers_before,
+            false => state.reader_opens > self.readers_before,
+        }
+    }
+
+    /// After a signal: EAGAIN if no partner has come, and none will meet this end any more.
+    fn give_up_partner(&self) -> Result<()> {
+        let mut state = self.pipe.state.lock();
+        if self.has_met(&state) {
+            return Ok(());
+        }
+        self.uncount(&mut state);
+        drop(state);
+        self.pipe.wake_readers();
+        self.pipe.wake_writers();
+        Err(Errno::EAGAIN)
+    }
+
+    fn uncount(&self, state: &mut State) {
+        if self.given_up.swap(true, Relaxed) {
+            return;
+        }
+        let flags = self.flags.get();
+        state.readers -= usize::from(flags.readable());
+        state.writers -= usize::from(flags.writable());
+        if state.readers + state.writers == 0 {
+            state.bytes = Ring::default();
+        }
     }
 
     /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.
@@ -260,15 +296,7 @@ impl PipeEnd {
 
 impl Drop for PipeEnd {
     fn drop(&mut self) {
-        let flags = self.flags.get();
-        {
-            let mut state = self.pipe.state.lock();
-            state.readers -= usize::from(flags.readable());
-            state.writers -= usize::from(flags.writable());
-            if state.readers + state.writers == 0 {
-                state.bytes = Ring::default();
-            }
-        }
+        self.uncount(&mut self.pipe.state.lock());
         self.pipe.wake_readers();
         self.pipe.wake_writers();
     }
@@ -337,6 +365,7 @@ impl File for PipeEnd {
                     Ok(ControlAnswer::Done)
                 })
             }
+            Control::GiveUpPartner if self.named.is_some() => self.give_up_partner().map(|()| ControlAnswer::Done),
             Control::PipeSize => Ok(ControlAnswer::Number(self.pipe.state.lock().capacity as i64)),
             Control::SetPipeSize(bytes) => {
                 self.pipe.resize(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))

@@ -143,6 +143,21 @@ fn an_interrupted_open_leaves_nothing_open() {
     assert_eq!(writer.err(), Some(Errno::ENXIO));
 }
 
+#[test]
+fn who_gives_up_waiting_is_nobodys_partner_and_who_has_met_one_does_not_give_up() {
+    let fifo = Arc::new(Pipe::default());
+    let writer = open_fifo(&fifo, OpenFlags::WRONLY, None).unwrap();
+    assert_eq!(writer.give_up_partner(), Err(Errno::EAGAIN));
+    // Its descriptor is not closed yet.
+    let mut reader = open(&fifo, OpenFlags::empty());
+    assert!(once(reader.as_mut()).is_none());
+    drop(writer);
+    let writer = open_fifo(&fifo, OpenFlags::WRONLY, None).unwrap();
+    let reader = once(reader.as_mut()).expect("a writer has come").unwrap();
+    assert_eq!(writer.give_up_partner(), Ok(()));
+    assert_eq!((reader.poll(), fifo.state.lock().writers), (Events::empty(), 1));
+}
+
 /// `cat /dev/stdin` in a pipeline, also after the writer has gone.
 #[test]
 fn an_end_reopened_through_proc_shares_the_bytes_and_sees_the_end() {

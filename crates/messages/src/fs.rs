@@ -21,6 +21,9 @@ pub enum Control<F> {
     SetPipeSize(u64),
     /// Waits until a fifo that was opened has met its other side. EINVAL: it is none.
     MeetPartner,
+    /// The same without waiting, after a signal: if the other side has not come, this end counts as closed from now on (EAGAIN),
+    /// so that whoever comes next does not take it for a partner.
+    GiveUpPartner,
     /// Up to so many bytes of a pipe, left there (tee, splice).
     Peek(u64),
     /// TIOCGPTPEER.

@@ -46,6 +46,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
         use fs::{Control::*, EpollControl as E, SocketControl as S};
         Some(match self {
             MeetPartner => MeetPartner,
+            GiveUpPartner => GiveUpPartner,
             PipeSize => PipeSize,
             SetPipeSize(bytes) => SetPipeSize(bytes),
             Peek(bytes) => Peek(bytes),

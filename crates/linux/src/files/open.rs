@@ -155,6 +155,11 @@ pub(crate) async fn open_file(
     if may_wait && flags.readable() != flags.writable() {
         match call.interruptible(file.control(&caller, Control::MeetPartner)).await {
             Ok(_) | Err(Errno::EINVAL) => {}
+            // The other side may have come at the same moment.
+            Err(Errno::RESTART) => match file.control(&caller, Control::GiveUpPartner).await {
+                Err(Errno::EAGAIN) => return Err(Errno::RESTART),
+                met => drop(met?),
+            },
             Err(error) => return Err(error),
         }
     }
