@@ -152,18 +152,22 @@ pub(crate) async fn open_file(
     };
     // It may be a fifo.
     let may_wait = file.changes().is_some() && !flags.intersects(OpenFlags::NONBLOCK | OpenFlags::PATH);
-    if may_wait && flags.readable() != flags.writable() {
-        match call.interruptible(file.control(&caller, Control::MeetPartner)).await {
-            Ok(_) | Err(Errno::EINVAL) => {}
-            // The other side may have come at the same moment.
-            Err(Errno::RESTART) => match file.control(&caller, Control::GiveUpPartner).await {
-                Err(Errno::EAGAIN) => return Err(Errno::RESTART),
-                met => drop(met?),
-            },
-            Err(error) => return Err(error),
-        }
+    if !may_wait || flags.readable() == flags.writable() {
+        return Ok(file);
     }
-    Ok(file)
+    let met = match call.interruptible(file.control(&caller, Control::MeetPartner)).await {
+        // The other side may have come at the same moment.
+        Err(Errno::RESTART) => match file.control(&caller, Control::GiveUpPartner).await {
+            Err(Errno::EAGAIN) => Err(Errno::RESTART),
+            met => met,
+        },
+        met => met,
+    };
+    match met {
+        // EINVAL: it is none.
+        Ok(_) | Err(Errno::EINVAL) => Ok(file),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
