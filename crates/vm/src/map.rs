@@ -232,10 +232,9 @@ impl Space {
         let removed = {
             let mut state = self.state.lock();
             let removed = state.regions.remove(range);
-            for region in &removed {
-                self.note_written(region);
-                self.take_pages(&mut state, region.range, &mut withdrawal, false);
-            }
+            removed.iter().for_each(|region| self.note_written(region));
+            // At once, so that faults wait in all of it.
+            self.take_pages(&mut state, range, &mut withdrawal, false);
             removed
         };
         drop(removed);

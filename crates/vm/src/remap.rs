@@ -278,10 +278,8 @@ impl Space {
             let mut state = self.state.lock();
             let state = &mut *state;
             let mut removed = state.regions.remove(to);
-            for region in &removed {
-                self.note_written(region);
-                self.take_pages(state, region.range, &mut withdrawal, false);
-            }
+            removed.iter().for_each(|region| self.note_written(region));
+            self.take_pages(state, to, &mut withdrawal, false);
             // The new entries first: they may need page-table pages, and then nothing is lost yet.
             let entered = self.enter(from, to);
             if entered.is_ok() {
