@@ -7,7 +7,7 @@
 //!
 //! Expirations are never made up for: a signal stands for all that came since the last, and says how many
 //! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`). However short an interval
-//! is, the program goes on: the task rests [`REST`] times as long as it fired. A timer that tells nobody needs no task.
+//! is, the program goes on: the task rests [`REST`] times as long as it fired, a tick at most. A timer that tells nobody needs no task.
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
@@ -26,7 +26,7 @@ use messages::{
 /// Clocks of CPU time are not looked at more often, in ns: Linux's tick.
 const CPU_TICK: u64 = 1_000_000;
 
-/// Firing takes one part of a CPU's time in this many and one.
+/// Firing takes one part of a CPU's time in this many and one, unless it takes longer than a tick can make up for.
 const REST: u64 = 7;
 
 struct Timer {
