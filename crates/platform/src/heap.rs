@@ -1,8 +1,10 @@
 //! The kernel heap: talc over runs of frames of the own partition, growing as needed, behind a magazine of small pieces for each
-//! CPU. The first piece is in the image, for what boot needs before there are frames.
+//! CPU. The first piece is in the image, for what boot needs before there are frames. Where programs have left no run of frames
+//! that is long enough, scattered ones are mapped in a row (an area of its own): what a call needs in one piece, such as a list of
+//! a process's regions, must not depend on that.
 
 use crate::magazine::{rounded, Magazine};
-use crate::{layout::DIRECT_BASE, pages, percpu};
+use crate::{kmap, layout::DIRECT_BASE, pages, percpu};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -15,9 +17,6 @@ const FIRST: usize = 128 << 10;
 /// Frames are asked for in pieces of 32 KiB, as long as memory is not in pieces itself: what the last one has left is all
 /// that an idle kernel wastes.
 const USUAL_ORDER: usize = 3;
-/// 32 KiB in one piece kept back from the beginning. Programs stop before the last frames
-/// ([`frames::Purpose`]), so this is for the case that those are too scattered.
-const RESERVE_ORDER: usize = 3;
 
 #[derive(Debug)]
 struct Grow {
@@ -26,21 +25,12 @@ struct Grow {
 
 static mut FIRST_PIECE: [u8; FIRST] = [0; FIRST];
 
-/// Physical address of what is kept back; 0: none (left).
-static RESERVE: AtomicU64 = AtomicU64::new(0);
+/// Frames the heap has taken as runs.
+static IN_RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Frames the heap has taken, the reserve included. They never go back.
-static FRAMES: AtomicU64 = AtomicU64::new(0);
-
+/// Frames the heap has taken. They never go back.
 pub fn frames() -> u64 {
-    FRAMES.load(Relaxed)
-}
-
-/// Sets the reserve aside. Once, when there are frames.
-pub fn init() {
-    let reserve = pages::partition().alloc_run(RESERVE_ORDER);
-    FRAMES.fetch_add(reserve.map_or(0, |_| 1 << RESERVE_ORDER), Relaxed);
-    RESERVE.store(reserve.map_or(0, |run| run.address()), Relaxed);
+    IN_RUNS.load(Relaxed) + kmap::scattered_frames()
 }
 
 /// Gives the heap what only the boot needed: its stack and the first page tables.
@@ -69,25 +59,24 @@ unsafe impl Source for Grow {
         }
         // Room for talc's own words and for aligning.
         let needed = layout.size().checked_add(layout.align() + 256).ok_or(())?;
-        let least = needed.div_ceil(PAGE_SIZE).next_power_of_two().trailing_zeros() as usize;
-        let (phys, order) = run(least).ok_or(())?;
-        let base = (DIRECT_BASE + phys) as *mut u8;
-        // SAFETY: a run of frames in the direct map that nobody else has, never given back.
-        unsafe { talc.claim(base, PAGE_SIZE << order) }.map(|_| ()).ok_or(())
+        let (base, pages) = piece(needed.div_ceil(PAGE_SIZE)).ok_or(())?;
+        // SAFETY: frames that nobody else has, mapped in a row for ever, never given back.
+        unsafe { talc.claim(base.as_ptr(), pages * PAGE_SIZE) }.map(|_| ()).ok_or(())
     }
 }
 
-/// A run of at least `1 << least` frames: its address and order.
-fn run(least: usize) -> Option<(u64, usize)> {
+/// Memory in one piece, of at least `least` pages: its address and its pages.
+fn piece(least: usize) -> Option<(NonNull<u8>, usize)> {
     let partition = pages::try_partition()?;
-    for order in [least.max(USUAL_ORDER), least] {
+    let order = least.next_power_of_two().trailing_zeros() as usize;
+    for order in [order.max(USUAL_ORDER), order] {
         if let Some(run) = partition.alloc_run(order) {
-            FRAMES.fetch_add(1 << order, Relaxed);
-            return Some((run.address(), order));
+            IN_RUNS.fetch_add(1 << order, Relaxed);
+            let base = NonNull::new((DIRECT_BASE + run.address()) as *mut u8)?;
+            return Some((base, 1 << order));
         }
     }
-    let reserve = if least <= RESERVE_ORDER { RESERVE.swap(0, Relaxed) } else { 0 };
-    (reserve != 0).then_some((reserve, RESERVE_ORDER))
+    kmap::new_heap_piece(least).ok().map(|base| (base, least))
 }
 
 #[global_allocator]

@@ -15,6 +15,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 static ROOT: AtomicU64 = AtomicU64::new(0);
 static CHANGES: Lock<()> = Lock::new(());
+/// Pages mapped in the heap's area so far, from its start on.
+static SCATTERED: AtomicU64 = AtomicU64::new(0);
 static NEXT_SHARED: AtomicU64 = AtomicU64::new(SHARED_FREE);
 static NEXT_MMIO: AtomicU64 = AtomicU64::new(MMIO_FREE);
 
@@ -134,6 +136,42 @@ pub fn new_stack() -> Result<u64, NoMemory> {
     Ok(end)
 }
 
+/// Addresses in a row for `pages` frames of the own partition, wherever those lie, for good: a piece for the heap where no run of
+/// frames is long enough. What was mapped in vain, because memory was used up, is part of the next piece.
+pub fn new_heap_piece(pages: usize) -> Result<NonNull<u8>, NoMemory> {
+    static END: AtomicU64 = AtomicU64::new(HEAP_BASE);
+    let _guard = CHANGES.lock();
+    let start = END.load(Relaxed);
+    let (end, mapped) = (start + (pages * PAGE_SIZE) as u64, HEAP_BASE + SCATTERED.load(Relaxed) * PAGE);
+    // Asked beforehand, so that this rarely happens.
+    if pages::partition().totals().1 < end.saturating_sub(mapped) / PAGE {
+        return Err(NoMemory);
+    }
+    for virt in (mapped..end).step_by(PAGE_SIZE) {
+        let table = tables::descend(&mut Direct, root(), virt, 1)?;
+        Direct.store(table, tables::index(virt, 1), pages::alloc_page().ok_or(NoMemory)? | Bits::DATA.bits());
+        SCATTERED.fetch_add(1, Relaxed);
+    }
+    END.store(end, Relaxed);
+    Ok(NonNull::new(start as *mut u8).expect("the heap's area isn't at 0"))
+}
+
+/// Frames of the heap that were mapped one by one, and of the tables for them.
+pub fn scattered_frames() -> u64 {
+    let pages = SCATTERED.load(Relaxed);
+    pages + pages.div_ceil(512) + pages.div_ceil(512 * 512)
+}
+
+/// Where the page of `virt` lies, an address that is mapped 4 KiB at a time.
+pub fn physical(virt: u64) -> Option<u64> {
+    let table = (2..=4).rev().try_fold(root(), |table, level| {
+        let entry = Direct.load(table, tables::index(virt, level));
+        (entry & 1 == 1).then_some(entry & tables::ADDRESS)
+    })?;
+    let entry = Direct.load(table, tables::index(virt, 1));
+    (entry & 1 == 1).then_some(entry & tables::ADDRESS | virt % PAGE)
+}
+
 /// Makes the window slots of a CPU (by its index in the kernel); gives the first slot's page-table entry.
 pub fn prepare_windows(cpu: usize) -> Result<NonNull<u64>, NoMemory> {
     let _guard = CHANGES.lock();
@@ -220,7 +258,7 @@ fn reason_of(mapped: &Mapped) -> Reason {
     let me = crate::kernel();
     let own = crate::plan().partition(me).is_some_and(|p| p.memory.iter().any(|m| within(m.start, m.bytes())));
     match area {
-        Area::Direct | Area::Stacks | Area::Image if own => Reason::Own(area),
+        Area::Direct | Area::Heap | Area::Stacks | Area::Image if own => Reason::Own(area),
         Area::Shared if within(BOARD_PHYS, BOARD_BYTES) => Reason::Board,
         Area::Shared if within(TRAMPOLINE_PHYS, TRAMPOLINE_BYTES) => Reason::Trampoline,
         Area::Shared => lane_owner(start, end).map_or(Reason::Foreign, Reason::Lane),

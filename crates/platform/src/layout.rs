@@ -8,6 +8,7 @@
 //! | direct | this kernel's own partition, at `DIRECT_BASE` + physical address | 2 MiB |
 //! | shared | the board, the trampoline, lanes in other kernels' memory | 4 KiB |
 //! | mmio | device registers, uncached | 4 KiB |
+//! | heap | pieces of the heap whose frames are scattered | 4 KiB |
 //! | window | one page at a time of somebody else's memory, per CPU | 4 KiB |
 //! | stacks | kernel stacks with guard pages | 4 KiB |
 //! | image | text, rodata, data of this kernel's own copy | 4 KiB |
@@ -17,6 +18,7 @@ use core::ops::Range;
 pub const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
 pub const SHARED_BASE: u64 = 0xffff_c000_0000_0000;
 pub const MMIO_BASE: u64 = 0xffff_d000_0000_0000;
+pub const HEAP_BASE: u64 = 0xffff_d800_0000_0000;
 pub const WINDOW_BASE: u64 = 0xffff_e000_0000_0000;
 pub const STACKS_BASE: u64 = 0xffff_f000_0000_0000;
 pub const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
@@ -65,15 +67,17 @@ pub enum Area {
     Direct,
     Shared,
     Mmio,
+    Heap,
     Window,
     Stacks,
     Image,
 }
 
-pub const AREAS: [(Area, Range<u64>); 6] = [
+pub const AREAS: [(Area, Range<u64>); 7] = [
     (Area::Direct, DIRECT_BASE..SHARED_BASE),
     (Area::Shared, SHARED_BASE..SHARED_BASE + TOP_BYTES),
     (Area::Mmio, MMIO_BASE..MMIO_BASE + TOP_BYTES),
+    (Area::Heap, HEAP_BASE..HEAP_BASE + TOP_BYTES),
     (Area::Window, WINDOW_BASE..WINDOW_BASE + TOP_BYTES),
     (Area::Stacks, STACKS_BASE..STACKS_BASE + TOP_BYTES),
     (Area::Image, IMAGE_BASE..0xffff_ffff_ffff_f000),

@@ -159,7 +159,7 @@ pub fn build_kernel(
     map(memory, root, BOARD_VIRT, BOARD_PHYS, BOARD_BYTES, Bits::DATA, false)?;
     map(memory, root, TRAMPOLINE_VIRT, TRAMPOLINE_PHYS, TRAMPOLINE_BYTES, Bits::DATA, false)?;
     map(memory, root, APIC_VIRT, APIC_PHYS, PAGE, Bits::DEVICE, false)?;
-    for area in [WINDOW_BASE, STACKS_BASE] {
+    for area in [HEAP_BASE, WINDOW_BASE, STACKS_BASE] {
         descend(memory, root, area, 3)?;
     }
     Ok(root)

@@ -12,8 +12,11 @@ use messages::process::{AskHeaviest, EndHeaviest, ExitStatus, Heaviest};
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
-/// Frames that were on other kernels come back a little after the process has ended: turns to wait for them.
-const TURNS: usize = 1000;
+/// Time between two looks at whether memory is free, ns. Who waits sleeps: it may be a kernel's work for another kernel, or a
+/// thread of a real-time class, and either would never let the process run that is to end.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// Frames that were on other kernels come back a little after the process has ended: looks at whether they have.
+const LOOKS: usize = 100;
 
 /// RLIMIT_NPROC.
 const NPROC: usize = 6;
@@ -70,15 +73,19 @@ impl System {
         if id == space {
             return false;
         }
-        let mut turns = TURNS;
-        while turns > 0 && self.memory.totals().1 <= free {
+        let mut looks = LOOKS;
+        while looks > 0 && self.memory.totals().1 <= free {
             // Of a process that is at home elsewhere only the end of its space shows that it is gone.
             if self.vm.find(id).is_none() {
-                turns -= 1;
+                looks -= 1;
             }
-            sched::yield_now().await;
+            self.look_again().await;
         }
         true
+    }
+
+    async fn look_again(&self) {
+        self.scheduler.sleep_until(self.now() + LOOK_AGAIN_NS).await;
     }
 
     /// Is the process of this space, or one of those that share it, on its way out?
@@ -100,7 +107,7 @@ impl System {
             if self.is_ending(space) {
                 return false;
             }
-            sched::yield_now().await;
+            self.look_again().await;
         }
         true
     }

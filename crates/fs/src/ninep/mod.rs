@@ -21,7 +21,8 @@ use node::NineInode;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Largest message, in bytes.
+    /// Largest message, in bytes. By default what fits into the 128 descriptors of QEMU's queue wherever the pages of a buffer are
+    /// (platform/src/virtio/ring.rs).
     pub msize: u32,
     /// How long (ns) an answer of the host is believed.
     pub believed: u64,
@@ -29,7 +30,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { msize: 512 * 1024, believed: 1_000_000_000 }
+        Options { msize: 480 * 1024, believed: 1_000_000_000 }
     }
 }
 

@@ -159,7 +159,6 @@ fn start(start: Start) -> ! {
     let Partition { cpus, memory } = &plan.kernels[kernel.index()];
     board::entry(kernel).set_state(board::State::Up);
     pages::init(memory, start.free, cpus.len());
-    heap::init();
     percpu::create_all(plan, cpus).expect("LEAST_MEMORY has room for the stacks");
     cpu::fill_gates();
     let area = percpu::all()[0];

@@ -11,10 +11,16 @@ use virtio_drivers::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::ring::{Doorbell, Ring, SIZE};
+use super::ring::{DeviceMemory, Doorbell, Ring, SIZE};
 
-/// Physical addresses are the host's virtual ones.
+/// Physical addresses are the host's virtual ones. No page lies beside the next.
 pub struct HostMemory;
+
+impl DeviceMemory for HostMemory {
+    fn contiguous(buffer: &[u8]) -> usize {
+        buffer.len().min(4096 - buffer.as_ptr() as usize % 4096)
+    }
+}
 
 fn layout(pages: usize) -> Layout {
     Layout::from_size_align(pages * 4096, 4096).expect("small")
@@ -66,7 +72,7 @@ pub struct FakeDevice {
 pub struct Taken {
     pub head: u16,
     pub out: Vec<u8>,
-    into: Option<(u64, u32)>,
+    into: Vec<(u64, u32)>,
 }
 
 struct Bell(Arc<AtomicUsize>);
@@ -95,7 +101,7 @@ impl FakeDevice {
                 let slot = u64::from(state.seen) % SIZE as u64;
                 let head = ((at.available + 4 + 2 * slot) as *const u16).read_volatile();
                 state.seen = state.seen.wrapping_add(1);
-                let (mut chain, mut next) = (Taken { head, out: vec![], into: None }, Some(head));
+                let (mut chain, mut next) = (Taken { head, out: vec![], into: vec![] }, Some(head));
                 while let Some(descriptor) = next {
                     let entry = at.descriptors + 16 * u64::from(descriptor);
                     let address = (entry as *const u64).read_volatile();
@@ -103,7 +109,7 @@ impl FakeDevice {
                     let flags = ((entry + 12) as *const u16).read_volatile();
                     next = (flags & 1 != 0).then(|| ((entry + 14) as *const u16).read_volatile());
                     if flags & 2 != 0 {
-                        chain.into = Some((address, length));
+                        chain.into.push((address, length));
                     } else {
                         chain.out.extend_from_slice(core::slice::from_raw_parts(address as *const u8, length as usize));
                     }
@@ -116,10 +122,12 @@ impl FakeDevice {
 
     /// Writes `bytes` into the chain and gives it back.
     pub fn finish(&self, chain: &Taken, bytes: &[u8]) {
-        if let Some((address, length)) = chain.into {
-            let bytes = &bytes[..bytes.len().min(length as usize)];
+        let mut rest = bytes;
+        for &(address, length) in &chain.into {
+            let (piece, behind) = rest.split_at(rest.len().min(length as usize));
             // SAFETY: the ring keeps the buffer until it sees the chain used.
-            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), address as *mut u8, piece.len()) };
+            rest = behind;
         }
         self.finish_raw(chain.head.into(), bytes.len() as u32);
     }

@@ -8,27 +8,26 @@ use alloc::{collections::VecDeque, vec, vec::Vec};
 use machine::errno::Result;
 use machine::sync::{Lock, WaitQueue};
 use machine::Errno;
-use virtio_drivers::Hal;
 
-use super::ring::{Ring, Used};
+use super::ring::{DeviceMemory, Ring, Used};
 
 /// QEMU reads at most 4 KiB at a time from a character device.
 const BUFFER: usize = 4096;
 const BUFFERS: usize = 32;
 
-struct Inner<H: Hal> {
+struct Inner<H: DeviceMemory> {
     ring: Ring<H>,
     filled: VecDeque<Used>,
     broken: bool,
 }
 
 /// A queue where the device speaks and the driver listens.
-pub struct ReceiveQueue<H: Hal> {
+pub struct ReceiveQueue<H: DeviceMemory> {
     inner: Lock<Inner<H>>,
     arrived: WaitQueue,
 }
 
-impl<H: Hal> ReceiveQueue<H> {
+impl<H: DeviceMemory> ReceiveQueue<H> {
     pub(super) fn new(mut ring: Ring<H>) -> Self {
         for key in 0..BUFFERS {
             // There is room: a ring has more descriptors than that.
@@ -69,7 +68,7 @@ impl<H: Hal> ReceiveQueue<H> {
     }
 }
 
-impl<H: Hal> Inner<H> {
+impl<H: DeviceMemory> Inner<H> {
     fn take(&mut self) -> Option<Result<Vec<u8>>> {
         while let Some(Used { key, into, written }) = self.filled.pop_front() {
             let bytes = into[..written].to_vec();

@@ -17,9 +17,8 @@ use machine::errno::Result;
 use machine::sync::{Lock, WaitQueue};
 use machine::{BoxFuture, Errno, Exchange};
 use slab::Slab;
-use virtio_drivers::Hal;
 
-use super::ring::Ring;
+use super::ring::{DeviceMemory, Ring, MOST_BYTES};
 
 enum Pending {
     /// The device has it; whom to wake when it is done.
@@ -29,7 +28,7 @@ enum Pending {
     Abandoned,
 }
 
-struct Inner<H: Hal> {
+struct Inner<H: DeviceMemory> {
     ring: Ring<H>,
     pending: Slab<Pending>,
     /// The device broke the rules; everything fails with EIO from now on.
@@ -37,21 +36,21 @@ struct Inner<H: Hal> {
 }
 
 /// A queue where the driver asks and the device answers.
-pub struct RequestQueue<H: Hal> {
+pub struct RequestQueue<H: DeviceMemory> {
     inner: Lock<Inner<H>>,
     /// Woken when descriptors came back.
     room: WaitQueue,
 }
 
-impl<H: Hal> RequestQueue<H> {
+impl<H: DeviceMemory> RequestQueue<H> {
     pub(super) fn new(ring: Ring<H>) -> Self {
         RequestQueue { inner: Lock::new(Inner { ring, pending: Slab::new(), broken: false }), room: WaitQueue::new() }
     }
 
     /// Sends `out` and waits until the device is done with it; gives what it wrote, at most `room` bytes. Dropping
-    /// the future leaves the request with the device.
+    /// the future leaves the request with the device. EINVAL: nothing to send, or `out` and `room` are more than [`MOST_BYTES`].
     pub async fn request(&self, out: Vec<u8>, room: usize) -> Result<Vec<u8>> {
-        if out.is_empty() {
+        if out.is_empty() || out.len() + room > MOST_BYTES {
             return Err(Errno::EINVAL);
         }
         let mut buffers = Some((out, vec![0; room]));
@@ -115,7 +114,7 @@ impl<H: Hal> RequestQueue<H> {
     }
 }
 
-impl<H: Hal> Inner<H> {
+impl<H: DeviceMemory> Inner<H> {
     fn finish(&mut self, key: usize, reply: Vec<u8>) -> Option<Waker> {
         match mem::replace(&mut self.pending[key], Pending::Done(reply)) {
             Pending::Waiting(waker) => waker,
@@ -128,12 +127,12 @@ impl<H: Hal> Inner<H> {
     }
 }
 
-struct Reply<'a, H: Hal> {
+struct Reply<'a, H: DeviceMemory> {
     queue: &'a RequestQueue<H>,
     key: usize,
 }
 
-impl<H: Hal> Future for Reply<'_, H> {
+impl<H: DeviceMemory> Future for Reply<'_, H> {
     type Output = Result<Vec<u8>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -154,7 +153,7 @@ impl<H: Hal> Future for Reply<'_, H> {
     }
 }
 
-impl<H: Hal> Drop for Reply<'_, H> {
+impl<H: DeviceMemory> Drop for Reply<'_, H> {
     fn drop(&mut self) {
         let inner = &mut *self.queue.inner.lock();
         match &mut inner.pending[self.key] {
@@ -166,7 +165,7 @@ impl<H: Hal> Drop for Reply<'_, H> {
     }
 }
 
-impl<H: Hal + Send + Sync> Exchange for RequestQueue<H> {
+impl<H: DeviceMemory + Send + Sync> Exchange for RequestQueue<H> {
     fn exchange(&self, request: Vec<u8>, room: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
         Box::pin(self.request(request, room))
     }

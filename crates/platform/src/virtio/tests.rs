@@ -11,6 +11,7 @@ use core::{
 use machine::Errno;
 
 use super::fake::{FakeDevice, HostMemory};
+use super::ring::MOST_BYTES;
 use super::{ReceiveQueue, RequestQueue};
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Errno>> + Send + 'a>>;
@@ -87,6 +88,24 @@ fn more_requests_than_descriptors_wait_for_room() {
         }
     }
     assert_eq!(answered, 100);
+}
+
+#[test]
+fn buffers_of_scattered_pages_are_whole() {
+    let (device, queue) = requests();
+    let bytes = |count: usize, seed: usize| (0..count).map(|at| (at * 7 + seed + at / 4096) as u8).collect::<Vec<_>>();
+    for round in 0..20 {
+        let (out, reply) =
+            (bytes(MOST_BYTES / 20 * round + 1, round), bytes(MOST_BYTES - MOST_BYTES / 20 * round - 1, 99));
+        let (mut future, waker) = start(&queue, &out, reply.len());
+        let chain = &device.take()[0];
+        assert!(chain.out == out);
+        device.finish(chain, &reply);
+        queue.complete();
+        assert_eq!(poll(&mut future, &waker), Poll::Ready(Ok(reply)));
+    }
+    let mut too_much: Answer = Box::pin(queue.request(vec![0; MOST_BYTES], 1));
+    assert_eq!(poll(&mut too_much, &Arc::default()), Poll::Ready(Err(Errno::EINVAL)));
 }
 
 #[test]

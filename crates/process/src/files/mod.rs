@@ -58,7 +58,7 @@ impl Files {
     /// An empty table, at home here, for a process that is at home on `user`.
     pub(crate) fn new(system: &Arc<System>, user: KernelId) -> Arc<Files> {
         let id = TableId { home: system.kernel, serial: system.serials.next() };
-        let table = Table { users: Users::only(user), ..Table::default() };
+        let table = Table::new(Users::only(user));
         let files = Arc::new(Files { id, system: system.clone(), part: Part::Home(Lock::new(table)) });
         system.tables.lock().insert(id, files.clone());
         files
@@ -190,8 +190,7 @@ impl Files {
     /// Is every number below `limit` taken, as far as this kernel knows without asking? open(2) refuses before it looks for the name.
     pub fn is_full(&self, limit: u64) -> bool {
         let Part::Home(table) = &self.part else { return false };
-        let table = table.lock();
-        table.slots.len() as u64 >= limit && u64::from(table.free(0)) >= limit
+        u64::from(table.lock().free(0)) >= limit
     }
 
     /// Frees a number; gives what it held.
@@ -206,7 +205,7 @@ impl Files {
                 return Ok(file);
             }
         };
-        let taken = table.lock().slots.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::EBADF)?;
+        let taken = table.lock().take(fd)?;
         self.call_back(fd).await;
         Ok(taken.file)
     }
@@ -221,10 +220,7 @@ impl Files {
                 return Ok(());
             }
         };
-        match table.lock().slots.get_mut(fd as usize) {
-            Some(Some(descriptor)) => descriptor.close_on_exec = close_on_exec,
-            _ => return Err(Errno::EBADF),
-        }
+        table.lock().get_mut(fd)?.close_on_exec = close_on_exec;
         self.call_back(fd).await;
         Ok(())
     }
@@ -244,8 +240,7 @@ impl Files {
             }
         };
         let table = table.lock();
-        let open = table.slots.iter().enumerate();
-        Ok(open.filter_map(|(fd, slot)| Some((fd as u32, slot.clone()?))).collect())
+        Ok(table.iter().map(|(fd, descriptor)| (fd, descriptor.clone())).collect())
     }
 
     /// A copy with the same open files, at home here (fork, unshare), for a process that is at home on `user`.
@@ -312,7 +307,7 @@ impl Files {
         let (credentials, shield) = (Default::default(), machine::Shield::NONE);
         let caller =
             fs::Caller { credentials, process, thread: process, group: process, session: process, umask: 0, shield };
-        for descriptor in closed.into_iter().flatten() {
+        for descriptor in closed {
             descriptor.file.closed(&caller).await;
         }
     }
@@ -323,14 +318,14 @@ impl Files {
     }
 
     /// `change` says whether nobody uses the table any more: then what was in it is the caller's to close.
-    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) -> Vec<Option<Descriptor>> {
+    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) -> Vec<Descriptor> {
         let Part::Home(table) = &self.part else { return Vec::new() };
         let closed = {
             let mut table = table.lock();
             if !change(&mut table.users) {
                 return Vec::new();
             }
-            core::mem::take(&mut table.slots)
+            table.take_all()
         };
         self.system.tables.lock().remove(&self.id);
         closed

@@ -29,7 +29,9 @@ impl Cache {
 
 #[derive(Default)]
 pub(super) struct Table {
-    pub slots: Vec<Option<Descriptor>>,
+    slots: Vec<Option<Descriptor>>,
+    /// All numbers below are taken, so that whoever has many need not look at them all for the next one.
+    first_free: u32,
     /// Kernels that may have cached something.
     pub cachers: KernelSet,
     /// Processes that use it.
@@ -37,14 +39,32 @@ pub(super) struct Table {
 }
 
 impl Table {
+    pub fn new(users: Users) -> Self {
+        Table { users, ..Table::default() }
+    }
+
     pub fn get(&self, fd: u32) -> Result<&Descriptor> {
         self.slots.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
+    pub fn get_mut(&mut self, fd: u32) -> Result<&mut Descriptor> {
+        self.slots.get_mut(fd as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+    }
+
+    /// In the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
+        (0..).zip(&self.slots).filter_map(|(fd, slot)| Some((fd, slot.as_ref()?)))
+    }
+
     /// Lowest free number from `from` on.
-    pub fn free(&self, from: u32) -> u32 {
+    pub fn free(&mut self, from: u32) -> u32 {
         let taken = |fd: u32| self.slots.get(fd as usize).is_some_and(Option::is_some);
-        (from..).find(|&fd| !taken(fd)).expect("u32 numbers do not run out before the limit")
+        let first = from.max(self.first_free);
+        let free = (first..).find(|&fd| !taken(fd)).expect("u32 numbers do not run out before the limit");
+        if from <= self.first_free {
+            self.first_free = free;
+        }
+        free
     }
 
     pub fn set(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
@@ -53,5 +73,54 @@ impl Table {
             self.slots.resize_with(index + 1, || None);
         }
         self.slots[index].replace(descriptor)
+    }
+
+    pub fn take(&mut self, fd: u32) -> Result<Descriptor> {
+        let taken = self.slots.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::EBADF)?;
+        self.first_free = self.first_free.min(fd);
+        Ok(taken)
+    }
+
+    pub fn take_all(&mut self) -> Vec<Descriptor> {
+        self.first_free = 0;
+        core::mem::take(&mut self.slots).into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use fs::event::EventFd;
+
+    /// Against a set of the numbers that are taken: the next one is the lowest, whatever was closed meanwhile.
+    #[test]
+    fn the_next_number_is_the_lowest_free_one() {
+        let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+        let (mut table, mut taken) = (Table::default(), BTreeSet::new());
+        let mut random = 1u32;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = random >> 8 & 63;
+            match random >> 29 {
+                0..4 => {
+                    let from = if random >> 28 & 1 == 0 { 0 } else { number };
+                    let fd = table.free(from);
+                    assert_eq!(fd, (from..).find(|fd| !taken.contains(fd)).unwrap());
+                    table.set(fd, Descriptor { file: file.clone(), close_on_exec: false });
+                    taken.insert(fd);
+                }
+                4 => {
+                    let old = table.set(number, Descriptor { file: file.clone(), close_on_exec: false });
+                    assert_eq!(old.is_none(), taken.insert(number));
+                }
+                5..7 => assert_eq!(table.take(number).is_ok(), taken.remove(&number)),
+                _ if number == 0 => {
+                    assert_eq!(table.take_all().len(), taken.len());
+                    taken.clear();
+                }
+                _ => assert!(table.iter().map(|(fd, _)| fd).eq(taken.iter().copied())),
+            }
+        }
     }
 }
