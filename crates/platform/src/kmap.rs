@@ -169,7 +169,7 @@ pub fn physical(virt: u64) -> Option<u64> {
         (entry & 1 == 1).then_some(entry & tables::ADDRESS)
     })?;
     let entry = Direct.load(table, tables::index(virt, 1));
-    (entry & 1 == 1).then_some(entry & tables::ADDRESS | virt % PAGE)
+    (entry & 1 == 1).then_some((entry & tables::ADDRESS) | (virt % PAGE))
 }
 
 /// Makes the window slots of a CPU (by its index in the kernel); gives the first slot's page-table entry.
