@@ -7,7 +7,11 @@ use crate::{
     zone::Zone,
     MAX_ORDER,
 };
-use core::{ops::Range, ptr::NonNull};
+use core::{
+    ops::Range,
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 use machine::{Frame, KernelId, PAGE_SIZE};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -59,6 +63,8 @@ pub struct Partition {
     total: u64,
     /// Frames that programs leave free, while they are out of the CPUs' caches.
     reserve: usize,
+    /// See [`Partition::is_short`].
+    short: AtomicBool,
 }
 
 /// Kept back from programs: about a hundredth, as Linux's min_free_kbytes; little on machines of a test's size.
@@ -106,6 +112,7 @@ impl Partition {
             cpu: config.cpu,
             total,
             reserve: reserve_of(total),
+            short: AtomicBool::new(false),
         })
     }
 
@@ -137,6 +144,7 @@ impl Partition {
 
     /// A zeroed frame with one user.
     pub fn alloc(&self) -> Option<Frame> {
+        self.look_at_reserve();
         self.alloc_for(Purpose::Kernel)
     }
 
@@ -157,6 +165,7 @@ impl Partition {
         if order > MAX_ORDER {
             return None;
         }
+        self.look_at_reserve();
         let take = || self.zones.iter().find_map(|zone| zone.take_run(order));
         take().or_else(|| {
             // What the caches hoard may be just the missing buddies.
@@ -228,6 +237,23 @@ impl Partition {
         self.totals().1 as usize > 2 * self.total as usize / KEPT_FOR_OWN
     }
 
+    /// Whether the kernel has taken of the half of the reserve that is its own, since [`Partition::relieved`]. It got what it
+    /// asked for, but before programs make it ask for more, one of them has to go.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Relaxed)
+    }
+
+    /// What could be done has been done.
+    pub fn relieved(&self) {
+        self.short.store(false, Relaxed);
+    }
+
+    fn look_at_reserve(&self) {
+        if !self.admits(Purpose::Table, 0) {
+            self.short.store(true, Relaxed);
+        }
+    }
+
     fn zone(&self, frame: Frame) -> &Zone {
         match self.zones.iter().find(|zone| zone.contains(frame)) {
             Some(zone) => zone,
@@ -242,7 +268,7 @@ impl Partition {
     fn take_cached(&self, purpose: Purpose) -> Option<Frame> {
         let mut cache = self.cache().0.lock();
         // Looked at once a batch: the caches are small against the reserve.
-        if cache.len() == 0 && self.admits(purpose) {
+        if cache.len() == 0 && self.admits(purpose, 0) {
             for zone in self.zones {
                 let wanted = cache::BATCH - cache.len();
                 zone.take(wanted, |frame| cache.push(frame));
@@ -255,7 +281,7 @@ impl Partition {
 
     /// A frame of the smallest block there is, for a table.
     fn take_alone(&self) -> Option<Frame> {
-        if !self.admits(Purpose::Table) {
+        if !self.admits(Purpose::Table, 0) {
             return None;
         }
         self.zones.iter().find_map(|zone| {
@@ -265,15 +291,15 @@ impl Partition {
         })
     }
 
-    /// Whether `purpose` may have another frame.
-    pub fn admits(&self, purpose: Purpose) -> bool {
+    /// Whether `purpose` may have another frame, and so many `more`.
+    pub fn admits(&self, purpose: Purpose, more: usize) -> bool {
         let least = match purpose {
             Purpose::Kernel => return true,
             Purpose::Table => self.reserve / 2,
             Purpose::User => self.reserve,
             Purpose::Anywhere => self.total as usize / KEPT_FOR_OWN,
         };
-        self.zones.iter().map(Zone::free_count).sum::<usize>() > least
+        self.zones.iter().map(Zone::free_count).sum::<usize>() > least + more
     }
 
     /// The buddy has none to give: a frame of a sibling's cache.

@@ -37,6 +37,7 @@ fn work(kernel: &'static Kernel) -> ! {
             attend(kernel);
         }
         publish_load(kernel);
+        kernel.system.notice_shortage();
         if kernel.scheduler.has_waiting() {
             kernel.system.balance();
         } else {

@@ -61,6 +61,7 @@ fn kernel_main(boot: platform::Boot) -> ! {
     let kernel = services::Kernel::start(&boot);
     control::start(kernel);
     watch::start(kernel);
+    pressure::start(kernel);
     if boot.kernel == machine::KernelId::PRIMARY {
         init::start(kernel);
     }

@@ -1,5 +1,6 @@
 //! What this kernel does when its memory runs out.
 
+use crate::services::Kernel;
 use alloc::sync::{Arc, Weak};
 use fs::{remote::Remote, Services};
 use machine::{BoxFuture, SpaceId, PAGE_SIZE};
@@ -23,6 +24,11 @@ impl Pressure {
         let machine_pages = memory.map(|range| range.bytes()).sum::<u64>() / PAGE_SIZE as u64;
         Pressure { services, remote, system, machine_pages }
     }
+}
+
+/// Once a kernel: the task that makes room for the kernel's own heap.
+pub fn start(kernel: &'static Kernel) {
+    kernel.scheduler.spawn(kernel.system.relieve());
 }
 
 impl Relief for Pressure {

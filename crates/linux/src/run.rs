@@ -79,6 +79,10 @@ impl Linux {
                 // The CPU's loop looks at doorbells, devices and timers.
                 Trap::Interrupt => sched::yield_now().await,
                 Trap::Syscall => {
+                    let system = &thread.process.system;
+                    if system.memory.is_short() && thread.unless_killed(system.relieved()).await.is_none() {
+                        continue;
+                    }
                     let number = context.registers.rax;
                     let mut call = Call::new(thread, &mut context);
                     // Pinned where it is made: the state of all calls together is kilobytes, and `.await` alone would copy it.

@@ -123,11 +123,20 @@ pub trait Memory: Send + Sync {
     fn home_of(&self, frame: Frame) -> Option<KernelId>;
     /// Frames of this partition in all, and free ones.
     fn totals(&self) -> (u64, u64);
-    /// Whether what grows with what programs map may grow, as page tables do. The heap itself is never refused a frame, so
-    /// whoever lets programs fill it asks first.
+    /// Whether what grows with what programs map may grow, as page tables do.
     fn has_room(&self) -> bool {
+        self.has_room_for(0)
+    }
+    /// The same for so much at once. The heap itself is never refused a frame, so whoever lets programs ask for much asks first.
+    fn has_room_for(&self, _bytes: usize) -> bool {
         true
     }
+    /// Whether the heap has grown although there was no room, since [`Memory::relieved`].
+    fn is_short(&self) -> bool {
+        false
+    }
+    /// What could be done about that has been done.
+    fn relieved(&self) {}
 
     /// Copy of a whole frame; either may be foreign.
     fn copy(&self, from: Frame, to: Frame);

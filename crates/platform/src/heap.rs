@@ -1,14 +1,16 @@
 //! The kernel heap: talc over runs of frames of the own partition, growing as needed, behind a magazine of small pieces for each
 //! CPU. The first piece is in the image, for what boot needs before there are frames. Where programs have left no run of frames
 //! that is long enough, scattered ones are mapped in a row (an area of its own): what a call needs in one piece, such as a list of
-//! a process's regions, must not depend on that.
+//! a process's regions, must not depend on that. A run of which nothing is used any more goes back, so that what programs made the
+//! kernel keep for them is programs' memory again when they have ended.
 
+use crate::layout::{DIRECT_BASE, SHARED_BASE};
 use crate::magazine::{rounded, Magazine};
-use crate::{kmap, layout::DIRECT_BASE, pages, percpu};
+use crate::{kmap, pages, percpu};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use machine::PAGE_SIZE;
+use machine::{Frame, PAGE_SIZE};
 use talc::base::{binning::Binning, Talc};
 use talc::lock_api::{GuardNoSend, RawMutex};
 use talc::source::Source;
@@ -28,7 +30,7 @@ static mut FIRST_PIECE: [u8; FIRST] = [0; FIRST];
 /// Frames the heap has taken as runs.
 static IN_RUNS: AtomicU64 = AtomicU64::new(0);
 
-/// Frames the heap has taken. They never go back.
+/// Frames the heap has.
 pub fn frames() -> u64 {
     IN_RUNS.load(Relaxed) + kmap::scattered_frames()
 }
@@ -48,8 +50,10 @@ pub unsafe fn adopt_boot_memory() {
     unsafe { HEAP.0.lock().claim(start, end as usize - start as usize) };
 }
 
-// SAFETY: `acquire` takes frames, which never allocate from this heap.
+// SAFETY: `acquire` and `resize` take and give frames, which never allocate from this heap.
 unsafe impl Source for Grow {
+    const TRACK_HEAP_END: bool = true;
+
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         if !talc.source.first_given {
             talc.source.first_given = true;
@@ -60,8 +64,21 @@ unsafe impl Source for Grow {
         // Room for talc's own words and for aligning.
         let needed = layout.size().checked_add(layout.align() + 256).ok_or(())?;
         let (base, pages) = piece(needed.div_ceil(PAGE_SIZE)).ok_or(())?;
-        // SAFETY: frames that nobody else has, mapped in a row for ever, never given back.
+        // SAFETY: frames that nobody else has, mapped in a row until `resize` gives them back.
         unsafe { talc.claim(base.as_ptr(), pages * PAGE_SIZE) }.map(|_| ()).ok_or(())
+    }
+
+    /// Talc has found the end of what `acquire` claimed free from `chunk_base` on.
+    unsafe fn resize(&mut self, chunk_base: *mut u8, end: *mut u8, is_all: bool) -> *mut u8 {
+        // Talc's first words of a piece lie before `chunk_base`, within one unit.
+        let base = (chunk_base as usize - 1) & !(PAGE_SIZE - 1);
+        let run =
+            is_all.then(|| (base as u64).checked_sub(DIRECT_BASE)).flatten().filter(|_| (base as u64) < SHARED_BASE);
+        let (Some(phys), Some(partition)) = (run, pages::try_partition()) else { return end };
+        let pages = (end as usize - base) / PAGE_SIZE;
+        partition.free_run(Frame(phys / PAGE_SIZE as u64), pages.trailing_zeros() as usize);
+        IN_RUNS.fetch_sub(pages as u64, Relaxed);
+        chunk_base
     }
 }
 

@@ -54,23 +54,64 @@ impl System {
         Ok(())
     }
 
+    /// Waits until the heap of this kernel may grow again.
+    pub async fn relieved(&self) {
+        self.shortage.wait_until(|| (!self.memory.is_short()).then_some(())).await;
+    }
+
+    /// For the kernel's own CPUs, as often as they like: somebody has to look after a heap that is short.
+    pub fn notice_shortage(&self) {
+        if self.memory.is_short() {
+            self.shortage.wake_all();
+        }
+    }
+
+    /// Makes room each time the heap has grown where there was none: no call that wants of it can be refused that.
+    pub async fn relieve(&self) {
+        loop {
+            self.shortage.wait_until(|| self.memory.is_short().then_some(())).await;
+            let _one = self.ending_one.lock().await;
+            while !self.memory.has_room() && self.vm.reclaim() {}
+            let heaviest = if self.memory.has_room() { None } else { self.heaviest() };
+            if let Some(heaviest) = heaviest {
+                self.end_here(heaviest, None).await;
+            }
+            self.memory.relieved();
+            self.shortage.wake_all();
+        }
+    }
+
     /// Ends the process that has most of one kernel's memory, for a fault in `space`; returns when its memory is free. False if
     /// it is the process of `space` itself, which must come to its end first, or if there is none.
     pub async fn end_heaviest(self: &Arc<Self>, space: SpaceId) -> bool {
-        if self.is_ending(space) {
-            return false;
-        }
-        let free = self.memory.totals().1;
+        // One at a time: what the first one ends is probably enough for all that wait, and looking for it is work.
+        let mut waited = false;
+        let _one = loop {
+            if self.is_ending(space) {
+                return false;
+            }
+            match self.ending_one.try_lock() {
+                Some(_) if waited => return true,
+                Some(one) => break one,
+                None => self.look_again().await,
+            }
+            waited = true;
+        };
         let Some((kernel, chosen)) = self.heaviest_of_all().await else { return false };
-        if kernel != self.kernel {
-            return self.end_there(kernel, chosen, space).await;
+        match kernel == self.kernel {
+            true => self.end_here(chosen, Some(space)).await,
+            false => self.end_there(kernel, chosen, space).await,
         }
+    }
+
+    async fn end_here(&self, chosen: Heaviest, space: Option<SpaceId>) -> bool {
+        let free = self.memory.totals().1;
         let Some(victim) = self.process(chosen.process) else { return true };
         let id = victim.space().id();
         if !chosen.ending {
             self.kill_for_memory(&victim).await;
         }
-        if id == space {
+        if Some(id) == space {
             return false;
         }
         let mut looks = LOOKS;
@@ -97,13 +138,7 @@ impl System {
     /// A process with more memory than any here has it on another kernel. Its end is not waited for inside the other
     /// kernel: that might wait in turn for one of our processes, which waits for a frame here.
     async fn end_there(&self, kernel: KernelId, chosen: Heaviest, space: SpaceId) -> bool {
-        if !chosen.ending && self.endpoint.call(kernel, EndHeaviest { process: chosen.process }).await.is_err() {
-            return true;
-        }
-        while let Ok(Some(there)) = self.endpoint.call(kernel, AskHeaviest {}).await {
-            if there.process != chosen.process {
-                break;
-            }
+        while let Ok(true) = self.endpoint.call(kernel, EndHeaviest { process: chosen.process }).await {
             if self.is_ending(space) {
                 return false;
             }
@@ -128,17 +163,19 @@ impl System {
         let sized = all.into_iter().map(|process| Heaviest {
             process: process.id,
             ending: process.has(Flags::ENDING),
-            pages: process.space().footprint().exclusive,
+            pages: process.space().footprint().exclusive + (process.files().bytes() / PAGE_SIZE) as u64,
         });
         let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING;
         sized.filter(worth).max_by_key(|size| (size.ending, size.pages, size.process))
     }
 
-    pub(crate) async fn end_heaviest_here(&self, process: Pid) {
-        match self.process(process) {
-            Some(victim) if !victim.has(Flags::ENDING) => self.kill_for_memory(&victim).await,
-            _ => {}
+    /// Ends it if it is not ending yet. True: it is still there.
+    pub(crate) async fn end_heaviest_here(&self, process: Pid) -> bool {
+        let Some(victim) = self.process(process).filter(|process| !process.has_ended()) else { return false };
+        if !victim.has(Flags::ENDING) {
+            self.kill_for_memory(&victim).await;
         }
+        true
     }
 
     /// The victim and whoever shares its memory (vfork): else nothing would be freed.

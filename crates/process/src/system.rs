@@ -99,6 +99,10 @@ pub struct System {
     pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
     /// Woken when one of them is done.
     pub(crate) joined: WaitQueue,
+    /// Woken while the heap is short of memory, and when it is no longer.
+    pub(crate) shortage: WaitQueue,
+    /// Held by who ends a process for its memory, until it has ended.
+    pub(crate) ending_one: AsyncLock<()>,
     /// Which process each thread id of our range belongs to.
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
     /// Descriptor tables at home here, and what is cached of others while somebody here uses them.
@@ -204,6 +208,8 @@ impl System {
             arrived: WaitQueue::new(),
             joining: Lock::default(),
             joined: WaitQueue::new(),
+            shortage: WaitQueue::new(),
+            ending_one: AsyncLock::default(),
             born_here: Lock::default(),
             tables: Lock::default(),
             cached_tables: Lock::default(),

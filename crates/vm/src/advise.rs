@@ -100,12 +100,12 @@ impl Space {
                     self.drop_pages(operating, region.range).await
                 }
                 advice::WIPEONFORK if !private => return Err(Errno::EINVAL),
-                advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true),
-                advice::DOFORK => self.flag(region.range, RegionFlags::DONT_FORK, false),
-                advice::WIPEONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, true),
-                advice::KEEPONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, false),
-                advice::DONTDUMP => self.flag(region.range, RegionFlags::DONT_DUMP, true),
-                advice::DODUMP => self.flag(region.range, RegionFlags::DONT_DUMP, false),
+                advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true)?,
+                advice::DOFORK => self.flag(region.range, RegionFlags::DONT_FORK, false)?,
+                advice::WIPEONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, true)?,
+                advice::KEEPONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, false)?,
+                advice::DONTDUMP => self.flag(region.range, RegionFlags::DONT_DUMP, true)?,
+                advice::DODUMP => self.flag(region.range, RegionFlags::DONT_DUMP, false)?,
                 advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL | advice::WILLNEED => {}
                 advice::MERGEABLE | advice::UNMERGEABLE | advice::HUGEPAGE | advice::NOHUGEPAGE => {}
                 advice::COLD | advice::PAGEOUT => {}
@@ -118,11 +118,13 @@ impl Space {
         }
     }
 
-    fn flag(&self, range: PageRange, flag: RegionFlags, on: bool) {
-        self.state
-            .lock()
-            .regions
+    /// EAGAIN: too many regions.
+    fn flag(&self, range: PageRange, flag: RegionFlags, on: bool) -> Result<()> {
+        let regions = &mut self.state.lock().regions;
+        regions.check_cuts(range, false).map_err(|_| Errno::EAGAIN)?;
+        regions
             .update(range, |kind| kind.flags = if on { kind.flags | flag.bits() } else { kind.flags & !flag.bits() });
+        Ok(())
     }
 
     async fn drop_pages(self: &Arc<Self>, operating: &Operating, range: PageRange) {
@@ -172,6 +174,7 @@ impl Space {
         let mut state = self.state.lock();
         let hole = state.regions.hole(range);
         let part = PageRange::new(range.start, hole.unwrap_or(range.end));
+        state.regions.check_cuts(part, false)?;
         state.regions.update(part, |kind| {
             let locked = RegionFlags::LOCKED.bits();
             kind.flags = if on { kind.flags | locked } else { kind.flags & !locked }

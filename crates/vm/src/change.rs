@@ -284,6 +284,7 @@ impl Space {
                 self.map_here(held, range, replace, kind, backing).await
             }
             Operation::Unmap { range } => {
+                self.state.lock().regions.check_cuts(range, true)?;
                 self.unmap_here(held, range).await;
                 Ok(0)
             }

@@ -29,6 +29,9 @@ use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, KernelSet, Mapping, PageRange, Soft, SpaceId, Step};
 use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
 
+/// Regions that are copied between two looks at whether there is room: some pages of the heap.
+const AT_A_TIME: usize = 64;
+
 impl Space {
     /// A copy of this space with its home here. What other kernels own of this one, they own of the copy.
     pub async fn fork(self: &Arc<Self>) -> Result<Arc<Space>> {
@@ -193,8 +196,13 @@ impl Space {
         copy: &mut State,
         withdrawal: &mut Withdrawal,
     ) -> Result<()> {
-        let regions: Vec<Region> = state.regions.iter().cloned().collect();
-        for region in regions {
+        // One after the other: a list of all would have to be in one piece.
+        let mut next = state.regions.iter().next().cloned();
+        while let Some(region) = next {
+            next = state.regions.above(region.range.start).cloned();
+            if copy.regions.count() % AT_A_TIME == AT_A_TIME - 1 && !self.vm.memory.has_room() {
+                return Err(Errno::ENOMEM);
+            }
             let flags = region.flags();
             if flags.contains(RegionFlags::DONT_FORK) {
                 continue;

@@ -205,10 +205,12 @@ impl Space {
         let mut replaced = Vec::new();
         {
             let mut state = self.state.lock();
+            state.regions.check_count()?;
             if !state.regions.is_free(range) {
                 if !replace {
                     return Err(Errno::EEXIST);
                 }
+                state.regions.check_cuts(range, true)?;
                 // Dropped outside the lock: an object may end with its last region.
                 replaced = state.regions.remove(range);
                 replaced.iter().for_each(|region| self.note_written(region));
@@ -263,6 +265,7 @@ impl Space {
         let result = {
             let mut state = self.state.lock();
             let hole = state.regions.hole(range);
+            state.regions.check_cuts(range, false)?;
             let parts: Vec<Region> = state
                 .regions
                 .overlapping(PageRange::new(range.start, hole.unwrap_or(range.end)))

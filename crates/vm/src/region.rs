@@ -2,7 +2,7 @@
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Object;
-use machine::{Access, Page, PageRange};
+use machine::{errno::Result, Access, Errno, Page, PageRange};
 use messages::vm::{RegionKind, RemoteBacking};
 
 bitflags::bitflags! {
@@ -22,6 +22,9 @@ bitflags::bitflags! {
         const DONT_DUMP = 1 << 8;
     }
 }
+
+/// Most regions of a process: Linux's vm.max_map_count. Each kernel counts those of its own slices.
+const MOST_REGIONS: usize = 65_530;
 
 /// Pages kept free below a region that grows down (Linux's `stack_guard_gap`).
 pub(crate) const GUARD_GAP: u64 = 256;
@@ -122,6 +125,29 @@ pub(crate) struct Regions {
 impl Regions {
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
         self.map.values()
+    }
+
+    pub fn count(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Before one is put in. ENOMEM: there are too many.
+    pub fn check_count(&self) -> Result<()> {
+        (self.count() <= MOST_REGIONS).then_some(()).ok_or(Errno::ENOMEM)
+    }
+
+    /// Before regions are cut at the ends of `range` to be of another kind, or `removed`, in it. ENOMEM: there would be too many.
+    pub fn check_cuts(&self, range: PageRange, removed: bool) -> Result<()> {
+        if self.count() + 2 <= MOST_REGIONS {
+            return Ok(());
+        }
+        let is_cut = |page: Page| self.find(page).is_some_and(|region| region.range.start < page);
+        let inside_one = || self.find(range.start).is_some_and(|region| range.end < region.range.end);
+        let more = match removed {
+            true => usize::from(is_cut(range.start) && inside_one()),
+            false => usize::from(is_cut(range.start)) + usize::from(is_cut(range.end)),
+        };
+        (more == 0 || self.count() + more <= MOST_REGIONS).then_some(()).ok_or(Errno::ENOMEM)
     }
 
     pub fn find(&self, page: Page) -> Option<&Region> {

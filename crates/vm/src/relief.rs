@@ -33,6 +33,11 @@ impl Vm {
         *self.shared.relief.lock() = Some(relief);
     }
 
+    /// Drops some of what can be had again. False: there is no such thing.
+    pub fn reclaim(&self) -> bool {
+        self.shared.reclaim()
+    }
+
     /// See [`Relief::machine_pages`].
     pub fn machine_pages(&self) -> u64 {
         self.shared.machine_pages()

@@ -277,6 +277,7 @@ impl Space {
         let (removed, entered) = {
             let mut state = self.state.lock();
             let state = &mut *state;
+            state.regions.check_count()?;
             let mut removed = state.regions.remove(to);
             removed.iter().for_each(|region| self.note_written(region));
             self.take_pages(state, to, &mut withdrawal, false);

@@ -24,7 +24,7 @@ pub struct Footprint {
     /// Last-level page tables.
     pub tables: u64,
     /// What the kernel would get back if only this space ended: memory it shares with nobody, pages of
-    /// objects that nobody else has mapped, and its tables.
+    /// objects that nobody else has mapped, its tables and its list of regions.
     pub exclusive: u64,
 }
 
@@ -32,6 +32,7 @@ impl Space {
     pub fn footprint(&self) -> Footprint {
         let state = self.state.lock();
         let mut sum = Footprint { mapped: state.regions.total(), ..Footprint::default() };
+        sum.exclusive = (state.regions.count() * size_of::<Region>() / PAGE_SIZE) as u64;
         let memory = &self.vm.memory;
         let mut last = None;
         self.table.walk(PageRange::user(), &mut |page, mapping| {

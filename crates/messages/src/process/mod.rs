@@ -231,8 +231,8 @@ messages! {
     /// Memory is used up on the sender: which process should end, of those with memory on the receiver?
     ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;
 
-    /// It is this one, of all kernels' answers. Answered when its end is under way.
-    end_heaviest: EndHeaviest { process: Pid } -> (), Low;
+    /// It is this one, of all kernels' answers. Answered when its end is under way; true: it is still there, ask again.
+    end_heaviest: EndHeaviest { process: Pid } -> bool, Low;
 
     /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
     /// hear of its end. ESRCH if it has ended.

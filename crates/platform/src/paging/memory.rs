@@ -225,8 +225,16 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.partition.totals()
     }
 
-    fn has_room(&self) -> bool {
-        self.0.partition.admits(Purpose::Table)
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.0.partition.admits(Purpose::Table, bytes >> PAGE_BITS)
+    }
+
+    fn is_short(&self) -> bool {
+        self.0.partition.is_short()
+    }
+
+    fn relieved(&self) {
+        self.0.partition.relieved();
     }
 
     fn copy(&self, from: Frame, to: Frame) {

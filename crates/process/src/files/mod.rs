@@ -25,10 +25,14 @@ use messages::{
     },
     fs::Opened,
 };
-use table::{Cache, Table};
+use table::{Cache, Slots, Table};
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
+/// About what an open file takes of the heap.
+const FILE_BYTES: usize = 512;
+/// At most what a descriptor in a list takes, with what other kernels are told of it.
+const LISTED_BYTES: usize = 128;
 
 pub struct Files {
     id: TableId,
@@ -225,7 +229,7 @@ impl Files {
         Ok(())
     }
 
-    /// All open descriptors in order.
+    /// All open descriptors in order. ENOMEM: they are so many that the list is too long for the heap.
     pub async fn list(&self) -> Result<Vec<(u32, Descriptor)>> {
         let table = match &self.part {
             Part::Home(table) => table,
@@ -240,7 +244,21 @@ impl Files {
             }
         };
         let table = table.lock();
-        Ok(table.iter().map(|(fd, descriptor)| (fd, descriptor.clone())).collect())
+        let count = table.iter().count();
+        if !self.system.memory.has_room_for(count * LISTED_BYTES) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut list = Vec::with_capacity(count);
+        list.extend(table.iter().map(|(fd, descriptor)| (fd, descriptor.clone())));
+        Ok(list)
+    }
+
+    /// Bytes that its files may take of this kernel's heap.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.part {
+            Part::Home(table) => table.lock().iter().count() * FILE_BYTES,
+            Part::Cache(_) => 0,
+        }
     }
 
     /// A copy with the same open files, at home here (fork, unshare), for a process that is at home on `user`.
@@ -302,13 +320,13 @@ impl Files {
             }
             false => users.remove(user),
         });
-        let Some(process) = ended.filter(|_| !closed.is_empty()) else { return };
+        let Some(process) = ended else { return };
         // Closing its descriptors ends a process's record locks, also on files that others have open too.
         let (credentials, shield) = (Default::default(), machine::Shield::NONE);
         let caller =
             fs::Caller { credentials, process, thread: process, group: process, session: process, umask: 0, shield };
-        for descriptor in closed {
-            descriptor.file.closed(&caller).await;
+        for file in closed.into_files() {
+            file.closed(&caller).await;
         }
     }
 
@@ -318,12 +336,12 @@ impl Files {
     }
 
     /// `change` says whether nobody uses the table any more: then what was in it is the caller's to close.
-    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) -> Vec<Descriptor> {
-        let Part::Home(table) = &self.part else { return Vec::new() };
+    fn change_users(&self, change: impl FnOnce(&mut Users) -> bool) -> Slots {
+        let Part::Home(table) = &self.part else { return Slots::default() };
         let closed = {
             let mut table = table.lock();
             if !change(&mut table.users) {
-                return Vec::new();
+                return Slots::default();
             }
             table.take_all()
         };

@@ -1,7 +1,7 @@
 //! What a kernel has of a descriptor table: at home all of it, elsewhere what it has looked up.
 
 use crate::users::Users;
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::File;
 use machine::{errno::Result, Errno, KernelSet};
 
@@ -27,9 +27,51 @@ impl Cache {
     }
 }
 
+/// Descriptors by number, in pieces of a few: a process may have a million, or a single one of a high number, and what the kernel
+/// needs for that at once must stay small. It is no more when they are closed, either: that is how memory comes back.
+#[derive(Default)]
+pub(super) struct Slots(Vec<Option<Box<[Option<Descriptor>; PIECE]>>>);
+
+const PIECE: usize = 32;
+
+impl Slots {
+    fn get(&self, fd: u32) -> Option<&Descriptor> {
+        let (piece, index) = place(fd);
+        self.0.get(piece)?.as_ref()?[index].as_ref()
+    }
+
+    fn slot(&mut self, fd: u32) -> Option<&mut Option<Descriptor>> {
+        let (piece, index) = place(fd);
+        Some(&mut self.0.get_mut(piece)?.as_mut()?[index])
+    }
+
+    fn put(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
+        let (piece, index) = place(fd);
+        if self.0.len() <= piece {
+            self.0.resize_with(piece + 1, || None);
+        }
+        self.0[piece].get_or_insert_default()[index].replace(descriptor)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
+        let pieces = (0u32..).step_by(PIECE).zip(&self.0).filter_map(|(first, piece)| Some((first, piece.as_ref()?)));
+        let slots = pieces.flat_map(|(first, piece)| (first..).zip(piece.iter()));
+        slots.filter_map(|(fd, slot)| Some((fd, slot.as_ref()?)))
+    }
+
+    pub fn into_files(self) -> impl Iterator<Item = Arc<dyn File>> {
+        let slots = self.0.into_iter().flatten().flat_map(|piece| *piece);
+        slots.flatten().map(|descriptor| descriptor.file)
+    }
+}
+
+fn place(fd: u32) -> (usize, usize) {
+    (fd as usize / PIECE, fd as usize % PIECE)
+}
+
 #[derive(Default)]
 pub(super) struct Table {
-    slots: Vec<Option<Descriptor>>,
+    slots: Slots,
     /// All numbers below are taken, so that whoever has many need not look at them all for the next one.
     first_free: u32,
     /// Kernels that may have cached something.
@@ -44,23 +86,23 @@ impl Table {
     }
 
     pub fn get(&self, fd: u32) -> Result<&Descriptor> {
-        self.slots.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
+        self.slots.get(fd).ok_or(Errno::EBADF)
     }
 
     pub fn get_mut(&mut self, fd: u32) -> Result<&mut Descriptor> {
-        self.slots.get_mut(fd as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.slots.slot(fd).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
     /// In the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
-        (0..).zip(&self.slots).filter_map(|(fd, slot)| Some((fd, slot.as_ref()?)))
+        self.slots.iter()
     }
 
     /// Lowest free number from `from` on.
     pub fn free(&mut self, from: u32) -> u32 {
-        let taken = |fd: u32| self.slots.get(fd as usize).is_some_and(Option::is_some);
         let first = from.max(self.first_free);
-        let free = (first..).find(|&fd| !taken(fd)).expect("u32 numbers do not run out before the limit");
+        let free =
+            (first..).find(|&fd| self.slots.get(fd).is_none()).expect("u32 numbers do not run out before the limit");
         if from <= self.first_free {
             self.first_free = free;
         }
@@ -68,22 +110,18 @@ impl Table {
     }
 
     pub fn set(&mut self, fd: u32, descriptor: Descriptor) -> Option<Descriptor> {
-        let index = fd as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
-        self.slots[index].replace(descriptor)
+        self.slots.put(fd, descriptor)
     }
 
     pub fn take(&mut self, fd: u32) -> Result<Descriptor> {
-        let taken = self.slots.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::EBADF)?;
+        let taken = self.slots.slot(fd).and_then(Option::take).ok_or(Errno::EBADF)?;
         self.first_free = self.first_free.min(fd);
         Ok(taken)
     }
 
-    pub fn take_all(&mut self) -> Vec<Descriptor> {
+    pub fn take_all(&mut self) -> Slots {
         self.first_free = 0;
-        core::mem::take(&mut self.slots).into_iter().flatten().collect()
+        core::mem::take(&mut self.slots)
     }
 }
 
@@ -116,7 +154,7 @@ mod tests {
                 }
                 5..7 => assert_eq!(table.take(number).is_ok(), taken.remove(&number)),
                 _ if number == 0 => {
-                    assert_eq!(table.take_all().len(), taken.len());
+                    assert_eq!(table.take_all().into_files().count(), taken.len());
                     taken.clear();
                 }
                 _ => assert!(table.iter().map(|(fd, _)| fd).eq(taken.iter().copied())),
