@@ -87,6 +87,9 @@ static void alone(void) {
     SHOW(futex(&word, FUTEX_CMP_REQUEUE_PI, 1, NULL, &other, 0));
 }
 
+// The other thread was the second of the two that want what the other has.
+static int refused;
+
 static void *holds(void *how) {
     last_cpu();
     MUST(futex(&word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
@@ -105,7 +108,12 @@ static void *holds(void *how) {
     if ((intptr_t)how == 3) {
         // Wants what the other has.
         wait_for(2);
-        MUST(futex(&other, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
+        refused = futex(&other, FUTEX_LOCK_PI, 0, NULL, NULL, 0) != 0;
+        if (refused) {
+            MUST(errno == EDEADLK);
+            MUST(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
+            return NULL;
+        }
         show_word("both", other);
         MUST(futex(&other, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
         MUST(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
@@ -157,21 +165,27 @@ static void two(void) {
     show_word("freed", word);
     word = 0;
 
-    other = 0;
-    MUST(futex(&other, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
-    thread = start(3);
-    set(2);
-    wait_for_waiters(&other);
-    // It sets the bit just before it stands in the queue.
-    long error;
     do {
-        struct timespec soon_at = soon(CLOCK_REALTIME);
-        errno = 0;
-        error = futex(&word, FUTEX_LOCK_PI, 0, &soon_at, NULL, 0);
-    } while (error == -1 && errno == ETIMEDOUT);
-    printf("circle: %ld %s\n", error, error_name(errno));
-    MUST(futex(&other, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
-    pthread_join(thread, NULL);
+        other = 0;
+        MUST(futex(&other, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
+        thread = start(3);
+        set(2);
+        wait_for_waiters(&other);
+        // It sets the bit just before it stands in the queue: if it comes there after this thread, it is the one that is refused. Then once more.
+        long error;
+        do {
+            struct timespec soon_at = soon(CLOCK_REALTIME);
+            errno = 0;
+            error = futex(&word, FUTEX_LOCK_PI, 0, &soon_at, NULL, 0);
+        } while (error == -1 && errno == ETIMEDOUT);
+        if (error == -1) {
+            printf("circle: %ld %s\n", error, error_name(errno));
+        } else {
+            MUST(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
+        }
+        MUST(futex(&other, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
+        pthread_join(thread, NULL);
+    } while (refused);
     show_word("freed", word);
 }
 
