@@ -87,7 +87,7 @@ static void alone(void) {
     SHOW(futex(&word, FUTEX_CMP_REQUEUE_PI, 1, NULL, &other, 0));
 }
 
-// The other thread was the second of the two that want what the other has.
+// Of two that want what the other has, the other thread was refused.
 static int refused;
 
 static void *holds(void *how) {
@@ -165,27 +165,27 @@ static void two(void) {
     show_word("freed", word);
     word = 0;
 
+    long error;
+    int why;
     do {
         other = 0;
         MUST(futex(&other, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
         thread = start(3);
         set(2);
         wait_for_waiters(&other);
-        // It sets the bit just before it stands in the queue: if it comes there after this thread, it is the one that is refused. Then once more.
-        long error;
+        // It sets the bit just before it stands in the queue: if it comes there after this thread or just with it, it is refused, too.
+        // Then once more.
         do {
             struct timespec soon_at = soon(CLOCK_REALTIME);
             errno = 0;
             error = futex(&word, FUTEX_LOCK_PI, 0, &soon_at, NULL, 0);
-        } while (error == -1 && errno == ETIMEDOUT);
-        if (error == -1) {
-            printf("circle: %ld %s\n", error, error_name(errno));
-        } else {
-            MUST(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
-        }
+            why = errno;
+        } while (error == -1 && why == ETIMEDOUT);
+        if (error == 0) MUST(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
         MUST(futex(&other, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
         pthread_join(thread, NULL);
     } while (refused);
+    printf("circle: %ld %s\n", error, error_name(why));
     show_word("freed", word);
 }
 
