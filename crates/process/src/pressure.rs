@@ -56,7 +56,7 @@ impl System {
 
     /// Waits until the heap of this kernel may grow again.
     pub async fn relieved(&self) {
-        self.shortage.wait_until(|| (!self.memory.is_short()).then_some(())).await;
+        self.relief.wait_until(|| (!self.memory.is_short()).then_some(())).await;
     }
 
     /// For the kernel's own CPUs, as often as they like: somebody has to look after a heap that is short.
@@ -77,7 +77,7 @@ impl System {
                 self.end_here(heaviest, None).await;
             }
             self.memory.relieved();
-            self.shortage.wake_all();
+            self.relief.wake_all();
         }
     }
 

@@ -99,8 +99,10 @@ pub struct System {
     pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
     /// Woken when one of them is done.
     pub(crate) joined: WaitQueue,
-    /// Woken while the heap is short of memory, and when it is no longer.
+    /// Woken while the heap is short of memory.
     pub(crate) shortage: WaitQueue,
+    /// Woken when it is no longer.
+    pub(crate) relief: WaitQueue,
     /// Held by who ends a process for its memory, until it has ended.
     pub(crate) ending_one: AsyncLock<()>,
     /// Which process each thread id of our range belongs to.
@@ -209,6 +211,7 @@ impl System {
             joining: Lock::default(),
             joined: WaitQueue::new(),
             shortage: WaitQueue::new(),
+            relief: WaitQueue::new(),
             ending_one: AsyncLock::default(),
             born_here: Lock::default(),
             tables: Lock::default(),
