@@ -11,7 +11,11 @@
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    vec::Vec,
+};
 use core::{future::Future, pin::pin, task::Poll};
 use machine::{
     errno::Result,
@@ -49,12 +53,17 @@ struct Table {
     /// The task exists.
     runs: bool,
     over: bool,
+    /// Rounds of signals so far, and those that are not sent yet.
+    rounds: u64,
+    firing: BTreeSet<u64>,
 }
 
 #[derive(Default)]
 pub(crate) struct Timers {
     table: Lock<Table>,
     changed: WaitQueue,
+    /// Woken when a round of signals has been sent.
+    fired: WaitQueue,
 }
 
 /// What the clocks say.
@@ -125,6 +134,13 @@ impl Table {
         self.timers.values().any(|timer| timer.next.is_some() && !timer.is_silent() && counts_cpu_time(timer.clock))
     }
 
+    /// What has expired is about to be sent.
+    fn begin_round(&mut self) -> u64 {
+        self.rounds += 1;
+        self.firing.insert(self.rounds);
+        self.rounds
+    }
+
     /// Takes what is due; then when to look again, if anything is armed.
     fn step(&mut self, now: &Now, threads: usize) -> (Vec<Expired>, Option<u64>) {
         let mut expired = Vec::new();
@@ -151,6 +167,14 @@ impl Table {
 }
 
 impl Timers {
+    /// What had expired before has been sent. Who deletes or stops a timer waits for that (as on Linux): the signal must not come
+    /// after what the caller does next, which may be to give up its handler.
+    async fn settled(&self) {
+        let last = self.table.lock().rounds;
+        let sent = || self.table.lock().firing.first().is_none_or(|&round| round > last).then_some(());
+        self.fired.wait_until(sent).await;
+    }
+
     /// The process is over.
     pub fn end(&self) {
         {
@@ -213,6 +237,7 @@ impl Process {
             }
         }
         home.timers.changed.wake_all();
+        home.timers.settled().await;
         Ok(TimerState::default())
     }
 
@@ -283,6 +308,7 @@ impl Process {
             true => self.system.scheduler.spawn(self.clone().run_timers()),
             false => home.timers.changed.wake_all(),
         }
+        home.timers.settled().await;
         Ok(old)
     }
 
@@ -344,19 +370,21 @@ impl Process {
             let needs = home.timers.table.lock().needs_cpu_time();
             let now = self.clocks(if needs { TimerClock::Process } else { TimerClock::Monotonic }).await;
             let threads = home.state.lock().members.len();
-            let (expired, wake, version) = {
+            let (expired, wake, version, round) = {
                 let mut table = home.timers.table.lock();
                 if table.needs_cpu_time() && !needs {
                     continue;
                 }
                 let (expired, wake) = table.step(&now, threads);
                 table.runs = wake.is_some();
-                (expired, wake, table.version)
+                (expired, wake, table.version, table.begin_round())
             };
             let begun = self.system.now();
             for expired in expired {
                 self.fire(home, expired).await;
             }
+            home.timers.table.lock().firing.remove(&round);
+            home.timers.fired.wake_all();
             let Some(at) = wake else { return };
             let fired = self.system.now();
             let at = at.max(fired + (REST * (fired - begun)).min(CPU_TICK));

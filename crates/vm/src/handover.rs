@@ -48,6 +48,8 @@ use messages::vm::{
 const LARGEST: u64 = 16384;
 /// A part of a region that is otherwise in use must have so many untouched pages; smaller ones go page by page.
 const WORTH_WHILE: u64 = 32;
+/// Regions that the shake looks at, at most: a list of all would have to be in one piece.
+const COVETED: usize = 64;
 
 impl Space {
     /// At the owner of the slice, before a fault of `from` is resolved: if the page lies in an untouched
@@ -78,11 +80,11 @@ impl Space {
     pub(crate) fn hand_some(&self, from: KernelId, chance: u64) -> Option<Stretch> {
         self.join(from);
         let mut state = self.state.lock();
-        let regions: Vec<PageRange> = state.regions.iter().map(|region| region.range).collect();
-        let first = chance as u16 as usize % regions.len().max(1);
+        let count = state.regions.count();
+        let all = state.regions.iter().map(|region| region.range).cycle();
+        let some: Vec<PageRange> = all.skip(chance as u16 as usize % count.max(1)).take(count.min(COVETED)).collect();
         // Most are in use, or can't be handed over: the first one that can, and of it some.
-        let mut pages = (0..regions.len()).flat_map(|index| {
-            let region = regions[(first + index) % regions.len()];
+        let mut pages = some.into_iter().flat_map(|region| {
             (0..region.len().min(8)).map(move |index| region.start.add(((chance >> 16) + index) % region.len()))
         });
         pages.find_map(|page| self.hand_stretch(&mut state, from, page, Access::READ, 1..1 << (chance >> 60)))

@@ -123,7 +123,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+    pub fn iter(&self) -> impl Iterator<Item = &Region> + Clone {
         self.map.values()
     }
 
