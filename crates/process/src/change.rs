@@ -174,8 +174,12 @@ impl Process {
     async fn apply_image(self: &Arc<Self>, space: SpaceId, files: TableId) -> Result<()> {
         let space = self.system.vm.attach(space)?;
         let files = Files::attach(&self.system, files).await?;
-        self.set_space(space);
-        self.leave_parents_space();
+        // Else it has only left a table of descriptors.
+        if space.id() != self.space().id() {
+            self.set_space(space);
+            self.leave_parents_space();
+            self.bound_space();
+        }
         self.set_files(files);
         Ok(())
     }

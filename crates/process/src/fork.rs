@@ -160,6 +160,7 @@ impl Thread {
         let Directories { root, cwd } = parent.directories();
         let child = Process::new(system, id, system.kernel, shared, Directories { root, cwd }, space, files);
         child.in_parents_space.store(request.share_space, SeqCst);
+        child.bound_space();
         if let Some(home) = child.home() {
             let mut state = home.state.lock();
             state.rounds = rounds;
@@ -253,6 +254,7 @@ impl crate::System {
         shared.session = id;
         let files = Files::new(self, self.kernel);
         let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, files);
+        process.bound_space();
         process.enter();
         if let Some(home) = process.home() {
             let mut home = home.state.lock();

@@ -7,6 +7,7 @@ use alloc::{
     sync::Arc,
     vec::Vec,
 };
+use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
     ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing,
@@ -125,6 +126,7 @@ impl Process {
             root: self.system.directory.give_away(&directories.root, kernel).await?,
             shared: self.shared(),
             space: self.space().id(),
+            in_parents_space: self.is_in_parents_space(),
             files: self.files().id(),
             ending: *self.ending.lock(),
             survivor: *self.survivor.lock(),
@@ -243,6 +245,8 @@ impl System {
         }
         let files = Files::attach(self, replica.files).await?;
         let made = Process::new(self, process, home, replica.shared, directories, space, files);
+        made.in_parents_space.store(replica.in_parents_space, SeqCst);
+        made.bound_space();
         made.enter();
         made.set_pending(replica.pending);
         *made.survivor.lock() = replica.survivor;

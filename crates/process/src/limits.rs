@@ -130,8 +130,8 @@ impl Process {
         }
     }
 
-    /// At home, after the change of a limit: kernels may own parts of the space where the process has no thread. A child that
-    /// is still in its parent's memory (vfork) changes nothing of that.
+    /// At home, after the change of a limit: kernels may own parts of the space where the process has no thread (see
+    /// [`Process::bound_space`]).
     pub(crate) async fn limit_space(&self) {
         if !self.is_in_parents_space() {
             let limits = of_mappings(&self.shared.lock().limits);

@@ -82,7 +82,6 @@ impl Process {
         files: Arc<Files>,
     ) -> Arc<Process> {
         let home_part = (home == system.kernel).then(Home::default);
-        space.set_limits(limits::of_mappings(&shared.limits));
         Arc::new(Process {
             id,
             home,
@@ -135,8 +134,15 @@ impl Process {
     pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
         let old = core::mem::replace(&mut *self.space.lock(), space);
         self.images.fetch_add(1, Release);
-        self.space().set_limits(limits::of_mappings(&self.shared.lock().limits));
         old
+    }
+
+    /// This kernel's replica of the space obeys the process's limits. A child that is still in its parent's memory (vfork) changes
+    /// nothing of that.
+    pub(crate) fn bound_space(&self) {
+        if !self.is_in_parents_space() {
+            self.space().set_limits(limits::of_mappings(&self.shared.lock().limits));
+        }
     }
 
     pub(crate) fn is_in_parents_space(&self) -> bool {

@@ -43,6 +43,8 @@ pub struct Survivor {
 pub struct Replica {
     pub shared: Shared,
     pub space: SpaceId,
+    /// It is its parent's space (vfork).
+    pub in_parents_space: bool,
     pub files: TableId,
     pub cwd: Opened,
     pub root: Opened,
