@@ -44,3 +44,10 @@ fn random_programs_are_as_the_model_says() {
         assert_eq!((popcorn.run)(&plan, Log::Nothing).err(), None, "seed {seed}");
     }
 }
+
+#[test]
+fn the_table_in_docs_is_what_is_counted() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocols.md");
+    let page = std::fs::read_to_string(page).expect("docs are there");
+    assert!(page.contains(&sim::baseline::table()), "out of date: cargo run --release -p sim -- --baseline");
+}
