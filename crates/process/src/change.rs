@@ -176,9 +176,7 @@ impl Process {
         let files = Files::attach(&self.system, files).await?;
         // Else it has only left a table of descriptors.
         if space.id() != self.space().id() {
-            self.set_space(space);
-            self.leave_parents_space();
-            self.bound_space();
+            self.take_space(space);
         }
         self.set_files(files);
         Ok(())

@@ -131,9 +131,14 @@ impl Process {
         &known.get_or_insert_with(|| KnownSpace { space: self.space(), images }).space
     }
 
-    pub(crate) fn set_space(&self, space: Arc<Space>) -> Arc<Space> {
+    /// The process has a memory of its own from now on, under its own limits: a parent that waits for that (vfork) goes on. Gives the
+    /// memory that it had.
+    pub(crate) fn take_space(&self, space: Arc<Space>) -> Arc<Space> {
         let old = core::mem::replace(&mut *self.space.lock(), space);
         self.images.fetch_add(1, Release);
+        self.in_parents_space.store(false, SeqCst);
+        self.bound_space();
+        self.space_released.wake_all();
         old
     }
 
@@ -147,12 +152,6 @@ impl Process {
 
     pub(crate) fn is_in_parents_space(&self) -> bool {
         self.in_parents_space.load(SeqCst)
-    }
-
-    /// The process has a memory of its own now: a parent that waits for that (vfork) goes on.
-    pub(crate) fn leave_parents_space(&self) {
-        self.in_parents_space.store(false, SeqCst);
-        self.space_released.wake_all();
     }
 
     pub fn files(&self) -> Arc<Files> {

@@ -113,9 +113,7 @@ impl Thread {
             }
         };
         process.system.first_user(space.id(), process.home);
-        let old = process.set_space(space.clone());
-        process.leave_parents_space();
-        process.bound_space();
+        let old = process.take_space(space.clone());
         process.system.release_space(&old, process.home).await;
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.
