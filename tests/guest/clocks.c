@@ -64,10 +64,16 @@ int main(void) {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     SHOW(timer_create(CLOCK_MONOTONIC, &event, &id));
     struct itimerspec once = {.it_value = {0, 3000000}};
+    // It comes once: not between a look at `fired` and the wait.
+    sigset_t alarms, none;
+    sigemptyset(&none);
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    SHOW(sigprocmask(SIG_BLOCK, &alarms, NULL));
     fired = 0;
     SHOW(timer_settime(id, 0, &once, NULL));
     while (!fired)
-        pause();
+        sigsuspend(&none);
     SHOW(timer_delete(id));
     SHOW(times(NULL) > 0);
     struct tms usage;
