@@ -2,7 +2,7 @@
 
 use crate::{call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Access, Errno, UserAddr, PAGE_SIZE, USER_END};
+use machine::{errno::Result, Access, Errno, PageRange, UserAddr, PAGE_SIZE, USER_END};
 use vm::{MapRequest, Place, RegionFlags, Source};
 
 const PROT_GROWSDOWN: u64 = 0x0100_0000;
@@ -178,8 +178,8 @@ pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
     }
     if grows != 0 {
         // From the start of a mapping that grows. None grows up here.
-        let grown = call.space().regions().await.into_iter().find(|region| region.range.contains(start.page()));
-        let grown = grown.ok_or(Errno::ENOMEM)?;
+        let grown = call.space().regions_in(PageRange::one(start.page())).await;
+        let grown = grown.first().ok_or(Errno::ENOMEM)?;
         if grows == PROT_GROWSUP || grown.kind.flags & RegionFlags::GROWS_DOWN.bits() == 0 {
             return Err(Errno::EINVAL);
         }

@@ -21,9 +21,10 @@ pub struct Part {
 }
 
 /// What a kernel knows that was asked for pages it does not own: the slice table, and the parts of
-/// slices, as far as they concern the question.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// slices in a range around these pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owners {
+    pub about: PageRange,
     pub slices: Vec<SliceRun>,
     pub parts: Vec<Part>,
 }
@@ -324,9 +325,9 @@ messages! {
     /// The kernel of the forking thread asks the parent's home to clone the space.
     fork_space: Fork { parent: SpaceId, child: SpaceId } -> errno::Result<Forked>, Low;
 
-    /// Home stops changes and faults at an owner, before it has the space cloned; the answer names the kernels
-    /// that parts of its slices were handed over to.
-    freeze_space: Freeze { space: SpaceId } -> Vec<KernelId>, Low;
+    /// Home stops changes and faults at an owner, before it has `range` changed or cloned; the answer names the kernels
+    /// that parts of its slices there were handed over to.
+    freeze_space: Freeze { space: SpaceId, range: PageRange } -> Vec<KernelId>, Low;
 
     /// Home has a frozen owner clone its slices copy-on-write.
     clone_slices: CloneSlices { parent: SpaceId, child: SpaceId, slices: Vec<SliceRun> } -> errno::Result<()>, Low;
@@ -353,7 +354,7 @@ messages! {
 
     /// What an owner has of a space, with the pages of each region if they are to be `counted`; and whom it has handed parts of
     /// its slices over to.
-    inspect_space: Inspect { space: SpaceId, counted: bool } -> (Vec<RegionReport>, Vec<KernelId>), Low;
+    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool } -> (Vec<RegionReport>, Vec<KernelId>), Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

@@ -114,6 +114,47 @@ fn a_stack_whose_top_the_creator_wrote_is_handed_over_below() {
 }
 
 #[test]
+fn who_jumps_about_in_what_was_handed_over_is_sent_on_once() {
+    let cluster = cluster(3);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 4096);
+    touch(&cluster, &spaces[2], at, 1);
+    let sent = cluster.messages();
+    for page in [3000, 100, 4000, 2000] {
+        touch(&cluster, &spaces[1], at.add(page * PAGE_SIZE), 1);
+    }
+    assert_eq!(cluster.messages() - sent, 2 + 4 * 2);
+    // All of it goes back, and is mapped anew: who believes the old holder is sent back once.
+    unmap(&cluster, &spaces[2], at, 4096);
+    assert_eq!(map(&cluster, &spaces[0], 4096), at);
+    touch(&cluster, &spaces[0], at, 4096);
+    let sent = cluster.messages();
+    for page in [3000, 100, 4000, 2000] {
+        touch(&cluster, &spaces[1], at.add(page * PAGE_SIZE), 1);
+    }
+    assert_eq!(cluster.messages() - sent, 2 + 4 * 2);
+}
+
+#[test]
+fn a_change_of_what_two_kernels_own_stops_no_others() {
+    let cluster = cluster(6);
+    let spaces = spread(&cluster);
+    let mut stacks = Vec::new();
+    for space in &spaces[1..] {
+        let at = map(&cluster, &spaces[0], 2048);
+        touch(&cluster, &spaces[0], at.add(2046 * PAGE_SIZE), 2);
+        touch(&cluster, space, at, 1);
+        assert!(space.owns_page(at.page()));
+        stacks.push(at);
+    }
+    let sent = cluster.messages();
+    unmap(&cluster, &spaces[0], stacks[2], 2048);
+    // Its holder is frozen, changes it, gives it back, and is thawed.
+    assert_eq!(cluster.messages() - sent, 3 * 2 + 1);
+    sim::audit::check(&cluster);
+}
+
+#[test]
 fn present_pages_come_in_growing_windows() {
     let cluster = cluster(2);
     let spaces = spread(&cluster);

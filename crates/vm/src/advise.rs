@@ -148,7 +148,7 @@ impl Space {
         if !populate {
             return Ok(());
         }
-        for region in self.regions().await {
+        for region in self.regions_in(range).await {
             // What is the process's own is broken out of copy-on-write now, not at the first write.
             let mut access = region.kind.prot;
             access.set(Access::WRITE, access.contains(Access::WRITE) && !is_shared(&region));
@@ -162,7 +162,7 @@ impl Space {
         let Some(range) = checked_range(start.page().address(), pages << PAGE_BITS) else { return 0 };
         let locked =
             |region: &RegionReport| RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED);
-        self.regions()
+        self.regions_in(range)
             .await
             .iter()
             .filter(|region| locked(region))
@@ -269,7 +269,7 @@ impl Space {
                     all.extend(pages.ok_or(Errno::ENOMEM)?);
                     rest.start = part.end;
                 }
-                Residency::Moved(news) => self.correct(owner, part, &news),
+                Residency::Moved(news) => self.correct(owner, &news),
             }
         }
         Ok(all)

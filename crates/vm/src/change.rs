@@ -103,9 +103,9 @@ impl Space {
         let _whole = self.whole.lock().await;
         let range = range_of(&operation);
         let owners = self.slice_owners(range);
-        let owners = self.freeze_all(KernelSet::new(), owners).await;
+        let owners = self.freeze_all(range, KernelSet::new(), owners).await;
         let result = self.change_parts(operation, true).await;
-        self.thaw_all(&owners).await;
+        self.thaw_all(&owners);
         result
     }
 
@@ -154,7 +154,7 @@ impl Space {
         match changed {
             Changed::Done(done) => done.map(Some),
             Changed::Moved(news) => {
-                self.correct(owner, part, &news);
+                self.correct(owner, &news);
                 Ok(None)
             }
         }

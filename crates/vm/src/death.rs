@@ -91,7 +91,7 @@ impl Space {
     /// Whether `kernel` is its home, owns some of it, or has a frame that is mapped here.
     pub fn had_something_on(&self, kernel: KernelId) -> bool {
         let state = self.state.lock();
-        let parts = state.slices.certain(self.me(), self.id.home);
+        let parts = state.slices.certain(PageRange::user(), self.me(), self.id.home);
         let mut had = self.id.home == kernel
             || state.slices.owners().any(|owner| owner == kernel)
             || parts.iter().any(|part| part.owner == kernel);

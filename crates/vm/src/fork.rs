@@ -79,8 +79,8 @@ impl Space {
         let _heap = self.heap.lock().await;
         let _whole = self.whole.lock().await;
         // Home first: afterwards nobody is given a slice.
-        let home = self.freeze_all(KernelSet::new(), [self.me()].into_iter().collect()).await;
-        let frozen = self.freeze_all(home, self.owners()).await;
+        let home = self.freeze_all(PageRange::user(), KernelSet::new(), [self.me()].into_iter().collect()).await;
+        let frozen = self.freeze_all(PageRange::user(), home, self.owners()).await;
         let mut owners = frozen.clone();
         owners.remove(self.me());
         let (slices, heap) = {
@@ -101,7 +101,7 @@ impl Space {
             // An owner that died takes the process with it; that is not decided here.
             result = result.and(answer.unwrap_or(Err(Errno::EIO)));
         }
-        self.thaw_all(&frozen).await;
+        self.thaw_all(&frozen);
         if let Err(error) = result {
             self.vm.endpoint.multicast(&owners, Destroy { space: child }).await;
             if child.home != self.me() {
@@ -117,33 +117,41 @@ impl Space {
         Ok(Forked { slices, owners, heap })
     }
 
-    /// Freezes `new` and whoever holds parts of their slices, if they are not in `all` yet; says who is frozen then.
+    /// Freezes `new` and whoever holds parts of their slices in `range`, if they are not in `all` yet; says who is frozen then.
     /// At home, under `whole`.
-    pub(crate) async fn freeze_all(self: &Arc<Self>, mut all: KernelSet, new: KernelSet) -> KernelSet {
+    pub(crate) async fn freeze_all(
+        self: &Arc<Self>,
+        range: PageRange,
+        mut all: KernelSet,
+        new: KernelSet,
+    ) -> KernelSet {
         let mut new: KernelSet = new.iter().filter(|kernel| !all.contains(*kernel)).collect();
         while !new.is_empty() {
             all = all.iter().chain(new.iter()).collect();
             let mut holders = Vec::new();
             if new.remove(self.me()) {
-                holders = self.freeze().await;
+                holders = self.freeze(range).await;
             }
-            let answers = self.vm.endpoint.multicast(&new, Freeze { space: self.id }).await;
+            let answers = self.vm.endpoint.multicast(&new, Freeze { space: self.id, range }).await;
             holders.extend(answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()));
             new = holders.into_iter().filter(|holder| !all.contains(*holder)).collect();
         }
         all
     }
 
-    pub(crate) async fn thaw_all(&self, frozen: &KernelSet) {
-        let mut others = frozen.clone();
-        if others.remove(self.me()) {
-            self.thaw();
+    /// Waits for nobody: who is frozen again before it has heard of this waits itself.
+    pub(crate) fn thaw_all(&self, frozen: &KernelSet) {
+        for kernel in frozen.iter() {
+            match kernel == self.me() {
+                true => self.thaw(),
+                // The dead need none.
+                false => drop(self.vm.endpoint.send(kernel, Thaw { space: self.id })),
+            }
         }
-        self.vm.endpoint.multicast(&others, Thaw { space: self.id }).await;
     }
 
-    /// Answers whom parts of this kernel's slices were handed over to.
-    pub(crate) async fn freeze(self: &Arc<Self>) -> Vec<KernelId> {
+    /// Answers whom parts of this kernel's slices in `range` were handed over to.
+    pub(crate) async fn freeze(self: &Arc<Self>, range: PageRange) -> Vec<KernelId> {
         let operating = self.operate().await;
         {
             let mut state = self.state.lock();
@@ -152,9 +160,9 @@ impl Space {
                 state.frozen = Some(operating);
             }
         }
-        self.certain(PageRange::user()).await;
+        self.certain(range).await;
         let state = self.state.lock();
-        self.holders(&state)
+        self.holders(&state, range)
     }
 
     pub(crate) fn thaw(&self) {
@@ -179,7 +187,7 @@ impl Space {
             let mut state = self.state.lock();
             let mut copy = child.state.lock();
             copy.limits = state.limits;
-            for part in state.slices.certain(self.me(), self.id.home) {
+            for part in state.slices.certain(PageRange::user(), self.me(), self.id.home) {
                 copy.slices.hand(part.range, part.owner);
             }
             self.clone_regions(&mut state, &child, &mut copy, &mut withdrawal)

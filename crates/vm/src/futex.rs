@@ -39,7 +39,7 @@ impl Space {
                     }
                     return key.ok_or(Errno::EFAULT);
                 }
-                Located::Moved(news) => self.correct(owner, PageRange::one(at.page()), &news),
+                Located::Moved(news) => self.correct(owner, &news),
             }
         }
     }

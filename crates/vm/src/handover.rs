@@ -264,7 +264,7 @@ impl Space {
             };
             match self.vm.endpoint.call_then(owner, message, then).await.map_err(Errno::from)? {
                 Changed::Done(done) => drop(done?),
-                Changed::Moved(owners) => self.correct(owner, part, &owners),
+                Changed::Moved(owners) => self.correct(owner, &owners),
             }
         }
     }
@@ -295,17 +295,18 @@ impl Space {
         self.state.lock().slices.news(range)
     }
 
-    /// `from`, asked for `about`, does not own all of it.
-    pub(crate) fn correct(&self, from: KernelId, about: PageRange, news: &Owners) {
+    /// `from` does not own all that it was asked for.
+    pub(crate) fn correct(&self, from: KernelId, news: &Owners) {
         if from != self.me() {
-            self.state.lock().slices.correct(from, about, news, self.me(), self.id.home);
+            self.state.lock().slices.correct(from, news, self.me(), self.id.home);
         }
     }
 
-    /// The kernels that hold parts of this kernel's slices.
-    pub(crate) fn holders(&self, state: &State) -> Vec<KernelId> {
+    /// The kernels that hold parts of this kernel's slices in `range`.
+    pub(crate) fn holders(&self, state: &State, range: PageRange) -> Vec<KernelId> {
         let me = self.me();
-        let mut holders: Vec<KernelId> = state.slices.certain(me, self.id.home).iter().map(|part| part.owner).collect();
+        let parts = state.slices.certain(range, me, self.id.home);
+        let mut holders: Vec<KernelId> = parts.iter().map(|part| part.owner).collect();
         holders.retain(|holder| *holder != me);
         holders.sort();
         holders.dedup();

@@ -105,12 +105,10 @@ impl Space {
 
     /// EEXIST if anything is mapped in `range`, at any owner.
     pub(crate) async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
-        for region in self.regions().await {
-            if !region.range.intersect(range).is_empty() {
-                return Err(Errno::EEXIST);
-            }
+        match self.regions_in(range).await.is_empty() {
+            true => Ok(()),
+            false => Err(Errno::EEXIST),
         }
-        Ok(())
     }
 
     /// At the hint, if there is one and it is free. A hint is rounded, never refused.

@@ -85,7 +85,7 @@ impl Space {
         let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
         let waits = Question { space: self.clone(), key: Some(key) };
-        let mut demanded = Demanded { question: waits, owner, page, around, offers };
+        let mut demanded = Demanded { question: waits, owner, around, offers };
         let _asked = self.vm.asked();
         let call = self.vm.endpoint.call_then(owner, question, move |reply| demanded.arrived(reply));
         if let Some(range) = ahead {
@@ -348,7 +348,6 @@ impl Drop for Question {
 struct Demanded {
     question: Question,
     owner: KernelId,
-    page: Page,
     around: PageRange,
     offers: Vec<Frame>,
 }
@@ -370,7 +369,7 @@ impl Demanded {
         drop(state);
         match &reply.answer {
             FaultAnswer::Yours(Stretch { range, kind }) => space.taken_over(owner, *range, Some(*kind)),
-            FaultAnswer::Moved(news) => space.correct(owner, PageRange::one(self.page), news),
+            FaultAnswer::Moved(news) => space.correct(owner, news),
             FaultAnswer::Mapped(_) | FaultAnswer::Failed(_) => {}
         }
         self.offers.drain(..usize::from(adopted).min(self.offers.len()));

@@ -59,15 +59,16 @@ impl Space {
         sum
     }
 
-    /// The regions of this kernel's slices, with their pages `counted`, and the kernels that hold parts of these slices: at a
-    /// moment at which they have what they hold. (Others may be given parts meanwhile, over and over: it is not held back.)
-    pub(crate) async fn inspect(&self, counted: bool) -> (Vec<RegionReport>, Vec<KernelId>) {
+    /// The regions of this kernel's slices that reach into `range`, with their pages `counted`, and the kernels that hold parts of
+    /// these slices there: at a moment at which they have what they hold. (Others may be given parts meanwhile, over and over: it is
+    /// not held back.)
+    pub(crate) async fn inspect(&self, range: PageRange, counted: bool) -> (Vec<RegionReport>, Vec<KernelId>) {
         let look = || {
             let state = self.state.lock();
-            let certain = self.is_certain(&state, PageRange::user());
+            let certain = self.is_certain(&state, range);
             certain.then(|| {
-                let regions = state.regions.iter().map(|region| self.report(region, counted)).collect();
-                (regions, self.holders(&state))
+                let regions = state.regions.overlapping(range).map(|region| self.report(region, counted)).collect();
+                (regions, self.holders(&state, range))
             })
         };
         self.changed.wait_until(look).await
@@ -102,12 +103,17 @@ impl Space {
     /// All regions of the space, in address order; nobody counts their pages. What is
     /// mapped all the while is seen, whoever has it when.
     pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        self.gather(false).await
+        self.regions_in(PageRange::user()).await
+    }
+
+    /// Those that reach into `range`, whole as far as the owners of `range` have them.
+    pub async fn regions_in(self: &Arc<Self>, range: PageRange) -> Vec<RegionReport> {
+        self.gather(range, false).await
     }
 
     /// [`Space::regions`], with what is present of them.
     pub async fn counted_regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        self.gather(true).await
+        self.gather(PageRange::user(), true).await
     }
 
     /// Regions go from the owner of a slice to who is to hold a part of it (handover.rs), and never back:
@@ -122,21 +128,23 @@ impl Space {
     ///
     /// So whoever is named as a holder by the first answer of a kernel is asked after that answer, also if it was asked before. Two may
     /// have the same page in their answers then: the last one counts, and of those of one round either, for both were true meanwhile.
-    async fn gather(self: &Arc<Self>, counted: bool) -> Vec<RegionReport> {
-        // Without an answer what is known here is reported.
-        let _ = self.join_home().await;
-        let (mut all, holders) = self.inspect(counted).await;
+    async fn gather(self: &Arc<Self>, range: PageRange, counted: bool) -> Vec<RegionReport> {
+        if !self.state.lock().slices.knows(range) {
+            // Without an answer what is known here is reported.
+            let _ = self.join_home().await;
+        }
+        let (mut all, holders) = self.inspect(range, counted).await;
         let mut answered = KernelSet::new();
         answered.insert(self.me());
-        let mut next: KernelSet = self.state.lock().slices.owners().chain(holders).collect();
-        next.insert(self.id.home);
+        let mut next: KernelSet = self.slice_owners(range).iter().chain(holders).collect();
         next.remove(self.me());
         while !next.is_empty() {
             if next.remove(self.me()) {
-                all.extend(self.inspect(counted).await.0);
+                all.extend(self.inspect(range, counted).await.0);
             }
             let mut named = KernelSet::new();
-            for (kernel, answer) in self.vm.endpoint.multicast(&next, Inspect { space: self.id, counted }).await {
+            let ask = Inspect { space: self.id, range, counted };
+            for (kernel, answer) in self.vm.endpoint.multicast(&next, ask).await {
                 let Ok((regions, holders)) = answer else { continue };
                 all.extend(regions);
                 if answered.insert(kernel) {
@@ -150,7 +158,7 @@ impl Space {
 
     /// For audits: the parts of slices that have another owner, as far as this replica must know.
     pub fn certain_parts(&self) -> Vec<Part> {
-        self.state.lock().slices.certain(self.me(), self.id.home)
+        self.state.lock().slices.certain(PageRange::user(), self.me(), self.id.home)
     }
 
     /// Sums over all regions.

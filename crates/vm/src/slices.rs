@@ -90,11 +90,11 @@ impl SliceTable {
         core::mem::replace(&mut self.changed, Page(0))
     }
 
-    /// Kernel `from`, asked for `about`, did not own all of it and said what it knows.
-    pub fn correct(&mut self, from: KernelId, about: PageRange, news: &Owners, me: KernelId, home: KernelId) {
+    /// Kernel `from` did not own all that it was asked for, and said what it knows.
+    pub fn correct(&mut self, from: KernelId, news: &Owners, me: KernelId, home: KernelId) {
         self.learn(&news.slices);
-        for slice in slices_in(about) {
-            let about = about.intersect(slice);
+        for slice in slices_in(news.about) {
+            let about = news.about.intersect(slice);
             let owner = self.slice_owner(slice.start).unwrap_or(home);
             if owner == me {
                 continue;
@@ -102,7 +102,6 @@ impl SliceTable {
             let held: Vec<Part> = self.parts.inside(about).filter(|part| part.owner == me).collect();
             // The owner of the slice knows all its parts; any other, those that it holds itself.
             let knows = |holder: KernelId| owner == from || holder == from;
-            self.note_change(about);
             self.parts.clear(about, |holder| holder != me && knows(holder));
             // "Yours" can only be out of date: else we would know.
             for part in news.parts.iter().filter(|part| part.owner != me && knows(part.owner)) {
@@ -115,9 +114,25 @@ impl SliceTable {
         }
     }
 
-    /// What is known about `range`, for a kernel that asked the wrong one.
+    /// What is known about `range`, and as far around it as the owners of its ends reach, for a kernel that asked the wrong one: who
+    /// goes on there next is not told again.
     pub fn news(&self, range: PageRange) -> Owners {
-        Owners { slices: self.runs(), parts: self.parts.inside(range).collect() }
+        let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
+        let about = PageRange::new(self.around(range.start).start, self.around(last).end);
+        Owners { about, slices: self.runs(), parts: self.parts.inside(about).collect() }
+    }
+
+    /// The part of `page`, or what lies between two parts of its slice.
+    fn around(&self, page: Page) -> PageRange {
+        let slice = slice_around(page);
+        match self.parts.last_before(page.add(1)) {
+            Some(part) if part.range.contains(page) => part.range,
+            below => {
+                let start = below.map_or(slice.start, |part| part.range.end.max(slice.start));
+                let above = self.parts.inside(PageRange::new(page, slice.end)).next();
+                PageRange::new(start, above.map_or(slice.end, |part| part.range.start))
+            }
+        }
     }
 
     /// Kernel `owner` has `range` now, whoever has the slice.
@@ -137,10 +152,10 @@ impl SliceTable {
         self.parts.inside(range)
     }
 
-    /// The parts that are certain: those this kernel holds, and those of its own slices.
-    pub fn certain(&self, me: KernelId, home: KernelId) -> Vec<Part> {
+    /// The parts in `range` that are certain: those this kernel holds, and those of its own slices.
+    pub fn certain(&self, range: PageRange, me: KernelId, home: KernelId) -> Vec<Part> {
         let own = |part: &Part| self.slice_owner(part.range.start).unwrap_or(home) == me;
-        self.parts.inside(PageRange::user()).filter(|part| part.owner == me || own(part)).collect()
+        self.parts.inside(range).filter(|part| part.owner == me || own(part)).collect()
     }
 
     /// Whether the owner of every slice in `range` is known.
@@ -171,6 +186,12 @@ impl SliceTable {
 
     pub fn owners(&self) -> impl Iterator<Item = KernelId> + '_ {
         self.slices.values().copied()
+    }
+
+    /// Who owns slices that `range` touches, as far as somebody does.
+    pub fn owners_in(&self, range: PageRange) -> impl Iterator<Item = KernelId> + '_ {
+        let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
+        self.slices.range(slice_of(range.start)..=slice_of(last)).map(|(_, owner)| *owner)
     }
 
     /// The owner of all of `range`, if there is one such.
@@ -303,6 +324,29 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_the_wrong_kernel_about_a_page_learns_of_all_around_it() {
+        let (home, owner, holder) = (KernelId(0), KernelId(2), KernelId(3));
+        let mut table = SliceTable::default();
+        table.learn(&[SliceRun { start: 1, end: 3, owner }]);
+        let at = |start: u64, end: u64| PageRange::new(Page(SLICE_PAGES + start), Page(SLICE_PAGES + end));
+        table.hand(at(10, 20), holder);
+        table.hand(at(30, 40), holder);
+        let about = |start, end| table.news(at(start, end)).about;
+        assert_eq!(about(12, 13), at(10, 20));
+        assert_eq!(about(20, 21), at(20, 30));
+        assert_eq!(about(5, 15), at(0, 20));
+        assert_eq!(about(45, 46), at(40, SLICE_PAGES));
+        let mut asker = SliceTable::default();
+        let pieces = |table: &SliceTable| table.pieces(at(0, 50), home);
+        asker.correct(owner, &table.news(at(12, 13)), KernelId(1), home);
+        assert_eq!(pieces(&asker), [(owner, at(0, 10)), (holder, at(10, 20)), (owner, at(20, 50))]);
+        // The holder has given all back meanwhile.
+        let given_back = SliceTable::default().news(at(14, 15));
+        asker.correct(holder, &given_back, KernelId(1), home);
+        assert_eq!(pieces(&asker), [(owner, at(0, 50))]);
+    }
+
+    #[test]
     fn what_the_owner_of_a_slice_says_of_its_parts_is_believed_except_about_oneself() {
         let (home, me, owner, other) = (KernelId(0), KernelId(1), KernelId(2), KernelId(3));
         let mut table = SliceTable::default();
@@ -313,10 +357,10 @@ mod tests {
         table.hand(at(2), me);
         let part = |page, owner| Part { range: at(page), owner };
         let parts = Vec::from([part(2, other), part(3, other), part(4, me)]);
-        table.correct(owner, about, &Owners { slices: Vec::new(), parts }, me, home);
+        table.correct(owner, &Owners { about, slices: Vec::new(), parts }, me, home);
         let owners: Vec<u16> = (1..5).map(|page| table.owner(at(page).start).unwrap().0).collect();
         assert_eq!(owners, [2, 1, 3, 2]);
-        table.correct(other, about, &Owners::default(), me, home);
+        table.correct(other, &Owners { about, slices: Vec::new(), parts: Vec::new() }, me, home);
         assert_eq!(table.owner(at(3).start), Some(owner));
     }
 }

@@ -187,8 +187,9 @@ impl Space {
     }
 
     pub(crate) fn slice_owners(&self, range: PageRange) -> KernelSet {
-        let state = self.state.lock();
-        crate::slices::slices_in(range).map(|slice| self.slice_owner(&state, slice.start)).collect()
+        let slices = &self.state.lock().slices;
+        let unowned = (!slices.knows(range)).then_some(self.id.home);
+        slices.owners_in(range).chain(unowned).collect()
     }
 
     /// The kernels whose replica may hold something, without this one. Complete at home only.

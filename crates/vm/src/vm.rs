@@ -289,13 +289,10 @@ fn register(shared: &Arc<Shared>) {
         space.join(from);
         Ok(space.slices())
     });
-    answer!(on, Freeze, Vec::new(), |space, _from, _request| async move { space.freeze().await });
-    answer!(
-        on,
-        Inspect,
-        Default::default(),
-        |space, _from, request| async move { space.inspect(request.counted).await }
-    );
+    answer!(on, Freeze, Vec::new(), |space, _from, request| async move { space.freeze(request.range).await });
+    answer!(on, Inspect, Default::default(), |space, _from, request| async move {
+        space.inspect(request.range, request.counted).await
+    });
     answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });
     let gone = Changed::Done(Err(Errno::ESRCH));
     answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {
