@@ -178,8 +178,7 @@ pub(crate) async fn mprotect(call: &mut Call<'_>) -> Result<u64> {
     }
     if grows != 0 {
         // From the start of a mapping that grows. None grows up here.
-        let grown = call.space().regions_in(PageRange::one(start.page())).await;
-        let grown = grown.first().ok_or(Errno::ENOMEM)?;
+        let grown = call.space().regions(PageRange::one(start.page())).next().await.ok_or(Errno::ENOMEM)?;
         if grows == PROT_GROWSUP || grown.kind.flags & RegionFlags::GROWS_DOWN.bits() == 0 {
             return Err(Errno::EINVAL);
         }

@@ -5,7 +5,7 @@
 
 use crate::call::Call;
 use abi::capability;
-use machine::{errno::Result, Errno, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
+use machine::{errno::Result, Errno, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
 use messages::process::Change;
 
 const RLIMIT_MEMLOCK: usize = 8;
@@ -132,7 +132,8 @@ pub(crate) async fn munlockall(call: &mut Call<'_>) -> Result<u64> {
 
 async fn lock_everything(call: &Call<'_>, on: bool, populate: bool) {
     let space = call.space();
-    for region in space.regions().await {
+    let mut regions = space.regions(PageRange::user());
+    while let Some(region) = regions.next().await {
         let start = region.range.start.address();
         let length = (region.range.len() << PAGE_BITS).min(USER_END - start.0);
         // What another thread unmaps meanwhile is not locked.

@@ -6,7 +6,7 @@ use crate::{
 };
 use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials};
 use alloc::vec::Vec;
-use machine::{errno, CpuId, KernelId, Pid};
+use machine::{errno, CpuId, KernelId, Page, Pid};
 use serde::{Deserialize, Serialize};
 
 /// A process as /proc and ps show it.
@@ -53,9 +53,14 @@ pub struct ThreadView {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Inspect {
     View,
-    Maps,
+    /// Some regions, the lowest that reach above `from`.
+    Maps {
+        from: Page,
+    },
     /// The same, with how many pages were touched.
-    Touched,
+    Touched {
+        from: Page,
+    },
     /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
     ClearTouched {
         anonymous: bool,

@@ -210,6 +210,16 @@ impl RegionReport {
     }
 }
 
+/// What an owner has in a range: the lowest regions of it if there are many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    pub regions: Vec<RegionReport>,
+    /// Nothing is left out below.
+    pub end: Page,
+    /// Whom it has handed parts of its slices over to, below the end.
+    pub holders: Vec<KernelId>,
+}
+
 /// Which queue a futex word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FutexPlace {
@@ -352,9 +362,8 @@ messages! {
     /// Frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
 
-    /// What an owner has of a space, with the pages of each region if they are to be `counted`; and whom it has handed parts of
-    /// its slices over to.
-    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool } -> (Vec<RegionReport>, Vec<KernelId>), Low;
+    /// What an owner has of a space, with the pages of each region if they are to be `counted`.
+    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool } -> Listed, Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

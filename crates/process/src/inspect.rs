@@ -5,13 +5,18 @@ use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use fs::File;
-use machine::{errno::Result, Errno, Pid, PAGE_SIZE};
+use machine::{errno::Result, Errno, Page, PageRange, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
     fs::Opened,
     inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
     process::{ListProcesses, Tune, TuneThread},
+    vm::RegionReport,
 };
+use vm::Space;
+
+/// Most regions of one answer.
+const REGIONS: usize = 256;
 
 /// Affinity, nice value, and (policy, priority) of a thread.
 pub type Tuning = (CpuSet, i8, (u32, u32));
@@ -146,8 +151,8 @@ impl System {
             Inspect::View => Inspection::View(Box::new(process.view().await)),
             Inspect::Owner => process.owner(),
             _ if ended => return Err(Errno::ENOENT),
-            Inspect::Maps => Inspection::Regions(process.space().counted_regions().await),
-            Inspect::Touched => Inspection::Regions(process.space().touched_regions().await),
+            Inspect::Maps { from } => Inspection::Regions(some_regions(&process.space(), from, false).await),
+            Inspect::Touched { from } => Inspection::Regions(some_regions(&process.space(), from, true).await),
             Inspect::ClearTouched { anonymous, files } => {
                 process.space().clear_touched(anonymous, files).await;
                 Inspection::Count(0)
@@ -346,4 +351,18 @@ impl Process {
             text_pages: sizes.text,
         }
     }
+}
+
+/// The lowest regions above `from`; none if there are no more.
+async fn some_regions(space: &Arc<Space>, from: Page, touched: bool) -> Vec<RegionReport> {
+    let mut regions = space.counted_regions(PageRange::new(from, PageRange::user().end));
+    let mut some = Vec::new();
+    while some.len() < REGIONS {
+        let Some(mut region) = regions.next().await else { break };
+        if touched {
+            space.count_touched(&mut region).await;
+        }
+        some.push(region);
+    }
+    some
 }

@@ -1,6 +1,6 @@
 //! What a program is shown of its address space while parts of it get other owners: everything that it has mapped.
 
-use machine::{Access, PAGE_SIZE};
+use machine::{Access, PageRange, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Shape},
     rng::mix,
@@ -46,5 +46,30 @@ fn a_region_that_is_handed_over_meanwhile_is_seen() {
 }
 
 async fn regions(space: Arc<Space>) -> Vec<(machine::Page, u64)> {
-    space.regions().await.iter().map(|region| (region.range.start, region.range.len())).collect()
+    let (mut regions, mut seen) = (space.regions(PageRange::user()), Vec::new());
+    while let Some(region) = regions.next().await {
+        seen.push((region.range.start, region.range.len()));
+    }
+    seen
+}
+
+#[test]
+fn more_regions_than_one_answer_holds_are_all_seen_in_order() {
+    let cluster = Cluster::new(Shape::of(1, 4));
+    let id = cluster.kernels[0].vm.create().unwrap().id();
+    let on = |kernel: usize| cluster.kernels[kernel].vm.attach(id).unwrap();
+    let mut mapped = Vec::new();
+    for round in 0..700 {
+        for kernel in 0..3 {
+            // Neighbours that differ are two.
+            let prot = if round % 2 == 0 { Access::READ } else { Access::READ | Access::WRITE };
+            let space = on(kernel);
+            let request = MapRequest::anonymous(PAGE_SIZE as u64, prot);
+            mapped.push((cluster.run(async move { space.map(request).await }).unwrap().page(), 1));
+        }
+    }
+    mapped.sort();
+    for kernel in 0..4 {
+        assert_eq!(cluster.run(regions(on(kernel))), mapped, "on kernel {kernel}");
+    }
 }

@@ -148,7 +148,8 @@ impl Space {
         if !populate {
             return Ok(());
         }
-        for region in self.regions_in(range).await {
+        let mut regions = self.regions(range);
+        while let Some(region) = regions.next().await {
             // What is the process's own is broken out of copy-on-write now, not at the first write.
             let mut access = region.kind.prot;
             access.set(Access::WRITE, access.contains(Access::WRITE) && !is_shared(&region));
@@ -160,14 +161,13 @@ impl Space {
     /// How many of `pages` pages are locked.
     pub async fn locked(self: &Arc<Self>, start: UserAddr, pages: u64) -> u64 {
         let Some(range) = checked_range(start.page().address(), pages << PAGE_BITS) else { return 0 };
-        let locked =
-            |region: &RegionReport| RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED);
-        self.regions_in(range)
-            .await
-            .iter()
-            .filter(|region| locked(region))
-            .map(|region| region.range.intersect(range).len())
-            .sum()
+        let (mut regions, mut locked) = (self.regions(range), 0);
+        while let Some(region) = regions.next().await {
+            if RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED) {
+                locked += region.range.intersect(range).len();
+            }
+        }
+        locked
     }
 
     pub(crate) fn lock_here(&self, range: PageRange, on: bool) -> Result<u64> {

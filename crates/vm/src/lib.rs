@@ -68,7 +68,7 @@ pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, RegionKind, RegionRe
 pub use region::RegionFlags;
 pub use relief::Relief;
 pub use remap::RemapFlags;
-pub use report::Footprint;
+pub use report::{Footprint, RegionList};
 pub use request::{MapRequest, Place, Source, Statistics};
 pub use shared::SharedMemory;
 pub use space::{FaultCount, Space};

@@ -6,7 +6,7 @@
 //! find the room that is there for one.
 
 use crate::{region::RegionFlags, space::Space};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use machine::{errno::Result, Access, Errno, PageRange, PAGE_BITS};
 use messages::vm::{LimitSpace, Limits, RegionKind, RegionReport};
 
@@ -16,17 +16,21 @@ fn is_data(kind: &RegionKind) -> bool {
         && !RegionFlags::from_bits_truncate(kind.flags).intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
 }
 
-fn sum<'a>(regions: impl Iterator<Item = &'a RegionReport>) -> u64 {
-    regions.map(|region| region.range.len()).sum()
+/// What is mapped, in pages.
+#[derive(Default)]
+struct Mapped {
+    all: u64,
+    data: u64,
 }
 
-/// May so many pages more of a kind be mapped beside these regions?
-fn check(limits: &Limits, regions: &[RegionReport], kind: &RegionKind, pages: u64) -> Result<()> {
-    let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
-    let data = || sum(regions.iter().filter(|region| is_data(&region.kind)));
-    match too_much(sum(regions.iter()), limits.address_space) || is_data(kind) && too_much(data(), limits.data) {
-        true => Err(Errno::ENOMEM),
-        false => Ok(()),
+impl Mapped {
+    /// May so many pages more of a kind be mapped beside it?
+    fn check(&self, limits: &Limits, kind: &RegionKind, pages: u64) -> Result<()> {
+        let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
+        match too_much(self.all, limits.address_space) || is_data(kind) && too_much(self.data, limits.data) {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
     }
 }
 
@@ -62,13 +66,19 @@ impl Space {
         }
     }
 
-    /// The limits and what they are compared with, if there are any.
-    async fn limited(self: &Arc<Self>) -> Option<(Limits, Vec<RegionReport>)> {
+    /// The limits and what they are compared with, if there are any. Shows each region.
+    async fn limited(self: &Arc<Self>, mut show: impl FnMut(&RegionReport)) -> Option<(Limits, Mapped)> {
         let limits = self.limits();
-        match limits.address_space == u64::MAX && limits.data == u64::MAX {
-            true => None,
-            false => Some((limits, self.regions().await)),
+        if limits.address_space == u64::MAX && limits.data == u64::MAX {
+            return None;
         }
+        let (mut mapped, mut regions) = (Mapped::default(), self.regions(PageRange::user()));
+        while let Some(region) = regions.next().await {
+            mapped.all += region.range.len();
+            mapped.data += if is_data(&region.kind) { region.range.len() } else { 0 };
+            show(&region);
+        }
+        Some((limits, mapped))
     }
 
     /// May a thread of this kernel map so many pages more? Those that take the place of others are none.
@@ -78,10 +88,10 @@ impl Space {
         pages: u64,
         replaced: Option<PageRange>,
     ) -> Result<()> {
-        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
-        let replaced =
-            replaced.map_or(0, |range| regions.iter().map(|region| region.range.intersect(range).len()).sum());
-        check(&limits, &regions, kind, pages - replaced)
+        let mut gone = 0;
+        let show = |region: &RegionReport| gone += replaced.map_or(0, |range| region.range.intersect(range).len());
+        let Some((limits, mapped)) = self.limited(show).await else { return Ok(()) };
+        mapped.check(&limits, kind, pages - gone)
     }
 
     /// The same for mremap, which makes `pages` of `from` and may keep that. What is not mapped as it thinks is not refused here.
@@ -90,11 +100,14 @@ impl Space {
         if more == 0 {
             return Ok(());
         }
-        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
-        match regions.iter().find(|region| region.range.contains(from.start) && from.end <= region.range.end) {
-            Some(region) => check(&limits, &regions, &region.kind, more),
-            None => Ok(()),
-        }
+        let mut kind = None;
+        let show = |region: &RegionReport| {
+            if region.range.contains(from.start) && from.end <= region.range.end {
+                kind = Some(region.kind);
+            }
+        };
+        let Some((limits, mapped)) = self.limited(show).await else { return Ok(()) };
+        kind.map_or(Ok(()), |kind| mapped.check(&limits, &kind, more))
     }
 
     /// And for mprotect, which makes data of what was none: as far as it will come, up to the first hole or refusal.
@@ -102,26 +115,22 @@ impl Space {
         if self.limits().data == u64::MAX || !prot.contains(Access::WRITE) {
             return Ok(());
         }
-        let Some((limits, regions)) = self.limited().await else { return Ok(()) };
         let (mut at, mut more) = (range.start, 0);
-        for region in &regions {
+        let show = |region: &RegionReport| {
             let part = region.range.intersect(range);
-            if part.is_empty() {
-                continue;
-            }
-            if part.start != at || !region.kind.limit.contains(prot) {
-                break;
+            // After a hole or a refusal none begins there.
+            if part.is_empty() || part.start != at || !region.kind.limit.contains(prot) {
+                return;
             }
             at = part.end;
             if !is_data(&region.kind) && is_data(&RegionKind { prot, ..region.kind }) {
                 more += part.len();
             }
-        }
+        };
         // The address space does not grow.
-        let data = sum(regions.iter().filter(|region| is_data(&region.kind)));
-        match more > 0 && data + more > limits.data >> PAGE_BITS {
-            true => Err(Errno::ENOMEM),
-            false => Ok(()),
+        match self.limited(show).await {
+            Some((limits, mapped)) if more > 0 && mapped.data + more > limits.data >> PAGE_BITS => Err(Errno::ENOMEM),
+            _ => Ok(()),
         }
     }
 }

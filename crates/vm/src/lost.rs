@@ -87,11 +87,9 @@ impl Space {
     pub(crate) async fn remove(self: &Arc<Self>, range: PageRange) -> Result<()> {
         let mut at = range.start;
         let mut hole = false;
-        for region in self.regions().await {
+        let mut regions = self.regions(range);
+        while let Some(region) = regions.next().await {
             let part = region.range.intersect(range);
-            if part.is_empty() {
-                continue;
-            }
             hole |= part.start > at;
             at = part.end;
             self.remove_from(&region, part).await?;

@@ -105,9 +105,9 @@ impl Space {
 
     /// EEXIST if anything is mapped in `range`, at any owner.
     pub(crate) async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
-        match self.regions_in(range).await.is_empty() {
-            true => Ok(()),
-            false => Err(Errno::EEXIST),
+        match self.regions(range).next().await {
+            None => Ok(()),
+            Some(_) => Err(Errno::EEXIST),
         }
     }
 

@@ -79,7 +79,7 @@ impl Space {
         let Some(from) = from else {
             // Beyond the end of the address space nothing can be cut off what is mapped at its start.
             let start = old.page();
-            let mapped = self.regions_in(PageRange::one(start)).await.iter().any(|region| region.range.contains(start));
+            let mapped = self.regions(PageRange::one(start)).next().await.is_some();
             return Err(if mapped && old_bytes > new_bytes { Errno::EINVAL } else { Errno::EFAULT });
         };
         self.check_room_to_remap(from, pages, known.contains(RemapFlags::DONTUNMAP)).await?;
@@ -118,11 +118,9 @@ impl Space {
         to: Option<Page>,
     ) -> Result<u64> {
         let known = RemapFlags::from_bits_truncate(flags);
-        let find = |reports: Vec<messages::vm::RegionReport>| {
-            reports.into_iter().find(|report| report.range.contains(from.start)).ok_or(Errno::EFAULT)
-        };
         // With the page behind: does it go on there?
-        let region = find(self.regions_in(PageRange::new(from.start, from.end.add(1))).await)?;
+        let region = self.regions(PageRange::new(from.start, from.end.add(1))).next().await;
+        let region = region.filter(|region| region.range.contains(from.start)).ok_or(Errno::EFAULT)?;
         if from.len() > pages {
             let tail = PageRange::new(from.start.add(pages), from.end);
             self.change(Operation::Unmap { range: tail }).await?;

@@ -6,11 +6,59 @@ use crate::{
     Statistics,
 };
 use abi::ObjectId;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    sync::Arc,
+    vec::{self, Vec},
+};
 use core::mem::size_of;
-use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
-use messages::vm::{Inspect, Part, RegionReport, SliceRun};
+use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
+use messages::vm::{Inspect, Listed, Part, RegionReport, SliceRun};
 use rangemap::RangeMap;
+
+/// Most regions of one answer. A program may have more than there is memory for a list of all.
+const LISTED: usize = 256;
+
+/// Regions of a space in address order; nobody counts their pages. What is mapped all the while is seen, whoever has it when. What is
+/// one to the program is one, also if its parts have several owners, as far as these own some of the range.
+pub struct RegionList {
+    space: Arc<Space>,
+    counted: bool,
+    rest: PageRange,
+    found: vec::IntoIter<RegionReport>,
+    /// Not given out yet: the next one may belong to it.
+    last: Option<RegionReport>,
+}
+
+impl RegionList {
+    pub async fn next(&mut self) -> Option<RegionReport> {
+        loop {
+            let Some(next) = self.found.next() else {
+                if self.rest.is_empty() {
+                    return self.last.take();
+                }
+                let (found, end) = Box::pin(self.space.gather(self.rest, self.counted)).await;
+                // The last one may reach beyond the end of what was listed.
+                let reached = found.last().map_or(end, |last| last.range.end.max(end));
+                self.rest.start = reached.min(self.rest.end);
+                self.found = found.into_iter();
+                continue;
+            };
+            match &mut self.last {
+                Some(last) if continues(&next, last) => {
+                    last.range.end = next.range.end;
+                    last.resident += next.resident;
+                    last.exported += next.exported;
+                }
+                last => {
+                    if let Some(done) = last.replace(next) {
+                        return Some(done);
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// What one kernel has of a space, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,16 +107,16 @@ impl Space {
         sum
     }
 
-    /// The regions of this kernel's slices that reach into `range`, with their pages `counted`, and the kernels that hold parts of
-    /// these slices there: at a moment at which they have what they hold. (Others may be given parts meanwhile, over and over: it is
-    /// not held back.)
-    pub(crate) async fn inspect(&self, range: PageRange, counted: bool) -> (Vec<RegionReport>, Vec<KernelId>) {
+    /// The regions of this kernel's slices that reach into `range`, with their pages `counted`: at a moment at which the kernels that
+    /// hold parts of these slices have what they hold. (Others may be given parts meanwhile, over and over: it is not held back.)
+    pub(crate) async fn inspect(&self, range: PageRange, counted: bool) -> Listed {
         let look = || {
             let state = self.state.lock();
-            let certain = self.is_certain(&state, range);
-            certain.then(|| {
-                let regions = state.regions.overlapping(range).map(|region| self.report(region, counted)).collect();
-                (regions, self.holders(&state, range))
+            self.is_certain(&state, range).then(|| {
+                let mut there = state.regions.overlapping(range);
+                let regions = there.by_ref().take(LISTED).map(|region| self.report(region, counted)).collect();
+                let end = there.next().map_or(range.end, |next| next.range.start);
+                Listed { regions, end, holders: self.holders(&state, PageRange::new(range.start, end)) }
             })
         };
         self.changed.wait_until(look).await
@@ -100,20 +148,14 @@ impl Space {
         }
     }
 
-    /// All regions of the space, in address order; nobody counts their pages. What is
-    /// mapped all the while is seen, whoever has it when.
-    pub async fn regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        self.regions_in(PageRange::user()).await
-    }
-
-    /// Those that reach into `range`, whole as far as the owners of `range` have them.
-    pub async fn regions_in(self: &Arc<Self>, range: PageRange) -> Vec<RegionReport> {
-        self.gather(range, false).await
+    /// The regions that reach into `range`.
+    pub fn regions(self: &Arc<Self>, range: PageRange) -> RegionList {
+        RegionList { space: self.clone(), counted: false, rest: range, found: Vec::new().into_iter(), last: None }
     }
 
     /// [`Space::regions`], with what is present of them.
-    pub async fn counted_regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        self.gather(PageRange::user(), true).await
+    pub fn counted_regions(self: &Arc<Self>, range: PageRange) -> RegionList {
+        RegionList { counted: true, ..self.regions(range) }
     }
 
     /// Regions go from the owner of a slice to who is to hold a part of it (handover.rs), and never back:
@@ -128,32 +170,39 @@ impl Space {
     ///
     /// So whoever is named as a holder by the first answer of a kernel is asked after that answer, also if it was asked before. Two may
     /// have the same page in their answers then: the last one counts, and of those of one round either, for both were true meanwhile.
-    async fn gather(self: &Arc<Self>, range: PageRange, counted: bool) -> Vec<RegionReport> {
+    ///
+    /// The answer is complete up to the page that is given with it.
+    async fn gather(self: &Arc<Self>, mut range: PageRange, counted: bool) -> (Vec<RegionReport>, Page) {
         if !self.state.lock().slices.knows(range) {
             // Without an answer what is known here is reported.
             let _ = self.join_home().await;
         }
-        let (mut all, holders) = self.inspect(range, counted).await;
+        let Listed { regions: mut all, end, holders } = self.inspect(range, counted).await;
+        range.end = end;
         let mut answered = KernelSet::new();
         answered.insert(self.me());
         let mut next: KernelSet = self.slice_owners(range).iter().chain(holders).collect();
         next.remove(self.me());
         while !next.is_empty() {
+            let mut answers = Vec::new();
             if next.remove(self.me()) {
-                all.extend(self.inspect(range, counted).await.0);
+                answers.push((self.me(), self.inspect(range, counted).await));
             }
-            let mut named = KernelSet::new();
             let ask = Inspect { space: self.id, range, counted };
-            for (kernel, answer) in self.vm.endpoint.multicast(&next, ask).await {
-                let Ok((regions, holders)) = answer else { continue };
+            let others = self.vm.endpoint.multicast(&next, ask).await;
+            answers.extend(others.into_iter().filter_map(|(kernel, answer)| Some((kernel, answer.ok()?))));
+            let mut named = KernelSet::new();
+            for (kernel, Listed { regions, end, holders }) in answers {
                 all.extend(regions);
+                range.end = range.end.min(end);
                 if answered.insert(kernel) {
                     holders.into_iter().for_each(|holder| _ = named.insert(holder));
                 }
             }
             next = named;
         }
-        join(newest(all))
+        all.retain(|region| region.range.start < range.end);
+        (newest(all), range.end)
     }
 
     /// For audits: the parts of slices that have another owner, as far as this replica must know.
@@ -164,7 +213,8 @@ impl Space {
     /// Sums over all regions.
     pub async fn statistics(self: &Arc<Self>) -> Statistics {
         let mut sum = Statistics::default();
-        for region in self.counted_regions().await {
+        let mut regions = self.counted_regions(PageRange::user());
+        while let Some(region) = regions.next().await {
             let flags = RegionFlags::from_bits_truncate(region.kind.flags);
             let pages = region.range.len();
             sum.mapped += pages;
@@ -221,22 +271,6 @@ fn newest(mut all: Vec<RegionReport>) -> Vec<RegionReport> {
     }
     let parts = last.iter().map(|(range, index)| all[*index].take_part(PageRange::new(range.start, range.end)));
     parts.collect()
-}
-
-/// Makes one of what is one to the program: a region whose parts have several owners.
-fn join(all: Vec<RegionReport>) -> Vec<RegionReport> {
-    let mut joined: Vec<RegionReport> = Vec::with_capacity(all.len());
-    for next in all {
-        match joined.last_mut() {
-            Some(last) if continues(&next, last) => {
-                last.range.end = next.range.end;
-                last.resident += next.resident;
-                last.exported += next.exported;
-            }
-            _ => joined.push(next),
-        }
-    }
-    joined
 }
 
 fn continues(next: &RegionReport, last: &RegionReport) -> bool {

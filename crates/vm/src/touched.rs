@@ -12,17 +12,16 @@ use messages::vm::{RegionReport, Touched};
 const CHUNK: u64 = 8192;
 
 impl Space {
-    /// [`Space::counted_regions`], with what has been touched of them.
-    pub async fn touched_regions(self: &Arc<Self>) -> Vec<RegionReport> {
-        let mut all = self.counted_regions().await;
-        for region in all.iter_mut().filter(|region| region.resident > 0) {
+    /// Finds out what has been touched of a counted region.
+    pub async fn count_touched(self: &Arc<Self>, region: &mut RegionReport) {
+        if region.resident > 0 {
             region.touched = self.touched(region.range, false).await;
         }
-        all
     }
 
     pub async fn clear_touched(self: &Arc<Self>, anonymous: bool, files: bool) {
-        for region in self.counted_regions().await {
+        let mut regions = self.counted_regions(PageRange::user());
+        while let Some(region) = regions.next().await {
             let wanted = if region.backing.is_some() { files } else { anonymous };
             if wanted && region.resident > 0 {
                 self.touched(region.range, true).await;

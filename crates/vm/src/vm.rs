@@ -19,7 +19,7 @@ use fabric::Endpoint;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    Errno, Frame, HashMap, Memory, NoMemory, Serials, SpaceId, Spawner,
+    Errno, Frame, HashMap, Memory, NoMemory, PageRange, Serials, SpaceId, Spawner,
 };
 use messages::vm::*;
 
@@ -290,7 +290,8 @@ fn register(shared: &Arc<Shared>) {
         Ok(space.slices())
     });
     answer!(on, Freeze, Vec::new(), |space, _from, request| async move { space.freeze(request.range).await });
-    answer!(on, Inspect, Default::default(), |space, _from, request| async move {
+    let nothing = Listed { regions: Vec::new(), end: PageRange::user().end, holders: Vec::new() };
+    answer!(on, Inspect, nothing.clone(), |space, _from, request| async move {
         space.inspect(request.range, request.counted).await
     });
     answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });

@@ -4,7 +4,7 @@ use super::*;
 use ::ipc::SIZE_MAX;
 use ::messages::ipc::{Details, MemoryAttach, MemoryDetach};
 use alloc::format;
-use machine::{Access, UserAddr, PAGE_SIZE};
+use machine::{Access, PageRange, UserAddr, PAGE_SIZE};
 use process::Directory;
 use vm::{MapRequest, Place, Source};
 
@@ -88,23 +88,28 @@ pub(crate) async fn shmdt(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let space = call.space();
-    let regions = space.regions().await;
     // Regions that are part of a segment attached at the address, which may have been cut since.
-    let part = |region: &&vm::RegionReport| {
+    let part = |region: &vm::RegionReport| {
         let start = region.range.start.address().0;
         let backing = region.backing.as_ref().filter(|backing| backing.label.starts_with(LABEL));
         backing.is_some_and(|backing| start.checked_sub(backing.first * page) == Some(address))
     };
-    let Some(object) = regions.iter().find(part).and_then(|region| region.backing.as_ref()).map(|known| known.object)
-    else {
-        return Err(Errno::EINVAL);
+    let above = PageRange::new(UserAddr(address).page(), PageRange::user().end);
+    let mut regions = space.regions(above);
+    let object = loop {
+        match regions.next().await.ok_or(Errno::EINVAL)? {
+            region if part(&region) => break region.backing.ok_or(Errno::EINVAL)?.object,
+            _ => {}
+        }
     };
     let ask = MemoryDetach { object, process: call.process().id };
     let size = call.system().endpoint.call(object.owner, ask).await.ok().flatten().ok_or(Errno::EINVAL)?;
     let end = address.saturating_add(size.next_multiple_of(page));
-    for region in regions.iter().filter(part) {
+    let mut regions = space.regions(above);
+    while let Some(region) = regions.next().await {
         let start = region.range.start.address();
-        if start.0 < end && region.backing.as_ref().is_some_and(|backing| backing.object == object) {
+        let same = part(&region) && region.backing.as_ref().is_some_and(|backing| backing.object == object);
+        if start.0 < end && same {
             space.unmap(start, region.range.len() * page).await?;
         }
     }

@@ -4,6 +4,7 @@ use super::{
     control,
     machine::statuses,
     made::{number_list, put, Directory as Names, Made, Text},
+    maps::show_regions,
     Proc, Subject,
 };
 use ::machine::{errno::Result, Errno, PAGE_SIZE};
@@ -11,7 +12,8 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
     control::{KernelState, MessageTypes, Partitions},
-    inspect::{Inspect, Inspection},
+    inspect::Inspect,
+    vm::RegionReport,
 };
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
@@ -118,11 +120,13 @@ pub(super) async fn process(subject: Subject, caller: Caller) -> Result<Vec<u8>>
         let allowed = number_list(thread.affinity.iter().map(|cpu| cpu.0));
         put!(text, "{:<10} {:<6} {:<4} {allowed}\n", thread.thread, thread.kernel.0, thread.cpu.0);
     }
-    let Ok(Inspection::Regions(regions)) = subject.inspect(Inspect::Maps, &caller).await else { return Ok(text.0) };
     let mut owners: BTreeMap<u16, (u64, u64, u64, u64)> = BTreeMap::new();
-    for region in regions {
+    let add = |region: &RegionReport| {
         let sum = owners.entry(region.owner.0).or_default();
         *sum = (sum.0 + 1, sum.1 + region.range.len(), sum.2 + region.resident, sum.3 + region.exported);
+    };
+    if show_regions(&subject, &caller, 0, |from| Inspect::Maps { from }, add).await.is_err() {
+        return Ok(text.0);
     }
     let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
     put!(text, "\nowner  regions    size_kB resident_kB exported_kB\n");

@@ -4,7 +4,7 @@ use super::{
     made::{put, Text},
     Subject,
 };
-use ::machine::{errno::Result, Access, BoxFuture, Errno, PAGE_SIZE};
+use ::machine::{errno::Result, Access, BoxFuture, Errno, Page, PAGE_SIZE};
 use alloc::{boxed::Box, vec::Vec};
 use core::num::IntErrorKind;
 use fs::{synthetic::Content, Caller};
@@ -14,21 +14,38 @@ use messages::{
 };
 use vm::RegionFlags;
 
-async fn regions(subject: &Subject, what: Inspect, caller: &Caller) -> Result<Vec<RegionReport>> {
-    match subject.inspect(what, caller).await {
-        Ok(Inspection::Regions(regions)) => Ok(regions),
-        // A zombie has no memory.
-        Err(Errno::ENOENT) => Ok(Vec::new()),
-        Ok(_) => Err(Errno::EIO),
-        Err(error) => Err(error),
+/// Shows all regions of a process, in the order of their addresses: it may have more than there is memory for a list. `bytes`: what is
+/// kept of each.
+pub(super) async fn show_regions(
+    subject: &Subject,
+    caller: &Caller,
+    bytes: usize,
+    what: impl Fn(Page) -> Inspect,
+    mut show: impl FnMut(&RegionReport),
+) -> Result<()> {
+    let (mut from, mut shown) = (Page(0), 0);
+    loop {
+        let regions = match subject.inspect(what(from), caller).await {
+            Ok(Inspection::Regions(regions)) => regions,
+            // A zombie has no memory.
+            Err(Errno::ENOENT) => return Ok(()),
+            Ok(_) => return Err(Errno::EIO),
+            Err(error) => return Err(error),
+        };
+        let Some(last) = regions.last() else { return Ok(()) };
+        from = last.range.end;
+        shown += regions.len();
+        // What grows moves, to twice as much.
+        if !subject.proc.system.memory.has_room_for(3 * shown * bytes) {
+            return Err(Errno::ENOMEM);
+        }
+        regions.iter().for_each(&mut show);
     }
 }
 
 pub(super) async fn maps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for region in regions(&subject, Inspect::Maps, &caller).await? {
-        line(&mut text, &region);
-    }
+    show_regions(&subject, &caller, 128, |from| Inspect::Maps { from }, |region| line(&mut text, region)).await?;
     Ok(text.0)
 }
 
@@ -77,8 +94,8 @@ fn line(text: &mut Text, region: &RegionReport) {
 /// What is not counted (sharing, dirtiness) is left out rather than guessed.
 pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for region in regions(&subject, Inspect::Touched, &caller).await? {
-        line(&mut text, &region);
+    let show = |region: &RegionReport| {
+        line(&mut text, region);
         let flags = RegionFlags::from_bits_truncate(region.kind.flags);
         let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
         let anonymous = if region.backing.is_none() { region.resident } else { 0 };
@@ -119,7 +136,8 @@ pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
             put!(text, " {word}");
         }
         text.bytes(b" \n");
-    }
+    };
+    show_regions(&subject, &caller, 1024, |from| Inspect::Touched { from }, show).await?;
     Ok(text.0)
 }
 
