@@ -121,7 +121,7 @@ impl Linux {
             return Absence::Over;
         }
         if process.has(Flags::STOPPED) {
-            process.wait_while_stopped().await;
+            thread.wait_while_stopped().await;
             return Absence::Back;
         }
         // Before it moves: what an interrupted call becomes is known here only, for the shadow keeps `restart`.

@@ -58,6 +58,8 @@ impl Process {
                     thread.wake();
                 }
             }
+            // Those that stand still.
+            self.changed.wake_all();
             return true;
         }
         {

@@ -211,12 +211,6 @@ impl Process {
         }
     }
 
-    /// Waits at the user boundary while the process is stopped.
-    pub async fn wait_while_stopped(&self) {
-        let check = || (!self.has(Flags::STOPPED) || self.has(Flags::ENDING)).then_some(());
-        self.changed.wait_until(check).await;
-    }
-
     pub fn local_threads(&self) -> Vec<Arc<Thread>> {
         self.threads.lock().values().cloned().collect()
     }

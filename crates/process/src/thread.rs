@@ -354,6 +354,12 @@ impl Thread {
         self.process.has(Flags::ENDING) || self.doomed.load(Relaxed)
     }
 
+    /// Waits at the user boundary while the process is stopped.
+    pub async fn wait_while_stopped(&self) {
+        let check = || (!self.process.has(Flags::STOPPED) || self.must_end()).then_some(());
+        self.process.changed.wait_until(check).await;
+    }
+
     /// Takes one pending signal of `wanted`, for which the thread has waited: its own first, then one of its process (asking
     /// the home).
     pub async fn take_signal(&self, wanted: SignalSet) -> Option<Taken> {

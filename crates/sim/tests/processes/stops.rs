@@ -4,7 +4,7 @@ use crate::{born, shape, wander};
 use sim::{
     life::model::{Id, CONT, STOP, WNOHANG, WUNTRACED},
     nodes::{
-        machine::Nodes,
+        machine::{Nodes, PROGRAM},
         user::{call, clone_thread, Arg, Command, Event},
     },
 };
@@ -73,5 +73,36 @@ fn who_is_continued_is_not_stopped() {
             });
         }
         family.nodes.end_all();
+    }
+}
+
+#[test]
+fn execve_ends_the_threads_that_stand_still() {
+    for seed in 1..300 {
+        let Family { nodes, parent, child, thread } = Family::new(seed, 1 + seed as usize % 3);
+        let third = born(&nodes, child, clone_thread(2));
+        for wanderer in [child, thread, third] {
+            nodes.user.tell(wanderer, wander(&nodes));
+        }
+        nodes.settle();
+        let program = Command::new(call::EXECVE, &[Arg::Input]).input([PROGRAM, b"\0"].concat());
+        nodes.user.tell(thread, program);
+        // The stop comes at any moment of it.
+        nodes.steps(seed as usize % 101);
+        nodes.user.tell(child, Command::plain(call::KILL, &[child.into(), STOP.into()]));
+        nodes.settle();
+        let mut events = nodes.user.events();
+        // Wherever the stop met it, the process has a main thread: the old one, or the one that executes.
+        let look = Command::new(call::SETAFFINITY, &[Arg::Value(child.into()), Arg::Value(16), Arg::Input]);
+        let first = nodes.user.tell(parent, look.input([0xff; 16]));
+        nodes.settle();
+        let results: Vec<_> = nodes.user.events().into_iter().filter_map(|event| returned(event, first)).collect();
+        assert_eq!(results, [(0, 0)], "seed {seed}");
+        nodes.user.tell(parent, Command::plain(call::KILL, &[child.into(), CONT.into()]));
+        nodes.settle();
+        events.extend(nodes.user.events());
+        let executed = events.iter().any(|event| matches!(event, Event::Executed { thread } if *thread == child));
+        assert!(executed && nodes.idle().contains(&child), "seed {seed}: {events:?}, idle {:?}", nodes.idle());
+        nodes.end_all();
     }
 }
