@@ -27,8 +27,8 @@ enum Seen {
 }
 
 /// Most states that one round may leave.
-const MOST_STATES: usize = 200;
-const MOST_TRIES: usize = 300_000;
+const MOST_STATES: usize = 2000;
+const MOST_TRIES: usize = 3_000_000;
 
 /// All states at rest that explain a round from one of `states`, or why there is none.
 pub fn explain(
@@ -221,6 +221,10 @@ impl Left {
         for (&thread, known) in &self.model.threads {
             if known.told.is_some() {
                 self.without_result_of(thread, known, &busy, after);
+            }
+            let mut again = self.model.clone();
+            if again.wait_again(thread) {
+                after.push(Left { model: again, ..self.clone() });
             }
             for signal in self.model.handleable(thread).into_iter().filter(|_| !busy.contains(&thread)) {
                 let mut next = self.clone();

@@ -37,7 +37,12 @@ impl Model {
             Op::Getpid => result == i64::from(caller),
             Op::Getpgid(process) => result == self.processes.get(&process).map_or(ESRCH, |of| i64::from(of.group)),
             Op::Getsid(process) => result == self.processes.get(&process).map_or(ESRCH, |of| i64::from(of.session)),
-            Op::Move(target, _) => result == 0 || result == ESRCH && !self.threads.contains_key(&target),
+            Op::Move(target, _) => {
+                // For a moment no thread has the id of the main one, if another has ended it to execute.
+                let replaced = |thread: &Thread| thread.process == target && thread.executes();
+                let gone = !self.threads.contains_key(&target) || self.threads.values().any(replaced);
+                result == 0 || result == ESRCH && gone
+            }
         }
     }
 
@@ -136,12 +141,12 @@ impl Model {
     /// The effect of what `thread` was told, with the result that will be seen.
     pub fn act(&mut self, thread: Id, number: u64, result: i64, output: &[u8]) -> bool {
         let Some(known) = self.threads.get_mut(&thread) else { return false };
-        let explained = match (known.told, known.waits) {
+        let explained = match (known.told, &known.waits) {
             (Some((told, op)), _) if told == number => {
                 known.told = None;
                 self.call(thread, op, result, output)
             }
-            (_, Some((waits, ..))) if waits == number => self.end_wait(thread, result, output),
+            (_, Some(waits)) if waits.number == number => self.end_wait(thread, result, output),
             _ => false,
         };
         if let Some(known) = self.threads.get_mut(&thread).filter(|_| explained) {
@@ -170,8 +175,24 @@ impl Model {
             Some((number, Op::Wait(which, options))) if options & WNOHANG == 0 => {
                 // Which group is meant is decided when the call is made.
                 let group = self.processes[&known.process].group;
-                let which = if which == 0 { -i64::from(group) } else { which };
-                (known.told, known.waits) = (None, Some((number, Op::Wait(which, options), false)));
+                let own_group = which == 0;
+                let which = if own_group { -i64::from(group) } else { which };
+                known.told = None;
+                known.waits = Some(Waits { number, which, options, own_group, interrupted: false });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The wait of `thread` is interrupted by a signal that another thread takes, and begins again (man 7 signal, "Interruption of system
+    /// calls"): false if that makes no difference.
+    pub fn wait_again(&mut self, thread: Id) -> bool {
+        let Some(known) = self.threads.get_mut(&thread) else { return false };
+        let group = -i64::from(self.processes[&known.process].group);
+        match &mut known.waits {
+            Some(waits) if waits.own_group && waits.which != group => {
+                waits.which = group;
                 true
             }
             _ => false,
@@ -181,8 +202,9 @@ impl Model {
     /// The wait of `thread` ends.
     pub(super) fn end_wait(&mut self, thread: Id, result: i64, output: &[u8]) -> bool {
         let Some(known) = self.threads.get_mut(&thread) else { return false };
-        let Some((_, op, interrupted)) = known.waits.take() else { return false };
-        (result == EINTR && interrupted) || self.call(thread, op, result, output)
+        let Some(waits) = known.waits.take() else { return false };
+        (result == EINTR && waits.interrupted)
+            || self.call(thread, Op::Wait(waits.which, waits.options), result, output)
     }
 
     /// execve of `thread`: it goes on alone, as the main thread.

@@ -110,8 +110,19 @@ pub struct Thread {
     unseen: Option<(u64, i64, Vec<u8>)>,
     /// Signals it has taken whose handlers are not seen yet, for the same reason.
     frames: Vec<u8>,
-    /// The wait it is in, and whether a handler has run since.
-    pub waits: Option<(u64, Op, bool)>,
+    pub waits: Option<Waits>,
+}
+
+/// A wait that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Waits {
+    number: u64,
+    which: i64,
+    options: u64,
+    /// It is for the group that the process was in when it began.
+    own_group: bool,
+    /// A handler has run since.
+    interrupted: bool,
 }
 
 impl Thread {
@@ -231,12 +242,12 @@ impl Model {
             if !signals.is_empty() {
                 return Some(format!("thread {id} has not taken {signals:?}"));
             }
-            if let Some((_, Op::Wait(which, options), interrupted)) = thread.waits {
-                let children = self.wanted(thread.process, which);
-                let ready = children.iter().any(|child| self.taken(*child, options));
+            if let Some(waits) = &thread.waits {
+                let children = self.wanted(thread.process, waits.which);
+                let ready = children.iter().any(|child| self.taken(*child, waits.options));
                 // Nobody tells a wait for a group that the last member has left it.
-                let hopeless = children.is_empty() && which >= -1;
-                if interrupted || hopeless || ready {
+                let hopeless = children.is_empty() && waits.which >= -1;
+                if waits.interrupted || hopeless || ready {
                     return Some(format!("the wait of {id} has not ended"));
                 }
             }

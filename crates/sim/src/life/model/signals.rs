@@ -117,8 +117,8 @@ impl Model {
             return false;
         }
         self.take(thread, signal);
-        if let Some((_, _, interrupted)) = &mut self.threads.get_mut(&thread).expect("seen").waits {
-            *interrupted = true;
+        if let Some(waits) = &mut self.threads.get_mut(&thread).expect("seen").waits {
+            waits.interrupted = true;
         }
         true
     }
