@@ -345,12 +345,7 @@ fn sanitize(area: &mut [u8]) {
     }
 }
 
-/// rt_sigaction(2)'s change, with the discard of pending signals that become ignored.
+/// rt_sigaction(2)'s change.
 pub(crate) async fn set_action(thread: &Arc<Thread>, signal: Signal, action: Action) -> Result<()> {
-    thread.process.change(Change::Action { signal, action }).await?;
-    let ignored = thread.process.with_shared(|shared| shared.actions.ignores(signal));
-    if ignored {
-        thread.process.discard(SignalSet::only(signal));
-    }
-    Ok(())
+    thread.process.change(Change::Action { signal, action }).await
 }

@@ -20,6 +20,7 @@
 //! circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process, System};
+use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc};
 use fs::File;
 use machine::{errno::Result, sync::AsyncGuard, Errno, KernelId, SpaceId};
@@ -96,6 +97,10 @@ impl Process {
             }
             return Ok(());
         }
+        // Two threads may ask at once, or a parent makes it the leader of a group.
+        if matches!(change, Change::Session(_)) && system.group_exists(self.id, None).await {
+            return Err(Errno::EPERM);
+        }
         if let Change::Image { alone: Some(at), .. } = change {
             self.keep_only(at).await;
         }
@@ -129,6 +134,11 @@ impl Process {
         match change {
             Change::Action { signal, action } => {
                 shared.actions.set(signal, action);
+                let ignored = shared.actions.ignores(signal);
+                drop(shared);
+                if ignored {
+                    self.discard(SignalSet::only(signal));
+                }
             }
             Change::ResetActions => shared.actions.reset_for_exec(),
             Change::Umask(umask) => shared.umask = umask & 0o777,

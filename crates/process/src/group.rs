@@ -117,10 +117,6 @@ impl System {
 impl Process {
     /// setsid(2).
     pub async fn new_session(self: &Arc<Self>) -> Result<Pid> {
-        let leads_group = self.system.group_exists(self.id, None).await;
-        if leads_group {
-            return Err(Errno::EPERM);
-        }
         self.change(Change::Session(self.id)).await?;
         Ok(self.id)
     }

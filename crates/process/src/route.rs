@@ -1,7 +1,7 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
 use crate::{exit::INIT, thread::Presence, Process, System, Thread};
-use abi::signal::{Action, Signal, SignalInfo, SignalSet};
+use abi::signal::{Action, Pending, Signal, SignalInfo, SignalSet};
 use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
@@ -344,8 +344,15 @@ pub(crate) enum Trail {
 
 impl Process {
     /// Forgets pending signals of the process and of its local threads.
-    pub fn discard(&self, signals: SignalSet) {
-        self.with_pending(|pending| pending.discard(signals));
+    pub(crate) fn discard(&self, signals: SignalSet) {
+        let had = |pending: &mut Pending| {
+            let had = pending.set().without(signals) != pending.set();
+            pending.discard(signals);
+            had
+        };
+        if let Some((true, left)) = self.with_pending(had) {
+            self.tell_pending(left);
+        }
         for thread in self.local_threads() {
             thread.discard_signals(signals);
         }

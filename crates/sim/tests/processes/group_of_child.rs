@@ -5,7 +5,7 @@ use sim::{
     life::model::{Id, KILL, WNOHANG},
     nodes::{
         machine::Nodes,
-        user::{call, Arg, Command},
+        user::{call, clone_thread, Arg, Command, Event},
     },
 };
 
@@ -70,6 +70,28 @@ fn a_parent_knows_the_last_group_of_its_child() {
         // A session's leader is the leader of its group.
         let ids = results(&nodes, child, vec![Command::plain(call::GETSID, &[0]), Command::plain(call::GETPGID, &[0])]);
         assert!(ids[0] != child.into() || ids[1] == child.into(), "seed {seed}: session and group {ids:?} of {child}");
+        nodes.end_all();
+    }
+}
+
+#[test]
+fn of_many_that_make_a_leader_one_succeeds() {
+    for seed in 1..400 {
+        let (nodes, parent) = boot(seed);
+        let child = process(&nodes, parent);
+        let mut threads = vec![child];
+        threads.extend((1..4).map(|slot| born(&nodes, child, clone_thread(slot))));
+        for thread in threads.iter().chain([&parent]) {
+            results(&nodes, *thread, vec![wander(&nodes)]);
+        }
+        for thread in &threads {
+            nodes.user.tell(*thread, Command::plain(call::SETSID, &[]));
+        }
+        nodes.user.tell(parent, set_group(child, child));
+        nodes.settle();
+        let events = nodes.user.events();
+        let succeeded = |event: &&Event| matches!(event, Event::Returned { result, .. } if *result >= 0);
+        assert_eq!(events.iter().filter(succeeded).count(), 1, "seed {seed}: {events:?}");
         nodes.end_all();
     }
 }
