@@ -30,25 +30,40 @@ enum Seen {
 const MOST_STATES: usize = 2000;
 const MOST_TRIES: usize = 3_000_000;
 
+/// States the machine may be in.
+pub struct States {
+    pub possible: Vec<Model>,
+    /// There were never more than are kept.
+    complete: bool,
+}
+
+impl States {
+    pub fn one(model: Model) -> Self {
+        States { possible: vec![model], complete: true }
+    }
+}
+
 /// All states at rest that explain a round from one of `states`, or why there is none.
 pub fn explain(
-    states: &[Model],
+    states: &States,
     calls: &BTreeMap<u64, (Id, Op)>,
     events: &[Event],
     idle: &BTreeSet<Id>,
-) -> Result<Vec<Model>, String> {
+) -> Result<States, String> {
     let seen = by_thread(events);
     let mut search = Search { idle, tried: HashSet::new(), found: BTreeSet::new(), complaint: String::new(), best: 0 };
-    for model in states {
+    for model in &states.possible {
         let mut model = model.clone();
         for (&number, &(thread, op)) in calls {
             model.threads.get_mut(&thread).expect("only who is idle is told anything").told = Some((number, op));
         }
         search.go(Left { model, seen: seen.clone() }, 0);
     }
+    let complete = states.complete && !search.gave_up();
     match search.found.is_empty() {
-        true => Err(search.complaint),
-        false => Ok(search.found.into_iter().take(MOST_STATES).collect()),
+        true if complete => Err(format!("no order of steps explains it: {}", search.complaint)),
+        true => Err(format!("undecided, for more states were possible than are kept: {}", search.complaint)),
+        false => Ok(States { possible: search.found.into_iter().collect(), complete }),
     }
 }
 
@@ -78,9 +93,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    fn gave_up(&self) -> bool {
+        self.found.len() >= MOST_STATES || self.tried.len() >= MOST_TRIES
+    }
+
     fn go(&mut self, mut left: Left, depth: usize) {
         while left.advance() {}
-        if self.found.len() >= MOST_STATES || self.tried.len() >= MOST_TRIES || !self.tried.insert(left.fingerprint()) {
+        if self.gave_up() || !self.tried.insert(left.fingerprint()) {
             return;
         }
         self.conclude(&left, depth);

@@ -1,7 +1,7 @@
 //! Random programs: in each round a few threads make a call each, all at once, and the machine comes to rest.
 
 use super::{
-    explain::explain,
+    explain::{explain, States},
     model::{bit, Id, Model, Op, CHLD, CONT, KILL, RT, STOP, TERM, USR1, WCONTINUED, WNOHANG, WUNTRACED},
 };
 use crate::{
@@ -23,7 +23,7 @@ const MOST_ACTS: usize = 3;
 
 pub struct Program {
     nodes: Nodes,
-    states: Vec<Model>,
+    states: States,
     stacks: u64,
     /// Ids that were handed out once, dead ones too.
     ids: Vec<Id>,
@@ -40,7 +40,7 @@ impl Scenario for Program {
         let first = nodes.boot(nodes.world.rng.below(shape.kernels));
         nodes.user.events();
         let mut program =
-            Program { nodes, states: vec![Model::new(first)], stacks: 0, ids: vec![first], operations: 0 };
+            Program { nodes, states: States::one(Model::new(first)), stacks: 0, ids: vec![first], operations: 0 };
         for signal in [USR1, RT, RT + 1] {
             program.perform(&[(first, Op::Action(signal, 2))], &Log::Nothing);
         }
@@ -96,7 +96,7 @@ impl Program {
         self.ids.extend(events.iter().filter_map(born));
         self.states = match explain(&self.states, &calls, &events, &idle) {
             Ok(states) => states,
-            Err(complaint) => panic!("no order of steps explains {calls:?}, {events:?}: {complaint}"),
+            Err(complaint) => panic!("{complaint}; told {calls:?}, seen {events:?}"),
         };
     }
 
@@ -139,7 +139,7 @@ impl Program {
     }
 
     fn random_op(&mut self, thread: Id, rng: &Rng) -> Op {
-        let model = &self.states[0];
+        let model = &self.states.possible[0];
         let process = model.process(thread).expect("an idle thread lives");
         let small = model.threads.len() < MOST_THREADS && model.processes.len() < MOST_THREADS;
         let processes: Vec<Id> = model.processes.keys().copied().collect();
