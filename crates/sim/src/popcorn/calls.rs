@@ -45,22 +45,36 @@ impl Popcorn {
 
     pub(super) async fn protect(self: &Arc<Self>, me: usize, page: u64, pages: u64, prot: Access) -> Result<()> {
         let stamp = self.lock(me, Scope::All).await;
-        let mut answers = self.ask_all(me, Ask::Protect { page, pages, prot }).await;
-        answers.push(self.protect_here(me, page, pages, prot));
+        let old = self.protect_everywhere(me, page, pages, prot).await;
+        let hole = (page..page + pages).find(|at| !old.contains_key(at));
+        if let Some(hole) = hole {
+            // man 2 mprotect: what lies before it has changed.
+            for (at, old) in old.range(hole..) {
+                self.protect_everywhere(me, *at, 1, *old).await;
+            }
+        }
         self.unlock(me, stamp, Scope::All);
-        let found: BTreeSet<u64> = answers.iter().flat_map(|answer| &answer.areas).map(|(at, _)| *at).collect();
-        (found.len() as u64 == pages).then_some(()).ok_or(Errno::ENOMEM)
+        hole.map_or(Ok(()), |_| Err(Errno::ENOMEM))
     }
 
-    /// The answer names the pages that there are.
+    /// With the heavy lock. What there is, with the protection it had.
+    async fn protect_everywhere(
+        self: &Arc<Self>,
+        me: usize,
+        page: u64,
+        pages: u64,
+        prot: Access,
+    ) -> BTreeMap<u64, Access> {
+        let mut answers = self.ask_all(me, Ask::Protect { page, pages, prot }).await;
+        answers.push(self.protect_here(me, page, pages, prot));
+        answers.into_iter().flat_map(|answer| answer.areas).collect()
+    }
+
     pub(super) fn protect_here(&self, me: usize, page: u64, pages: u64, prot: Access) -> Answer {
         let mut replica = self.kernels[me].lock();
-        let mut answer = Answer::default();
-        for (at, here) in replica.areas.range_mut(page..page + pages) {
-            *here = prot;
-            answer.areas.push((*at, prot));
-        }
-        answer
+        let here = replica.areas.range_mut(page..page + pages);
+        let areas = here.map(|(at, here)| (*at, std::mem::replace(here, prot))).collect();
+        Answer { areas, pages: Vec::new() }
     }
 
     pub(super) async fn map(self: &Arc<Self>, me: usize, at: Where, pages: u64, prot: Access) -> Result<u64> {
