@@ -74,7 +74,8 @@ impl System {
             while !self.memory.has_room() && self.vm.reclaim() {}
             let heaviest = if self.memory.has_room() { None } else { self.heaviest() };
             if let Some(heaviest) = heaviest {
-                self.end_here(heaviest, None).await;
+                // One frame more says little: the heap has to have room, or all that the process had must be back.
+                self.end_here(heaviest, None, || self.memory.has_room()).await;
             }
             self.memory.relieved();
             self.relief.wake_all();
@@ -98,14 +99,15 @@ impl System {
             waited = true;
         };
         let Some((kernel, chosen)) = self.heaviest_of_all().await else { return false };
-        match kernel == self.kernel {
-            true => self.end_here(chosen, Some(space)).await,
-            false => self.end_there(kernel, chosen, space).await,
+        if kernel != self.kernel {
+            return self.end_there(kernel, chosen, space).await;
         }
+        let free = self.memory.totals().1;
+        self.end_here(chosen, Some(space), || self.memory.totals().1 > free).await
     }
 
-    async fn end_here(&self, chosen: Heaviest, space: Option<SpaceId>) -> bool {
-        let free = self.memory.totals().1;
+    /// Ends the process, and waits until there is `enough`, or nothing of it is left. False if it is the process of `space`.
+    async fn end_here(&self, chosen: Heaviest, space: Option<SpaceId>, enough: impl Fn() -> bool + Send) -> bool {
         let Some(victim) = self.process(chosen.process) else { return true };
         let id = victim.space().id();
         if !chosen.ending {
@@ -115,7 +117,7 @@ impl System {
             return false;
         }
         let mut looks = LOOKS;
-        while looks > 0 && self.memory.totals().1 <= free {
+        while looks > 0 && !enough() {
             // Of a process that is at home elsewhere only the end of its space shows that it is gone.
             if self.vm.find(id).is_none() {
                 looks -= 1;

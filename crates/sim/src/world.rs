@@ -90,6 +90,14 @@ struct Frames {
     pins: BTreeMap<(KernelId, Frame), u32>,
 }
 
+/// Of one kernel: simulated kernels have none, so tests say what it needs.
+#[derive(Default)]
+struct Heap {
+    /// Frames that must be free for it to have room.
+    least_free: u64,
+    short: bool,
+}
+
 /// The physical machine.
 pub struct World {
     frames: Lock<Frames>,
@@ -104,6 +112,7 @@ pub struct World {
     pub scarce: bool,
     /// Kernels that have no room for another space, as bits.
     full: AtomicU64,
+    heaps: Lock<BTreeMap<KernelId, Heap>>,
     /// Kernels that have died, as bits: what is left of their services changes nothing.
     dead: AtomicU64,
     /// The verdict on this run is out: nothing is checked any more.
@@ -125,6 +134,7 @@ impl World {
             cpus: shape.cpus,
             scarce: shape.scarce,
             full: AtomicU64::new(0),
+            heaps: Lock::default(),
             dead: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
@@ -141,6 +151,20 @@ impl World {
     /// From now on `kernel` has no room for a space that it does not have yet.
     pub fn fill(&self, kernel: KernelId) {
         self.full.fetch_or(1 << kernel.index(), Ordering::Relaxed);
+    }
+
+    /// From now on the heap of `kernel` has room only while so many frames are free.
+    pub fn keep_free(&self, kernel: KernelId, frames: u64) {
+        self.heaps.lock().entry(kernel).or_default().least_free = frames;
+    }
+
+    /// The heap of `kernel` grows; see [`Memory::is_short`]. False if there was room.
+    pub fn grow_heap(&self, kernel: KernelId) -> bool {
+        let free = self.lock().free_of(kernel, self.per_kernel);
+        let mut heaps = self.heaps.lock();
+        let heap = heaps.entry(kernel).or_default();
+        heap.short |= free < heap.least_free;
+        heap.short
     }
 
     /// Something was wrong, the machine is thrown away: what it still does on the way is not looked at.
@@ -251,6 +275,11 @@ impl Frames {
         }
         partition.frames.push(FrameState { holder, translations: 0, bytes: Some(zeroed()) });
         Some(Frame(kernel.index() as u64 * per_kernel + next))
+    }
+
+    fn free_of(&self, kernel: KernelId, per_kernel: u64) -> u64 {
+        let partition = &self.partitions[kernel.index()];
+        per_kernel - partition.frames.len() as u64 + partition.free.len() as u64
     }
 
     fn free(&mut self, frame: Frame, home: KernelId) {
@@ -459,9 +488,23 @@ impl Memory for SimMemory {
     }
 
     fn totals(&self) -> (u64, u64) {
-        let (all, frames) = (self.world.per_kernel, self.world.lock());
-        let partition = &frames.partitions[self.me.index()];
-        (all, all - partition.frames.len() as u64 + partition.free.len() as u64)
+        let all = self.world.per_kernel;
+        (all, self.world.lock().free_of(self.me, all))
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let least = self.world.heaps.lock().get(&self.me).map_or(0, |heap| heap.least_free);
+        self.totals().1 >= least + bytes as u64 / PAGE_SIZE as u64
+    }
+
+    fn is_short(&self) -> bool {
+        self.world.heaps.lock().get(&self.me).is_some_and(|heap| heap.short)
+    }
+
+    fn relieved(&self) {
+        if let Some(heap) = self.world.heaps.lock().get_mut(&self.me) {
+            heap.short = false;
+        }
     }
 
     fn copy(&self, from: Frame, to: Frame) {

@@ -8,6 +8,7 @@ mod groups;
 mod heirs;
 mod left;
 mod moves;
+mod pressure;
 mod stops;
 
 use sim::{
