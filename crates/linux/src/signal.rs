@@ -11,7 +11,7 @@ use crate::run::Restart;
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, FpuState, Registers, UserAddr};
-use messages::process::{Change, ExitStatus};
+use messages::process::ExitStatus;
 use process::{Context, Thread};
 use zerocopy::IntoBytes;
 
@@ -343,9 +343,4 @@ fn sanitize(area: &mut [u8]) {
         // XSTATE_BV is masked by the platform to what is enabled; XCOMP_BV and the rest must be zero.
         area[520..576].fill(0);
     }
-}
-
-/// rt_sigaction(2)'s change.
-pub(crate) async fn set_action(thread: &Arc<Thread>, signal: Signal, action: Action) -> Result<()> {
-    thread.process.change(Change::Action { signal, action }).await
 }

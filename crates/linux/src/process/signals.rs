@@ -4,6 +4,7 @@ use crate::{call::Call, signal, time};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid, UserAddr};
+use messages::process::Change;
 use process::Target;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -153,7 +154,7 @@ pub(crate) async fn rt_sigaction(call: &mut Call<'_>) -> Result<u64> {
     if let Some(new) = new {
         let mask = SignalSet(new.mask).without(SignalSet::UNBLOCKABLE);
         let action = Action { handler: new.handler, flags: new.flags, restorer: new.restorer, mask };
-        signal::set_action(call.thread, signal, action).await?;
+        call.process().change(Change::Action { signal, action }).await?;
     }
     let old = UserAction { handler: old.handler, flags: old.flags, restorer: old.restorer, mask: old.mask.0 };
     call.put_if(call.pointer(2), &old).await?;
