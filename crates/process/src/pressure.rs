@@ -17,6 +17,8 @@ const WORTH_WAITING: u64 = 64;
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// Frames that were on other kernels come back a little after the process has ended: looks at whether they have.
 const LOOKS: usize = 100;
+/// The memory of a process goes a little after it, or stays because one on another kernel shares it (vfork): looks at whether it has gone.
+const LOOKS_AT_SPACE: usize = 1000;
 
 /// RLIMIT_NPROC.
 const NPROC: usize = 6;
@@ -74,8 +76,8 @@ impl System {
             while !self.memory.has_room() && self.vm.reclaim() {}
             let heaviest = if self.memory.has_room() { None } else { self.heaviest() };
             if let Some(heaviest) = heaviest {
-                // One frame more says little: the heap has to have room, or all that the process had must be back.
-                self.end_here(heaviest, None, || self.memory.has_room()).await;
+                // Room for a moment says little: what the process had goes piece by piece, and what is on its way takes it.
+                self.end_here(heaviest, None, |gone| gone && self.memory.has_room()).await;
             }
             self.memory.relieved();
             self.relief.wake_all();
@@ -103,11 +105,12 @@ impl System {
             return self.end_there(kernel, chosen, space).await;
         }
         let free = self.memory.totals().1;
-        self.end_here(chosen, Some(space), || self.memory.totals().1 > free).await
+        self.end_here(chosen, Some(space), |_| self.memory.totals().1 > free).await
     }
 
-    /// Ends the process, and waits until there is `enough`, or nothing of it is left. False if it is the process of `space`.
-    async fn end_here(&self, chosen: Heaviest, space: Option<SpaceId>, enough: impl Fn() -> bool + Send) -> bool {
+    /// Ends the process, and waits until it is `enough`, which is told whether its memory has gone from here, or nothing more of it
+    /// will come. False if it is the process of `space`.
+    async fn end_here(&self, chosen: Heaviest, space: Option<SpaceId>, enough: impl Fn(bool) -> bool + Send) -> bool {
         let Some(victim) = self.process(chosen.process) else { return true };
         let id = victim.space().id();
         if !chosen.ending {
@@ -116,11 +119,17 @@ impl System {
         if Some(id) == space {
             return false;
         }
-        let mut looks = LOOKS;
-        while looks > 0 && !enough() {
-            // Of a process that is at home elsewhere only the end of its space shows that it is gone.
-            if self.vm.find(id).is_none() {
-                looks -= 1;
+        let (mut looks, mut at_space) = (LOOKS, LOOKS_AT_SPACE);
+        while looks > 0 && at_space > 0 {
+            // Of a process that is at home elsewhere only the end of its space shows that all of it is gone.
+            let gone = self.vm.find(id).is_none();
+            if enough(gone) {
+                break;
+            }
+            match gone {
+                true => looks -= 1,
+                false if self.process(chosen.process).is_none_or(|process| process.has_ended()) => at_space -= 1,
+                false => {}
             }
             self.look_again().await;
         }

@@ -39,11 +39,18 @@ fn only_one_process_goes_if_that_is_enough() {
         nodes.nodes[KERNEL.index()].scheduler.spawn(async move { relieves.relieve().await });
         // Somebody else's, who gives them back meanwhile.
         let mut buffers: Vec<_> = (0..20).map(|_| system.memory.alloc().unwrap()).collect();
-        nodes.world.keep_free(KERNEL, system.memory.totals().1 + 40);
+        let wanted = system.memory.totals().1 + 40;
+        nodes.world.keep_free(KERNEL, wanted);
         while nodes.world.grow_heap(KERNEL) {
             system.notice_shortage();
             nodes.steps(nodes.world.rng.below(20));
             buffers.pop().into_iter().for_each(|frame| system.memory.release(frame));
+            // There may be room for a moment, and then what is on its way takes it.
+            if nodes.world.rng.one_in(2) {
+                nodes.world.keep_free(KERNEL, 0);
+                nodes.steps(nodes.world.rng.below(2000));
+                nodes.world.keep_free(KERNEL, wanted);
+            }
         }
         buffers.into_iter().for_each(|frame| system.memory.release(frame));
         nodes.settle();
