@@ -179,13 +179,14 @@ impl Process {
         if let Some(home) = self.home() {
             home.timers.end();
         }
+        // The memory first: a kernel that is short of it waits for a process that is ending, if it knows of one.
+        system.release_space(&self.space(), self.home).await;
         let replicas = self.replicas();
         if !replicas.is_empty() {
             system.endpoint.multicast(&replicas, DropReplica { process: self.id }).await;
         }
         // One that died with its kernel in the middle of an execve ended no shadow of its old id.
         system.end_shadows(self.id);
-        system.release_space(&self.space(), self.home).await;
         self.end_ipc().await;
         for facet in [Facet::Directories, Facet::Handlers] {
             // A circle whose keeper is dead is over.
