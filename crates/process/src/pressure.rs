@@ -193,8 +193,9 @@ impl System {
     async fn kill_for_memory(&self, victim: &Arc<Process>) {
         let size = victim.space().footprint();
         let kib = |pages: u64| pages * PAGE_SIZE as u64 / 1024;
-        let threads = victim.local_threads();
-        let name = threads.first().map(|thread| thread.state.lock().name.clone()).unwrap_or_default();
+        // Of threads that are away, what is known since they left.
+        let thread = victim.local_threads().into_iter().next().or_else(|| self.thread(victim.id));
+        let name = thread.map(|thread| thread.state.lock().name.clone()).unwrap_or_default();
         log::error!(
             "Out of memory: Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB, pgtables:{}kB",
             victim.id,

@@ -76,14 +76,14 @@ fn only_one_process_goes_if_that_is_enough() {
 /// Its memory goes last, so it must be seen until then.
 #[test]
 fn no_process_goes_while_the_end_of_another_makes_room() {
-    for seed in 1..400 {
+    for seed in 1..100 {
         let kernels = 1 + seed as usize % 4;
         let (nodes, kernel) = (Nodes::new(shape(seed, kernels)), KernelId(kernels as u16 - 1));
         let first = nodes.boot(0);
         nodes.user.events();
-        let processes = two_processes(&nodes, first, kernel, [200, 30]);
+        let processes = two_processes(&nodes, first, kernel, [120, 30]);
         let system = relieve(&nodes, kernel);
-        let wanted = system.memory.totals().1 + 100;
+        let wanted = system.memory.totals().1 + 80;
         nodes.user.tell(processes[0], Command::plain(call::EXIT_GROUP, &[0]));
         nodes.steps(nodes.world.rng.below(400));
         nodes.world.keep_free(kernel, wanted);
