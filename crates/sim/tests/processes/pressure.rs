@@ -73,7 +73,7 @@ fn only_one_process_goes_if_that_is_enough() {
     }
 }
 
-/// Its memory goes last, so it must be seen until then.
+/// A kernel knows of a process that is ending until what it has of its memory has gone.
 #[test]
 fn no_process_goes_while_the_end_of_another_makes_room() {
     for seed in 1..100 {
