@@ -6,7 +6,7 @@ use crate::{
 };
 use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials};
 use alloc::vec::Vec;
-use machine::{errno, CpuId, KernelId, Page, Pid};
+use machine::{errno, CpuId, KernelId, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
 
 /// A process as /proc and ps show it.
@@ -81,6 +81,19 @@ pub enum Inspect {
         at: u64,
         bytes: Vec<u8>,
     },
+    /// Which memory it has, for whoever may look into it.
+    Space,
+    /// /proc/PID/mem: bytes of that memory, as many as there are, for who was told of it.
+    ForceRead {
+        space: SpaceId,
+        at: u64,
+        bytes: u32,
+    },
+    ForceWrite {
+        space: SpaceId,
+        at: u64,
+        bytes: Vec<u8>,
+    },
     /// Open descriptors: number, path, flags.
     Descriptors,
     /// Whose it is, and its threads: what the directories of /proc need.
@@ -93,6 +106,7 @@ pub enum Inspection {
     Regions(Vec<crate::vm::RegionReport>),
     Bytes(Vec<u8>),
     Count(u32),
+    Space(SpaceId),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
     Owner { uid: u32, gid: u32, threads: Vec<Pid> },
 }

@@ -184,29 +184,75 @@ pub struct RegionReport {
     pub owner: KernelId,
     pub kind: RegionKind,
     pub backing: Option<RemoteBacking>,
-    /// Pages present, and of them those exported to other kernels.
-    pub resident: u64,
-    pub exported: u64,
-    /// Pages that any kernel has touched since clear_refs; counted for smaps only.
-    pub touched: u64,
+    pub pages: PageCounts,
 }
 
 impl RegionReport {
     /// Takes `range` out of it. In which part the pages that are present are is not known: as many in each as there may be.
     pub fn take_part(&mut self, range: PageRange) -> RegionReport {
         let mut part = RegionReport { range, ..self.clone() };
-        let share = |all: &mut u64| {
-            let share = (*all).min(range.len());
-            *all -= share;
-            share
-        };
-        part.resident = share(&mut self.resident);
-        part.exported = share(&mut self.exported);
-        part.touched = share(&mut self.touched);
+        part.pages = self.pages.take(self.pages.present.min(range.len()));
         if let Some(backing) = &mut part.backing {
             backing.first += range.start.0 - self.range.start.0;
         }
         part
+    }
+}
+
+/// Pages of a region that are present, and of what kind they are (man 5 proc_pid_smaps).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageCounts {
+    pub present: u64,
+    /// Mapped by other kernels, too.
+    pub exported: u64,
+    /// Touched by any kernel since clear_refs; counted for smaps only.
+    pub touched: u64,
+    /// Of the process's own, not a file's.
+    pub anonymous: u64,
+    pub shared_clean: u64,
+    pub shared_dirty: u64,
+    pub private_clean: u64,
+    pub private_dirty: u64,
+    /// Each page divided by its users, in [`SHARE`]ths of a page.
+    pub proportional: u64,
+    pub proportional_dirty: u64,
+}
+
+/// What a page that one process uses alone counts in [`PageCounts::proportional`]: as precise as Linux is.
+pub const SHARE: u64 = 1 << 24;
+
+impl PageCounts {
+    fn each(&mut self) -> [&mut u64; 10] {
+        let Self { present, exported, touched, anonymous, shared_clean, .. } = self;
+        let Self { shared_dirty, private_clean, private_dirty, proportional, proportional_dirty, .. } = self;
+        [
+            present,
+            exported,
+            touched,
+            anonymous,
+            shared_clean,
+            shared_dirty,
+            private_clean,
+            private_dirty,
+            proportional,
+            proportional_dirty,
+        ]
+    }
+
+    pub fn add(&mut self, mut other: Self) {
+        for (sum, more) in self.each().into_iter().zip(other.each()) {
+            *sum += *more;
+        }
+    }
+
+    /// Takes `present` pages away, with their share of each kind.
+    fn take(&mut self, present: u64) -> Self {
+        let (mut taken, all) = (*self, self.present.max(1));
+        for (rest, part) in self.each().into_iter().zip(taken.each()) {
+            *part = (u128::from(*rest) * u128::from(present) / u128::from(all)) as u64;
+            *rest -= *part;
+        }
+        taken
     }
 }
 
@@ -251,6 +297,22 @@ pub enum Located {
 pub enum Residency {
     /// One entry a page; None when the range has a hole.
     Pages(Option<Vec<bool>>),
+    Moved(Owners),
+}
+
+/// What /proc/PID/mem does to memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transfer {
+    /// So many bytes.
+    Read(u32),
+    Write(#[serde(with = "serde_bytes")] Vec<u8>),
+}
+
+/// How much of it was done: none where there is no page, or it is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transferred {
+    Read(#[serde(with = "serde_bytes")] Vec<u8>),
+    Written(u32),
     Moved(Owners),
 }
 
@@ -380,4 +442,7 @@ messages! {
 
     /// Home audits a space that is about to end: what does the replica's page table have from a page on?
     census: Census { space: SpaceId, from: Page } -> Vec<CensusEntry>, Low;
+
+    /// /proc/PID/mem, asked of the owner of the page at `at`: as much as it owns in a row.
+    force_access: ForceAccess { space: SpaceId, at: UserAddr, transfer: Transfer } -> Transferred, Low;
 }

@@ -143,6 +143,8 @@ impl System {
                 return Err(Errno::EPERM)
             }
             Inspect::Peek { .. } | Inspect::Poke { .. } => {}
+            // Looked at when the file was opened.
+            Inspect::ForceRead { .. } | Inspect::ForceWrite { .. } => {}
             _ if !process.lets(&reader, reader.fsuid, reader.fsgid) => return Err(Errno::EACCES),
             _ => {}
         }
@@ -175,6 +177,18 @@ impl System {
                 (0, error) => return Err(error),
                 (written, _) => Inspection::Count(written as u32),
             },
+            Inspect::Space => Inspection::Space(process.space().id()),
+            // Since then it has executed something else.
+            Inspect::ForceRead { space, .. } | Inspect::ForceWrite { space, .. } if process.space().id() != space => {
+                return Err(Errno::ENOENT)
+            }
+            Inspect::ForceRead { at, bytes, .. } => {
+                let bytes = (bytes as usize).min(1 << 16);
+                Inspection::Bytes(process.space().force_read(machine::UserAddr(at), bytes).await)
+            }
+            Inspect::ForceWrite { at, bytes, .. } => {
+                Inspection::Count(process.space().force_write(machine::UserAddr(at), &bytes).await as u32)
+            }
             Inspect::Descriptors => {
                 let mut list = Vec::new();
                 for (fd, descriptor) in process.files().list().await? {

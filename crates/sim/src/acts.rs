@@ -7,7 +7,7 @@ use crate::{
     rng::Rng,
 };
 use abi::ObjectId;
-use machine::{errno::Result, Access, SpaceId, UserAddr, PAGE_SIZE};
+use machine::{errno::Result, Access, Errno, SpaceId, UserAddr, PAGE_SIZE};
 use std::{fmt, sync::Arc};
 use vm::{MapRequest, Objects, Place, Source, Space};
 
@@ -147,6 +147,14 @@ impl Choices<'_> {
                 let old = if rng.one_in(4) { found ^ 1 } else { found };
                 Operation::Exchange { page, word, old, new: rng.next() as u32 }
             }
+            71..=73 => {
+                let page = some(rng);
+                Operation::ForceRead { page, word: word(rng, page) }
+            }
+            74..=77 => {
+                let page = some(rng);
+                Operation::ForceWrite { page, word: word(rng, page), value: rng.next() >> 8 }
+            }
             _ => {
                 let page = some(rng);
                 Operation::Write { page, word: word(rng, page), value: rng.next() >> 8 }
@@ -206,6 +214,16 @@ pub async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimOb
         Operation::Write { page, word, value } => {
             space.write(at(page, word), &value.to_le_bytes()).await?;
             Outcome::Done
+        }
+        Operation::ForceRead { page, word } => {
+            let value = space.force_read(at(page, word), 8).await;
+            Outcome::Value(u64::from_le_bytes(value.try_into().map_err(|_| Errno::EIO)?))
+        }
+        Operation::ForceWrite { page, word, value } => {
+            match space.force_write(at(page, word), &value.to_le_bytes()).await {
+                8 => Outcome::Done,
+                _ => return Err(Errno::EIO),
+            }
         }
         Operation::Exchange { page, word, old, new } => {
             Outcome::Exchanged(space.compare_exchange_u32(at(page, word), old, new).await?)

@@ -80,6 +80,9 @@ pub enum Operation {
     Read { page: u64, word: usize },
     Write { page: u64, word: usize, value: u64 },
     Exchange { page: u64, word: usize, old: u32, new: u32 },
+    /// As through /proc/PID/mem.
+    ForceRead { page: u64, word: usize },
+    ForceWrite { page: u64, word: usize, value: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +135,8 @@ impl fmt::Display for Operation {
             Operation::Read { page, word } => write!(out, "read {page:x}[{word}]"),
             Operation::Write { page, word, value } => write!(out, "write {page:x}[{word}] = {value:x}"),
             Operation::Exchange { page, word, old, new } => write!(out, "exchange {page:x}[{word}] {old:x} by {new:x}"),
+            Operation::ForceRead { page, word } => write!(out, "force read {page:x}[{word}]"),
+            Operation::ForceWrite { page, word, value } => write!(out, "force write {page:x}[{word}] = {value:x}"),
         }
     }
 }
@@ -234,7 +239,13 @@ impl Model {
 
     /// What reading word `word` gives; None: EFAULT.
     pub fn word(&self, id: SpaceId, page: u64, word: usize) -> Option<u64> {
-        let page = self.spaces.get(&id)?.pages.get(&page).filter(|page| !page.prot.is_empty())?;
+        let readable = !self.spaces.get(&id)?.pages.get(&page)?.prot.is_empty();
+        self.content(id, page, word).filter(|_| readable)
+    }
+
+    /// What is there, whoever may read it; None: nothing.
+    fn content(&self, id: SpaceId, page: u64, word: usize) -> Option<u64> {
+        let page = self.spaces.get(&id)?.pages.get(&page)?;
         self.check_size(page)?;
         Some(match (page.words, page.source) {
             (Some(words), _) => words[word],
@@ -262,13 +273,14 @@ impl Model {
     }
 
     fn write_word(&mut self, id: SpaceId, page: u64, word: usize, value: u64) -> Option<()> {
-        self.word(id, page, word)?;
-        let old: Words = std::array::from_fn(|word| self.word(id, page, word).unwrap_or(0));
+        let may_write = self.spaces.get(&id)?.pages.get(&page)?.prot.contains(Access::WRITE);
+        may_write.then(|| self.put_word(id, page, word, value))?
+    }
+
+    fn put_word(&mut self, id: SpaceId, page: u64, word: usize, value: u64) -> Option<()> {
+        self.content(id, page, word)?;
+        let old: Words = std::array::from_fn(|word| self.content(id, page, word).unwrap_or(0));
         let space = self.spaces.get_mut(&id)?;
-        let may_write = space.pages.get(&page)?.prot.contains(Access::WRITE);
-        if !may_write {
-            return None;
-        }
         let page = Arc::make_mut(space).pages.get_mut(&page)?;
         let words = match page.source {
             Source::Shared(place) => Arc::make_mut(&mut self.shared).entry(place).or_insert(old),
@@ -284,7 +296,25 @@ impl Model {
         if self.scarce && may_fail && outcome == Error(Errno::ENOMEM) {
             return true;
         }
+        let forced = matches!(operation, Operation::ForceRead { .. } | Operation::ForceWrite { .. });
+        if self.scarce && forced && outcome == Error(Errno::EIO) {
+            return true;
+        }
         match operation {
+            Operation::ForceRead { page, word } => match self.content(id, page, word) {
+                Some(value) => outcome == Value(value),
+                None => outcome == Error(Errno::EIO),
+            },
+            Operation::ForceWrite { page, word, value } => {
+                let own = |page: &ModelPage| {
+                    !matches!(page.source, Source::Shared(_)) || page.prot.contains(Access::WRITE)
+                };
+                let allowed = self.spaces.get(&id).and_then(|space| space.pages.get(&page)).is_some_and(own);
+                match allowed.then(|| self.put_word(id, page, word, value)).flatten() {
+                    Some(()) => outcome == Done,
+                    None => outcome == Error(Errno::EIO),
+                }
+            }
             Operation::Read { page, word } => match self.word(id, page, word) {
                 Some(value) => outcome == Value(value),
                 None => outcome == Error(Errno::EFAULT),

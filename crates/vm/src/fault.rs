@@ -32,6 +32,8 @@ pub(crate) struct Demand {
     pub access: Access,
     /// For another kernel.
     pub export: bool,
+    /// From outside: what the region allows the program does not matter (force.rs).
+    pub forced: bool,
     /// Zeroed frames that kernel offers, last first; and how many were taken.
     pub offers: Vec<Frame>,
     pub adopted: u16,
@@ -60,7 +62,11 @@ impl Fetched {
 impl Demand {
     pub fn local(page: Page, access: Access) -> Self {
         let (offers, giver, fetched) = (Vec::new(), None, None);
-        Demand { page, access, export: false, offers, adopted: 0, giver, to_the_last: false, fetched }
+        Demand { page, access, export: false, forced: false, offers, adopted: 0, giver, to_the_last: false, fetched }
+    }
+
+    pub fn forced(page: Page, access: Access) -> Self {
+        Demand { forced: true, ..Self::local(page, access) }
     }
 
     /// `life`: that of `from`, when its question came.
@@ -190,8 +196,14 @@ impl Space {
         if !demand.export {
             state.faults.local += 1;
         }
-        let Some(region) = state.region_for_fault(page) else { return Failed(Fault::NotMapped) };
-        if !region.access().contains(demand.access) {
+        // A stack grows for its program only.
+        let region = if demand.forced { state.regions.find(page).cloned() } else { state.region_for_fault(page) };
+        let Some(region) = region else { return Failed(Fault::NotMapped) };
+        let allowed = match demand.forced {
+            true => region.can_be_forced(demand.access),
+            false => region.access().contains(demand.access),
+        };
+        if !allowed {
             return Failed(Fault::Denied);
         }
         match self.table.get(page) {

@@ -18,7 +18,7 @@
 //! | change.rs | sending a change to the owners of its range |
 //! | map.rs, heap.rs, remap.rs, advise.rs | the memory calls |
 //! | fork.rs, lifetime.rs, death.rs | birth and end; what the death of a kernel condemns |
-//! | access.rs | the kernel's own access to user memory |
+//! | access.rs, force.rs | the kernel's own access to user memory; /proc/PID/mem |
 //! | relief.rs | what happens when no frame is left |
 //! | audit.rs | comparing all replicas of a space that ends |
 //! | futex.rs, report.rs, touched.rs | what futex and /proc ask |
@@ -39,6 +39,7 @@ mod change;
 mod death;
 mod exports;
 mod fault;
+mod force;
 mod fork;
 mod futex;
 mod gaps;

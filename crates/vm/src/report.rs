@@ -1,7 +1,7 @@
 //! What /proc/PID/maps, smaps, statm and the audits ask.
 
 use crate::{
-    region::{Region, RegionFlags},
+    region::{Backing, Region, RegionFlags},
     space::Space,
     Statistics,
 };
@@ -13,7 +13,7 @@ use alloc::{
 };
 use core::mem::size_of;
 use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
-use messages::vm::{Inspect, Listed, Part, RegionReport, SliceRun};
+use messages::vm::{Inspect, Listed, PageCounts, Part, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
 
 /// Most regions of one answer. A program may have more than there is memory for a list of all.
@@ -47,8 +47,7 @@ impl RegionList {
             match &mut self.last {
                 Some(last) if continues(&next, last) => {
                     last.range.end = next.range.end;
-                    last.resident += next.resident;
-                    last.exported += next.exported;
+                    last.pages.add(next.pages);
                 }
                 last => {
                     if let Some(done) = last.replace(next) {
@@ -129,23 +128,48 @@ impl Space {
     }
 
     fn report(&self, region: &Region, counted: bool) -> RegionReport {
-        let (mut resident, mut exported) = (0, 0);
-        if counted {
-            self.table.walk(region.range, &mut |_, mapping| {
-                resident += u64::from(mapping.frame != self.vm.zero);
-                exported += u64::from(mapping.soft.contains(Soft::EXPORTED));
-                Step::Keep
-            });
-        }
+        let pages = if counted { self.count_pages(region) } else { PageCounts::default() };
         RegionReport {
             range: region.range,
             owner: self.me(),
             kind: region.kind,
             backing: region.backing.as_ref().map(|backing| backing.describe()),
-            resident,
-            exported,
-            touched: 0,
+            pages,
         }
+    }
+
+    /// What is present of an own region. A page's users are the spaces of this kernel that have it, not those of others; it
+    /// is dirty if it was written here, or may be written by another kernel.
+    fn count_pages(&self, region: &Region) -> PageCounts {
+        let mut sum = PageCounts::default();
+        // An object counts itself among the users of its pages; pages of an object of another kernel are counted for their mappings.
+        let object = |backing: &Backing| backing.object.id().owner == self.me() || backing.object.shared().is_some();
+        let counts_itself = u32::from(region.backing.as_ref().is_some_and(object));
+        self.table.walk(region.range, &mut |_, mapping| {
+            if mapping.frame == self.vm.zero {
+                return Step::Keep;
+            }
+            let (anonymous, exported) = (!mapping.soft.contains(Soft::CACHE), mapping.soft.contains(Soft::EXPORTED));
+            let dirty = anonymous
+                || mapping.soft.contains(Soft::DIRTY)
+                || exported && mapping.access.contains(Access::WRITE);
+            let count = self.vm.memory.count(mapping.frame);
+            let users = u64::from(count - if anonymous { 0 } else { counts_itself.min(count) }).max(1);
+            let kind = match (users > 1, dirty) {
+                (true, false) => &mut sum.shared_clean,
+                (true, true) => &mut sum.shared_dirty,
+                (false, false) => &mut sum.private_clean,
+                (false, true) => &mut sum.private_dirty,
+            };
+            *kind += 1;
+            sum.present += 1;
+            sum.exported += u64::from(exported);
+            sum.anonymous += u64::from(anonymous);
+            sum.proportional += SHARE / users;
+            sum.proportional_dirty += if dirty { SHARE / users } else { 0 };
+            Step::Keep
+        });
+        sum
     }
 
     /// The regions that reach into `range`.
@@ -218,7 +242,7 @@ impl Space {
             let flags = RegionFlags::from_bits_truncate(region.kind.flags);
             let pages = region.range.len();
             sum.mapped += pages;
-            sum.resident += region.resident;
+            sum.resident += region.pages.present;
             if flags.contains(RegionFlags::LOCKED) {
                 sum.locked += pages;
             }

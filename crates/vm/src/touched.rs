@@ -14,8 +14,8 @@ const CHUNK: u64 = 8192;
 impl Space {
     /// Finds out what has been touched of a counted region.
     pub async fn count_touched(self: &Arc<Self>, region: &mut RegionReport) {
-        if region.resident > 0 {
-            region.touched = self.touched(region.range, false).await;
+        if region.pages.present > 0 {
+            region.pages.touched = self.touched(region.range, false).await;
         }
     }
 
@@ -23,7 +23,7 @@ impl Space {
         let mut regions = self.counted_regions(PageRange::user());
         while let Some(region) = regions.next().await {
             let wanted = if region.backing.is_some() { files } else { anonymous };
-            if wanted && region.resident > 0 {
+            if wanted && region.pages.present > 0 {
                 self.touched(region.range, true).await;
             }
         }

@@ -314,6 +314,9 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });
+    answer!(on_to_completion, ForceAccess, Transferred::Written(0), |space, from, request| async move {
+        space.serve_force(from, request.at, request.transfer).await
+    });
     answer!(on, LocateFutex, Located::Key(None), |space, from, request| async move {
         space.serve_futex(from, request.at, request.shared).await
     });

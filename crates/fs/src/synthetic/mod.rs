@@ -5,6 +5,7 @@
 //! that it is [`Directory::fixed`]. A file's text is made when a reader is at its start, and kept by that
 //! open file, so a text that changes is still read in one piece.
 
+mod places;
 mod text;
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno, Pid, PAGE_SIZE};
+use places::PlacesFile;
 use text::TextFile;
 
 /// PROC_SUPER_MAGIC.
@@ -128,10 +130,16 @@ pub trait Content: Send + Sync {
     fn write<'a>(&'a self, _caller: &'a Caller, _data: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EIO))
     }
-    /// A file of its own kind instead (/proc/PID/mem, pagemap).
-    fn open<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
+    /// Looked at when it is opened. Bytes that are where they are, instead of a text: /proc/PID/mem.
+    fn open<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Option<Arc<dyn Places>>>> {
         ready(Ok(None))
     }
+}
+
+/// What is behind a file that is no text: any offset is a place.
+pub trait Places: Send + Sync {
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], at: u64) -> BoxFuture<'a, Result<usize>>;
+    fn write_at<'a>(&'a self, buf: &'a [u8], at: u64) -> BoxFuture<'a, Result<usize>>;
 }
 
 pub trait Link: Send + Sync {
@@ -398,8 +406,8 @@ impl Inode for SyntheticInode {
             if flags.contains(OpenFlags::DIRECT) {
                 return Err(Errno::EINVAL);
             }
-            if let Some(file) = content.open(caller, flags).await? {
-                return Ok(Some(file));
+            if let Some(places) = content.open(caller).await? {
+                return Ok(Some(Arc::new(PlacesFile::new(places, self.snapshot(), flags)) as Arc<dyn File>));
             }
             let file = TextFile::new(content, self.node.style, caller, self.snapshot(), flags);
             Ok(Some(Arc::new(file) as Arc<dyn File>))

@@ -146,14 +146,7 @@ impl File for TextFile {
     }
 
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        if flags.contains(OpenFlags::DIRECT) {
-            return ready(Err(Errno::EINVAL));
-        }
-        let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK;
-        let mut own = self.flags.lock();
-        *own = (*own - settable) | (flags & settable);
-        drop(own);
-        ready(Ok(()))
+        ready(change(&self.flags, flags))
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
@@ -168,4 +161,15 @@ impl File for TextFile {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// F_SETFL.
+pub(super) fn change(own: &Lock<OpenFlags>, flags: OpenFlags) -> Result<()> {
+    if flags.contains(OpenFlags::DIRECT) {
+        return Err(Errno::EINVAL);
+    }
+    let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK;
+    let mut own = own.lock();
+    *own = (*own - settable) | (flags & settable);
+    Ok(())
 }

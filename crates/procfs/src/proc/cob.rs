@@ -123,7 +123,7 @@ pub(super) async fn process(subject: Subject, caller: Caller) -> Result<Vec<u8>>
     let mut owners: BTreeMap<u16, (u64, u64, u64, u64)> = BTreeMap::new();
     let add = |region: &RegionReport| {
         let sum = owners.entry(region.owner.0).or_default();
-        *sum = (sum.0 + 1, sum.1 + region.range.len(), sum.2 + region.resident, sum.3 + region.exported);
+        *sum = (sum.0 + 1, sum.1 + region.range.len(), sum.2 + region.pages.present, sum.3 + region.pages.exported);
     };
     if show_regions(&subject, &caller, 0, |from| Inspect::Maps { from }, add).await.is_err() {
         return Ok(text.0);

@@ -1,16 +1,16 @@
-//! maps, smaps and clear_refs: the regions of an address space.
+//! maps, smaps, smaps_rollup and clear_refs: the regions of an address space.
 
 use super::{
     made::{put, Text},
     Subject,
 };
-use ::machine::{errno::Result, Access, BoxFuture, Errno, Page, PAGE_SIZE};
+use ::machine::{errno::Result, Access, BoxFuture, Errno, Page, PageRange, PAGE_SIZE};
 use alloc::{boxed::Box, vec::Vec};
 use core::num::IntErrorKind;
 use fs::{synthetic::Content, Caller};
 use messages::{
     inspect::{Inspect, Inspection},
-    vm::RegionReport,
+    vm::{PageCounts, RegionReport, SHARE},
 };
 use vm::RegionFlags;
 
@@ -91,30 +91,79 @@ fn line(text: &mut Text, region: &RegionReport) {
     text.bytes(b"\n");
 }
 
-/// What is not counted (sharing, dirtiness) is left out rather than guessed.
+/// The counts of smaps and smaps_rollup. Zero is what there is none of here: huge pages, swap.
+fn counts(text: &mut Text, pages: &PageCounts, locked: u64) {
+    let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
+    let shares = |shares: u64| kib(shares) / SHARE;
+    let rows = [
+        ("Rss", kib(pages.present)),
+        ("Pss", shares(pages.proportional)),
+        ("Pss_Dirty", shares(pages.proportional_dirty)),
+        ("Shared_Clean", kib(pages.shared_clean)),
+        ("Shared_Dirty", kib(pages.shared_dirty)),
+        ("Private_Clean", kib(pages.private_clean)),
+        ("Private_Dirty", kib(pages.private_dirty)),
+        ("Referenced", kib(pages.touched)),
+        ("Anonymous", kib(pages.anonymous)),
+        ("LazyFree", 0),
+        ("AnonHugePages", 0),
+        ("ShmemPmdMapped", 0),
+        ("FilePmdMapped", 0),
+        ("Shared_Hugetlb", 0),
+        ("Private_Hugetlb", 0),
+        ("Swap", 0),
+        ("SwapPss", 0),
+        ("Locked", shares(locked)),
+    ];
+    rows.into_iter().for_each(|(name, kib)| count(text, name, kib));
+}
+
+fn count(text: &mut Text, name: &str, kib: u64) {
+    let start = text.0.len();
+    put!(text, "{name}:");
+    text.0.resize(start + 16, b' ');
+    put!(text, "{kib:>8} kB\n");
+}
+
+/// Of a locked region the pages are locked, each by its share as on Linux.
+fn locked(region: &RegionReport) -> u64 {
+    match RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::LOCKED) {
+        true => region.pages.proportional,
+        false => 0,
+    }
+}
+
+/// The sums of smaps.
+pub(super) async fn smaps_rollup(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    let (mut sum, mut sum_locked, mut range) = (PageCounts::default(), 0, None);
+    let add = |region: &RegionReport| {
+        sum.add(region.pages);
+        sum_locked += locked(region);
+        let start = range.map_or(region.range.start, |range: PageRange| range.start);
+        range = Some(PageRange::new(start, region.range.end));
+    };
+    show_regions(&subject, &caller, 0, |from| Inspect::Touched { from }, add).await?;
+    let mut text = Text::default();
+    let Some(PageRange { start, end }) = range else { return Ok(text.0) };
+    let page = PAGE_SIZE as u64;
+    put!(text, "{:08x}-{:08x} ---p 00000000 00:00 0 ", start.0 * page, end.0 * page);
+    text.pad(73);
+    put!(text, "[rollup]\n");
+    counts(&mut text, &sum, sum_locked);
+    Ok(text.0)
+}
+
 pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     let show = |region: &RegionReport| {
         line(&mut text, region);
         let flags = RegionFlags::from_bits_truncate(region.kind.flags);
         let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
-        let anonymous = if region.backing.is_none() { region.resident } else { 0 };
-        let locked = if flags.contains(RegionFlags::LOCKED) { region.resident } else { 0 };
-        let rows = [
-            ("Size", kib(region.range.len())),
-            ("KernelPageSize", kib(1)),
-            ("MMUPageSize", kib(1)),
-            ("Rss", kib(region.resident)),
-            ("Pss", kib(region.resident)),
-            ("Referenced", kib(region.touched)),
-            ("Anonymous", kib(anonymous)),
-            ("Swap", 0),
-            ("SwapPss", 0),
-            ("Locked", kib(locked)),
-        ];
-        for (name, value) in rows {
-            put!(text, "{:<16}{value:>8} kB\n", alloc::format!("{name}:"));
+        for (name, pages) in [("Size", region.range.len()), ("KernelPageSize", 1), ("MMUPageSize", 1)] {
+            count(&mut text, name, kib(pages));
         }
+        counts(&mut text, &region.pages, locked(region));
+        put!(text, "THPeligible:{:>12}\n", 0);
         text.bytes(b"VmFlags:");
         let (prot, limit) = (region.kind.prot, region.kind.limit);
         let words = [
@@ -181,7 +230,7 @@ impl Content for ClearRefs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::machine::{KernelId, Page, PageRange};
+    use ::machine::KernelId;
     use alloc::string::String;
     use messages::vm::{RegionKind, RemoteBacking};
 
@@ -191,9 +240,7 @@ mod tests {
             owner: KernelId(0),
             kind: RegionKind { prot, limit: Access::all(), flags: flags.bits() },
             backing,
-            resident: 1,
-            exported: 0,
-            touched: 0,
+            pages: PageCounts::default(),
         }
     }
 

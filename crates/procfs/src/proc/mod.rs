@@ -5,7 +5,8 @@
 //! | root.rs | the directory /proc: processes, `self`, and what is known of the machine |
 //! | process.rs | /proc/PID and /proc/PID/task/TID: which files there are |
 //! | stat.rs | stat, statm, status: numbers of a process or thread |
-//! | maps.rs | maps, smaps |
+//! | maps.rs | maps, smaps, smaps_rollup, clear_refs |
+//! | memory.rs | mem |
 //! | about.rs | the small files: cmdline, limits, mounts and their kin |
 //! | links.rs | fd, fdinfo, cwd, root, exe |
 //! | machine.rs, cpuinfo.rs | stat, meminfo, loadavg...; cpuinfo |
@@ -26,6 +27,7 @@ mod links;
 mod machine;
 pub(crate) mod made;
 mod maps;
+mod memory;
 mod process;
 mod root;
 mod stat;

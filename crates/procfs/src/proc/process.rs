@@ -1,12 +1,12 @@
 //! /proc/PID, /proc/PID/task and /proc/PID/task/TID: which files there are, and whose.
 
-use super::{about, cob, links, maps, root::number, stat, Subject};
+use super::{about, cob, links, maps, memory, root::number, stat, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     inode::Listed,
-    synthetic::{hash_ino, Content, Directory, Node, Style},
-    Caller, File, Kind, OpenFlags,
+    synthetic::{hash_ino, Content, Directory, Node, Places, Style},
+    Caller, Kind,
 };
 use messages::inspect::{Held, Inspect, Inspection, ProcessView, ThreadView};
 
@@ -45,6 +45,7 @@ const TEXTS: &[TextFile] = texts! {
     "mountinfo" 0o444 about::mount_info;
     "maps" 0o444 maps::maps;
     "smaps" 0o444 maps::smaps;
+    "smaps_rollup" 0o444 maps::smaps_rollup;
     "cob" 0o444 cob::process;
 };
 
@@ -62,7 +63,7 @@ pub(super) fn node(subject: Subject, owner: (u32, u32)) -> Node {
 }
 
 /// Those of the memory, which not everybody may open.
-const OF_MEMORY: [&str; 4] = ["environ", "auxv", "maps", "smaps"];
+const OF_MEMORY: [&str; 5] = ["environ", "auxv", "maps", "smaps", "smaps_rollup"];
 
 struct ProcessText {
     subject: Subject,
@@ -76,7 +77,7 @@ impl Content for ProcessText {
         (self.make)(self.subject.clone(), caller.clone())
     }
 
-    fn open<'a>(&'a self, caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
+    fn open<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Arc<dyn Places>>>> {
         Box::pin(async move {
             let Some(must_be) = self.of_memory else { return Ok(None) };
             match self.subject.inspect(Inspect::Memory { start: 0, end: 0 }, caller).await {
@@ -111,6 +112,7 @@ impl About {
         }
         Some(match name {
             "comm" => Node::file(ino, about::Name(subject)).mode(0o644).style(Style::Process),
+            "mem" => Node::file(ino, memory::Memory(subject)).mode(0o600).style(Style::Bytes),
             "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200).style(Style::Action),
             "cwd" => Node::link(ino, links::Place { subject, held: Held::Cwd }),
             "root" => Node::link(ino, links::Place { subject, held: Held::Root }),
@@ -146,7 +148,7 @@ impl Directory for About {
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
         let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
-        list.extend(["comm", "clear_refs"].map(|name| entry(name, Kind::Regular)));
+        list.extend(["comm", "mem", "clear_refs"].map(|name| entry(name, Kind::Regular)));
         list.extend(LINKS.iter().map(|name| entry(name, Kind::Symlink)));
         let own = self.subject.thread.is_none();
         let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");

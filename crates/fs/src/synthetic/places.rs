@@ -1,0 +1,96 @@
+//! [`Places`], open.
+
+use super::{text::change, Places};
+use crate::{file::ready, Attributes, File, OpenFlags, Whence};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    BoxFuture, Errno,
+};
+
+pub(super) struct PlacesFile {
+    places: Arc<dyn Places>,
+    attributes: Attributes,
+    flags: Lock<OpenFlags>,
+    position: AsyncLock<u64>,
+}
+
+impl PlacesFile {
+    pub(super) fn new(places: Arc<dyn Places>, attributes: Attributes, flags: OpenFlags) -> Self {
+        PlacesFile { places, attributes, flags: Lock::new(flags), position: AsyncLock::new(0) }
+    }
+}
+
+impl File for PlacesFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let read = self.read_at(buf, *position).await?;
+            *position = position.wrapping_add(read as u64);
+            Ok(read)
+        })
+    }
+
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        match self.flags.lock().readable() {
+            true => self.places.read_at(buf, offset),
+            false => ready(Err(Errno::EBADF)),
+        }
+    }
+
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            let written = self.write_at(buf, *position).await?;
+            *position = position.wrapping_add(written as u64);
+            Ok(written)
+        })
+    }
+
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        match self.flags.lock().writable() {
+            true => self.places.write_at(buf, offset),
+            false => ready(Err(Errno::EBADF)),
+        }
+    }
+
+    /// Any offset is a place, also those that are negative as a number (mem_lseek).
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        Box::pin(async move {
+            let mut position = self.position.lock().await;
+            *position = match whence {
+                Whence::Set => offset as u64,
+                Whence::Current => position.wrapping_add_signed(offset),
+                _ => return Err(Errno::EINVAL),
+            };
+            Ok(*position)
+        })
+    }
+
+    fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+
+    fn flags(&self) -> OpenFlags {
+        *self.flags.lock()
+    }
+
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        ready(change(&self.flags, flags))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Ok(self.attributes.clone()))
+    }
+
+    /// Called by a name only through the cloak that knows it.
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(Vec::new())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
