@@ -344,7 +344,8 @@ impl Space {
             }
             let access = if writing { full } else { full - Access::WRITE };
             let result = self.put_counted(demand.page, Mapping { frame, access, soft: Soft::CACHE });
-            if !demand.export {
+            // Who writes needs each page's own leave.
+            if !demand.export && !writing {
                 self.map_around(demand.page, region);
             }
             return result;

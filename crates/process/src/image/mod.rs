@@ -104,7 +104,7 @@ impl Thread {
 
     async fn take_over(self: &Arc<Self>, process: &Arc<Process>, image: Image, context: &mut Context) -> Result<()> {
         let Image { space, entry, stack, layout, executable, name } = image;
-        let files = match self.sort_files(process).await {
+        let files = match self.own_files(process).await {
             Ok(files) => files,
             // The home of the table is dead.
             Err(error) => {
@@ -142,6 +142,11 @@ impl Thread {
         if let Some(home) = process.home() {
             home.state.lock().name = name;
         }
+        // Last: who sees the end of a pipe by that knows that the old program and its memory are gone.
+        let caller = process.caller(self);
+        for file in files.close_on_exec().await? {
+            file.closed(&caller).await;
+        }
         self.with_fpu(|fpu| *fpu = FpuState::initial(process.system.cpu.fpu_size()));
         // Interrupts on, bit 1 always set.
         context.registers = Registers { rip: entry, rsp: stack, rflags: 0x202, ..Registers::default() };
@@ -150,22 +155,15 @@ impl Thread {
 }
 
 impl Thread {
-    /// The descriptors of the new program: nobody else's, and without those that are to be closed.
-    async fn sort_files(&self, process: &Arc<Process>) -> Result<Arc<Files>> {
-        let files = match process.files().is_shared() {
-            false => process.files(),
-            true => {
-                let own = process.files().copy(process.home).await?;
-                // Its locks it keeps, with the files in the copy.
-                let _ = process.set_files(own.clone()).release(process.home, None).await;
-                own
-            }
-        };
-        let caller = process.caller(self);
-        for file in files.close_on_exec().await? {
-            file.closed(&caller).await;
+    /// The descriptors of the new program: nobody else's.
+    async fn own_files(&self, process: &Arc<Process>) -> Result<Arc<Files>> {
+        if !process.files().is_shared() {
+            return Ok(process.files());
         }
-        Ok(files)
+        let own = process.files().copy(process.home).await?;
+        // Its locks it keeps, with the files in the copy.
+        let _ = process.set_files(own.clone()).release(process.home, None).await;
+        Ok(own)
     }
 }
 
