@@ -46,6 +46,11 @@ pub trait Object: Send + Sync + 'static {
     }
     /// Writes dirty pages of bytes `start..end` back (msync, fsync).
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
+    /// Gets pages `first..end` from where they are kept, as long as there is room for them: somebody says that he will need them
+    /// (MADV_WILLNEED, readahead). What is kept nowhere else is here already.
+    fn read_ahead(&self, _first: u64, _end: u64) -> BoxFuture<'_, ()> {
+        ready(())
+    }
     /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
     /// shared mappings.
     fn shared(&self) -> Option<Arc<dyn Object>> {

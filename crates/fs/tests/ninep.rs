@@ -62,6 +62,20 @@ fn a_sequential_reader_is_read_ahead_of() {
 }
 
 #[test]
+fn what_will_be_needed_is_there_when_it_is() {
+    let Setup { server, process, scratch: _scratch, .. } =
+        setup(|scratch| std::fs::write(scratch.at("f"), bytes(100_000)).unwrap());
+    let file = process.open("f", OpenFlags::empty()).unwrap();
+    let object = block_on(file.object()).unwrap();
+    block_on(object.read_ahead(3, u64::MAX));
+    let before = server.requests();
+    let mut part = vec![0; 40_000];
+    assert_eq!(block_on(file.read_at(&mut part, 60_000)), Ok(40_000));
+    assert_eq!(part, bytes(100_000)[60_000..]);
+    assert_eq!(server.requests(), before, "nothing new to ask");
+}
+
+#[test]
 fn a_file_that_changed_on_the_host_is_read_anew() {
     let Setup { kernel, process, scratch, .. } = setup(|scratch| std::fs::write(scratch.at("f"), b"old").unwrap());
     assert_eq!(process.read("f").unwrap(), b"old");

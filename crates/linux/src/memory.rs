@@ -43,11 +43,9 @@ const MAP_KNOWN: u64 = MAP_TYPE
     | MAP_STACK
     | MAP_FIXED_NOREPLACE;
 
-const READ_IMPLIES_EXEC: u32 = 0x40_0000;
-
 /// What a program asks for, with what its personality adds.
 fn wanted_access(call: &Call<'_>, prot: u64) -> Access {
-    let implied = prot & 1 != 0 && call.thread.state.lock().personality & READ_IMPLIES_EXEC != 0;
+    let implied = prot & 1 != 0 && call.thread.state.lock().personality & process::image::READ_IMPLIES_EXEC != 0;
     access_of(if implied { prot | 4 } else { prot })
 }
 

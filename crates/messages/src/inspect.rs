@@ -42,6 +42,7 @@ pub struct ThreadView {
     pub affinity: CpuSet,
     pub nice: i8,
     pub policy: (u32, u32),
+    pub personality: u32,
     pub usage: Usage,
     pub started: u64,
     pub capabilities: Capabilities,

@@ -113,6 +113,7 @@ impl Thread {
         state.started = self.process.system.now();
         state.visited = KernelSet::new();
         state.moves = 0;
+        state.timer_slack.1 = state.timer_slack.0;
         if !request.thread {
             state.parent_death_signal = 0;
         }

@@ -300,6 +300,7 @@ impl Thread {
             affinity: state.affinity.clone(),
             nice: state.nice,
             policy: state.policy,
+            personality: state.personality,
             usage,
             started: state.started,
             capabilities: state.capabilities,

@@ -70,19 +70,61 @@ pub enum Where {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
-    Map { at: Where, pages: u64, prot: Access, shared: bool, object: Option<(ObjectId, u64)> },
-    Unmap { page: u64, pages: u64 },
-    Protect { page: u64, pages: u64, prot: Access },
-    DontNeed { page: u64 },
-    Remap { page: u64, old: u64, new: u64, may_move: bool, to: Option<u64> },
-    Brk { to: u64 },
+    Map {
+        at: Where,
+        pages: u64,
+        prot: Access,
+        shared: bool,
+        object: Option<(ObjectId, u64)>,
+    },
+    Unmap {
+        page: u64,
+        pages: u64,
+    },
+    Protect {
+        page: u64,
+        pages: u64,
+        prot: Access,
+    },
+    DontNeed {
+        page: u64,
+    },
+    Remap {
+        page: u64,
+        old: u64,
+        new: u64,
+        may_move: bool,
+        to: Option<u64>,
+    },
+    Brk {
+        to: u64,
+    },
     Fork,
-    Read { page: u64, word: usize },
-    Write { page: u64, word: usize, value: u64 },
-    Exchange { page: u64, word: usize, old: u32, new: u32 },
+    Read {
+        page: u64,
+        word: usize,
+    },
+    Write {
+        page: u64,
+        word: usize,
+        value: u64,
+    },
+    Exchange {
+        page: u64,
+        word: usize,
+        old: u32,
+        new: u32,
+    },
     /// As through /proc/PID/mem.
-    ForceRead { page: u64, word: usize },
-    ForceWrite { page: u64, word: usize, value: u64 },
+    ForceRead {
+        page: u64,
+        word: usize,
+    },
+    ForceWrite {
+        page: u64,
+        word: usize,
+        value: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,9 +348,8 @@ impl Model {
                 None => outcome == Error(Errno::EIO),
             },
             Operation::ForceWrite { page, word, value } => {
-                let own = |page: &ModelPage| {
-                    !matches!(page.source, Source::Shared(_)) || page.prot.contains(Access::WRITE)
-                };
+                let own =
+                    |page: &ModelPage| !matches!(page.source, Source::Shared(_)) || page.prot.contains(Access::WRITE);
                 let allowed = self.spaces.get(&id).and_then(|space| space.pages.get(&page)).is_some_and(own);
                 match allowed.then(|| self.put_word(id, page, word, value)).flatten() {
                     Some(()) => outcome == Done,

@@ -7,7 +7,7 @@ use crate::{
     space::{Operating, Space},
     withdraw::Withdrawal,
 };
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE};
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, Residency};
 
@@ -106,7 +106,8 @@ impl Space {
                 advice::KEEPONFORK => self.flag(region.range, RegionFlags::WIPE_ON_FORK, false)?,
                 advice::DONTDUMP => self.flag(region.range, RegionFlags::DONT_DUMP, true)?,
                 advice::DODUMP => self.flag(region.range, RegionFlags::DONT_DUMP, false)?,
-                advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL | advice::WILLNEED => {}
+                advice::WILLNEED => self.read_ahead(region),
+                advice::NORMAL | advice::RANDOM | advice::SEQUENTIAL => {}
                 advice::MERGEABLE | advice::UNMERGEABLE | advice::HUGEPAGE | advice::NOHUGEPAGE => {}
                 advice::COLD | advice::PAGEOUT => {}
                 _ => done = false,
@@ -116,6 +117,13 @@ impl Space {
             true => Ok(0),
             false => Err(Errno::ENOMEM),
         }
+    }
+
+    /// Nobody waits for it.
+    fn read_ahead(&self, region: &Region) {
+        let Some(backing) = &region.backing else { return };
+        let (object, first, end) = (backing.object.clone(), backing.first, backing.first + region.range.len());
+        self.vm.spawner.spawn(Box::pin(async move { object.read_ahead(first, end).await }));
     }
 
     /// EAGAIN: too many regions.

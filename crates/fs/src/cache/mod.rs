@@ -573,6 +573,17 @@ impl Object for PageCache {
         })
     }
 
+    fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let pages = first..end.min(self.len().div_ceil(PAGE));
+            for index in pages.filter(|_| self.store.is_some()) {
+                if !self.services.memory.has_room() || self.load(index).await.is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
     fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.write_back(start, end))
     }

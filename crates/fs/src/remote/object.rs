@@ -229,6 +229,22 @@ impl Object for RemoteObject {
         self.0.get(index)
     }
 
+    fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let memory = &self.0.file.remote.memory;
+            for index in first..end {
+                // EFAULT: it ends there.
+                match self.page(index).await {
+                    Ok(frame) => memory.release(frame),
+                    Err(_) => break,
+                }
+                if !memory.has_room() {
+                    break;
+                }
+            }
+        })
+    }
+
     /// Copies are never written.
     fn mark_dirty(&self, _index: u64) {}
 

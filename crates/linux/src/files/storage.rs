@@ -3,8 +3,8 @@
 
 use super::{check_flags, write::check_size};
 use crate::call::{Call, AT_FDCWD};
-use fs::{Kind, PathOp};
-use machine::{errno::Result, Errno};
+use fs::{File, Kind, PathOp};
+use machine::{errno::Result, Errno, PAGE_BITS, PAGE_SIZE};
 
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
@@ -13,6 +13,7 @@ const FALLOC_FL_ZERO_RANGE: u32 = 0x10;
 const FALLOC_FL_INSERT_RANGE: u32 = 0x20;
 const FALLOC_FL_UNSHARE_RANGE: u32 = 0x40;
 const ADVICE_MAX: i32 = 5;
+const ADVICE_WILLNEED: i32 = 3;
 
 pub(crate) async fn fsync(call: &mut Call<'_>) -> Result<u64> {
     call.file(0).await?.sync(false).await?;
@@ -83,14 +84,18 @@ pub(crate) async fn fallocate(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-/// Advice that is not taken is still advice.
+/// Advice that is not taken is still advice: POSIX_FADV_WILLNEED is.
 pub(crate) async fn fadvise64(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     if file.attributes().await?.kind() == Kind::Fifo {
         return Err(Errno::ESPIPE);
     }
-    if (call.arg(2) as i64) < 0 || !(0..=ADVICE_MAX).contains(&call.int(3)) {
+    let (offset, length, advice) = (call.arg(1), call.arg(2), call.int(3));
+    if (length as i64) < 0 || !(0..=ADVICE_MAX).contains(&advice) {
         return Err(Errno::EINVAL);
+    }
+    if advice == ADVICE_WILLNEED {
+        read_ahead(call, &*file, offset, if length == 0 { u64::MAX } else { length }).await;
     }
     Ok(0)
 }
@@ -101,7 +106,16 @@ pub(crate) async fn readahead(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EBADF);
     }
     match Kind::of_mode(file.attributes().await?.mode) {
-        Some(Kind::Regular | Kind::BlockDevice) if call.arg(2) as i64 >= 0 => Ok(0),
-        _ => Err(Errno::EINVAL),
+        Some(Kind::Regular | Kind::BlockDevice) if call.arg(2) as i64 >= 0 => {}
+        _ => return Err(Errno::EINVAL),
     }
+    read_ahead(call, &*file, call.arg(1), call.arg(2)).await;
+    Ok(0)
+}
+
+/// Begins to read what will be needed. Nobody waits for it, and whether it can be had nobody is told.
+async fn read_ahead(call: &Call<'_>, file: &dyn File, offset: u64, length: u64) {
+    let Ok(object) = file.object().await else { return };
+    let (first, end) = (offset >> PAGE_BITS, offset.saturating_add(length).div_ceil(PAGE_SIZE as u64));
+    call.system().scheduler.spawn(async move { object.read_ahead(first, end).await });
 }

@@ -70,9 +70,12 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
         }
         // PR_GET_SECCOMP: off.
         21 => return Ok(0),
-        // PR_GET_TIMERSLACK (ns), PR_SET_TIMERSLACK: timers are as exact as the clock whatever it says.
-        30 => return Ok(50_000),
-        29 => {}
+        // PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
+        29 => {
+            let slack = &mut call.thread.state.lock().timer_slack;
+            slack.0 = if value == 0 { slack.1 } else { value };
+        }
+        30 => return Ok(call.thread.state.lock().timer_slack.0),
         // PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
         36 => process.change(Change::Subreaper(value != 0)).await?,
         37 => {

@@ -63,6 +63,8 @@ pub struct ThreadState {
     pub capabilities: Capabilities,
     /// man 2 personality.
     pub personality: u32,
+    /// Of PR_SET_TIMERSLACK, ns, and what a 0 there means. Only told: timers are as exact as the clock.
+    pub timer_slack: (u64, u64),
     /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
     pub last_trap: (u64, u64, u64),
     /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
@@ -93,6 +95,7 @@ struct Numbers {
     robust_list: [u64; 2],
     rseq: u64,
     last_trap: [u64; 3],
+    timer_slack: [u64; 2],
     sleep_end: u64,
     usage: Usage,
     started: u64,
@@ -140,6 +143,7 @@ impl Numbers {
             robust_list: state.robust_list.into(),
             rseq,
             last_trap: state.last_trap.into(),
+            timer_slack: state.timer_slack.into(),
             sleep_end: state.sleep_end.unwrap_or(0),
             usage: state.usage,
             started: state.started,
@@ -217,6 +221,7 @@ impl<'de> Deserialize<'de> for ThreadState {
                 secure,
             },
             personality: numbers.personality,
+            timer_slack: numbers.timer_slack.into(),
             last_trap: numbers.last_trap.into(),
             sleep_end: (has & HAS_SLEEP_END != 0).then_some(numbers.sleep_end),
             usage: numbers.usage,
@@ -255,6 +260,7 @@ impl ThreadState {
             policy: (0, 0),
             parent_death_signal: 0,
             personality: 0,
+            timer_slack: (50_000, 50_000),
             last_trap: (0, 0, 0),
             sleep_end: None,
             usage: Usage::default(),
@@ -308,6 +314,7 @@ mod tests {
                 secure: 27,
             },
             personality: u32::MAX,
+            timer_slack: (39, 40),
             last_trap: (28, 29, u64::MAX),
             sleep_end: Some(30),
             usage: Usage {

@@ -25,6 +25,8 @@ use vm::Space;
 const SCRIPT_DEPTH: usize = 5;
 /// Longest `#!` line (BINPRM_BUF_SIZE).
 const HEAD: usize = 256;
+/// A personality in which whatever may be read may be executed: that of programs older than the difference.
+pub const READ_IMPLIES_EXEC: u32 = 0x40_0000;
 /// A personality in which the same program has the same addresses every time.
 const ADDR_NO_RANDOMIZE: u32 = 0x4_0000;
 /// Where position-independent executables go (ELF_ET_DYN_BASE of x86-64), before randomization.
@@ -133,6 +135,7 @@ impl Thread {
             state.clear_child_tid = 0;
             state.robust_list = (0, 0);
             state.rseq = None;
+            state.personality &= !READ_IMPLIES_EXEC;
             let (uid, euid) = (state.credentials.uid, state.credentials.euid);
             state.credentials.effective = state.capabilities.after_execute(uid, euid);
             state.credentials.clone()

@@ -165,8 +165,10 @@ pub(super) async fn loginuid(subject: Subject, caller: Caller) -> Result<Vec<u8>
 }
 
 pub(super) async fn personality(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    subject.alive(&caller).await?;
-    Ok(b"00000000\n".to_vec())
+    let view = subject.view(&caller).await?;
+    let mut text = Text::default();
+    put!(text, "{:08x}\n", subject.thread_of(&view).map_or(0, |thread| thread.personality));
+    Ok(text.0)
 }
 
 /// Octal escapes as in /etc/mtab (man 5 fstab).
