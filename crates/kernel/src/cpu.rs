@@ -125,12 +125,12 @@ pub fn look_again() {
 
 /// Puts this kernel's load on the board. Written only if it changed: the others read the line.
 pub fn publish_load(kernel: &Kernel) {
-    let Some(mut load) = kernel.scheduler.changed_load() else { return };
+    let Some(mut load) = kernel.scheduler.changed_worth() else { return };
     let entry = &board::entry(kernel.system.kernel).pulse.0.load;
     loop {
         entry.store(load as u32, SeqCst);
         // A sibling may have stored meanwhile what was true later: the last one to store looks once more.
-        let now = kernel.scheduler.load();
+        let now = kernel.scheduler.worth();
         if now == load {
             return;
         }

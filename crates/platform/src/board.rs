@@ -91,6 +91,7 @@ pub struct Life {
 #[repr(C)]
 pub struct Pulse {
     pub heartbeat: AtomicU64,
+    /// In 1024ths of a thread of ordinary priority.
     pub load: AtomicU32,
 }
 

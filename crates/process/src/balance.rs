@@ -22,6 +22,7 @@ use crate::{placement::Candidate, process::Flags, System, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::{sync::Lock, KernelId};
+use sched::UNIT;
 
 /// Between two looks at who waits.
 const LOOK_NS: u64 = 10_000_000;
@@ -89,7 +90,7 @@ impl System {
         self.with_candidates(affinity, 0, |candidates| self.placement.choose(self.kernel, candidates))
     }
 
-    /// Shows `ask` the kernels that this affinity allows; `own` of the load here are the one in question.
+    /// Shows `ask` the kernels that this affinity allows; `own` of the load here is the one in question.
     fn with_candidates<T>(
         &self,
         affinity: &abi::CpuSet,
@@ -105,15 +106,16 @@ impl System {
         (!candidates.is_empty()).then(|| ask(&candidates))
     }
 
-    /// Load of a kernel as the board says, and what is on its way there from here.
+    /// Load of a kernel as the board says, and what is on its way there from here: in threads. Those of low priority count for the
+    /// part of a CPU that they would take from another thread (none, of SCHED_IDLE), and nobody moves for less than half a thread.
     fn expected_load(&self, kernel: KernelId, own: usize) -> usize {
         let under_way = self.under_way.lock().get(&kernel).copied().unwrap_or(0);
-        let load = match kernel == self.kernel {
+        let worth = match kernel == self.kernel {
             // The board is told only now and then.
-            true => self.thread_load().saturating_sub(own),
+            true => self.scheduler.worth().saturating_sub(own),
             false => (self.board_load)(kernel),
         };
-        load + under_way
+        under_way + (worth + UNIT as usize / 2) / UNIT as usize
     }
 
     /// Called by a CPU on which threads wait: may send one of them to another kernel.
@@ -175,7 +177,7 @@ impl System {
                 (state.affinity.clone(), state.usage.minor_faults)
             };
             let relieve = |all: &[Candidate<'_>]| self.placement.relieve(self.kernel, all);
-            let to = self.with_candidates(&affinity, 1, relieve).flatten()?;
+            let to = self.with_candidates(&affinity, thread.class().worth(), relieve).flatten()?;
             (to != self.kernel).then(|| (thread.clone(), MOVE_NS + pages * PAGE_NS, to))
         });
         costs.min_by_key(|(_, cost, _)| *cost)
@@ -212,7 +214,8 @@ impl Thread {
             return false;
         }
         let affinity = self.state.lock().affinity.clone();
-        let choice = system.with_candidates(&affinity, 1, |all| system.placement.choose(system.kernel, all));
+        let own = self.class().worth();
+        let choice = system.with_candidates(&affinity, own, |all| system.placement.choose(system.kernel, all));
         match choice {
             Some(kernel) if kernel != system.kernel => {
                 process.set_flags(Flags::PLACED, true);
@@ -248,7 +251,7 @@ impl Thread {
             Destination::Relief => {
                 // It may have slept for hours since.
                 let relieve = |all: &[Candidate<'_>]| system.placement.relieve(system.kernel, all);
-                let to = system.with_candidates(affinity, 1, relieve).flatten();
+                let to = system.with_candidates(affinity, self.class().worth(), relieve).flatten();
                 let to = to.filter(|&kernel| kernel != system.kernel)?;
                 system.note_under_way(to, true);
                 Some(to)

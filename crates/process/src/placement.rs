@@ -13,7 +13,8 @@ use machine::{CpuId, KernelId};
 pub struct Candidate<'a> {
     pub kernel: KernelId,
     pub cpus: &'a [CpuId],
-    /// Threads that run or wait for a CPU there, as its entry on the board says, without the one in question.
+    /// Threads that run or wait for a CPU there, as its entry on the board says, without the one in question. Those of low
+    /// priority count for less.
     pub load: usize,
 }
 
@@ -170,6 +171,43 @@ mod tests {
                 }
             }
             assert_even(&loads, cpus);
+        }
+    }
+
+    /// Threads of several worths: moves come to an end, too, and then no ordinary thread waits for another one while somewhere there
+    /// is a CPU that it would have for itself.
+    #[test]
+    fn settles_with_priorities() {
+        let mut random = numbers(3);
+        let unit = sched::UNIT as usize;
+        let rounded = |worth: usize| (worth + unit / 2) / unit;
+        for _ in 0..2000 {
+            let kernels = 2 + random(7);
+            let mut threads: Vec<(usize, usize)> =
+                (0..random(20)).map(|_| (random(kernels), [3, 15, 335, 820, 1024, 1024][random(6)])).collect();
+            let (mut moves, mut quiet) = (0, 0);
+            while quiet < 50 * (threads.len() + 1) && !threads.is_empty() {
+                let who = random(threads.len());
+                let (here, worth) = threads[who];
+                quiet += 1;
+                let loads: Vec<usize> = (0..kernels)
+                    .map(|kernel| threads.iter().filter(|(at, _)| *at == kernel).map(|(_, worth)| worth).sum())
+                    .enumerate()
+                    .map(|(kernel, load): (usize, usize)| rounded(if kernel == here { load - worth } else { load }))
+                    .collect();
+                let to = Spread.relieve(KernelId(here as u16), &candidates(&loads, 1));
+                if let Some(to) = to.filter(|to| to.index() != here) {
+                    threads[who].0 = to.index();
+                    (moves, quiet) = (moves + 1, 0);
+                    assert!(moves <= 100 * kernels, "{threads:?} never settles");
+                }
+            }
+            let ordinary = |kernel: usize| threads.iter().filter(|(at, worth)| *at == kernel && *worth == unit).count();
+            let load = |kernel: usize| -> usize {
+                threads.iter().filter(|(at, _)| *at == kernel).map(|(_, worth)| worth).sum()
+            };
+            let free = (0..kernels).any(|kernel| load(kernel) < unit / 2);
+            assert!(!free || (0..kernels).all(|kernel| ordinary(kernel) <= 1), "{threads:?}");
         }
     }
 

@@ -77,7 +77,7 @@ pub struct System {
     pub placement: Arc<dyn Placement>,
     /// Bad luck on demand, see shake.rs.
     pub shake: Option<Arc<Shake>>,
-    /// Threads that run or wait on another kernel, from its entry on the board.
+    /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
@@ -152,7 +152,7 @@ pub struct Parts {
     pub placement: Arc<dyn Placement>,
     /// Bad luck, if it is wanted.
     pub shake: Option<Arc<Shake>>,
-    /// Threads that run or wait on another kernel, from its entry on the board.
+    /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
     pub abi: Arc<dyn Abi>,
 }

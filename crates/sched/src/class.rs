@@ -20,8 +20,8 @@ const WEIGHTS: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121, 2501,
     1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
 ];
-/// Weight of nice 0.
-pub(crate) const UNIT: u32 = 1024;
+/// Weight of nice 0; what a thread of ordinary priority is worth as load.
+pub const UNIT: u32 = 1024;
 const IDLE_WEIGHT: u32 = 3;
 
 impl Class {
@@ -32,6 +32,11 @@ impl Class {
             Class::Idle => IDLE_WEIGHT,
             _ => UNIT,
         }
+    }
+
+    /// What it is worth as load: its share of the fair class, as far as one thread can use that.
+    pub fn worth(self) -> usize {
+        self.weight().min(UNIT) as usize
     }
 
     /// Priority in the real-time class.

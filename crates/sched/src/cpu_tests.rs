@@ -193,8 +193,8 @@ fn sleeping_threads_are_no_load_and_pinned_work_stays() {
         assert!(!bench.turn(4) && bench.turn(5));
     }
     assert!(bench.took().iter().all(|ran| *ran == (7, 5)));
-    assert_eq!(bench.scheduler.changed_load(), Some(0));
-    assert_eq!(bench.scheduler.changed_load(), None);
+    assert_eq!(bench.scheduler.changed_worth(), Some(0));
+    assert_eq!(bench.scheduler.changed_worth(), None);
 }
 
 /// What is left to do of a thread that has ended keeps nobody from starting here.
@@ -222,4 +222,38 @@ fn a_thread_that_ends_is_no_load() {
     bench.over.store(true, Relaxed);
     while bench.turn(4) {}
     assert_eq!(bench.scheduler.load(), 0);
+}
+
+/// What a thread is worth as load follows its priority, also when that changes while it runs, waits or comes to another CPU.
+#[test]
+fn threads_of_low_priority_are_little_load() {
+    let bench = Bench::new(2);
+    let tasks: Vec<_> = (0..4).map(|name| bench.hog(name, Class::Idle, ALL)).collect();
+    let unit = crate::UNIT as usize;
+    assert_eq!((bench.scheduler.load(), bench.scheduler.worth()), (4, 4 * Class::Idle.worth()));
+    bench.hog(9, Class::Normal(-20), ALL);
+    bench.hog(9, Class::Fifo(3), 1);
+    assert_eq!((bench.scheduler.load(), bench.scheduler.worth()), (6, 2 * unit + 4 * Class::Idle.worth()));
+    tasks.iter().for_each(|task| bench.scheduler.set_class(task, Class::Normal(19)));
+    bench.over.store(true, Relaxed);
+    while bench.turn(4) | bench.turn(5) {}
+    assert_eq!((bench.scheduler.load(), bench.scheduler.worth()), (0, 0));
+}
+
+#[test]
+fn a_running_thread_that_is_given_another_priority_is_other_load_at_its_next_turn() {
+    let bench = Bench::new(1);
+    let task = bench.hog(1, Class::Normal(0), ALL);
+    bench.hog(2, Class::Normal(0), ALL);
+    assert!(bench.turn(4));
+    bench.scheduler.set_class(&task, Class::Idle);
+    for _ in 0..8 {
+        bench.hand.now.fetch_add(10 * STEP, Relaxed);
+        bench.turn(4);
+    }
+    assert_eq!(bench.scheduler.load(), 2);
+    assert!(bench.scheduler.worth() <= crate::UNIT as usize + Class::Idle.worth());
+    bench.over.store(true, Relaxed);
+    while bench.turn(4) {}
+    assert_eq!(bench.scheduler.worth(), 0);
 }

@@ -23,7 +23,7 @@ mod scheduler;
 mod tests;
 mod timer;
 
-pub use class::Class;
+pub use class::{Class, UNIT};
 pub use patience::Patience;
 pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef};
 pub use timer::{Sleep, Timers};

@@ -35,6 +35,25 @@ fn token(entity: &Arc<Entity>) -> usize {
     Arc::as_ptr(entity) as usize
 }
 
+/// A thread among the load of a CPU: one, and in the lower bits what it is worth as load, in [`UNIT`](crate::UNIT)ths: a thread of low priority leaves the
+/// CPU to others, and no thread takes more than one.
+const ONE: usize = 1 << 32;
+
+fn load_of(class: Class) -> usize {
+    match class {
+        Class::Kernel => 0,
+        class => ONE + class.worth(),
+    }
+}
+
+fn threads(load: usize) -> usize {
+    load / ONE
+}
+
+fn worth(load: usize) -> usize {
+    load % ONE
+}
+
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
 /// No alarm.
@@ -51,8 +70,9 @@ pub(crate) struct Entity {
     allowed: AtomicU64,
     /// It waits in a queue.
     queued: AtomicBool,
-    /// It counts as load wherever it runs or waits: a thread, until it ends. Changes only while it runs.
-    counts: AtomicBool,
+    /// What it counts as load wherever it runs or waits ([`load_of`]): a thread, until it ends. Changes only while it runs, or under
+    /// the lock of the queue that it is put into.
+    share: AtomicUsize,
     /// What the fair class owed it when it went to sleep, and when that was.
     lag: AtomicI64,
     slept: AtomicU64,
@@ -63,8 +83,21 @@ impl Entity {
         Class::from_bits(self.class.load(SeqCst))
     }
 
-    fn counts(&self) -> bool {
-        self.counts.load(Relaxed)
+    fn share(&self) -> usize {
+        self.share.load(Relaxed)
+    }
+
+    /// Its share, with its class as it is now; and by how much that has changed.
+    fn renew_share(&self) -> (usize, usize) {
+        let old = self.share();
+        if old == 0 {
+            return (0, 0);
+        }
+        let new = load_of(self.class());
+        if new != old {
+            self.share.store(new, Relaxed);
+        }
+        (new, new.wrapping_sub(old))
     }
 
     fn may_run_on(&self, cpu: usize) -> bool {
@@ -102,7 +135,7 @@ struct Local {
     idle: AtomicBool,
     /// [`Class::level`] of the task that runs.
     level: AtomicU8,
-    /// Threads queued or running here.
+    /// Threads queued or running here: the sum of their [`load_of`].
     load: AtomicUsize,
     /// What `load` was when this kernel's load was last published.
     published: AtomicUsize,
@@ -177,7 +210,7 @@ impl Scheduler {
             cpu: AtomicUsize::new(self.here()),
             allowed: AtomicU64::new(allowed),
             queued: AtomicBool::new(false),
-            counts: AtomicBool::new(class != Class::Kernel),
+            share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
             slept: AtomicU64::new(0),
         });
@@ -221,9 +254,7 @@ impl Scheduler {
             entity.cpu.store(cpu, SeqCst);
             entity.queued.store(true, Relaxed);
             let class = entity.class();
-            if entity.counts() {
-                local.load.fetch_add(1, Relaxed);
-            }
+            local.load.fetch_add(entity.renew_share().0, Relaxed);
             queue.enqueue(runnable, class, entity.lag(now), now);
         }
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
@@ -242,8 +273,13 @@ impl Scheduler {
             self.leave(&entity, here);
             return self.enqueue(runnable);
         }
-        let mut queue = self.locals[here].queue();
+        let local = &self.locals[here];
+        let mut queue = local.queue();
         entity.queued.store(true, Relaxed);
+        let (_, change) = entity.renew_share();
+        if change != 0 {
+            local.load.fetch_add(change, Relaxed);
+        }
         queue.put_back(runnable, entity.class(), self.cpu.now());
     }
 
@@ -254,9 +290,7 @@ impl Scheduler {
         let lag = local.queue().block(now);
         entity.lag.store(lag, Relaxed);
         entity.slept.store(now, Relaxed);
-        if entity.counts() {
-            local.load.fetch_sub(1, Relaxed);
-        }
+        local.load.fetch_sub(entity.share(), Relaxed);
     }
 
     /// The CPU for a task that became runnable: where it last ran if that is idle, else an idle CPU it may
@@ -276,7 +310,8 @@ impl Scheduler {
                 let local = &self.locals[cpu];
                 // A fair task need not look whom it would take the CPU from; one of the real-time class must.
                 let blocked = level > 2 && local.level.load(Relaxed) >= level;
-                (blocked, local.load.load(Relaxed), cpu != last)
+                let load = local.load.load(Relaxed);
+                (blocked, worth(load), threads(load), cpu != last)
             })
             .unwrap_or(last)
     }
@@ -319,19 +354,20 @@ impl Scheduler {
     /// Takes a waiting thread from the sibling where most wait; false if nobody waits that may come here.
     fn steal(&self, here: usize) -> bool {
         let busiest = (0..self.locals.len())
-            .filter(|&cpu| cpu != here && self.locals[cpu].load.load(Relaxed) >= 2)
+            .filter(|&cpu| cpu != here && threads(self.locals[cpu].load.load(Relaxed)) >= 2)
             .max_by_key(|&cpu| self.locals[cpu].load.load(Relaxed));
         busiest.is_some_and(|from| self.pull(from, here))
     }
 
     /// Moves one waiting thread between queues.
     fn pull(&self, from: usize, to: usize) -> bool {
-        let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().counts();
+        let may = |task: &Runnable| task.metadata().may_run_on(to) && task.metadata().share() != 0;
         let other = &self.locals[from];
         let Some((runnable, class, lag)) = other.queue().remove(may, self.cpu.now()) else { return false };
-        other.load.fetch_sub(1, Relaxed);
+        let share = runnable.metadata().share();
+        other.load.fetch_sub(share, Relaxed);
         let local = &self.locals[to];
-        local.load.fetch_add(1, Relaxed);
+        local.load.fetch_add(share, Relaxed);
         let mut queue = local.queue();
         runnable.metadata().cpu.store(to, SeqCst);
         let class = if class == Class::Kernel { class } else { runnable.metadata().class() };
@@ -343,7 +379,7 @@ impl Scheduler {
     /// sibling takes one: nobody waits there, so it has no reason to look.)
     pub fn even_out(&self) {
         let here = self.here();
-        let load = |cpu: usize| self.locals[cpu].load.load(Relaxed);
+        let load = |cpu: usize| threads(self.locals[cpu].load.load(Relaxed));
         let least = (0..self.locals.len()).filter(|&cpu| cpu != here).min_by_key(|&cpu| load(cpu));
         let Some(to) = least.filter(|&cpu| load(cpu) + 2 <= load(here)) else { return };
         if self.pull(here, to) {
@@ -356,9 +392,7 @@ impl Scheduler {
     /// Called by a thread that ends: it needs the CPU for a moment yet, to give back what it has. Nobody who looks for a
     /// CPU now should go elsewhere because of that.
     pub fn discount(&self, task: &TaskRef) {
-        if task.0.counts.swap(false, Relaxed) {
-            self.locals[self.here()].load.fetch_sub(1, Relaxed);
-        }
+        self.locals[self.here()].load.fetch_sub(task.0.share.swap(0, Relaxed), Relaxed);
     }
 
     /// Gives a task another class, at once also where it waits.
@@ -455,20 +489,25 @@ impl Scheduler {
 
     /// Threads running or waiting for a CPU.
     pub fn load(&self) -> usize {
-        self.locals.iter().map(|local| local.load.load(Relaxed)).sum()
+        self.locals.iter().map(|local| threads(local.load.load(Relaxed))).sum()
     }
 
-    /// [`Scheduler::load`], if the part of this CPU has changed since this was last asked here: siblings'
+    /// What they are worth as load, in [`UNIT`](crate::UNIT)ths of a thread of ordinary priority.
+    pub fn worth(&self) -> usize {
+        self.locals.iter().map(|local| worth(local.load.load(Relaxed))).sum()
+    }
+
+    /// [`Scheduler::worth`], if the part of this CPU has changed since this was last asked here: siblings'
     /// lines are not read without need.
-    pub fn changed_load(&self) -> Option<usize> {
+    pub fn changed_worth(&self) -> Option<usize> {
         let local = &self.locals[self.here()];
         let own = local.load.load(Relaxed);
-        (local.published.swap(own, Relaxed) != own).then(|| self.load())
+        (local.published.swap(own, Relaxed) != own).then(|| self.worth())
     }
 
     /// Does a thread wait for this CPU?
     pub fn has_waiting(&self) -> bool {
-        self.locals[self.here()].load.load(Relaxed) > 1
+        threads(self.locals[self.here()].load.load(Relaxed)) > 1
     }
 
     /// sched_yield: lets the others of its class run, as far as that class does.
