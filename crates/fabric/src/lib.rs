@@ -49,6 +49,7 @@
 //! | lane.rs, doorbell.rs | shared memory; `unsafe`, model-checked with loom |
 //! | port.rs, lane_port.rs | how an endpoint reaches the others; the simulator has its own `Port` |
 //! | wire.rs, outbox.rs | headers, fragments, credits; why no lane being full can stop the machine |
+//! | stall.rs | what has waited for seconds is reported |
 //! | call.rs, handler.rs, drain.rs | callers, callees, delivery |
 //! | endpoint.rs | what services use |
 //! | local.rs | kernels within one process, for tests |
@@ -71,6 +72,7 @@ mod lane_port;
 pub mod local;
 mod outbox;
 mod port;
+mod stall;
 mod stats;
 mod sync;
 mod wire;
@@ -85,5 +87,6 @@ pub use lane::{Full, Receiver, Sender, Slot, PAYLOAD};
 pub use lane_port::{LanePort, Link};
 pub use outbox::CREDITS;
 pub use port::Port;
+pub use stall::{Stall, StallState, Stalls, STALL_NS};
 pub use stats::{Stats, TypeStats};
 pub use wire::describe;

@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 use crate::port::Port;
+use crate::stall::Backlog;
 use crate::wire::{Header, Role, HEADER};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -65,6 +66,8 @@ struct Queues {
     queue: VecDeque<Box<[u8]>>,
     /// Requests without a credit, with their ids.
     waiting: VecDeque<(u64, Box<[u8]>)>,
+    /// See [`Backlog::progress`].
+    progress: u64,
 }
 
 /// What a send did.
@@ -127,11 +130,12 @@ impl Outbox {
 
     /// Takes back a request that still waits for a credit.
     pub fn withdraw(&self, id: u64) -> bool {
-        let waiting = &mut self.queues.lock().waiting;
-        match waiting.iter().position(|(other, _)| *other == id) {
-            Some(index) => waiting.remove(index).is_some(),
-            None => false,
-        }
+        let mut queues = self.queues.lock();
+        let Some(index) = queues.waiting.iter().position(|(other, _)| *other == id) else { return false };
+        queues.waiting.remove(index);
+        // Who waits after that has not waited with it.
+        queues.progress += u64::from(queues.waiting.is_empty());
+        true
     }
 
     /// `count` credits came back. True if something got into the lane: ring. `None`: these are more
@@ -146,6 +150,7 @@ impl Outbox {
         while queues.credits > 0 {
             let Some((_, packet)) = queues.waiting.pop_front() else { break };
             queues.credits -= 1;
+            queues.progress += 1;
             sent |= self.transmit(port, &mut queues, &packet) == Sent::InLane;
         }
         Some(sent)
@@ -158,6 +163,13 @@ impl Outbox {
 
     pub fn credits(&self) -> u32 {
         self.queues.lock().credits
+    }
+
+    /// What waits here, for who looks whether it moves.
+    pub fn waiting(&self) -> Backlog {
+        let queues = self.queues.lock();
+        let (for_room, for_credit) = (queues.queue.len(), queues.waiting.len());
+        Backlog { progress: queues.progress, for_room, for_credit, life: queues.life }
     }
 
     pub fn backlog(&self) -> usize {
@@ -176,6 +188,7 @@ impl Outbox {
                 break;
             }
             queues.queue.pop_front();
+            queues.progress += 1;
             sent = true;
         }
         self.backlog.store(queues.queue.len(), Ordering::Relaxed);

@@ -4,9 +4,13 @@
 //! A kernel that hangs ends as one that panics does (death.rs): by default the machine ends with it, with
 //! `cob.on_panic=survive` a secondary ends alone. Its own CPU says where it hangs.
 //!
+//! The same task says of which kernels this one has waited for seconds to take a message (`fabric/src/stall.rs`): the lanes to one that
+//! hangs fill up long before it is condemned. It is a line in the log and nothing more; what waits goes on waiting.
+//!
 //! In a cluster only the CPU that takes doorbells beats. A sibling that hangs is noticed when that CPU waits for it.
 
 use crate::services::Kernel;
+use fabric::{Stall, StallState, Stalls};
 use machine::KernelId;
 use platform::{
     heartbeat,
@@ -25,6 +29,7 @@ pub fn start(kernel: &'static Kernel) {
     let boot_cpu = kernel.scheduler.index_of(kernel.system.cpu.current()).unwrap_or(0);
     kernel.scheduler.spawn_on(boot_cpu, async move {
         let mut watched: Option<(KernelId, Suspicion)> = None;
+        let mut stalls = Stalls::default();
         let mut pause = BEAT_NS;
         loop {
             heartbeat::beat();
@@ -32,6 +37,9 @@ pub fn start(kernel: &'static Kernel) {
             kernel.scheduler.sleep_until(began + pause).await;
             // A pause that took longer says nothing: this CPU was held up.
             let on_time = kernel.system.now() - began < pause * 3 / 2;
+            if on_time {
+                stalls.look(&kernel.endpoint, kernel.system.now()).iter().for_each(report);
+            }
             let Some(next) = next_in_ring(kernel) else {
                 (watched, pause) = (None, BEAT_NS);
                 continue;
@@ -43,6 +51,17 @@ pub fn start(kernel: &'static Kernel) {
             pause = look(next, suspicion, on_time);
         }
     });
+}
+
+fn report(stall: &Stall) {
+    let Stall { to, priority, for_ns, state } = stall;
+    let ms = for_ns / 1_000_000;
+    match state {
+        StallState::Stuck { for_room, for_credit } => log::warn!(
+            "kernel {to} has taken no {priority:?} message for {ms} ms: {for_room} wait for room in the lane, {for_credit} for a credit"
+        ),
+        StallState::Over => log::warn!("kernel {to} takes {priority:?} messages again, after {ms} ms"),
+    }
 }
 
 /// The kernel after this one that has ever beaten in its present life.

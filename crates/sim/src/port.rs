@@ -42,6 +42,9 @@ pub struct Weather {
 /// What to write about each message that is sent, for a trace.
 pub type Watcher = Box<dyn Fn(KernelId, KernelId, &[u8]) + Send + Sync>;
 
+/// Which messages are held back.
+pub type Holder = Box<dyn Fn(KernelId, KernelId, &[u8]) -> bool + Send + Sync>;
+
 #[derive(Default)]
 struct Lane {
     /// Messages under way, with the tick at which each arrives.
@@ -56,6 +59,8 @@ struct Lanes {
     coming: BinaryHeap<Reverse<(u64, usize)>>,
     /// Buffers of messages that were received.
     spare: Vec<Vec<u8>>,
+    /// Messages that are held back, and their lanes.
+    held: Vec<(usize, Vec<u8>)>,
 }
 
 /// All lanes.
@@ -71,6 +76,7 @@ pub struct Network {
     clock: AtomicU64,
     pub sent: AtomicU64,
     watcher: Lock<Option<Watcher>>,
+    holder: Lock<Option<Holder>>,
 }
 
 impl Network {
@@ -88,11 +94,29 @@ impl Network {
             clock: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             watcher: Lock::new(None),
+            holder: Lock::new(None),
         })
     }
 
     pub fn watch(&self, watcher: Watcher) {
         *self.watcher.lock() = Some(watcher);
+    }
+
+    /// From now on messages that `holder` names stay beside their lanes, in which others pass them: what does not go on meanwhile
+    /// waits for them.
+    pub fn hold(&self, holder: Holder) {
+        *self.holder.lock() = Some(holder);
+    }
+
+    /// What was held back arrives, behind what is under way, and nothing is held back any more.
+    pub fn release(&self) {
+        *self.holder.lock() = None;
+        let mut lanes = self.lanes.lock();
+        for (index, packet) in std::mem::take(&mut lanes.held) {
+            let last = lanes.lanes[index].packets.back().map(|(at, _)| *at);
+            lanes.lanes[index].packets.push_back((last.unwrap_or(self.now()), packet));
+            self.announce(&mut lanes, index);
+        }
     }
 
     pub fn now(&self) -> u64 {
@@ -186,6 +210,10 @@ impl Port for SimPort {
         }
         let index = self.network.lane(self.me.index(), to.index(), priority.index());
         let mut guard = self.network.lanes.lock();
+        if self.network.holder.lock().as_ref().is_some_and(|holds| holds(self.me, to, bytes)) {
+            guard.held.push((index, bytes.to_vec()));
+            return Ok(());
+        }
         let Lanes { lanes, spare, .. } = &mut *guard;
         let lane = &mut lanes[index];
         if lane.packets.len() >= weather.room {

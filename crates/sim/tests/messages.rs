@@ -199,6 +199,31 @@ fn munmap_asks_exactly_the_kernels_that_have_the_pages() {
     assert_eq!(cluster.messages() - before, 2 * 3);
 }
 
+/// Whoever has a page is asked before anybody's answer is waited for.
+#[test]
+fn munmap_waits_once_however_many_have_the_pages() {
+    for holders in 1..=3 {
+        let cluster = cluster(5);
+        let spaces = spread(&cluster);
+        let at = map(&cluster, &spaces[0], 1);
+        for space in &spaces[0..=holders] {
+            touch(&cluster, space, at, 1);
+        }
+        let before = cluster.messages();
+        let is_answer = |packet: &[u8]| fabric::describe(packet).starts_with("revoke_pages Reply");
+        cluster.network.hold(Box::new(move |_, _, packet| is_answer(packet)));
+        let space = spaces[0].clone();
+        let unmapped = cluster.start(async move { space.unmap(at, PAGE_SIZE as u64).await });
+        cluster.settle();
+        // All questions have been sent, and no answer has come.
+        assert_eq!(cluster.messages() - before, holders as u64);
+        assert!(unmapped.take().is_none());
+        cluster.network.release();
+        cluster.settle();
+        assert_eq!(unmapped.take(), Some(Ok(())));
+    }
+}
+
 #[test]
 fn munmap_of_a_range_handed_over_costs_the_giving_back_too() {
     let cluster = cluster(6);

@@ -233,6 +233,45 @@ static uint64_t touch_present_write(long n) { return touch_across(n, 1, touch_wr
 static uint64_t touch_again(long n) { return touch_across(n, 1, touch_read, 1); }
 static uint64_t touch_fresh(long n) { return touch_across(n, 0, touch_write, 0); }
 
+// A page that CPU 0 has written, read by CPU 1 for the first time: regions of a page each, so far apart that nobody takes them for a run.
+#define LONE_PAGES 64
+#define LONE_APART 64L
+
+struct lone {
+    char *pages[LONE_PAGES];
+    long count;
+    uint64_t time;
+};
+
+static void touch_lone(void *argument) {
+    struct lone *lone = argument;
+    uint64_t start = now();
+    for (long i = 0; i < lone->count; i++)
+        read_pages(lone->pages[i], 1);
+    lone->time = now() - start;
+}
+
+static uint64_t fault_across(long n) {
+    uint64_t sum = 0;
+    struct helper helper;
+    helper_start(&helper, 1);
+    for (long done = 0; done < n;) {
+        struct lone lone = {.count = n - done < LONE_PAGES ? n - done : LONE_PAGES};
+        char *at = fresh_pages(LONE_PAGES * LONE_APART);
+        for (long i = 0; i < LONE_PAGES; i++) {
+            lone.pages[i] = at + i * LONE_APART * PAGE;
+            MUST(!munmap(lone.pages[i] + PAGE, (LONE_APART - 1) * PAGE));
+            write_pages(lone.pages[i], 1);
+        }
+        helper_do(&helper, touch_lone, &lone);
+        sum += lone.time;
+        done += lone.count;
+        MUST(!munmap(at, LONE_PAGES * LONE_APART * PAGE));
+    }
+    helper_end(&helper);
+    return sum;
+}
+
 // munmap of 16 pages that CPU 1 has touched, too.
 #define SHARED_REGIONS 16
 #define SHARED_PAGES 16L
@@ -288,6 +327,7 @@ const struct row across_rows[] = {
     {"16 MiB present, written from another CPU", touch_present_write, 2, 2},
     {"16 MiB present, read again from there", touch_again, 2, 2},
     {"16 MiB fresh, written from another CPU", touch_fresh, 2, 2},
+    {"remote fault of one page", fault_across, 2},
     {"munmap 16 pages, one user", munmap_alone, 2},
     {"munmap 16 pages, shared with another CPU", munmap_shared, 2},
     {0},

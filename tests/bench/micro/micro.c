@@ -1,7 +1,7 @@
 // `cob bench micro`: what single operations cost. The same static binary is /init of the same initramfs on Cob and on Linux.
 //
 // Prints a line for each row, `ROW nanoseconds operations messages name` (or `COUNTED operations name`, see count), and `BENCH-END`. Messages are those that the
-// kernels of a Cob machine sent each other for one operation (from /proc/cob/messages); - elsewhere.
+// kernels of a Cob machine sent each other for one operation (from /proc/cob/messages), without what prepares it; - elsewhere.
 #include "micro.h"
 #include <stdbool.h>
 #include <sys/mount.h>
@@ -10,11 +10,16 @@
 #define LONG_ENOUGH 60000000
 #define WARM_UP 15000000
 #define MOST_OPERATIONS 1000000
+// Operations whose messages are counted, at most: looking costs much more than most of them.
+#define MOST_COUNTED 256
 // Operations whose instructions are counted, and those before them.
 #define COUNTED 64
 #define COUNTED_WARM 8
 
-int counts_all_cpus;
+int counts_all_cpus, counts_messages;
+// Shared with the children of rows that measure in a child.
+static long *messages_counted;
+static __thread long messages_before, messages_for_a_look;
 
 static void *helper_main(void *argument) {
     struct helper *helper = argument;
@@ -72,6 +77,29 @@ static long messages(void) {
     return sum;
 }
 
+// What looking costs is taken off, and known from one look to the next; the first from a CPU or in a process costs more.
+void messages_begin(void) {
+    messages();
+    long first = messages();
+    messages_before = messages();
+    messages_for_a_look = messages_before - first;
+}
+
+void messages_end(void) { *messages_counted += messages() - messages_before - messages_for_a_look; }
+
+// Messages of one operation, or -1.
+static double count_messages(const struct row *row, long n) {
+    if (messages() < 0)
+        return -1;
+    messages_counted = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    MUST(messages_counted != MAP_FAILED);
+    n = n < MOST_COUNTED ? n : MOST_COUNTED;
+    counts_messages = 1;
+    row->run(n);
+    counts_messages = 0;
+    return (double)*messages_counted / n;
+}
+
 // Runs a row and adds what its preparations took.
 static uint64_t run(const struct row *row, long n, uint64_t *whole) {
     uint64_t start = clock_now(), time = row->run(n);
@@ -93,15 +121,13 @@ static void measure(const struct row *row) {
     double scale = (double)LONG_ENOUGH / time, most = 3.0 * LONG_ENOUGH / whole;
     double wanted = n * (scale < most ? scale : most);
     n = wanted < 1 ? 1 : wanted > MOST_OPERATIONS ? MOST_OPERATIONS : wanted;
-    // What looking costs is taken off.
-    long first = messages(), before = messages();
     time = row->run(n);
-    long after = messages();
+    double counted = count_messages(row, n);
     printf("ROW %.1f %ld ", (double)time / n, n);
-    if (before < 0)
+    if (counted < 0)
         printf("- %s\n", row->name);
     else
-        printf("%.2f %s\n", (double)((after - before) - (before - first)) / n, row->name);
+        printf("%.2f %s\n", counted, row->name);
     fflush(stdout);
 }
 

@@ -41,12 +41,21 @@ static inline uint64_t clock_now(void) {
 }
 
 // A row asks for the time in pairs, before and after what is measured. The plugin of QEMU, if there is one, counts between them: on
-// this CPU, or on all if the row needs more.
-extern int counts_all_cpus;
+// this CPU, or on all if the row needs more. So are messages counted, in a run of their own.
+extern int counts_all_cpus, counts_messages;
+
+void messages_begin(void);
+void messages_end(void);
 
 static inline uint64_t now(void) {
     static __thread int inside;
     inside = !inside;
+    if (counts_messages) {
+        if (inside)
+            messages_begin();
+        else
+            messages_end();
+    }
     if (!inside) {
         if (counts_all_cpus)
             MARK(MARK_STOP_ALL);

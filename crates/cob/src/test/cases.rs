@@ -32,6 +32,8 @@ pub struct Case {
     pub options: Vec<String>,
     pub kernels: Vec<u16>,
     pub judge: Judge,
+    /// Words that the kernels' log must have besides.
+    pub log: Vec<String>,
     /// A signal for the command as soon as it has printed something.
     pub interrupt: Option<Signal>,
     pub timeout: u64,
@@ -76,6 +78,9 @@ struct Entry {
     status: Option<i32>,
     stdout: Option<String>,
     stderr: Option<Vec<String>>,
+    /// Besides, whoever is the judge.
+    #[serde(default)]
+    log: Vec<String>,
 }
 
 /// The table's commands.
@@ -110,6 +115,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         options: entry.options,
         kernels: entry.kernels.unwrap_or(KERNELS.to_vec()),
         judge,
+        log: entry.log,
         interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
         shaken,
@@ -189,6 +195,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             options,
             kernels: kernels_for(link, &recipe),
             judge: if recipe.itself { Judge::Itself } else { Judge::Host },
+            log: Vec::new(),
             interrupt: None,
             timeout: recipe.timeout,
             shaken,

@@ -226,9 +226,9 @@ fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> Re
         },
         (Judge::Expect { status, stdout, stderr }, _) => as_told(*status, stdout.as_deref(), stderr, &observed),
     };
-    verdict.map_err(|why| {
-        let kernels = fs::read(&log).unwrap_or_default();
-        let kernels = tail(&String::from_utf8_lossy(&kernels), 15);
+    let kernels = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    verdict.and_then(|()| says("the log", &kernels, &case.log)).map_err(|why| {
+        let kernels = tail(&kernels, 15);
         let kept = kept.join(format!("{}.log", job.file()));
         let place = fs::copy(&log, &kept).map(|_| kept.display().to_string()).unwrap_or_default();
         format!("{why}\nstderr:\n{}\nlog {place}:\n{kernels}", tail(&observed.stderr, 15))
@@ -274,8 +274,13 @@ fn as_told(status: i32, stdout: Option<&str>, stderr: &[String], observed: &Obse
     if let Some(stdout) = stdout.filter(|stdout| stdout.as_bytes() != observed.stdout) {
         return Err(difference(stdout.as_bytes(), &observed.stdout));
     }
-    match stderr.iter().find(|words| !observed.stderr.contains(*words)) {
-        Some(missing) => Err(format!("stderr does not say {missing:?}")),
+    says("stderr", &observed.stderr, stderr)
+}
+
+/// Whether all of `expected` is in a text of this name.
+fn says(name: &str, text: &str, expected: &[String]) -> Result<(), String> {
+    match expected.iter().find(|words| !text.contains(*words)) {
+        Some(missing) => Err(format!("{name} does not say {missing:?}")),
         None => Ok(()),
     }
 }

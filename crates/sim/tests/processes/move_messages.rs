@@ -1,0 +1,196 @@
+//! What a move costs, in messages: those *on the way*, without which the thread does not run where it goes, and those that follow.
+//!
+//! Which is which is tried, not read off a trace: the same move once more for each of its messages, with that one held back. If the
+//! thread runs at its destination all the same, nothing on its way waited for that message.
+//!
+//! Kernel 0 has the root file system, and so the directories of every process.
+
+use crate::{born, go_to};
+use fabric::describe;
+use machine::KernelId;
+use sim::{
+    life::model::Id,
+    nodes::{
+        machine::Nodes,
+        user::{clone_thread, Event},
+    },
+    shape::Shape,
+};
+use std::sync::{
+    atomic::{AtomicUsize, Ordering::SeqCst},
+    Arc, Mutex,
+};
+
+/// What the memory of a thread that moves costs; messages.rs counts that.
+const OF_MEMORY: [&str; 3] = ["page_fault", "object_pages", "taken_over"];
+
+/// A move on a machine of three kernels with a CPU each.
+struct Move {
+    home: usize,
+    /// Threads of the process, the first of which has been ...
+    threads: usize,
+    /// ... at these kernels since it began at home.
+    route: &'static [usize],
+    /// This one of them goes
+    who: usize,
+    /// to this kernel.
+    to: usize,
+}
+
+/// Messages as "FROM>TO NAME ROLE".
+#[derive(Debug, PartialEq)]
+struct Cost {
+    /// In their order.
+    on_the_way: Vec<String>,
+    /// Without those of memory. In the order of the alphabet, for they are under way at the same time.
+    later: Vec<String>,
+    faults: usize,
+}
+
+fn words(from: KernelId, to: KernelId, packet: &[u8]) -> String {
+    let description = describe(packet);
+    let (name, rest) = description.split_once(' ').unwrap_or((&description, ""));
+    let role = rest.split([' ', ',']).next().unwrap_or_default();
+    format!("{from}>{to} {name} {role}")
+}
+
+impl Move {
+    /// The machine before it, and the thread.
+    fn prepare(&self, seed: u64) -> (Nodes, Id) {
+        let nodes = Nodes::new(Shape::of(seed, 3).calm());
+        let mut threads = vec![nodes.boot(self.home)];
+        nodes.user.events();
+        // Otherwise the others would be born anywhere.
+        assert!(go(&nodes, threads[0], self.home));
+        for slot in 1..self.threads {
+            threads.push(born(&nodes, threads[0], clone_thread(slot as u64)));
+        }
+        for kernel in self.route {
+            assert!(go(&nodes, threads[0], *kernel));
+        }
+        // It has written to its stack where it is: the call that moves it will not fault.
+        let last = self.route.last().filter(|_| self.who == 0);
+        assert!(go(&nodes, threads[self.who], *last.unwrap_or(&self.home)));
+        (nodes, threads[self.who])
+    }
+
+    fn messages(&self, seed: u64) -> Vec<String> {
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = seen.clone();
+        let (nodes, thread) = self.prepare(seed);
+        nodes.network.watch(Box::new(move |from, to, packet| log.lock().unwrap().push(words(from, to, packet))));
+        assert!(go(&nodes, thread, self.to));
+        let messages = std::mem::take(&mut *seen.lock().unwrap());
+        nodes.end_all();
+        messages
+    }
+
+    /// Does the thread run there while message `nth` of the move does not arrive?
+    fn arrives_without(&self, seed: u64, messages: &[String], nth: usize) -> bool {
+        let (nodes, thread) = self.prepare(seed);
+        let (held, earlier) = (messages[nth].clone(), messages[..nth].iter().filter(|other| **other == messages[nth]));
+        let (skip, met) = (earlier.count(), AtomicUsize::new(0));
+        let holds = move |from, to, packet: &[u8]| words(from, to, packet) == held && met.fetch_add(1, SeqCst) == skip;
+        nodes.network.hold(Box::new(holds));
+        let arrived = go(&nodes, thread, self.to);
+        nodes.network.release();
+        nodes.settle();
+        nodes.end_all();
+        arrived
+    }
+
+    fn cost(&self, seed: u64) -> Cost {
+        let messages = self.messages(seed);
+        let mut cost = Cost { on_the_way: vec![], later: vec![], faults: 0 };
+        for (nth, message) in messages.iter().enumerate() {
+            if !self.arrives_without(seed, &messages, nth) {
+                cost.on_the_way.push(message.clone());
+            } else if message.contains("page_fault Request") {
+                cost.faults += 1;
+            } else if !OF_MEMORY.iter().any(|name| message.contains(name)) {
+                cost.later.push(message.clone());
+            }
+        }
+        cost.later.sort();
+        cost
+    }
+
+    fn costs(&self, on_the_way: &[&str], later: &[&str], faults: usize) {
+        let strings = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+        let expected = Cost { on_the_way: strings(on_the_way), later: strings(later), faults };
+        for seed in 1..4 {
+            assert_eq!(self.cost(seed), expected, "seed {seed}");
+        }
+    }
+}
+
+/// Has `thread` go to the CPU of a kernel; has it come back from the call?
+fn go(nodes: &Nodes, thread: Id, kernel: usize) -> bool {
+    nodes.user.tell(thread, go_to(kernel));
+    nodes.settle();
+    let returned = |event: &Event| matches!(event, Event::Returned { thread: who, result: 0, .. } if *who == thread);
+    nodes.user.events().iter().any(returned)
+}
+
+/// The thread is all in the one message. The answer only tells the source that it may forget what it kept in case of failure.
+#[test]
+fn a_return_is_one_message_on_the_way() {
+    let there = Move { home: 0, threads: 1, route: &[1, 0], who: 0, to: 1 };
+    there.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 0);
+    let home = Move { home: 0, threads: 1, route: &[1], who: 0, to: 0 };
+    home.costs(&["1>0 migrate Request"], &["0>1 migrate Reply"], 0);
+}
+
+/// Past the home, which hears of it afterwards.
+#[test]
+fn a_return_between_two_others_tells_the_home_later() {
+    let past = Move { home: 0, threads: 1, route: &[1, 2], who: 0, to: 1 };
+    past.costs(&["2>1 migrate Request"], &["1>0 moved Notice", "1>2 migrate Reply"], 0);
+}
+
+/// The newcomer asks the home for what the threads of the process share. Beside it come the two pages that the thread is on, text and
+/// stack (there is no thread-local data here): they are asked for early, and the thread waits for them when it touches them.
+#[test]
+fn a_first_visit_is_three() {
+    let from_home = Move { home: 0, threads: 1, route: &[], who: 0, to: 1 };
+    from_home.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
+    let on = Move { home: 0, threads: 1, route: &[1], who: 0, to: 2 };
+    let later = ["2>0 moved Notice", "2>1 migrate Reply"];
+    on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
+}
+
+/// The home's answer has references to the root and the working directory. If these are files of a third kernel, the home has them
+/// counted there for the newcomer, one after the other, before it may answer: the newcomer can give them back at once. So a
+/// process that was born away from the root file system pays four more.
+#[test]
+fn a_first_visit_of_a_process_at_home_elsewhere_counts_its_directories_too() {
+    let on_the_way = |from: &str, at: &str| {
+        let counted = ["1>0 file_retain Request", "0>1 file_retain Reply"];
+        let mut all = vec![format!("{from}>{at} migrate Request"), format!("{at}>1 join Request")];
+        all.extend(counted.iter().chain(&counted).map(|word| word.to_string()));
+        all.push(format!("1>{at} join Reply"));
+        all
+    };
+    let from_home = Move { home: 1, threads: 1, route: &[], who: 0, to: 2 };
+    let way = on_the_way("1", "2");
+    let way: Vec<&str> = way.iter().map(String::as_str).collect();
+    let arrived = "2>0 file_arrived Notice";
+    from_home.costs(&way, &[arrived, arrived, "2>1 migrate Reply"], 2);
+    // Where the directories are nobody needs to hear that they have arrived.
+    let to_them = Move { home: 1, threads: 1, route: &[2], who: 0, to: 0 };
+    let way = on_the_way("2", "0");
+    let way: Vec<&str> = way.iter().map(String::as_str).collect();
+    to_them.costs(&way, &["0>1 moved Notice", "0>2 migrate Reply"], 2);
+}
+
+/// Threads change nothing: none of them hears of it, and the kernel is visited for all of them when the first has come. (A thread that
+/// was not there before still needs its stack.)
+#[test]
+fn a_thread_among_several_pays_no_more() {
+    let first = Move { home: 0, threads: 3, route: &[], who: 0, to: 1 };
+    first.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
+    let second = Move { home: 0, threads: 3, route: &[1], who: 1, to: 1 };
+    second.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 1);
+    let again = Move { home: 0, threads: 3, route: &[1, 0], who: 0, to: 1 };
+    again.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 0);
+}
