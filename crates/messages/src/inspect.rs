@@ -61,6 +61,8 @@ pub enum Inspect {
     Touched {
         from: Page,
     },
+    /// Which kernels have what of its memory.
+    Spread,
     /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
     ClearTouched {
         anonymous: bool,
@@ -104,6 +106,7 @@ pub enum Inspect {
 pub enum Inspection {
     View(alloc::boxed::Box<ProcessView>),
     Regions(Vec<crate::vm::RegionReport>),
+    Spread(crate::vm::Spread),
     Bytes(Vec<u8>),
     Count(u32),
     Space(SpaceId),

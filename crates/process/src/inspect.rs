@@ -155,6 +155,7 @@ impl System {
             _ if ended => return Err(Errno::ENOENT),
             Inspect::Maps { from } => Inspection::Regions(some_regions(&process.space(), from, false).await),
             Inspect::Touched { from } => Inspection::Regions(some_regions(&process.space(), from, true).await),
+            Inspect::Spread => Inspection::Spread(process.space().spread().await),
             Inspect::ClearTouched { anonymous, files } => {
                 process.space().clear_touched(anonymous, files).await;
                 Inspection::Count(0)

@@ -150,9 +150,8 @@ impl Space {
                 return Step::Keep;
             }
             let (anonymous, exported) = (!mapping.soft.contains(Soft::CACHE), mapping.soft.contains(Soft::EXPORTED));
-            let dirty = anonymous
-                || mapping.soft.contains(Soft::DIRTY)
-                || exported && mapping.access.contains(Access::WRITE);
+            let dirty =
+                anonymous || mapping.soft.contains(Soft::DIRTY) || exported && mapping.access.contains(Access::WRITE);
             let count = self.vm.memory.count(mapping.frame);
             let users = u64::from(count - if anonymous { 0 } else { counts_itself.min(count) }).max(1);
             let kind = match (users > 1, dirty) {
@@ -257,7 +256,7 @@ impl Space {
         sum
     }
 
-    /// Who owns which slices, as this replica knows it (/proc/PID/cob).
+    /// For audits: who owns which slices, as this replica knows it.
     pub fn slice_runs(&self) -> Vec<SliceRun> {
         self.slices()
     }
