@@ -28,6 +28,9 @@ pub struct ProcessView {
     pub data_pages: u64,
     pub stack_pages: u64,
     pub text_pages: u64,
+    /// The most it has had mapped, and in memory.
+    pub most_mapped_pages: u64,
+    pub most_resident_pages: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

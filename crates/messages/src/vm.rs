@@ -289,6 +289,14 @@ pub struct ReplicaReport {
     pub members: KernelSet,
 }
 
+/// The most pages of a space there have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// In memory.
+    pub resident: u64,
+    pub mapped: u64,
+}
+
 /// A range of addresses and who owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedRange {
@@ -469,6 +477,10 @@ messages! {
 
     /// /proc/PID/cob: what a kernel has of a space; none if it has no replica (any more).
     describe_replica: DescribeReplica { space: SpaceId } -> Option<ReplicaReport>, Low;
+
+    /// Pages in memory and pages mapped, of what a kernel owns of a space: the most there have been. `everywhere`: home adds up
+    /// what all replicas say.
+    ask_peak: AskPeak { space: SpaceId, everywhere: bool } -> Peak, Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

@@ -66,7 +66,7 @@ mod window;
 mod withdraw;
 
 pub use death::MOST_SPACES;
-pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, RegionKind, RegionReport, SliceRun};
+pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, Peak, RegionKind, RegionReport, SliceRun};
 pub use region::RegionFlags;
 pub use relief::Relief;
 pub use remap::RemapFlags;
