@@ -186,6 +186,16 @@ pub trait PageTable: Any + Send + Sync {
     /// The same for runs of at most `longest` pages at a time: neighbours that the same last-level table maps alike, to frames in a
     /// row. The visitor gets the first one's mapping, and its step is for all of them: a replacement's frames are in a row too.
     fn walk_runs(&self, range: PageRange, longest: u64, visit: &mut dyn FnMut(PageRange, Mapping) -> Step);
+    /// How many entries there are, without those that are [`Soft::BORROWED`], and how many there have been at most. (Most tables
+    /// on the host do not remember.)
+    fn owned_entries(&self) -> (u64, u64) {
+        let mut now = 0;
+        self.walk_runs(PageRange::user(), u64::MAX, &mut |pages, mapping| {
+            now += if mapping.soft.contains(Soft::BORROWED) { 0 } else { pages.len() };
+            Step::Keep
+        });
+        (now, now)
+    }
     /// Returns once no CPU of this kernel can use an older translation of `range`.
     fn flush(&self, range: PageRange);
 

@@ -28,6 +28,9 @@ pub struct ProcessView {
     pub data_pages: u64,
     pub stack_pages: u64,
     pub text_pages: u64,
+    /// The most it has had mapped, and in memory.
+    pub most_mapped_pages: u64,
+    pub most_resident_pages: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,6 +65,8 @@ pub enum Inspect {
     Touched {
         from: Page,
     },
+    /// Which kernels have what of its memory.
+    Spread,
     /// clear_refs: from now on no page has been touched of anonymous mappings, or of mapped files, or of both.
     ClearTouched {
         anonymous: bool,
@@ -105,6 +110,7 @@ pub enum Inspect {
 pub enum Inspection {
     View(alloc::boxed::Box<ProcessView>),
     Regions(Vec<crate::vm::RegionReport>),
+    Spread(crate::vm::Spread),
     Bytes(Vec<u8>),
     Count(u32),
     Space(SpaceId),

@@ -266,6 +266,54 @@ pub struct Listed {
     pub holders: Vec<KernelId>,
 }
 
+/// What one kernel has of a space, in pages (/proc/PID/cob).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaReport {
+    /// Faults of the space's threads there: resolved by that kernel alone, and by asking an owner.
+    pub faults_local: u64,
+    pub faults_remote: u64,
+    /// Mapped in what it owns, present or not.
+    pub owned: u64,
+    /// In its page table, those of other owners too.
+    pub mapped: u64,
+    /// Of those it owns, what other kernels have too.
+    pub exported: u64,
+    /// In whose partitions the frames lie of those it owns.
+    pub frames: Vec<(KernelId, u64)>,
+    /// The slice table as it knows it.
+    pub slices: Vec<SliceRun>,
+    /// What it has handed over of its slices, the lowest parts; and how many more there are.
+    pub parts: Vec<Part>,
+    pub parts_left_out: u64,
+    /// The kernels it knows to have a replica.
+    pub members: KernelSet,
+}
+
+/// The most pages of a space there have been.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// In memory.
+    pub resident: u64,
+    pub mapped: u64,
+}
+
+/// A range of addresses and who owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedRange {
+    pub range: PageRange,
+    pub owner: KernelId,
+    /// Who owns the slice; None: nobody yet, so that home is asked.
+    pub slice: Option<KernelId>,
+}
+
+/// A space over all kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    pub replicas: Vec<(KernelId, ReplicaReport)>,
+    /// All of user space, in order.
+    pub owners: Vec<OwnedRange>,
+}
+
 /// Which queue a futex word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FutexPlace {
@@ -426,6 +474,13 @@ messages! {
 
     /// What an owner has of a space, with the pages of each region if they are to be `counted`.
     inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool } -> Listed, Low;
+
+    /// /proc/PID/cob: what a kernel has of a space; none if it has no replica (any more).
+    describe_replica: DescribeReplica { space: SpaceId } -> Option<ReplicaReport>, Low;
+
+    /// Pages in memory and pages mapped, of what a kernel owns of a space: the most there have been. `everywhere`: home adds up
+    /// what all replicas say.
+    ask_peak: AskPeak { space: SpaceId, everywhere: bool } -> Peak, Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

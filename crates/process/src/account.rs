@@ -72,13 +72,12 @@ impl Stopwatch {
     }
 }
 
-/// A thread's time and switches since they were last taken.
+/// A thread's time since it was last taken. (Its switches are counted by the scheduler.)
 #[derive(Default)]
 pub(crate) struct Account {
     /// While it has a CPU, and of that, while it is in user mode.
     running: Stopwatch,
     user: Stopwatch,
-    switches: AtomicU64,
     /// Up to where `user` has been told of (wrapping).
     told: AtomicU64,
     /// The most that readers were told, of user mode and of the rest. Nobody reads while it goes back to zero.
@@ -95,7 +94,6 @@ impl Account {
     /// It loses the CPU. Gives the ns it has been in user mode since this was last asked.
     pub fn suspended(&self, now: u64) -> u64 {
         self.running.stop(now);
-        self.switches.store(self.switches.load(Relaxed) + 1, Relaxed);
         let user = self.user.read(now);
         let told = self.told.load(Relaxed);
         self.told.store(user, Relaxed);
@@ -136,7 +134,6 @@ impl Account {
         self.shown_user.store(0, Relaxed);
         self.shown_system.store(0, Relaxed);
         self.add(usage, user, system);
-        self.switches.store(0, Relaxed);
         self.told.store(self.told.load(Relaxed).wrapping_sub(taken), Relaxed);
     }
 
@@ -149,7 +146,6 @@ impl Account {
     fn add(&self, usage: &mut Usage, user: u64, system: u64) {
         usage.user_ns += user;
         usage.system_ns += system;
-        usage.voluntary_switches += self.switches.load(Relaxed);
     }
 }
 
@@ -185,7 +181,7 @@ mod tests {
         account.move_to(&mut usage, 131);
         assert_eq!(account.suspended(140), 20);
         account.add_to(&mut usage, || 1000);
-        assert_eq!((usage.user_ns, usage.system_ns, usage.voluntary_switches), (20, 20, 1));
+        assert_eq!((usage.user_ns, usage.system_ns), (20, 20));
         account.resumed(1000);
         account.enters_user(1000);
         account.leaves_user(1007);

@@ -13,6 +13,7 @@ use messages::process::{
     ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented,
     Survivor, ThreadGone, Unthread, Usage,
 };
+use vm::Space;
 
 /// A thread's future is over; nothing may touch user space any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,7 @@ impl Process {
         if let Some(home) = self.home() {
             home.timers.end();
         }
+        self.note_peak(&self.space()).await;
         // The memory first: a kernel that is short of it waits for a process that is ending, if it knows of one.
         system.release_space(&self.space(), self.home).await;
         let replicas = self.replicas();
@@ -221,6 +223,13 @@ impl Process {
         if self.system.child_changed(event).await {
             self.system.forget(self.id);
         }
+    }
+
+    /// At home: getrusage counts the peak of `space`, which the process is about to leave.
+    async fn note_peak(&self, space: &Space) {
+        let Some(home) = self.home() else { return };
+        let peak = space.peak().await;
+        home.state.lock().usage.note_resident(peak.resident);
     }
 
     /// The children get a new parent: the nearest subreaper, else init. See heir.rs.

@@ -155,6 +155,7 @@ impl System {
             _ if ended => return Err(Errno::ENOENT),
             Inspect::Maps { from } => Inspection::Regions(some_regions(&process.space(), from, false).await),
             Inspect::Touched { from } => Inspection::Regions(some_regions(&process.space(), from, true).await),
+            Inspect::Spread => Inspection::Spread(process.space().spread().await),
             Inspect::ClearTouched { anonymous, files } => {
                 process.space().clear_touched(anonymous, files).await;
                 Inspection::Count(0)
@@ -343,9 +344,9 @@ impl Process {
         }
         let name = threads.first().map_or(name, |thread| thread.name.clone());
         let credentials = if zombie { credentials } else { self.credentials() };
-        let sizes = match zombie {
+        let (sizes, peak) = match zombie {
             true => Default::default(),
-            false => self.space().statistics().await,
+            false => (self.space().statistics().await, self.space().peak().await),
         };
         ProcessView {
             process: self.id,
@@ -364,6 +365,9 @@ impl Process {
             data_pages: sizes.data,
             stack_pages: sizes.stack,
             text_pages: sizes.text,
+            // What several kernels own is not looked at in one moment.
+            most_mapped_pages: peak.mapped.max(sizes.mapped),
+            most_resident_pages: peak.resident.max(sizes.resident),
         }
     }
 }

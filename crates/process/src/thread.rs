@@ -204,12 +204,21 @@ impl Thread {
         let state = self.state.lock();
         let mut usage = state.usage;
         self.account.add_to(&mut usage, || self.cpu().now());
+        self.add_switches(&mut usage, TaskRef::switches);
         usage
     }
 
     /// What it has used goes into what travels or stays when it ends. By the thread itself.
     pub(crate) fn settle_account(&self, state: &mut ThreadState) {
         self.account.move_to(&mut state.usage, self.cpu().now());
+        self.add_switches(&mut state.usage, TaskRef::take_switches);
+    }
+
+    /// Its switches as `look` reads them from the scheduler.
+    fn add_switches(&self, usage: &mut Usage, look: fn(&TaskRef) -> (u64, u64)) {
+        let (voluntary, involuntary) = self.task.lock().as_ref().map_or((0, 0), look);
+        usage.voluntary_switches += voluntary;
+        usage.involuntary_switches += involuntary;
     }
 
     /// Has it lost its CPU since the last time this was asked? (At first: yes.)
@@ -270,9 +279,11 @@ impl Thread {
         let run = system.abi.clone().run(self.clone(), context);
         let mask = system.local_mask(&self.state.lock().affinity);
         let task = Box::pin(ThreadTask { thread: self.clone(), run });
+        // Of the state, which is locked before the task.
+        let class = self.class();
         // Held over the start: the thread may run at once on another CPU, and look for its task.
         let mut slot = self.task.lock();
-        *slot = Some(system.scheduler.spawn_thread(self.class(), mask, task));
+        *slot = Some(system.scheduler.spawn_thread(class, mask, task));
     }
 
     pub fn wake(&self) {
@@ -409,7 +420,7 @@ impl Thread {
         let mut mine = self.state.lock();
         self.pending.store(state.pending.set().0, SeqCst);
         // What it used here since it left was the move's.
-        self.account.move_to(&mut mine.usage, self.cpu().now());
+        self.settle_account(&mut mine);
         *mine = state;
     }
 

@@ -197,6 +197,42 @@ fn sleeping_threads_are_no_load_and_pinned_work_stays() {
     assert_eq!(bench.scheduler.changed_worth(), None);
 }
 
+#[test]
+fn a_switch_is_a_wait_or_a_preemption_by_another_thread() {
+    let bench = Bench::new(1);
+    let one = bench.hog(0, Class::Normal(0), ALL);
+    // Kernel work comes between, too, which takes nothing from anybody.
+    bench.scheduler.spawn(async { yield_now().await });
+    for _ in 0..10 {
+        bench.turn(4);
+    }
+    assert_eq!(one.switches(), (0, 0));
+    let two = bench.hog(1, Class::Normal(0), ALL);
+    for _ in 0..100 {
+        bench.turn(4);
+    }
+    let changes = bench.took().chunk_by(|one, other| one.0 == other.0).count() as u64 - 1;
+    let (first, second) = (one.switches(), two.switches());
+    assert_eq!((first.0, second.0), (0, 0));
+    // The first time that somebody gets the CPU he had none before.
+    assert_eq!(first.1 + second.1, changes - 1);
+    assert_eq!((one.take_switches(), one.switches()), (first, (0, 0)));
+    let (hand, scheduler) = (bench.hand.clone(), bench.scheduler.clone());
+    let body = async move {
+        for _ in 0..3 {
+            scheduler.sleep_until(hand.now() + STEP).await;
+        }
+        core::future::pending::<()>().await;
+    };
+    let sleeper = bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(body));
+    for _ in 0..100 {
+        bench.turn(4);
+    }
+    assert_eq!(sleeper.switches().0, 4);
+    bench.over.store(true, Relaxed);
+    while bench.turn(4) {}
+}
+
 /// What is left to do of a thread that has ended keeps nobody from starting here.
 #[test]
 fn a_thread_that_ends_is_no_load() {

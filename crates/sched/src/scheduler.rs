@@ -76,6 +76,12 @@ pub(crate) struct Entity {
     /// What the fair class owed it when it went to sleep, and when that was.
     lag: AtomicI64,
     slept: AtomicU64,
+    /// It could have gone on when it last lost its CPU.
+    put_back: AtomicBool,
+    /// How often it has lost its CPU because it waited for something, and to another thread although it could have gone on.
+    /// Written by the CPU that runs it.
+    waits: AtomicU64,
+    preemptions: AtomicU64,
 }
 
 impl Entity {
@@ -120,6 +126,20 @@ impl TaskRef {
         self.0.allowed.store(mask, Relaxed);
     }
 
+    /// How often it has waited for something, and how often another thread was given its CPU although it could have gone on (also
+    /// by its own wish: sched_yield).
+    pub fn switches(&self) -> (u64, u64) {
+        (self.0.waits.load(Relaxed), self.0.preemptions.load(Relaxed))
+    }
+
+    /// [`TaskRef::switches`], which begin at zero again. By the task itself, or while it waits.
+    pub fn take_switches(&self) -> (u64, u64) {
+        let taken = self.switches();
+        self.0.waits.store(0, Relaxed);
+        self.0.preemptions.store(0, Relaxed);
+        taken
+    }
+
     /// It could run, but another has the CPU.
     pub fn is_waiting(&self) -> bool {
         self.0.queued.load(Relaxed)
@@ -144,6 +164,8 @@ struct Local {
     idle_ns: AtomicU64,
     /// Tasks it has run.
     turns: AtomicU64,
+    /// The name of the last of them that was a thread.
+    last_thread: AtomicUsize,
 }
 
 impl Local {
@@ -158,6 +180,23 @@ impl Local {
             alarm: AtomicU64::new(NEVER),
             idle_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            last_thread: AtomicUsize::new(0),
+        }
+    }
+
+    /// A thread is given this CPU. If it had one and could have gone on, but another thread came between, that was a preemption:
+    /// it is counted now, when the CPU knows of both.
+    fn note_thread(&self, entity: &Arc<Entity>) {
+        let last = self.last_thread.load(Relaxed);
+        let put_back = entity.put_back.load(Relaxed);
+        if put_back {
+            entity.put_back.store(false, Relaxed);
+        }
+        if last != token(entity) {
+            self.last_thread.store(token(entity), Relaxed);
+            if put_back {
+                entity.preemptions.store(entity.preemptions.load(Relaxed) + 1, Relaxed);
+            }
         }
     }
 
@@ -213,6 +252,9 @@ impl Scheduler {
             share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
             slept: AtomicU64::new(0),
+            put_back: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            preemptions: AtomicU64::new(0),
         });
         let scheduler = Arc::downgrade(self);
         let schedule = move |runnable: Runnable, info: ScheduleInfo| {
@@ -269,6 +311,7 @@ impl Scheduler {
     fn put_back(&self, runnable: Runnable) {
         let here = self.here();
         let entity = runnable.metadata().clone();
+        entity.put_back.store(true, Relaxed);
         if !entity.may_run_on(here) {
             self.leave(&entity, here);
             return self.enqueue(runnable);
@@ -335,8 +378,12 @@ impl Scheduler {
         entity.queued.store(false, Relaxed);
         local.level.store(class.level(), Relaxed);
         local.turns.fetch_add(1, Relaxed);
+        if entity.counts() {
+            local.note_thread(&entity);
+        }
         let waits_again = runnable.run();
         if !waits_again {
+            entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
         }
         true

@@ -21,7 +21,7 @@
 //! | access.rs, force.rs | the kernel's own access to user memory; /proc/PID/mem |
 //! | relief.rs | what happens when no frame is left |
 //! | audit.rs | comparing all replicas of a space that ends |
-//! | futex.rs, report.rs, touched.rs | what futex and /proc ask |
+//! | futex.rs, report.rs, touched.rs, replicas.rs | what futex and /proc ask |
 //!
 //! Called by `process` (create, attach, fork, leave, destroy), `linux` (the memory calls, user memory) and
 //! the loop that runs threads (`fault`). Not here: files (only [`fs::Object`] is seen), threads, signals.
@@ -54,6 +54,7 @@ mod region;
 mod relief;
 mod remap;
 mod remote;
+mod replicas;
 mod report;
 mod request;
 mod shared;
@@ -65,7 +66,7 @@ mod window;
 mod withdraw;
 
 pub use death::MOST_SPACES;
-pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, RegionKind, RegionReport, SliceRun};
+pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, Peak, RegionKind, RegionReport, SliceRun};
 pub use region::RegionFlags;
 pub use relief::Relief;
 pub use remap::RemapFlags;

@@ -118,6 +118,9 @@ impl Region {
 #[derive(Default, Clone)]
 pub(crate) struct Regions {
     map: BTreeMap<Page, Region>,
+    /// Pages of all of them, and the most there have been.
+    total: u64,
+    most: u64,
     /// Nothing above has become free since this was last taken.
     freed: Page,
 }
@@ -188,7 +191,17 @@ impl Regions {
 
     /// Pages mapped.
     pub fn total(&self) -> u64 {
-        self.iter().map(|region| region.range.len()).sum()
+        self.total
+    }
+
+    /// The most there have been.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+
+    fn grown(&mut self, pages: u64) {
+        self.total += pages;
+        self.most = self.most.max(self.total);
     }
 
     /// Takes out what is in `range`, cutting regions at its ends.
@@ -206,7 +219,9 @@ impl Regions {
                     self.map.insert(rest.start, region.cut(rest));
                 }
             }
-            removed.push(region.cut(range));
+            let taken = region.cut(range);
+            self.total -= taken.range.len();
+            removed.push(taken);
         }
         removed
     }
@@ -214,6 +229,7 @@ impl Regions {
     /// Puts in a region where nothing is, and joins it with its neighbours if they continue each other.
     pub fn insert(&mut self, mut region: Region) {
         debug_assert!(self.is_free(region.range));
+        self.grown(region.range.len());
         if let Some(before) = self.below(region.range.start).filter(|before| region.continues(before)) {
             let mut joined = before.clone();
             joined.range.end = region.range.end;
@@ -242,14 +258,17 @@ impl Regions {
         let joins = self.below(range.start).is_some_and(|before| whole.continues(before))
             || self.map.get(&range.end).is_some_and(|after| after.continues(whole));
         if joins {
-            let region = self.map.remove(&range.start);
-            region.into_iter().for_each(|region| self.insert(region));
+            if let Some(region) = self.map.remove(&range.start) {
+                self.total -= region.range.len();
+                self.insert(region);
+            }
         }
     }
 
     /// The region that starts at `start` grows down to `to`.
     pub fn grow_down(&mut self, start: Page, to: Page) {
         if let Some(mut region) = self.map.remove(&start) {
+            self.grown(start.0 - to.0);
             region.range.start = to;
             self.map.insert(to, region);
         }
@@ -328,6 +347,27 @@ mod tests {
         assert!(regions.is_free(range(20, 25)));
         assert!(!regions.is_free(range(20, 26)));
         assert_eq!(regions.remove(range(0, 100)).len(), 2);
+    }
+
+    #[test]
+    fn the_most_pages_there_have_been_are_remembered() {
+        let mut regions = Regions::default();
+        let counted = |regions: &Regions| {
+            assert_eq!(regions.total(), regions.iter().map(|region| region.range.len()).sum());
+            (regions.total(), regions.most())
+        };
+        regions.insert(region(10, 20, Access::READ));
+        regions.insert(region(20, 40, Access::READ));
+        assert_eq!(counted(&regions), (30, 30));
+        regions.remove(range(15, 25));
+        regions.update(range(10, 15), |kind| kind.prot = Access::WRITE);
+        regions.update(range(30, 35), |kind| kind.prot = Access::WRITE);
+        regions.update(range(30, 35), |kind| kind.prot = Access::READ);
+        assert_eq!(counted(&regions), (20, 30));
+        regions.grow_down(Page(25), Page(16));
+        assert_eq!(counted(&regions), (29, 30));
+        regions.insert(region(100, 102, Access::READ));
+        assert_eq!(counted(&regions), (31, 31));
     }
 
     #[test]

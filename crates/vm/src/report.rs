@@ -13,7 +13,7 @@ use alloc::{
 };
 use core::mem::size_of;
 use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
-use messages::vm::{Inspect, Listed, PageCounts, Part, RegionReport, SliceRun, SHARE};
+use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
 
 /// Most regions of one answer. A program may have more than there is memory for a list of all.
@@ -233,6 +233,29 @@ impl Space {
         self.state.lock().slices.certain(PageRange::user(), self.me(), self.id.home)
     }
 
+    /// The most pages it has had (getrusage, VmHWM, VmPeak). Each kernel keeps the peak of what it owns; if they had theirs at different
+    /// times, the sum is more than there ever was. A space that never left its kernel costs no message.
+    pub async fn peak(&self) -> Peak {
+        if self.is_home() {
+            return self.serve_peak(true).await;
+        }
+        let asked = self.vm.endpoint.call(self.id.home, AskPeak { space: self.id, everywhere: true }).await;
+        // The process dies with its home.
+        asked.unwrap_or_default()
+    }
+
+    pub(crate) async fn serve_peak(&self, everywhere: bool) -> Peak {
+        let mut sum = Peak { resident: self.table.owned_entries().1, mapped: self.state.lock().regions.most() };
+        if everywhere {
+            let question = AskPeak { space: self.id, everywhere: false };
+            for (_, answer) in self.vm.endpoint.multicast(&self.others(), question).await {
+                let there = answer.unwrap_or_default();
+                sum = Peak { resident: sum.resident + there.resident, mapped: sum.mapped + there.mapped };
+            }
+        }
+        sum
+    }
+
     /// Sums over all regions.
     pub async fn statistics(self: &Arc<Self>) -> Statistics {
         let mut sum = Statistics::default();
@@ -256,7 +279,7 @@ impl Space {
         sum
     }
 
-    /// Who owns which slices, as this replica knows it (/proc/PID/cob).
+    /// For audits: who owns which slices, as this replica knows it.
     pub fn slice_runs(&self) -> Vec<SliceRun> {
         self.slices()
     }

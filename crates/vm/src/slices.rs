@@ -37,6 +37,11 @@ fn whole(slice: u32) -> PageRange {
     PageRange::new(Page(u64::from(slice) << PAGES_BITS), Page(u64::from(slice + 1) << PAGES_BITS))
 }
 
+/// The pages of consecutive slices.
+pub(crate) fn pages_of(run: &SliceRun) -> PageRange {
+    PageRange::new(whole(run.start).start, whole(run.end).start)
+}
+
 /// The slices `range` touches.
 pub(crate) fn slices_in(range: PageRange) -> impl Iterator<Item = PageRange> {
     let last = Page(range.end.0.saturating_sub(1).max(range.start.0));

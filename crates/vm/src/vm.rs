@@ -294,6 +294,13 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, Inspect, nothing.clone(), |space, _from, request| async move {
         space.inspect(request.range, request.counted).await
     });
+    answer!(on, DescribeReplica, None, |space, _from, _request| async move { Some(space.describe()) });
+    answer!(
+        on,
+        AskPeak,
+        Peak::default(),
+        |space, _from, request| async move { space.serve_peak(request.everywhere).await }
+    );
     answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });
     let gone = Changed::Done(Err(Errno::ESRCH));
     answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {

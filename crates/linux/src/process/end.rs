@@ -166,12 +166,15 @@ async fn wait_for_id(call: &Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn getrusage(call: &mut Call<'_>) -> Result<u64> {
-    let usage = match call.int(0) {
+    let mut usage = match call.int(0) {
         0 => call.process().total_usage().await?.0,
         -1 => call.process().total_usage().await?.1,
         1 => call.thread.usage(),
         _ => return Err(Errno::EINVAL),
     };
+    if call.int(0) >= 0 {
+        usage.note_resident(call.space().peak().await.resident);
+    }
     call.put(call.pointer(1), &Rusage::from(usage)).await?;
     Ok(0)
 }

@@ -5,7 +5,7 @@ use abi::{
     Capabilities, CapabilitySet, CpuSet, Credentials,
 };
 use alloc::vec::Vec;
-use machine::{FpuState, KernelSet, Registers};
+use machine::{FpuState, KernelSet, Registers, PAGE_SIZE};
 use serde::{de::Error as _, Deserialize, Deserializer, Serialize, Serializer};
 use serde_bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -20,7 +20,7 @@ pub struct Usage {
     pub major_faults: u64,
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
-    /// Peak resident set in KiB.
+    /// Peak resident set in KiB, of address spaces that are no more.
     pub max_rss: u64,
 }
 
@@ -28,6 +28,11 @@ impl Usage {
     /// CPU time.
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns + self.system_ns
+    }
+
+    /// There was, or is, a space that had `pages` in memory.
+    pub fn note_resident(&mut self, pages: u64) {
+        self.max_rss = self.max_rss.max(pages * (PAGE_SIZE as u64 / 1024));
     }
 
     pub fn add(&mut self, other: &Usage) {

@@ -66,6 +66,13 @@ pub fn nth(entry: u64, number: u64) -> u64 {
     entry + (number << machine::PAGE_BITS)
 }
 
+/// Does it map a page of this kernel's own, not one that is borrowed?
+#[inline]
+pub fn is_owned(entry: u64) -> bool {
+    const BORROWED: u64 = (Soft::BORROWED.bits() as u64 >> KEEPING.1) << KEEPING.0;
+    entry & (PRESENT | KEPT) != 0 && entry & BORROWED == 0
+}
+
 /// None for an empty entry.
 #[inline]
 pub fn decode(entry: u64) -> Option<Mapping> {

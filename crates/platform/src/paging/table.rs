@@ -95,6 +95,10 @@ impl<H: Hardware> PageTable for Table<H> {
         self.space.tree.walk_runs(range, longest, visit);
     }
 
+    fn owned_entries(&self) -> (u64, u64) {
+        self.space.tree.owned_entries()
+    }
+
     fn flush(&self, range: PageRange) {
         self.shared.cpus.flush(&self.space, range);
     }

@@ -18,6 +18,27 @@ const KERNEL_HALF: usize = ENTRIES / 2;
 pub struct Tree {
     partition: &'static Partition,
     root: OwnFrame<'static>,
+    owned: Owned,
+}
+
+/// How many entries map pages of this kernel's own, and the most there have been. Changed, like the entries, under the lock of the
+/// replica, so without a read-modify-write; read by anybody.
+#[derive(Default)]
+struct Owned {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Owned {
+    fn change(&self, more: u64, fewer: u64) {
+        if more != fewer {
+            let now = self.now.load(Ordering::Relaxed) + more - fewer;
+            self.now.store(now, Ordering::Relaxed);
+            if now > self.most.load(Ordering::Relaxed) {
+                self.most.store(now, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// The entry of `page` in a table of `level`.
@@ -87,11 +108,16 @@ impl Tree {
             let shared = slot(partition, kernel_root, index).load(Ordering::Relaxed);
             slot(partition, root.frame(), index).store(shared, Ordering::Relaxed);
         }
-        Ok(Tree { partition, root })
+        Ok(Tree { partition, root, owned: Owned::default() })
     }
 
     pub fn root(&self) -> Frame {
         self.root.frame()
+    }
+
+    /// See [`machine::PageTable::owned_entries`].
+    pub fn owned_entries(&self) -> (u64, u64) {
+        (self.owned.now.load(Ordering::Relaxed), self.owned.most.load(Ordering::Relaxed))
     }
 
     fn leaf(&self, page: Page) -> Option<&AtomicU64> {
@@ -112,13 +138,21 @@ impl Tree {
         let leaf = leaf_or_create(self.partition, self.root(), page.0, entry::to_table)?;
         // Release: what was written into the frame comes before user code that finds it. Swap, not
         // store: the old entry's DIRTY and ACCESSED are exact.
-        Ok(entry::decode(leaf.swap(entry::encode(mapping), Ordering::AcqRel)))
+        let new = entry::encode(mapping);
+        let old = leaf.swap(new, Ordering::AcqRel);
+        self.owned.change(entry::is_owned(new).into(), entry::is_owned(old).into());
+        Ok(entry::decode(old))
     }
 
     pub fn clear(&self, page: Page) -> Option<Mapping> {
         let leaf = self.leaf(page)?;
         // Looked at first: clearing what is empty should not dirty the line.
-        (leaf.load(Ordering::Relaxed) != 0).then(|| leaf.swap(0, Ordering::AcqRel)).and_then(entry::decode)
+        if leaf.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let old = leaf.swap(0, Ordering::AcqRel);
+        self.owned.change(0, entry::is_owned(old).into());
+        entry::decode(old)
     }
 
     /// See [`machine::PageTable::fill`].
@@ -135,15 +169,19 @@ impl Tree {
             let table = table_or_create(self.partition, self.root(), at, entry::to_table)?;
             let end = range.end.0.min((at | (ENTRIES as u64 - 1)) + 1);
             let entries = &slots(self.partition, table)[index(at, 0)..=index(end - 1, 0)];
+            let (mut put, mut replaced) = (0, 0);
             for (page, entry) in (at..end).zip(entries) {
                 let old = entry.load(Ordering::Relaxed);
                 let keep = old != 0 && entry::decode(old).is_some_and(|old| keeps(Page(page), old));
                 if !keep {
                     // Release: as in `set`.
                     entry.store(next, Ordering::Release);
+                    put += u64::from(entry::is_owned(next));
+                    replaced += u64::from(entry::is_owned(old));
                 }
                 next = entry::nth(next, 1);
             }
+            self.owned.change(put, replaced);
             at = end;
         }
         Ok(())
@@ -171,7 +209,7 @@ impl Tree {
         let (start, end) = (range.start.0, range.end.0);
         let entries = &slots(self.partition, table)[index(start, level)..=index(end - 1, level)];
         if level == 0 {
-            return visit_leaves(entries, range.start, longest, visit);
+            return visit_leaves(entries, range.start, longest, &self.owned, visit);
         }
         let reach = 1u64 << (LEVEL_BITS * level);
         let first = start & !(reach - 1);
@@ -203,6 +241,7 @@ fn visit_leaves(
     entries: &[AtomicU64],
     first: Page,
     longest: usize,
+    owned: &Owned,
     visit: &mut dyn FnMut(PageRange, Mapping) -> Step,
 ) -> bool {
     let mut at = 0;
@@ -216,11 +255,19 @@ fn visit_leaves(
         let most = &entries[at..entries.len().min(at + longest)];
         let run = &most[..alike(most, seen)];
         let start = first.add(at as u64);
+        let own = |entry: u64| if entry::is_owned(entry) { run.len() as u64 } else { 0 };
         match visit(PageRange::new(start, start.add(run.len() as u64)), mapping) {
             Step::Keep => (),
             Step::Stop => return false,
-            Step::Remove => run.iter().for_each(|entry| entry.store(0, Ordering::Release)),
-            Step::Replace(new) => replace(run, seen, entry::encode(new)),
+            Step::Remove => {
+                run.iter().for_each(|entry| entry.store(0, Ordering::Release));
+                owned.change(0, own(seen));
+            }
+            Step::Replace(new) => {
+                let new = entry::encode(new);
+                replace(run, seen, new);
+                owned.change(own(new), own(seen));
+            }
         }
         at += run.len();
     }

@@ -116,6 +116,9 @@ impl Thread {
         };
         process.system.first_user(space.id(), process.home);
         let old = process.take_space(space.clone());
+        // As on Linux it stays the process's, also that of the parent's memory after a vfork.
+        let peak = old.peak().await;
+        self.state.lock().usage.note_resident(peak.resident);
         process.system.release_space(&old, process.home).await;
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.

@@ -4,16 +4,15 @@ use super::{
     control,
     machine::statuses,
     made::{number_list, put, Directory as Names, Made, Text},
-    maps::show_regions,
     Proc, Subject,
 };
-use ::machine::{errno::Result, Errno, PAGE_SIZE};
+use ::machine::{errno::Result, Errno, KernelId, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
     control::{KernelState, MessageTypes, Partitions},
-    inspect::Inspect,
-    vm::RegionReport,
+    inspect::{Inspect, Inspection, ProcessView},
+    vm::{OwnedRange, ReplicaReport, Spread},
 };
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
@@ -111,27 +110,79 @@ async fn message_types(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     Ok(text.0)
 }
 
-/// Where its threads and pages are.
+/// Where its threads and pages are, and who answers for which addresses.
 pub(super) async fn process(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let view = subject.view(&caller).await?;
     let mut text = Text::default();
     put!(text, "thread     kernel cpu  allowed\n");
     for thread in view.threads.iter().filter(|thread| subject.thread.is_none_or(|wanted| wanted == thread.thread)) {
         let allowed = number_list(thread.affinity.iter().map(|cpu| cpu.0));
-        put!(text, "{:<10} {:<6} {:<4} {allowed}\n", thread.thread, thread.kernel.0, thread.cpu.0);
+        put!(text, "{:<10} {:<6} {:<4} {allowed}\n", thread.thread.0, thread.kernel.0, thread.cpu.0);
     }
-    let mut owners: BTreeMap<u16, (u64, u64, u64, u64)> = BTreeMap::new();
-    let add = |region: &RegionReport| {
-        let sum = owners.entry(region.owner.0).or_default();
-        *sum = (sum.0 + 1, sum.1 + region.range.len(), sum.2 + region.pages.present, sum.3 + region.pages.exported);
-    };
-    if show_regions(&subject, &caller, 0, |from| Inspect::Maps { from }, add).await.is_err() {
-        return Ok(text.0);
+    match subject.inspect(Inspect::Spread, &caller).await {
+        Ok(Inspection::Spread(spread)) => {
+            kernels_of(&mut text, &view, &spread);
+            owners_of(&mut text, &spread);
+            Ok(text.0)
+        }
+        // A zombie has no memory, and not everybody may look at that of others.
+        Err(Errno::ENOENT | Errno::EACCES) => Ok(text.0),
+        Ok(_) => Err(Errno::EIO),
+        Err(error) => Err(error),
+    }
+}
+
+/// A line for each kernel that has something of the process. Every page is counted once in `memory_kB`, by the partition its
+/// frame lies in; in `mapped_kB` by each kernel that has it in its page table.
+fn kernels_of(text: &mut Text, view: &ProcessView, spread: &Spread) {
+    #[derive(Default)]
+    struct Row<'a> {
+        threads: u64,
+        memory: u64,
+        replica: Option<&'a ReplicaReport>,
+    }
+    let mut rows: BTreeMap<KernelId, Row> = BTreeMap::new();
+    for thread in &view.threads {
+        rows.entry(thread.kernel).or_default().threads += 1;
+    }
+    for (kernel, report) in &spread.replicas {
+        rows.entry(*kernel).or_default().replica = Some(report);
+        for (home, pages) in &report.frames {
+            rows.entry(*home).or_default().memory += pages;
+        }
     }
     let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
-    put!(text, "\nowner  regions    size_kB resident_kB exported_kB\n");
-    for (owner, (regions, pages, resident, exported)) in owners {
-        put!(text, "{owner:<6} {regions:>7} {:>10} {:>11} {:>11}\n", kib(pages), kib(resident), kib(exported));
+    let nothing = ReplicaReport::default();
+    put!(text, "\nkernel threads  memory_kB   owned_kB  mapped_kB exported_kB faults_local faults_remote\n");
+    for (kernel, Row { threads, memory, replica }) in rows {
+        let replica = replica.unwrap_or(&nothing);
+        put!(
+            text,
+            "{:<6} {threads:>7} {:>10} {:>10} {:>10} {:>11} {:>12} {:>13}\n",
+            kernel.0,
+            kib(memory),
+            kib(replica.owned),
+            kib(replica.mapped),
+            kib(replica.exported),
+            replica.faults_local,
+            replica.faults_remote,
+        );
     }
-    Ok(text.0)
+}
+
+/// All addresses in order, cut where another kernel answers for them.
+fn owners_of(text: &mut Text, spread: &Spread) {
+    put!(text, "\naddresses                 owner  slice_of\n");
+    for OwnedRange { range, owner, slice } in &spread.owners {
+        put!(text, "{:012x}-{:012x} {:<6} ", range.start.address().0, range.end.address().0, owner.0);
+        match slice {
+            Some(kernel) => put!(text, "{}\n", kernel.0),
+            // Nobody has mapped anything there from elsewhere.
+            None => put!(text, "-\n"),
+        }
+    }
+    let left_out: u64 = spread.replicas.iter().map(|(_, report)| report.parts_left_out).sum();
+    if left_out > 0 {
+        put!(text, "{left_out} parts with another owner than their slice are not shown\n");
+    }
 }

@@ -16,7 +16,7 @@ use vm::RegionFlags;
 
 /// Shows all regions of a process, in the order of their addresses: it may have more than there is memory for a list. `bytes`: what is
 /// kept of each.
-pub(super) async fn show_regions(
+async fn show_regions(
     subject: &Subject,
     caller: &Caller,
     bytes: usize,

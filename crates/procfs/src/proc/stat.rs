@@ -181,13 +181,12 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
     put!(text, "\nNStgid:\t{}\nNSpid:\t{thread}\nNSpgid:\t{}\nNSsid:\t{}\n", subject.pid, shared.group, shared.session);
     if !view.zombie {
         let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
-        let peak = kib(view.resident_pages).max(view.usage.max_rss);
         let rows = [
-            ("VmPeak", kib(view.mapped_pages)),
+            ("VmPeak", kib(view.most_mapped_pages)),
             ("VmSize", kib(view.mapped_pages)),
             ("VmLck", kib(view.locked_pages)),
             ("VmPin", 0),
-            ("VmHWM", peak),
+            ("VmHWM", kib(view.most_resident_pages)),
             ("VmRSS", kib(view.resident_pages)),
             ("VmData", kib(view.data_pages)),
             ("VmStk", kib(view.stack_pages)),

@@ -73,6 +73,7 @@ proptest! {
         let free = machine.free();
         let table = machine.memory.new_table().unwrap();
         let mut model = BTreeMap::<Page, Mapping>::new();
+        let mut most = 0;
         for action in actions {
             match action {
                 Action::Set(page, mapping) => {
@@ -127,6 +128,11 @@ proptest! {
                 Step::Keep
             });
             prop_assert_eq!(all, model.iter().map(|(page, mapping)| (*page, *mapping)).collect::<Vec<_>>());
+            let owned = model.values().filter(|mapping| !mapping.soft.contains(Soft::BORROWED)).count() as u64;
+            let (now, peak) = table.owned_entries();
+            // A walk or a row of pages may have had more in between.
+            most = peak.max(owned).max(most);
+            prop_assert_eq!((now, peak), (owned, most));
         }
         for (page, mapping) in &model {
             prop_assert_eq!(table.get(*page), Some(*mapping));
