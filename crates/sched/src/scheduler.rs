@@ -378,7 +378,7 @@ impl Scheduler {
         entity.queued.store(false, Relaxed);
         local.level.store(class.level(), Relaxed);
         local.turns.fetch_add(1, Relaxed);
-        if entity.counts() {
+        if entity.share() != 0 {
             local.note_thread(&entity);
         }
         let waits_again = runnable.run();
