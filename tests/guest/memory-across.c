@@ -1,52 +1,15 @@
 // What a thread does to memory that another one mapped and a third one uses, each on a CPU of its own: growing stacks, moves
 // that leave the mapping, advice, locks, files written back, /proc/self/mem, maps and smaps.
 // cob: link=static,dynamic flags=-pthread kernels=1,2,4 compare=host
-#include "test.h"
-#include <pthread.h>
+#include "hands.h"
 #include <setjmp.h>
 #include <sys/uio.h>
 
-enum { RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS, PAGES = 12, THREADS = 3 };
+enum { RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS, PAGES = 12 };
 
-// -- three threads, of which one at a time does something --------------------------------------------------------------
-
-static struct hand {
-    pthread_t thread;
-    int cpu;
-    void (*job)(void);
-} hands[THREADS];
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static __thread sigjmp_buf back;
 
 static void segv(int number) { siglongjmp(back, number); }
-
-static void *serve(void *argument) {
-    struct hand *hand = argument;
-    move_to(hand->cpu);
-    pthread_mutex_lock(&mutex);
-    for (;;) {
-        while (!hand->job)
-            pthread_cond_wait(&changed, &mutex);
-        void (*job)(void) = hand->job;
-        pthread_mutex_unlock(&mutex);
-        job();
-        fflush(stdout);
-        pthread_mutex_lock(&mutex);
-        hand->job = NULL;
-        pthread_cond_broadcast(&changed);
-    }
-    return NULL;
-}
-
-static void on(int who, void (*job)(void)) {
-    pthread_mutex_lock(&mutex);
-    hands[who].job = job;
-    pthread_cond_broadcast(&changed);
-    while (hands[who].job)
-        pthread_cond_wait(&changed, &mutex);
-    pthread_mutex_unlock(&mutex);
-}
 
 // -- what they look at -------------------------------------------------------------------------------------------------
 
@@ -76,7 +39,7 @@ static void show_memory(void) { show("  memory", memory); }
 static void show_other(void) { show("  other", other); }
 
 static void everybody_shows(void) {
-    for (int who = 0; who < THREADS; who++)
+    for (int who = 0; who < HANDS; who++)
         on(who, show_memory);
 }
 
@@ -373,11 +336,7 @@ static void files(const char *what, void (*open_it)(void)) {
 int main(void) {
     struct sigaction action = {.sa_handler = segv};
     MUST(sigaction(SIGSEGV, &action, NULL) == 0 && sigaction(SIGBUS, &action, NULL) == 0);
-    int cpus = cpu_count();
-    for (int who = 0; who < THREADS; who++) {
-        hands[who].cpu = who * (cpus - 1) / (THREADS - 1);
-        MUST(pthread_create(&hands[who].thread, NULL, serve, &hands[who]) == 0);
-    }
+    start_hands();
 
     SECTION("a mapping that grows downwards");
     on(0, map_growing);
@@ -406,7 +365,7 @@ int main(void) {
     on(1, map_unreserved);
     on(0, fill_lower);
     on(2, protect_middle);
-    for (int who = 0; who < THREADS; who++)
+    for (int who = 0; who < HANDS; who++)
         on(who, write_middle);
     on(0, protect_none);
     everybody_shows();
@@ -432,7 +391,7 @@ int main(void) {
     on(2, touch_third);
     on(1, move_leaving);
     everybody_shows();
-    for (int who = 0; who < THREADS; who++)
+    for (int who = 0; who < HANDS; who++)
         on(who, show_other);
     on(2, fill_lower);
     on(0, move_back);
@@ -451,12 +410,12 @@ int main(void) {
     on(1, fill_upper);
     on(0, free_all);
     on(2, fill_even);
-    for (int who = 0; who < THREADS; who++)
+    for (int who = 0; who < HANDS; who++)
         on(who, show_freed);
     on(0, fill_lower);
     on(1, no_fork);
     on(2, wipe_on_fork);
-    for (int who = 0; who < THREADS; who++)
+    for (int who = 0; who < HANDS; who++)
         on(who, fork_shows);
     on(2, fork_again);
     on(0, keep_again);
@@ -495,7 +454,7 @@ int main(void) {
         on(0, show_maps_of_both);
         on(2, child_writes);
         on(1, touch_third);
-        for (int who = 0; who < THREADS; who++)
+        for (int who = 0; who < HANDS; who++)
             on(who, show_maps_of_both);
         on(2, show_sums);
         everybody_shows();
