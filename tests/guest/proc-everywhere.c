@@ -1,7 +1,6 @@
 // Processes that live on every CPU, each with a second thread: from each CPU all of them are found in /proc, read there, asked
 // and signalled; those that have ended are gone for everybody.
-// Not shaken: a main thread that is just on its way to another kernel is missing in what /proc tells of its process.
-// cob: link=static,dynamic flags=-pthread compare=host timeout=120 shake=no
+// cob: link=static,dynamic flags=-pthread compare=host timeout=120
 #include "hands.h"
 #include <dirent.h>
 #include <sys/resource.h>
