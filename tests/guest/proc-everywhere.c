@@ -174,7 +174,6 @@ static void look_at_the_dead(int number, int waited) {
         printf("  %s\n", content("/proc/%d/stat", pid, 0));
     printf("  %s %s\n", content("/proc/%d/task/%d/stat", pid, tid), content("/proc/%2$d/status", pid, tid));
     SHOW(kill(pid, 0));
-    SHOW(kill(tid, 0));
     SHOW(syscall(SYS_tgkill, pid, tid, 0));
     SHOW(syscall(SYS_tgkill, pid, pid, 0));
     SHOW(syscall(SYS_tkill, tid, SIGUSR1));
