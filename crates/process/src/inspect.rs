@@ -342,7 +342,9 @@ impl Process {
         for thread in &threads {
             usage.add(&thread.usage);
         }
-        let name = threads.first().map_or(name, |thread| thread.name.clone());
+        // Not the first: another kernel than the one that gave the process its id may have had lower ones for its threads.
+        let main = threads.iter().find(|thread| thread.thread == self.id);
+        let name = main.map_or(name, |thread| thread.name.clone());
         let credentials = if zombie { credentials } else { self.credentials() };
         let (sizes, peak) = match zombie {
             true => Default::default(),
