@@ -167,13 +167,15 @@ static void look_at_the_dead(int number, int waited) {
     int threads = is_in(path, pid, &entries);
     printf("dead %d: in /proc %d, threads %s %d\n", number, is_in("/proc", pid, &entries), threads < 0 ? error_name(-threads) : "",
            threads > 0);
-    const char *named = strrchr(content("/proc/%d/stat", pid, 0), ')');
-    if (!waited && named)
-        printf("  state %c, cmdline '%s'\n", named[2], content("/proc/%d/cmdline", pid, 0));
+    char name[32] = "", state = '-';
+    const char *stat = content("/proc/%d/stat", pid, 0);
+    if (sscanf(stat, "%*d (%31[^0-9]%*d) %c", name, &state) < 2)
+        printf("  %s\n", stat);
     else
-        printf("  %s\n", content("/proc/%d/stat", pid, 0));
+        printf("  name %s, state %c, cmdline '%s'\n", name, state, content("/proc/%d/cmdline", pid, 0));
     printf("  %s %s\n", content("/proc/%d/task/%d/stat", pid, tid), content("/proc/%2$d/status", pid, tid));
     SHOW(kill(pid, 0));
+    SHOW(kill(tid, 0));
     SHOW(syscall(SYS_tgkill, pid, tid, 0));
     SHOW(syscall(SYS_tgkill, pid, pid, 0));
     SHOW(syscall(SYS_tkill, tid, SIGUSR1));

@@ -8,10 +8,10 @@
 use crate::{orphan::is_tie, process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use machine::{KernelId, KernelSet, Pid};
+use machine::{KernelId, Pid};
 use messages::process::{
     ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented,
-    Survivor, ThreadGone, Unthread, Usage,
+    Survivor, ThreadGone, Unthread,
 };
 use vm::Space;
 
@@ -114,13 +114,8 @@ impl Process {
     }
 
     /// At home: a member has gone.
-    pub(crate) async fn member_gone(
-        self: &Arc<Self>,
-        thread: Pid,
-        usage: Usage,
-        visited: KernelSet,
-        status: ExitStatus,
-    ) {
+    pub(crate) async fn member_gone(self: &Arc<Self>, gone: ThreadGone) {
+        let ThreadGone { thread, name, usage, visited, status, .. } = gone;
         let Some(home) = self.home() else { return };
         let (last, watchers) = {
             let mut state = home.state.lock();
@@ -128,6 +123,10 @@ impl Process {
                 return;
             }
             state.usage.add(&usage);
+            if thread == self.id {
+                // What a zombie is called.
+                state.name = name;
+            }
             (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
         };
         self.tell_watchers(thread, watchers);
@@ -275,22 +274,23 @@ impl Thread {
         system.threads.lock().remove(&self.tid);
         *self.presence.lock() = Presence::Ended;
         self.forget_destination();
-        let (usage, visited) = {
+        let (name, usage, visited) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);
             self.settle_account(&mut state);
-            (state.usage, visited)
+            (state.name.clone(), state.usage, visited)
         };
         // As the home calls it.
-        let member = if self.executing.load(SeqCst) { process.id } else { self.tid };
+        let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
+        // Whoever hears of the end finds nobody of this id any more.
+        system.forget_birth(self.tid, process.id);
+        let gone = ThreadGone { process: process.id, thread, name, usage, visited, status };
         if process.is_home() {
-            process.member_gone(member, usage, visited, status).await;
+            process.member_gone(gone).await;
         } else {
-            let gone = ThreadGone { process: process.id, thread: member, usage, visited, status };
             // If the home is dead, this kernel ends the process's threads by itself.
             let _ = system.endpoint.call(process.home, gone).await;
         }
-        system.forget_birth(self.tid, process.id);
         Ended
     }
 }

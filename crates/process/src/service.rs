@@ -56,7 +56,7 @@ pub(crate) fn register(system: &Arc<System>) {
         None => Err(Errno::ESRCH),
     });
     answer!(ThreadGone, |system, _from, ask| if let Some(process) = process!(system, ask) {
-        process.member_gone(ask.thread, ask.usage, ask.visited, ask.status).await;
+        process.member_gone(ask).await;
     });
     answer!(EndShadow, |system, _from, ask| system.end_shadow(ask.thread));
     answer!(EndProcess, |system, _from, ask| if let Some(process) = process!(system, ask) {

@@ -102,7 +102,7 @@ messages! {
     born: ThreadBorn { process: Pid, thread: Pid, at: KernelId } -> errno::Result<()>, Low;
 
     /// A thread has ended on the sender; the home drops it, and finishes the process with the last one.
-    gone: ThreadGone { process: Pid, thread: Pid, usage: Usage, visited: KernelSet, status: ExitStatus } -> (), Low;
+    gone: ThreadGone { process: Pid, thread: Pid, name: Vec<u8>, usage: Usage, visited: KernelSet, status: ExitStatus } -> (), Low;
 
     /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
     end_shadow: EndShadow { process: Pid, thread: Pid } -> (), High;
