@@ -203,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn every_message_is_in_the_page_of_interleavings() {
+        let page = include_str!("../../../docs/interleavings.md");
+        let named = |name: &str| page.contains(&alloc::format!("`{name}`"));
+        // `Descriptor*` stands for all that begin like that.
+        let covered = |name: &str| (1..name.len()).any(|end| named(&alloc::format!("{}*", &name[..end])));
+        let missing: alloc::vec::Vec<_> = TEXTS
+            .iter()
+            .copied()
+            .flatten()
+            .map(|texts| texts.type_name)
+            .filter(|name| !named(name) && !covered(name))
+            .collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
     fn the_table_lists_every_message_once() {
         let table = table_markdown();
         assert_eq!(TEXTS.iter().map(|texts| texts.len()).sum::<usize>(), CATALOGUE.len());
