@@ -116,4 +116,9 @@ int main(void) {
     ON(0, close(a[1]));
     ON(1, SHOW(splice(a[0], NULL, b[1], NULL, 1, SPLICE_F_NONBLOCK)));
     ON(2, SHOW(tee(a[0], b[1], 1, 0)));
+    ON(2, MUST(fcntl(b[1], F_SETFL, 0) == 0));
+    ON(0, SHOW(tee(a[0], b[1], 1, SPLICE_F_NONBLOCK)));
+    ON(1, SHOW(splice(a[0], NULL, c[1], NULL, 10, 0)));
+    ON(2, SHOW(tee(a[0], c[1], 10, 0)));
+    ON(0, SHOW(splice(a[0], NULL, c[1], NULL, 10, 0)));
 }

@@ -371,7 +371,12 @@ pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
     if !is_pipe(call, &source).await || !is_pipe(call, &out).await || same_file(&source, &out).await? {
         return Err(Errno::EINVAL);
     }
-    let bytes = peek(call, &source, len, flags & SPLICE_NONBLOCK != 0).await?;
+    let nonblocking = flags & SPLICE_NONBLOCK != 0;
+    let bytes = peek(call, &source, len, nonblocking).await?;
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    wait_for_room(call, &out, nonblocking).await?;
     let caller = call.caller();
     match call.wait_for(&out, out.write_for(&caller, &bytes)).await {
         Ok(written) => Ok(written as u64),
