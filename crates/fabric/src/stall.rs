@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use crate::endpoint::Endpoint;
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 use machine::KernelId;
 use messages::Priority;
 
@@ -53,9 +53,9 @@ struct Wait {
     reported: bool,
 }
 
-/// What the last look found of each outbox in which something waited.
+/// What the last look found of each outbox in which something waited: few, as a rule none.
 #[derive(Default)]
-pub struct Stalls(BTreeMap<(KernelId, Priority), Wait>);
+pub struct Stalls(Vec<(KernelId, Priority, Wait)>);
 
 impl Stalls {
     /// Looks at all outboxes. What there is to say of each: at most one thing a look, and two about one stall.
@@ -63,10 +63,11 @@ impl Stalls {
         let mut said = Vec::new();
         for peer in endpoint.peers() {
             for (priority, outbox) in Priority::ALL.into_iter().zip(&peer.out) {
-                let key = (peer.id, priority);
-                let (wait, state) = compare(self.0.remove(&key), outbox.waiting(), now);
+                let known = self.0.iter().position(|(to, of, _)| (*to, *of) == (peer.id, priority));
+                let before = known.map(|at| self.0.swap_remove(at).2);
+                let (wait, state) = compare(before, outbox.waiting(), now);
                 said.extend(state.map(|(for_ns, state)| Stall { to: peer.id, priority, for_ns, state }));
-                wait.and_then(|wait| self.0.insert(key, wait));
+                self.0.extend(wait.map(|wait| (peer.id, priority, wait)));
             }
         }
         said

@@ -7,7 +7,7 @@ use crate::{
     slices::SliceTable,
     space::{Space, State},
 };
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{KernelId, KernelSet, Page, PageRange, Soft, Step};
 use messages::vm::{DescribeReplica, OwnedRange, ReplicaReport, Spread};
 
@@ -20,7 +20,7 @@ impl Space {
         let own = self.describe();
         let mut known = own.members.clone();
         known.insert(self.id.home);
-        let mut replicas = BTreeMap::from([(self.me(), own)]);
+        let mut replicas = vec![(self.me(), own)];
         let mut asked = KernelSet::only(self.me());
         // Home, which is in the first round, knows all of them.
         loop {
@@ -32,17 +32,17 @@ impl Space {
                 // Who is dead, or has no replica any more, has nothing.
                 let Ok(Some(report)) = answer else { continue };
                 report.members.iter().for_each(|member| _ = known.insert(member));
-                replicas.insert(kernel, report);
+                replicas.push((kernel, report));
             }
         }
         let mut table = SliceTable::default();
-        let at_home = replicas.get(&self.id.home).map_or(&[][..], |report| &report.slices);
-        table.learn(at_home);
-        for part in replicas.values().flat_map(|report| &report.parts) {
+        let at_home = replicas.iter().find(|(kernel, _)| *kernel == self.id.home);
+        table.learn(at_home.map_or(&[][..], |(_, report)| &report.slices));
+        for part in replicas.iter().flat_map(|(_, report)| &report.parts) {
             table.hand(part.range, part.owner);
         }
         let owners = owned_ranges(&table, self.id.home);
-        Spread { replicas: replicas.into_iter().collect(), owners }
+        Spread { replicas, owners }
     }
 
     /// What this kernel has.
@@ -60,7 +60,6 @@ impl Space {
             members: self.members(&state),
             ..ReplicaReport::default()
         };
-        let mut frames: BTreeMap<KernelId, u64> = BTreeMap::new();
         self.table.walk(PageRange::user(), &mut |_, mapping| {
             // Pages of zeroes that nobody has written are nobody's memory.
             if mapping.frame == self.vm.zero {
@@ -71,12 +70,14 @@ impl Space {
             if !mapping.soft.contains(Soft::BORROWED) {
                 report.exported += u64::from(mapping.soft.contains(Soft::EXPORTED));
                 if let Some(home) = self.vm.memory.home_of(mapping.frame) {
-                    *frames.entry(home).or_default() += 1;
+                    match report.frames.iter_mut().find(|(known, _)| *known == home) {
+                        Some((_, pages)) => *pages += 1,
+                        None => report.frames.push((home, 1)),
+                    }
                 }
             }
             Step::Keep
         });
-        report.frames = frames.into_iter().collect();
         report
     }
 

@@ -6,7 +6,7 @@ use super::{
     made::{number_list, put, Directory as Names, Made, Text},
     Proc, Subject,
 };
-use ::machine::{errno::Result, Errno, KernelId, PAGE_SIZE};
+use ::machine::{errno::Result, Errno, KernelSet, PAGE_SIZE};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::{
@@ -135,27 +135,17 @@ pub(super) async fn process(subject: Subject, caller: Caller) -> Result<Vec<u8>>
 /// A line for each kernel that has something of the process. Every page is counted once in `memory_kB`, by the partition its
 /// frame lies in; in `mapped_kB` by each kernel that has it in its page table.
 fn kernels_of(text: &mut Text, view: &ProcessView, spread: &Spread) {
-    #[derive(Default)]
-    struct Row<'a> {
-        threads: u64,
-        memory: u64,
-        replica: Option<&'a ReplicaReport>,
-    }
-    let mut rows: BTreeMap<KernelId, Row> = BTreeMap::new();
-    for thread in &view.threads {
-        rows.entry(thread.kernel).or_default().threads += 1;
-    }
-    for (kernel, report) in &spread.replicas {
-        rows.entry(*kernel).or_default().replica = Some(report);
-        for (home, pages) in &report.frames {
-            rows.entry(*home).or_default().memory += pages;
-        }
-    }
+    let own = |report: &ReplicaReport| report.frames.iter().map(|(home, _)| *home).collect::<Vec<_>>();
+    let replicas = spread.replicas.iter().flat_map(|(kernel, report)| own(report).into_iter().chain([*kernel]));
+    let kernels: KernelSet = view.threads.iter().map(|thread| thread.kernel).chain(replicas).collect();
     let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
     let nothing = ReplicaReport::default();
     put!(text, "\nkernel threads  memory_kB   owned_kB  mapped_kB exported_kB faults_local faults_remote\n");
-    for (kernel, Row { threads, memory, replica }) in rows {
-        let replica = replica.unwrap_or(&nothing);
+    for kernel in kernels.iter() {
+        let threads = view.threads.iter().filter(|thread| thread.kernel == kernel).count();
+        let frames = spread.replicas.iter().flat_map(|(_, report)| &report.frames);
+        let memory = frames.filter(|(home, _)| *home == kernel).map(|(_, pages)| pages).sum();
+        let replica = spread.replicas.iter().find(|(known, _)| *known == kernel).map_or(&nothing, |(_, report)| report);
         put!(
             text,
             "{:<6} {threads:>7} {:>10} {:>10} {:>10} {:>11} {:>12} {:>13}\n",
