@@ -15,6 +15,7 @@ mod class;
 #[cfg(test)]
 mod cpu_tests;
 mod fair;
+mod load;
 mod patience;
 mod queue;
 mod realtime;

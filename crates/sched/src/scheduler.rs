@@ -12,6 +12,7 @@
 use crate::{
     class::Class,
     fair::{lag_after, SLICE_NS},
+    load::{load_of, threads, worth},
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
     timer::{Sleep, Timers},
@@ -33,25 +34,6 @@ pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
 /// A name for a task.
 fn token(entity: &Arc<Entity>) -> usize {
     Arc::as_ptr(entity) as usize
-}
-
-/// A thread among the load of a CPU: one, and in the lower bits what it is worth as load, in [`UNIT`](crate::UNIT)ths: a thread of low priority leaves the
-/// CPU to others, and no thread takes more than one.
-const ONE: usize = 1 << 32;
-
-fn load_of(class: Class) -> usize {
-    match class {
-        Class::Kernel => 0,
-        class => ONE + class.worth(),
-    }
-}
-
-fn threads(load: usize) -> usize {
-    load / ONE
-}
-
-fn worth(load: usize) -> usize {
-    load % ONE
 }
 
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.

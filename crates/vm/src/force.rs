@@ -47,6 +47,10 @@ impl Space {
 
     /// As much as the owner of the first page can do.
     async fn force(self: &Arc<Self>, at: UserAddr, transfer: Transfer) -> Transferred {
+        // No slice, and nobody's.
+        if at.0 >= USER_END {
+            return Transferred::Written(0);
+        }
         loop {
             let page = PageRange::one(at.page());
             let owner = self.pieces(page)[0].0;
