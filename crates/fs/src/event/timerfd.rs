@@ -140,17 +140,18 @@ impl TimerFd {
     }
 }
 
-/// Wakes the waiters at every expiry of one setting.
+/// Wakes the waiters at every expiry of one setting. The first may have come before this runs for the first time.
 async fn announce(shared: Arc<Shared>, generation: u64) {
     loop {
-        let next = {
-            let now = shared.timers.now();
-            let setting = *shared.setting.lock();
-            match setting.upcoming(now) {
-                Some(next) if setting.generation == generation && !setting.closed => next,
-                _ => break,
-            }
-        };
+        let now = shared.timers.now();
+        let setting = *shared.setting.lock();
+        if setting.generation != generation || setting.closed {
+            break;
+        }
+        if setting.expired(now) > 0 {
+            shared.changes.wake_all();
+        }
+        let Some(next) = setting.upcoming(now) else { break };
         let mut alarm = shared.timers.at(next);
         let mut rearmed = Registration::new(&shared.rearmed);
         poll_fn(|context| {
@@ -162,7 +163,6 @@ async fn announce(shared: Arc<Shared>, generation: u64) {
             alarm.as_mut().poll(context)
         })
         .await;
-        shared.changes.wake_all();
     }
 }
 
@@ -234,6 +234,7 @@ impl File for TimerFd {
 mod tests {
     use super::*;
     use crate::testing::*;
+    use core::task::Context;
 
     fn read(file: &TimerFd) -> Option<u64> {
         let mut bytes = [0; 8];
@@ -255,6 +256,31 @@ mod tests {
         assert_eq!(timer.set(None, 0), (26, 30));
         clock.advance(1000);
         assert_eq!(read(&timer), None);
+    }
+
+    #[test]
+    fn an_expiry_before_the_task_first_runs_wakes_too() {
+        #[derive(Default)]
+        struct Later(Lock<Vec<BoxFuture<'static, ()>>>);
+        impl Spawner for Later {
+            fn spawn(&self, task: BoxFuture<'static, ()>) {
+                self.0.lock().push(task);
+            }
+        }
+        for interval in [0, 100] {
+            let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
+            let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
+            let (waker, woken) = counter();
+            let mut bytes = [0; 8];
+            let mut reader = timer.read(&mut bytes);
+            timer.set(Some(10), interval);
+            assert!(reader.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            clock.advance(10);
+            assert_eq!(woken(), 0);
+            let _ = once(later.0.lock()[0].as_mut());
+            assert_eq!(woken(), 1);
+            assert_eq!(now_or_never(reader), Some(Ok(8)));
+        }
     }
 
     #[test]
