@@ -29,11 +29,12 @@ pub struct Owners {
     pub parts: Vec<Part>,
 }
 
-/// `pages` pages from `page` on, mapped to as many consecutive frames.
+/// `pages` pages from `page` on, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel
+/// has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub page: Page,
-    pub frame: Frame,
+    pub frame: Option<Frame>,
     pub pages: u16,
     pub access: Access,
 }
@@ -378,7 +379,8 @@ pub struct Forked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusEntry {
     pub page: Page,
-    pub frame: Frame,
+    /// None: the page of zeros.
+    pub frame: Option<Frame>,
     pub access: Access,
     pub borrowed: bool,
     pub exported: bool,
@@ -398,6 +400,9 @@ messages! {
         space: SpaceId,
         page: Page,
         access: Access,
+        /// The asking kernel had the page for less than it wants, and gives it back with others behind it: it has nothing of so many
+        /// any more, neither in its table nor in an answer that is under way.
+        given_back: u16,
         /// Pages the answer may hold, the missing one among them.
         around: PageRange,
         offers: Vec<Frame>,

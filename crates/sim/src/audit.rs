@@ -1,6 +1,6 @@
 //! The invariants of the design, over all replicas of all spaces, while the machine is at rest.
 //!
-//! For a page of a process, over all kernels (Katz 2014, 5.7.1): one frame, one protection no wider than the region's,
+//! For a page of a process, over all kernels (Katz 2014, 5.7.1): one frame (or each one's page of zeros), one protection no wider than the region's,
 //! one backing, one status. And what Cob's protocol adds: one owner; the owner knows exactly who has the page; no slice
 //! has two owners, whichever replica one asks; nothing is left in a TLB that its table does not say.
 
@@ -18,6 +18,8 @@ struct Entry {
     borrowed: bool,
     kernel: KernelId,
     mapping: Mapping,
+    /// Its kernel's page of zeros.
+    zeros: bool,
 }
 
 impl fmt::Display for Entry {
@@ -103,7 +105,8 @@ impl Audit {
         space.table().walk(PageRange::user(), &mut |page, mapping| {
             let borrowed = mapping.soft.contains(Soft::BORROWED);
             assert!(borrowed != space.owns_page(page), "{kernel:?} has {page:?} of {id:?} as {mapping:?}");
-            self.entries.push(Entry { space: id, page, borrowed, kernel, mapping });
+            let zeros = mapping.frame == space.zeros();
+            self.entries.push(Entry { space: id, page, borrowed, kernel, mapping, zeros });
             Step::Keep
         });
     }
@@ -123,8 +126,8 @@ impl Audit {
         let none = KernelSet::default();
         let sharers = self.exports.get(&(owner.space, owner.page)).unwrap_or(&none);
         require(soft.contains(Soft::EXPORTED) != sharers.is_empty(), "export bit")?;
-        for Entry { mapping, kernel, .. } in &views[1..] {
-            require(mapping.frame == frame, "two frames")?;
+        for Entry { mapping, kernel, zeros, .. } in &views[1..] {
+            require(mapping.frame == frame || *zeros && owner.zeros, "two frames")?;
             require(allowed.contains(mapping.access), "borrowed wider than the region")?;
             require(sharers.contains(*kernel), "its owner does not know who has it")?;
             require(!(copied && mapping.access.contains(Access::WRITE)), "written elsewhere, copy-on-write here")?;

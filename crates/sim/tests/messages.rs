@@ -72,6 +72,61 @@ fn a_remote_fault_costs_two_and_brings_local_memory() {
     assert_eq!(owned.frame, mapping.frame);
 }
 
+/// Reads a byte of each page, one after the other; they are to be zero.
+fn look(cluster: &Cluster, space: &Arc<Space>, at: UserAddr, pages: usize) {
+    let space = space.clone();
+    let work = async move {
+        for page in 0..pages {
+            let mut byte = [1];
+            space.read(at.add(page * PAGE_SIZE), &mut byte).await.unwrap();
+            assert_eq!(byte, [0]);
+        }
+    };
+    cluster.run(work);
+}
+
+#[test]
+fn memory_that_is_only_read_takes_no_frames_on_any_kernel() {
+    let cluster = cluster(3);
+    let spaces = spread(&cluster);
+    let at = map(&cluster, &spaces[0], 4097);
+    touch(&cluster, &spaces[0], at, 1);
+    let at = at.add(PAGE_SIZE);
+    // What nobody has touched would be handed over.
+    look(&cluster, &spaces[0], at.add(2048 * PAGE_SIZE), 1);
+    for page in 0..128 {
+        look(&cluster, &spaces[0], at.add(page * 32 * PAGE_SIZE), 1);
+    }
+    let (used, sent) = (cluster.world.used_count(), cluster.messages());
+    look(&cluster, &spaces[1], at, 4096);
+    assert!(cluster.messages() - sent <= 60, "{}", cluster.messages() - sent);
+    assert_eq!(cluster.world.used_count(), used);
+    assert!(spaces[0].owns_page(at.page()));
+    sim::audit::check(&cluster);
+    // Who writes gives them back by asking; only others must be asked for them.
+    let there = at.add(1000 * PAGE_SIZE);
+    let sent = cluster.messages();
+    touch(&cluster, &spaces[1], there, 1);
+    assert_eq!(cluster.messages() - sent, 2);
+    let there = at.add(3000 * PAGE_SIZE);
+    look(&cluster, &spaces[2], there, 16);
+    let sent = cluster.messages();
+    touch(&cluster, &spaces[1], there, 1);
+    assert_eq!(cluster.messages() - sent, 2 + 2);
+    // A few at once.
+    sim::audit::check(&cluster);
+    let sent = cluster.messages();
+    touch(&cluster, &spaces[1], at, 512);
+    assert!(cluster.messages() - sent <= 512 / 3, "{}", cluster.messages() - sent);
+    let sent = cluster.messages();
+    touch(&cluster, &spaces[0], at.add(512 * PAGE_SIZE), 512);
+    assert!(cluster.messages() - sent <= 2 * 512 / 16 + 2, "{}", cluster.messages() - sent);
+    sim::audit::check(&cluster);
+    look(&cluster, &spaces[2], at.add(1024 * PAGE_SIZE), 16);
+    unmap(&cluster, &spaces[2], at, 4096);
+    sim::audit::check(&cluster);
+}
+
 #[test]
 fn a_region_nobody_has_touched_is_handed_over_whole() {
     let cluster = cluster(3);

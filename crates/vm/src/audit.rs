@@ -66,7 +66,7 @@ impl Space {
         self.table.walk(PageRange::new(from, PageRange::user().end), &mut |page, mapping| {
             list.push(CensusEntry {
                 page,
-                frame: mapping.frame,
+                frame: (mapping.frame != self.vm.zero).then_some(mapping.frame),
                 access: mapping.access,
                 borrowed: mapping.soft.contains(Soft::BORROWED),
                 exported: mapping.soft.contains(Soft::EXPORTED),
@@ -115,7 +115,7 @@ mod tests {
     fn entry(borrowed: bool, access: Access) -> CensusEntry {
         CensusEntry {
             page: Page(7),
-            frame: Frame(3),
+            frame: Some(Frame(3)),
             access,
             borrowed,
             exported: !borrowed,
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(check(&views(&owner, 1, &lender)), Ok(()));
         let wrong = |views: Vec<View>| check(&views).unwrap_err();
         assert!(wrong(views(&owner, 2, &lender)).contains("does not know"));
-        assert!(wrong(views(&owner, 1, &CensusEntry { frame: Frame(4), ..lender.clone() })).contains("two frames"));
+        assert!(wrong(views(&owner, 1, &CensusEntry { frame: Some(Frame(4)), ..lender.clone() })).contains("two frames"));
         assert!(wrong(views(&lender, 1, &lender)).contains("nobody"));
         assert!(wrong(views(&owner, 1, &owner)).contains("two owners"));
         let copied = CensusEntry { copied: true, access: Access::READ, ..owner.clone() };

@@ -26,6 +26,17 @@ impl Exports {
         }
     }
 
+    /// `kernel` has `page` no longer. Whether nobody else has it, where somebody had.
+    pub fn forget(&mut self, page: Page, kernel: KernelId) -> bool {
+        let Some(mut sharers) = self.0.get(&page).filter(|sharers| sharers.contains(kernel)).cloned() else { return false };
+        sharers.remove(kernel);
+        match sharers.is_empty() {
+            true => self.0.remove(page..page.add(1)),
+            false => self.0.insert(page..page.add(1), sharers),
+        }
+        self.0.get(&page).is_none()
+    }
+
     /// What of `range` is exported, in order.
     pub fn inside(&self, range: PageRange) -> impl Iterator<Item = (PageRange, &KernelSet)> {
         let found = self.0.overlapping(range.start..range.end);
@@ -63,6 +74,10 @@ mod tests {
             .collect();
         assert_eq!(seen, [(11, 12, [1].into()), (13, 15, [1].into()), (15, 25, [1, 2].into()), (25, 28, [1].into())]);
         assert_eq!(exports.sharers(Page(12)), None);
+        assert!(!exports.forget(Page(16), KernelId(1)) && !exports.forget(Page(16), KernelId(1)));
+        assert_eq!(exports.sharers(Page(16)), Some(&KernelSet::only(KernelId(2))));
+        assert!(exports.forget(Page(16), KernelId(2)) && !exports.forget(Page(16), KernelId(2)));
+        assert!(exports.sharers(Page(16)).is_none() && exports.sharers(Page(17)).is_some());
         assert_eq!(exports.sharers(Page(29)), Some(&KernelSet::only(KernelId(1))));
     }
 }

@@ -6,12 +6,13 @@
 //!
 //! The same step serves faults of other kernels (`export`): then anonymous memory must not be copy-on-write in a
 //! region that may be written (the copy is made first: who reads it writes it soon), and a frame the other kernel
-//! offered is used for a page that does not exist yet. A page of a file that nobody wrote stays the file's.
+//! offered is used for a page that does not exist yet. A page of a file that nobody wrote stays the file's, and memory that was only
+//! read is the page of zeros everywhere.
 
 use crate::{
     region::Region,
     relief::Missing,
-    space::{Space, State},
+    space::{Ranges, Space, State},
     withdraw::Withdrawal,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -92,6 +93,8 @@ pub(crate) enum Resolution {
     TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
     Withdraw(Withdrawal),
+    /// Pages of zeros are no longer there, and kernels that can read them give them back before anything else is.
+    Settle(Withdrawal),
 }
 
 use Resolution::{Failed, Mapped, NoRoom};
@@ -141,6 +144,7 @@ impl Space {
                     let page = demand.page;
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
                 }
+                Resolution::Settle(withdrawal) => self.settle_then(None, withdrawal, |_| ()).await,
                 NoRoom(Missing::Anywhere) if !demand.to_the_last => {
                     demand.to_the_last = !Box::pin(self.vm.borrow(false)).await;
                 }
@@ -163,12 +167,16 @@ impl Space {
     fn not_exported(&self, page: Page) {
         let mut state = self.state.lock();
         state.exports.remove(PageRange::one(page));
+        self.clear_exported(page);
+        drop(state);
+        self.not_busy(PageRange::one(page));
+    }
+
+    pub(crate) fn clear_exported(&self, page: Page) {
         if let Some(mapping) = self.table.get(page).filter(|mapping| mapping.soft.contains(Soft::EXPORTED)) {
             // In place, so it can't fail.
             let _ = self.table.set(page, Mapping { soft: mapping.soft - Soft::EXPORTED, ..mapping });
         }
-        drop(state);
-        self.not_busy(PageRange::one(page));
     }
 
     pub(crate) fn not_busy(&self, range: PageRange) {
@@ -241,6 +249,9 @@ impl Space {
 
     /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
     pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping, pages: u64) -> bool {
+        if pages == 1 && mapping.frame == self.vm.zero {
+            return false;
+        }
         let anonymous = !mapping.soft.contains(Soft::CACHE);
         mapping.frame.row(pages).any(|frame| frame == self.vm.zero)
             || anonymous && region.access().contains(Access::WRITE)
@@ -256,10 +267,8 @@ impl Space {
     /// A page of anonymous memory that does not exist yet.
     fn resolve_new(&self, state: &mut State, demand: &mut Demand, region: &Region) -> Resolution {
         let full = region.access();
-        if !demand.export && !demand.access.contains(Access::WRITE) {
-            self.vm.memory.retain(self.vm.zero);
-            let zero = Mapping { frame: self.vm.zero, access: full - Access::WRITE, soft: Soft::COW };
-            return self.put_counted(demand.page, zero);
+        if !demand.access.contains(Access::WRITE) {
+            return self.put_zero(demand.page, region);
         }
         let Some(frame) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
         let result = self.put_counted(demand.page, Mapping { frame, access: full, soft: TOUCHED });
@@ -267,6 +276,12 @@ impl Space {
             self.make_ahead(state, demand.page, region);
         }
         result
+    }
+
+    pub(crate) fn put_zero(&self, page: Page, region: &Region) -> Resolution {
+        self.vm.memory.retain(self.vm.zero);
+        let access = region.access() - Access::WRITE;
+        self.put_counted(page, Mapping { frame: self.vm.zero, access, soft: Soft::COW })
     }
 
     /// Makes pages behind one that was touched for the first time, if it is one of a row (ahead.rs), as far as there is memory to spare.
@@ -391,7 +406,11 @@ impl Space {
     /// a change that takes it away meanwhile must ask them too, or it would release the frame under them.
     fn copy_on_write(&self, state: &mut State, demand: &mut Demand, full: Access, mapping: Mapping) -> Resolution {
         let page = demand.page;
-        if mapping.soft.contains(Soft::EXPORTED) {
+        let exported = mapping.soft.contains(Soft::EXPORTED);
+        if mapping.frame == self.vm.zero && (exported || demand.export) {
+            return Resolution::Settle(self.take_zeros(state, demand));
+        }
+        if exported {
             let mut withdrawal = Withdrawal::new();
             withdrawal.narrow(state, PageRange::one(page));
             state.busy.push(PageRange::one(page));
@@ -411,5 +430,34 @@ impl Space {
         self.table.flush(PageRange::one(page));
         memory.release(mapping.frame);
         result
+    }
+
+    /// Takes pages of zeros out of the table that are about to be written: this one, and as many behind it as a row may fill.
+    fn take_zeros(&self, state: &mut State, demand: &Demand) -> Withdrawal {
+        let more = if demand.export { demand.offers.len() as u64 } else { AROUND };
+        let mut range = PageRange::new(demand.page, demand.page.add(more.max(1)));
+        if state.is_busy(range) {
+            range = PageRange::one(demand.page);
+        }
+        let mut withdrawal = Withdrawal::new();
+        let (mut own, mut shared) = (0, Ranges::default());
+        self.table.walk(range, &mut |page, mapping| {
+            if mapping.frame != self.vm.zero || mapping.soft.contains(Soft::BORROWED) {
+                return Step::Keep;
+            }
+            match mapping.soft.contains(Soft::EXPORTED) {
+                true => shared.add(PageRange::one(page)),
+                false => own += 1,
+            }
+            Step::Remove
+        });
+        self.table.flush(range);
+        (0..own).for_each(|_| self.vm.memory.release(self.vm.zero));
+        for range in shared.iter() {
+            range.pages().for_each(|_| withdrawal.frames.push(self.vm.zero, 1));
+            withdrawal.unexport(state, range);
+        }
+        withdrawal.hold(state, range);
+        withdrawal
     }
 }

@@ -29,7 +29,8 @@ use crate::{
     fault::{Demand, Resolution, TOUCHED},
     region::Region,
     relief::Missing,
-    space::{Pending, Space, State},
+    space::{Space, State},
+    window::FIRST_WINDOW,
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, Step};
@@ -71,18 +72,26 @@ impl Space {
     }
 
     async fn ask(self: &Arc<Self>, owner: KernelId, page: Page, access: Access) -> Result<(), Fault> {
-        let (around, ahead, offers, key) = {
+        let (around, ahead, offers, given_back, key) = {
             let mut state = self.state.lock();
             let around = state.windows.ask(page, |range| self.used(range));
             state.faults.remote += 1;
-            let key = state.pending.insert(Pending { range: PageRange::one(page), poison: Vec::new() });
-            (around, state.windows.ahead(around), state.offers, key)
+            let given_back = self.give_back_first(&mut state, page, access);
+            let key = state.ask(PageRange::one(page), given_back);
+            (around, state.windows.ahead(around), state.offers, given_back, key)
         };
         // Offers to a dead kernel would be lost.
         let offers = if self.vm.endpoint.is_alive(owner) { offers } else { 0 };
         let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc_spare()).collect();
         offers.iter().for_each(|frame| self.vm.memory.lend(*frame, owner));
-        let question = FaultRequest { space: self.id, page, access, around, offers: offers.clone() };
+        let question = FaultRequest {
+            space: self.id,
+            page,
+            access,
+            given_back: given_back.len() as u16,
+            around,
+            offers: offers.clone(),
+        };
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
         let waits = Question { space: self.clone(), key: Some(key) };
         let mut demanded = Demanded { question: waits, owner, around, offers };
@@ -98,9 +107,31 @@ impl Space {
         }
     }
 
+    /// Gives `page` back before it is asked for with more rights, and the pages of zeros behind it that its owner may fill from as many
+    /// offers: so the owner need not take them back from here. As with [`Space::give_back`], no answer under way may bring them.
+    fn give_back_first(&self, state: &mut State, page: Page, access: Access) -> PageRange {
+        let mut range = PageRange::new(page, page.add(state.offers.into()));
+        // Meanwhile it may have come, or become this kernel's own.
+        let too_little = |mapping: Mapping| mapping.soft.contains(Soft::BORROWED) && !mapping.access.contains(access);
+        if !self.table.get(page).is_some_and(too_little) {
+            return PageRange::new(page, page);
+        }
+        self.table.walk(range, &mut |near, mapping| {
+            let is_zeros = mapping.soft.contains(Soft::BORROWED) && mapping.frame == self.vm.zero;
+            if near == page || is_zeros {
+                return Step::Remove;
+            }
+            range.end = near;
+            Step::Stop
+        });
+        self.table.flush(range);
+        state.poison(&[range]);
+        range
+    }
+
     /// Asks for what the owner has ready of `range`; whoever touches it meanwhile waits for the answer.
     fn ask_ahead(self: &Arc<Self>, owner: KernelId, range: PageRange) {
-        let key = self.state.lock().pending.insert(Pending { range, poison: Vec::new() });
+        let key = self.state.lock().ask(range, PageRange::new(range.start, range.start));
         let mut question = Question { space: self.clone(), key: Some(key) };
         let then = move |runs: &Vec<Run>| {
             let space = question.space.clone();
@@ -146,11 +177,18 @@ impl Space {
 
     /// Maps `pages` of what the owner sent.
     fn borrow(&self, run: &Run, pages: PageRange) -> Result<(), NoMemory> {
-        let frame_of = |page: Page| run.frame.add(page.0 - run.page.0);
-        let first = Mapping { frame: frame_of(pages.start), access: run.access, soft: Soft::BORROWED };
+        let Some(first) = run.frame else {
+            return pages.pages().try_for_each(|page| self.borrow_row(PageRange::one(page), self.vm.zero, run.access));
+        };
+        self.borrow_row(pages, first.add(pages.start.0 - run.page.0), run.access)
+    }
+
+    fn borrow_row(&self, pages: PageRange, frame: Frame, access: Access) -> Result<(), NoMemory> {
+        let frame_of = |page: Page| frame.add(page.0 - pages.start.0);
+        let first = Mapping { frame, access, soft: Soft::BORROWED };
         let mut stale = Vec::new();
         let filled = self.table.fill(pages, first, &mut |page, old| {
-            let known = old.frame == frame_of(page) && old.access.contains(run.access);
+            let known = old.frame == frame_of(page) && old.access.contains(access);
             if !known {
                 stale.push(page);
             }
@@ -162,8 +200,9 @@ impl Space {
 
     /// The owner's side: a fault of kernel `from`.
     pub(crate) async fn serve_fault(self: &Arc<Self>, from: KernelId, request: FaultRequest) -> FaultReply {
-        let FaultRequest { page, access, around, offers, .. } = request;
+        let FaultRequest { page, access, given_back, around, offers, .. } = request;
         self.join(from);
+        self.unshare(from, PageRange::new(page, page.add(given_back.into())));
         let mut demand = Demand::remote(page, access, offers, from, self.vm.endpoint.life(from));
         let answer = match self.check_owned(PageRange::one(page)).await {
             true => match self.hand_over(from, &demand) {
@@ -173,6 +212,16 @@ impl Space {
             false => FaultAnswer::Moved(self.news(PageRange::one(page))),
         };
         FaultReply { answer, adopted: demand.adopted }
+    }
+
+    /// `from` has given back what this kernel had exported of `range`.
+    fn unshare(&self, from: KernelId, range: PageRange) {
+        let mut state = self.state.lock();
+        for page in range.pages() {
+            if state.exports.forget(page, from) {
+                self.clear_exported(page);
+            }
+        }
     }
 
     async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, around: PageRange) -> FaultAnswer {
@@ -213,8 +262,14 @@ impl Space {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
         let block = region.range.intersect(around);
-        let next = PageRange::new(page.add(1), page.add(1 + u64::from(MAX_OFFERS))).intersect(block);
-        self.use_offers(state, &region, next, demand);
+        if region.backing.is_none() {
+            match demand.access.contains(Access::WRITE) {
+                true => self.use_offers(state, &region, block, demand),
+                // Who goes through them in order.
+                false if around.len() > u64::from(FIRST_WINDOW) => self.show_zeros(state, &region, block, page),
+                false => {}
+            }
+        }
         // The page itself is ready; of its neighbours a run is taken only if all of it is.
         let parts = [PageRange::new(block.start, page), PageRange::one(page), PageRange::new(page.add(1), block.end)];
         self.export(state, from, &region, parts, Some(page))
@@ -243,7 +298,7 @@ impl Space {
                 if is_known || needs_copy || mapping.access.is_empty() || state.is_busy(near) {
                     return Step::Keep;
                 }
-                push(&mut runs, near, mapping);
+                push(&mut runs, near, mapping, self.vm.zero);
                 match mapping.soft.contains(Soft::EXPORTED) {
                     true => Step::Keep,
                     false => Step::Replace(Mapping { soft: mapping.soft | Soft::EXPORTED, ..mapping }),
@@ -259,13 +314,12 @@ impl Space {
     }
 
     /// First touch going upwards: the offers become the next pages, as far as they do not exist.
-    fn use_offers(&self, state: &State, region: &Region, range: PageRange, demand: &mut Demand) {
-        if region.backing.is_some() {
-            return;
-        }
+    fn use_offers(&self, state: &State, region: &Region, block: PageRange, demand: &mut Demand) {
         if demand.offers.is_empty() {
             return;
         }
+        let page = demand.page;
+        let range = PageRange::new(page.add(1), page.add(1 + u64::from(MAX_OFFERS))).intersect(block);
         for page in self.unmapped(range).into_iter().flat_map(|gap| gap.pages()) {
             if demand.offers.is_empty() {
                 return;
@@ -276,6 +330,16 @@ impl Space {
             let Some(frame) = self.new_frame(demand) else { return };
             let new = Mapping { frame, access: region.access(), soft: TOUCHED };
             if !matches!(self.put_counted(page, new), Resolution::Mapped) {
+                return;
+            }
+        }
+    }
+
+    /// Going upwards, reading: what does not exist behind `page` is zeros.
+    fn show_zeros(&self, state: &State, region: &Region, block: PageRange, page: Page) {
+        let range = PageRange::new(page.add(1), block.end).intersect(block);
+        for page in self.unmapped(range).into_iter().flat_map(|gap| gap.pages()) {
+            if !state.is_busy(PageRange::one(page)) && !matches!(self.put_zero(page, region), Resolution::Mapped) {
                 return;
             }
         }
@@ -295,18 +359,19 @@ impl Space {
 }
 
 /// Adds `range`, which no table's border lies in: at most 512 pages.
-fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping) {
+fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping, zero: Frame) {
     let pages = range.len() as u16;
+    let frame = (mapping.frame != zero || pages > 1).then_some(mapping.frame);
     if let Some(last) = runs.last_mut() {
         let continues = last.range().end == range.start
-            && last.frame.add(last.pages.into()) == mapping.frame
+            && last.frame.map(|first| first.add(last.pages.into())) == frame
             && last.access == mapping.access;
         if let (true, Some(together)) = (continues, last.pages.checked_add(pages)) {
             last.pages = together;
             return;
         }
     }
-    runs.push(Run { page: range.start, frame: mapping.frame, pages, access: mapping.access });
+    runs.push(Run { page: range.start, frame, pages, access: mapping.access });
 }
 
 /// A question without an answer, while it is in `pending`.

@@ -12,7 +12,7 @@ use alloc::{
     vec::{self, Vec},
 };
 use core::mem::size_of;
-use machine::{Access, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
+use machine::{Access, Frame, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
 
@@ -292,6 +292,11 @@ impl Space {
     /// For audits: the kernels the owner believes to have pages of it.
     pub fn exports(&self) -> Vec<(PageRange, KernelSet)> {
         self.state.lock().exports.inside(PageRange::user()).map(|(range, set)| (range, set.clone())).collect()
+    }
+
+    /// For audits: this kernel's page of zeros.
+    pub fn zeros(&self) -> Frame {
+        self.vm.zero
     }
 
     /// For audits: whether this replica owns `page`.

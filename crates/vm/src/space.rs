@@ -44,6 +44,8 @@ pub(crate) struct Pending {
     /// Who touches this waits for the answer.
     pub range: PageRange,
     pub poison: Vec<PageRange>,
+    /// The owner is told with it that this was given back: no answer to another question may bring it before this one's.
+    pub given_back: PageRange,
 }
 
 #[derive(Default)]
@@ -90,6 +92,20 @@ pub struct FaultCount {
 impl State {
     pub fn new() -> Self {
         State { offers: 1, ..State::default() }
+    }
+
+    /// A question about `range` goes out; gives its key.
+    pub fn ask(&mut self, range: PageRange, given_back: PageRange) -> usize {
+        let given = self.pending.iter().map(|(_, pending)| pending.given_back);
+        let poison = given.filter(|range| !range.is_empty()).collect();
+        self.pending.insert(Pending { range, poison, given_back })
+    }
+
+    /// Nothing of `ranges` may come with an answer that is under way.
+    pub fn poison(&mut self, ranges: &[PageRange]) {
+        for (_, pending) in self.pending.iter_mut() {
+            pending.poison.extend_from_slice(ranges);
+        }
     }
 
     pub fn is_busy(&self, range: PageRange) -> bool {

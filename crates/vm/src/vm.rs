@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub endpoint: Arc<Endpoint>,
     pub spawner: Arc<dyn Spawner>,
     pub objects: Arc<dyn Objects>,
-    /// Mapped copy-on-write wherever anonymous memory was only read so far. Never exported.
+    /// Mapped copy-on-write wherever anonymous memory was only read so far. Other kernels map their own.
     pub zero: Frame,
     /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
     pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,

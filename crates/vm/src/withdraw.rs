@@ -218,9 +218,7 @@ impl Space {
     /// Another kernel, owner of `ranges`, takes them back. On return no CPU here can use more than `keep`.
     pub(crate) fn give_back(&self, ranges: &[PageRange], keep: Access) {
         let mut state = self.state.lock();
-        for (_, pending) in state.pending.iter_mut() {
-            pending.poison.extend_from_slice(ranges);
-        }
+        state.poison(ranges);
         for range in ranges {
             let mut changed = false;
             self.table.walk_runs(*range, u64::MAX, &mut |_, mapping| {
