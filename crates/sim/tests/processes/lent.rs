@@ -12,8 +12,6 @@ use sim::{
 const MSGGET: u64 = 68;
 const MSGSND: u64 = 69;
 const MSGRCV: u64 = 70;
-const SPLICE: u64 = 275;
-const TEE: u64 = 276;
 const PROCESS_VM_READV: u64 = 310;
 const PROCESS_VM_WRITEV: u64 = 311;
 
@@ -146,8 +144,8 @@ fn what_is_spliced_between_another_kernels_pipes_is_not_in_messages() {
     setup.map(HERE, vec![0; SIZE]);
     // They look the descriptors up.
     let (double, splice) = (
-        Command::plain(TEE, &[from[0], to[1], SIZE as u64, 0]),
-        Command::plain(SPLICE, &[from[0], 0, to[1], 0, 8000, 0]),
+        Command::plain(call::TEE, &[from[0], to[1], SIZE as u64, 0]),
+        Command::plain(call::SPLICE, &[from[0], 0, to[1], 0, 8000, 0]),
     );
     let (results, bytes) = setup.run([double, splice]);
     assert_eq!([results[0].0, results[1].0], [SIZE as i64, 8000]);
