@@ -1,8 +1,10 @@
 // splice, tee, vmsplice, sendfile and copy_file_range by a thread on one kernel, between pipes and files made on a second and read on
-// a third: what arrives is what was sent, all of it, also where the pipes fill up. Nothing is printed of how much one call moves.
+// a third: what arrives is what was sent, all of it, also where the pipes fill up, and once, also where others read the same pipe on
+// other kernels meanwhile. Nothing is printed of how much one call moves.
 // cob: link=static,dynamic flags=-pthread kernels=1,2,4 compare=host
 #include "hands.h"
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 enum { SIZE = 400000 };
@@ -48,6 +50,137 @@ static void check_target(const char *what) {
     char byte;
     MUST(read(target, &byte, 1) == 0);
     empty(target);
+}
+
+// Bytes that are numbers, so that each can be told from all others; everybody moves whole ones.
+enum { NUMBERS = 40000, MOST = 500 };
+
+static int d[2], e[2], sockets[2];
+static unsigned char by_read[NUMBERS], by_splice[NUMBERS];
+static long moved_on;
+
+static void write_numbers(void) {
+    long numbers[MOST];
+    for (long next = 0; next < NUMBERS;) {
+        long count = 1 + next % MOST;
+        if (count > NUMBERS - next)
+            count = NUMBERS - next;
+        for (long at = 0; at < count; at++)
+            numbers[at] = next + at;
+        // At most PIPE_BUF bytes: all of them or none.
+        MUST(write(d[1], numbers, count * sizeof *numbers) == count * (long)sizeof *numbers);
+        next += count;
+    }
+    close(d[1]);
+}
+
+static void read_numbers(int fd, unsigned char *seen) {
+    long numbers[MOST], part;
+    while ((part = read(fd, numbers, sizeof numbers)) > 0) {
+        MUST(part % sizeof *numbers == 0);
+        for (long at = 0; at < part / (long)sizeof *numbers; at++) {
+            MUST(numbers[at] >= 0 && numbers[at] < NUMBERS);
+            seen[numbers[at]]++;
+        }
+    }
+    MUST(part == 0);
+}
+
+static void splice_numbers(int to) {
+    long moved;
+    for (moved_on = 0; (moved = splice(d[0], NULL, to, NULL, 3200, 0)) > 0; moved_on += moved)
+        MUST(moved % sizeof(long) == 0);
+    MUST(moved == 0);
+}
+
+// Each number has come to one of the readers, once.
+static void check_numbers(const char *what) {
+    long lost = 0, twice = 0, spliced = 0;
+    for (long at = 0; at < NUMBERS; at++) {
+        lost += by_read[at] + by_splice[at] == 0;
+        twice += by_read[at] + by_splice[at] > 1;
+        spliced += by_splice[at];
+    }
+    printf("%s beside a reader: %ld lost, %ld twice, %ld too many\n", what, lost, twice, spliced - moved_on / (long)sizeof(long));
+    memset(by_read, 0, sizeof by_read);
+    memset(by_splice, 0, sizeof by_splice);
+    close(d[0]);
+}
+
+// What tee copies is what was at the front at one moment, whoever reads it then.
+static void tee_numbers(void) {
+    long numbers[MOST], doubled, wrong = 0;
+    while ((doubled = tee(d[0], e[1], sizeof numbers, 0)) > 0) {
+        long got = 0;
+        for (long part; got < doubled; got += part)
+            MUST((part = read(e[0], (char *)numbers + got, doubled - got)) > 0);
+        for (long at = 1; at < doubled / (long)sizeof *numbers; at++)
+            wrong += numbers[at] != numbers[at - 1] + 1;
+    }
+    MUST(doubled == 0);
+    printf("tee beside a reader: %ld wrong\n", wrong);
+}
+
+static void beside_a_reader(void) {
+    ON(0, MUST(pipe(d) == 0));
+    ON(2, MUST(pipe(e) == 0));
+    BEGIN(0, write_numbers());
+    BEGIN(1, splice_numbers(e[1]); close(e[1]));
+    BEGIN(2, read_numbers(d[0], by_read));
+    read_numbers(e[0], by_splice);
+    finish(0), finish(1), finish(2);
+    check_numbers("splice to a pipe");
+    close(e[0]);
+
+    ON(1, MUST(pipe(d) == 0));
+    BEGIN(1, write_numbers());
+    BEGIN(2, splice_numbers(target));
+    BEGIN(0, read_numbers(d[0], by_read));
+    finish(0), finish(1), finish(2);
+    MUST(lseek(target, 0, SEEK_SET) == 0);
+    ON(0, read_numbers(target, by_splice));
+    check_numbers("splice to a file");
+    empty(target);
+
+    ON(2, MUST(pipe(d) == 0));
+    ON(0, MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0));
+    BEGIN(2, write_numbers());
+    BEGIN(0, splice_numbers(sockets[0]); close(sockets[0]));
+    BEGIN(1, read_numbers(d[0], by_read));
+    read_numbers(sockets[1], by_splice);
+    finish(0), finish(1), finish(2);
+    check_numbers("splice to a socket");
+    close(sockets[1]);
+
+    // Two that splice, and nobody who reads.
+    ON(0, MUST(pipe(d) == 0));
+    ON(2, MUST(pipe(e) == 0));
+    static long first, second, moved;
+    BEGIN(0, write_numbers());
+    BEGIN(1, while ((moved = splice(d[0], NULL, e[1], NULL, 2400, 0)) > 0) first += moved; MUST(moved == 0));
+    BEGIN(2, long moved; while ((moved = splice(d[0], NULL, e[1], NULL, 800, 0)) > 0) second += moved; MUST(moved == 0));
+    for (long left = NUMBERS * sizeof(long), part; left > 0; left -= part) {
+        long numbers[MOST];
+        MUST((part = read(e[0], numbers, sizeof numbers)) > 0 && part % sizeof(long) == 0);
+        for (long at = 0; at < part / (long)sizeof(long); at++)
+            by_splice[numbers[at]]++;
+    }
+    finish(0), finish(1), finish(2);
+    moved_on = first + second;
+    check_numbers("splice twice");
+    close(e[0]), close(e[1]);
+
+    ON(0, MUST(pipe(d) == 0));
+    ON(2, MUST(pipe(e) == 0));
+    BEGIN(0, write_numbers());
+    BEGIN(1, tee_numbers());
+    BEGIN(2, read_numbers(d[0], by_read));
+    finish(0), finish(1), finish(2);
+    close(e[1]);
+    read_numbers(e[0], by_splice);
+    moved_on = 0;
+    check_numbers("tee");
+    close(e[0]);
 }
 
 int main(void) {
@@ -121,4 +254,6 @@ int main(void) {
     ON(1, SHOW(splice(a[0], NULL, c[1], NULL, 10, 0)));
     ON(2, SHOW(tee(a[0], c[1], 10, 0)));
     ON(0, SHOW(splice(a[0], NULL, c[1], NULL, 10, 0)));
+
+    beside_a_reader();
 }

@@ -312,6 +312,7 @@ impl Endpoint {
         if peer.id == self.me {
             return self.deliver_to_self(peer, priority, packet);
         }
+        self.counters.bytes.add(packet.len());
         let sent = peer.out[priority.index()].send_request(&*self.port, life, id, packet);
         self.after_send(peer, sent);
     }
@@ -322,6 +323,7 @@ impl Endpoint {
             self.deliver_to_self(peer, priority, packet);
             return true;
         }
+        self.counters.bytes.add(packet.len());
         let sent = peer.out[priority.index()].send(&*self.port, life, packet);
         self.after_send(peer, sent);
         sent != Sent::TooLate

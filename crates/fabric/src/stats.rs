@@ -14,6 +14,10 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -24,6 +28,7 @@ pub struct Counters {
     received: Box<[Counter]>,
     pub replies_sent: Counter,
     pub replies_received: Counter,
+    pub bytes: Counter,
     pub rung: Counter,
     pub suppressed: Counter,
     pub full: Counter,
@@ -41,6 +46,7 @@ impl Counters {
             received: per_type(),
             replies_sent: Counter::default(),
             replies_received: Counter::default(),
+            bytes: Counter::default(),
             rung: Counter::default(),
             suppressed: Counter::default(),
             full: Counter::default(),
@@ -71,6 +77,7 @@ impl Counters {
             types: types.filter(|counts| counts.sent + counts.received > 0).collect(),
             replies_sent: self.replies_sent.get(),
             replies_received: self.replies_received.get(),
+            bytes_sent: self.bytes.get(),
             doorbells_rung: self.rung.get(),
             doorbells_suppressed: self.suppressed.get(),
             full: self.full.get(),
@@ -94,6 +101,8 @@ pub struct Stats {
     pub types: Vec<TypeStats>,
     pub replies_sent: u64,
     pub replies_received: u64,
+    /// Of all that went to other kernels, with their headers: what is in lent frames is not among them.
+    pub bytes_sent: u64,
     pub doorbells_rung: u64,
     /// Sends that needed no interrupt, because the receiver was polling or already called.
     pub doorbells_suppressed: u64,

@@ -5,7 +5,10 @@
 //! write loses no count: whoever calls goes on with the rest as long as the description may block.
 //!
 //! Readers and writers wait in queues of their own: a read wakes writers only, so an edge-triggered
-//! epoll on the read end does not see its own reading as news.
+//! epoll on the read end does not see its own reading as news. Who moves bytes on instead of reading them holds the pipe
+//! (pipe/hold.rs).
+
+mod hold;
 
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
@@ -33,6 +36,11 @@ use machine::{
     BoxFuture, Errno, PAGE_SIZE,
 };
 
+use hold::HELD;
+
+pub(crate) use hold::Hold;
+pub use hold::{hold, offer, Held};
+
 /// Writes up to this many bytes are atomic.
 pub const PIPE_BUF: usize = 4096;
 const DEFAULT_CAPACITY: usize = 65536;
@@ -42,6 +50,10 @@ pub const MAX_CAPACITY: usize = 1 << 20;
 struct State {
     bytes: Ring,
     capacity: usize,
+    /// Somebody holds the first bytes: nobody else reads.
+    held: bool,
+    /// A reader has met the one who holds it, and waits.
+    refused: bool,
     readers: usize,
     writers: usize,
     /// Opens so far, for those who wait for a partner that may be gone again when they look.
@@ -66,6 +78,8 @@ impl Default for Pipe {
             state: Lock::new(State {
                 bytes: Ring::default(),
                 capacity: DEFAULT_CAPACITY,
+                held: false,
+                refused: false,
                 readers: 0,
                 writers: 0,
                 reader_opens: 0,
@@ -92,6 +106,10 @@ impl Pipe {
     /// Gives at most `wanted` bytes to `put`, which says how many it has taken. If that's not all of them, they stay.
     fn take(&self, wanted: usize, put: &mut dyn FnMut([&[u8]; 2]) -> usize) -> Result<usize> {
         let mut state = self.state.lock();
+        if wanted > 0 && state.held {
+            state.refused = true;
+            return Err(HELD);
+        }
         let count = wanted.min(state.bytes.len());
         if count == 0 {
             return if wanted == 0 || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
@@ -287,11 +305,6 @@ impl PipeEnd {
             state.bytes = Ring::default();
         }
     }
-
-    /// Copies what a read would give and leaves it there: splice and tee take it only once it is written.
-    pub fn peek(&self, buf: &mut [u8]) -> usize {
-        ring::copy(self.pipe.state.lock().bytes.front(buf.len()), buf)
-    }
 }
 
 impl Drop for PipeEnd {
@@ -307,7 +320,12 @@ impl File for PipeEnd {
         if !self.flags.get().readable() {
             return ready(Err(Errno::EBADF));
         }
-        attempt(&self.pipe.readable, self.flags.nonblocking(), move || self.pipe.try_read(buf))
+        let nonblocking = self.flags.nonblocking();
+        Box::pin(self.pipe.readable.wait_until(move || match self.pipe.try_read(buf) {
+            Err(HELD) => None,
+            Err(Errno::EAGAIN) if !nonblocking => None,
+            done => Some(done),
+        }))
     }
 
     fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
@@ -369,12 +387,6 @@ impl File for PipeEnd {
             Control::PipeSize => Ok(ControlAnswer::Number(self.pipe.state.lock().capacity as i64)),
             Control::SetPipeSize(bytes) => {
                 self.pipe.resize(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))
-            }
-            Control::Peek(bytes) if self.flags.get().readable() => {
-                let mut buf = alloc::vec![0; (bytes as usize).min(MAX_CAPACITY)];
-                let count = self.peek(&mut buf);
-                buf.truncate(count);
-                Ok(ControlAnswer::Bytes(buf))
             }
             _ => Err(Errno::EINVAL),
         })

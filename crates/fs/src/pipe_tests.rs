@@ -87,13 +87,96 @@ fn the_size_is_a_power_of_two_and_holds_what_is_there() {
     assert_eq!(data, 5000i32.to_ne_bytes());
 }
 
+fn held(end: &PipeEnd, most: usize) -> Hold {
+    block_on(end.hold(most, false)).unwrap().expect("something is there")
+}
+
 #[test]
-fn peeking_takes_nothing() {
+fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
+    let (reader, writer) = pair();
+    write(&writer, b"abcdef").unwrap().unwrap();
+    let hold = held(&reader, 4);
+    assert_eq!(hold.bytes(), b"abcd");
+    let mut buf = [0; 9];
+    let mut other = reader.read(&mut buf);
+    assert!(once(other.as_mut()).is_none());
+    assert_eq!(reader.read_now(None, 9, &mut Program(vec![], 9)), None);
+    // Nobody holds a writer up, and poll tells what is there.
+    write(&writer, b"gh").unwrap().unwrap();
+    assert_eq!(reader.poll(), Events::IN | Events::RDNORM);
+    assert!(once(other.as_mut()).is_none());
+    assert_eq!(hold.bytes(), b"abcd");
+    hold.take(3);
+    assert_eq!(once(other.as_mut()), Some(Ok(5)));
+    drop(other);
+    assert_eq!(&buf[..5], b"defgh");
+
+    write(&writer, b"xyz").unwrap().unwrap();
+    drop(held(&reader, 2));
+    assert_eq!(read(&reader, 9), Some(Ok(b"xyz".to_vec())));
+}
+
+#[test]
+fn who_does_not_block_waits_for_who_holds_but_not_for_bytes() {
+    let (reader, writer) = pipe(&caller(1), OpenFlags::NONBLOCK).unwrap();
+    assert_eq!(block_on(reader.hold(9, true)).err(), Some(Errno::EAGAIN));
+    write(&writer, b"ab").unwrap().unwrap();
+    let hold = held(&reader, 9);
+    let mut buf = [0; 9];
+    let mut other = reader.read(&mut buf);
+    assert!(once(other.as_mut()).is_none());
+    let mut next = core::pin::pin!(reader.hold(9, false));
+    assert!(once(next.as_mut()).is_none());
+    hold.take(2);
+    assert_eq!(once(other.as_mut()), Some(Err(Errno::EAGAIN)));
+    assert_eq!(once(next.as_mut()).map(|held| held.err()), Some(Some(Errno::EAGAIN)));
+}
+
+#[test]
+fn a_hold_waits_for_bytes_and_ends_with_the_writers() {
+    let (reader, writer) = pair();
+    {
+        let mut first = core::pin::pin!(reader.hold(9, true));
+        assert!(once(first.as_mut()).is_none());
+        // Dropped, it holds nothing.
+    }
+    let mut waiting = core::pin::pin!(reader.hold(9, true));
+    assert!(once(waiting.as_mut()).is_none());
+    write(&writer, b"abc").unwrap().unwrap();
+    let hold = once(waiting.as_mut()).unwrap().unwrap().unwrap();
+    assert!(block_on(writer.hold(9, false)).err() == Some(Errno::EBADF));
+    drop(writer);
+    hold.take(3);
+    assert!(block_on(reader.hold(9, true)).unwrap().is_none());
+}
+
+#[test]
+fn a_hold_outlives_the_ends() {
     let (reader, writer) = pair();
     write(&writer, b"abc").unwrap().unwrap();
-    let mut buf = [0; 2];
-    assert_eq!((reader.peek(&mut buf), &buf), (2, b"ab"));
-    assert_eq!(read(&reader, 9), Some(Ok(b"abc".to_vec())));
+    let hold = held(&reader, 9);
+    drop((reader, writer));
+    assert_eq!(hold.bytes(), b"");
+    hold.take(3);
+}
+
+/// A wake without a change would be an edge for an epoll.
+#[test]
+fn letting_go_wakes_readers_only_if_one_waits_for_it() {
+    let (reader, writer) = pair();
+    write(&writer, b"abc").unwrap().unwrap();
+    let (waker, woken) = counter();
+    let key = reader.changes().unwrap().subscribe(waker);
+    drop(held(&reader, 9));
+    assert_eq!(woken(), 0);
+    let hold = held(&reader, 9);
+    let mut buf = [0; 1];
+    let mut other = reader.read(&mut buf);
+    assert!(once(other.as_mut()).is_none());
+    drop(hold);
+    assert_eq!(woken(), 1);
+    assert_eq!(once(other.as_mut()), Some(Ok(1)));
+    reader.changes().unwrap().unsubscribe(key);
 }
 
 /// What open(2) does.

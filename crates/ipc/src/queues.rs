@@ -5,12 +5,13 @@ use crate::{
     Ipc, NO_WAIT,
 };
 use alloc::{collections::VecDeque, vec::Vec};
+use fs::remote::loan;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno, Pid,
 };
-use messages::ipc::*;
+use messages::{fs::Taken, ipc::*};
 
 /// MSGMAX, MSGMNB.
 pub const MESSAGE_MAX: u64 = 8192;
@@ -101,7 +102,8 @@ impl Queue {
 
 impl Ipc {
     pub(crate) async fn send(&self, ask: MessageSend) -> Result<()> {
-        let MessageSend { id, kind, bytes, poll, asker } = ask;
+        let MessageSend { id, kind, data, poll, asker } = ask;
+        let bytes = loan::received(&*self.system().memory, data)?;
         let queue = self.queues.get(id)?;
         check(&queue.permissions(), &asker.who, WRITE)?;
         let mut bytes = Some(bytes);
@@ -125,8 +127,10 @@ impl Ipc {
         Ok(())
     }
 
-    pub(crate) async fn receive(&self, ask: MessageReceive) -> Result<(i64, Vec<u8>)> {
-        let MessageReceive { id, kind, size, flags, asker } = ask;
+    pub(crate) async fn receive(&self, ask: MessageReceive) -> Result<(i64, Taken)> {
+        let MessageReceive { id, kind, size, flags, frames, asker } = ask;
+        let memory = self.system().memory.clone();
+        loan::check(&*memory, &frames, 0)?;
         let queue = self.queues.get(id)?;
         check(&queue.permissions(), &asker.who, READ)?;
         let received = queue.changed.wait_until(|| {
@@ -153,9 +157,9 @@ impl Ipc {
             bytes.truncate(size as usize);
             Some(Ok((kind, bytes)))
         });
-        let received = received.await?;
+        let (kind, bytes) = received.await?;
         queue.changed.wake_all();
-        Ok(received)
+        Ok((kind, loan::answer(&*memory, &frames, bytes)))
     }
 
     pub(crate) async fn control_queue(&self, id: i32, command: Command, asker: &Asker) -> Result<Answer> {

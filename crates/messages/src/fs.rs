@@ -24,8 +24,6 @@ pub enum Control<F> {
     /// The same without waiting, after a signal: if the other side has not come, this end counts as closed from now on (EAGAIN),
     /// so that whoever comes next does not take it for a partner.
     GiveUpPartner,
-    /// Up to so many bytes of a pipe, left there (tee, splice).
-    Peek(u64),
     /// TIOCGPTPEER.
     PtyPeer(OpenFlags),
     /// The process a pidfd stands for (a number).
@@ -264,6 +262,13 @@ messages! {
     /// What only some kinds of files can do. The bytes of a socket's message go in `frames` if they are many:
     /// `sent` of them are there already, or there is room for an answer's, which says how many it put there.
     file_control: FileControl { id: u64, caller: Caller, control: Control<Opened>, wait: bool, frames: Vec<Frame>, sent: u32 } -> Result<(ControlAnswer<Opened>, u32)>, Low;
+
+    /// splice and tee from a pipe of another kernel: up to so many bytes, as a read gives them, that stay there; no other reader takes
+    /// them as long as the sender holds them, by the number in the answer. Waits if there are none; None: there never will be any.
+    pipe_hold: PipeHold { id: u64, bytes: u32, frames: Vec<Frame>, wait: bool } -> Result<Option<(u64, Taken)>>, Low;
+
+    /// The sender holds a pipe no longer. The first so many bytes are elsewhere now, and go.
+    pipe_let_go: PipeLetGo { number: u64, taken: u32 } -> (), Low;
 
     /// bind: a socket of the sender wants a name. Asked of the kernel that keeps the names. EADDRINUSE.
     unix_claim: UnixClaim { place: UnixPlace, serial: u64 } -> Result<()>, Low;

@@ -6,7 +6,7 @@ use crate::{
 };
 use abi::{signal::SignalSet, Capabilities, CapabilitySet, CpuSet, Credentials};
 use alloc::vec::Vec;
-use machine::{errno, CpuId, KernelId, Page, Pid, SpaceId};
+use machine::{errno, CpuId, Frame, KernelId, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
 
 /// A process as /proc and ps show it.
@@ -129,8 +129,9 @@ pub enum Held {
 messages! {
     "inspect" 0x2c0;
 
-    /// A look at a process, answered by its home.
-    inspect: InspectProcess { process: Pid, what: Inspect, reader: Credentials } -> errno::Result<Inspection>, Low;
+    /// A look at a process, answered by its home. Many bytes of its memory go in `frames`: `sent` of them are there already, to be
+    /// written, or there is room for those of the answer, which says how many it put there.
+    inspect: InspectProcess { process: Pid, what: Inspect, frames: Vec<Frame>, sent: u32, reader: Credentials } -> errno::Result<(Inspection, u32)>, Low;
 
     /// The home asks a replica for its threads of a process.
     threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;

@@ -1,9 +1,9 @@
 //! System V IPC: shared memory segments, semaphore sets and message queues (man 7 sysvipc).
 
-use crate::fs::Opened;
+use crate::fs::{Data, Opened, Taken};
 use abi::{Credentials, ObjectId};
 use alloc::vec::Vec;
-use machine::{errno, Pid};
+use machine::{errno, Frame, Pid};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,10 +134,10 @@ messages! {
     semaphore_op: SemaphoreOps { id: i32, ops: Vec<SemaphoreOp>, asker: Asker } -> errno::Result<()>, Low;
 
     /// msgsnd, at the owner; waits unless `poll`.
-    message_send: MessageSend { id: i32, kind: i64, bytes: Vec<u8>, poll: bool, asker: Asker } -> errno::Result<()>, Low;
+    message_send: MessageSend { id: i32, kind: i64, data: Data, poll: bool, asker: Asker } -> errno::Result<()>, Low;
 
-    /// msgrcv, at the owner; waits unless `flags` say otherwise. Answers the message's type and bytes.
-    message_receive: MessageReceive { id: i32, kind: i64, size: u64, flags: u32, asker: Asker } -> errno::Result<(i64, Vec<u8>)>, Low;
+    /// msgrcv, at the owner; waits unless `flags` say otherwise. Answers the message's type and bytes, in `frames` if there are any.
+    message_receive: MessageReceive { id: i32, kind: i64, size: u64, flags: u32, frames: Vec<Frame>, asker: Asker } -> errno::Result<(i64, Taken)>, Low;
 
     /// shmat, at the owner: the segment's file, its size and its key.
     memory_attach: MemoryAttach { id: i32, write: bool, asker: Asker } -> errno::Result<(Opened, u64, i32)>, Low;

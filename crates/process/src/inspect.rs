@@ -4,11 +4,14 @@ use crate::{process::Flags, route::Trail, thread::Presence, Directory, Process, 
 use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
-use fs::File;
+use fs::{
+    remote::loan::{self, Loan},
+    File,
+};
 use machine::{errno::Result, Errno, Page, PageRange, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
-    fs::Opened,
+    fs::{Data, Opened, Taken},
     inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
     process::{ListProcesses, Tune, TuneThread},
     vm::RegionReport,
@@ -92,8 +95,54 @@ impl System {
         if !self.kernels().contains(&home) {
             return Err(Errno::ESRCH);
         }
-        let ask = InspectProcess { process, what, reader };
-        self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
+        let (loan, what, sent) = self.lend(what);
+        let ask = InspectProcess { process, what, frames: loan.frames().to_vec(), sent, reader };
+        // The frames stay lent until the home has answered, even if nobody waits for that any more.
+        let take = move |reply: Result<(Inspection, u32)>| {
+            let (mut found, in_frames) = reply?;
+            if let (Inspection::Bytes(bytes), true) = (&mut found, in_frames > 0) {
+                *bytes = loan.collect(in_frames as usize);
+            }
+            Ok(found)
+        };
+        self.endpoint.call_for(home, ask, take).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    /// Frames for the bytes of a question, which go into them (so many), or for those of its answer.
+    fn lend(&self, mut what: Inspect) -> (Loan, Inspect, u32) {
+        let frames = |bytes: usize| Loan::for_bytes(&self.memory, bytes);
+        let mut sent = 0;
+        let loan = match &mut what {
+            Inspect::Poke { bytes, .. } | Inspect::ForceWrite { bytes, .. } => {
+                let loan = frames(bytes.len());
+                if let Data::Frames(_, filled) = loan.send(bytes) {
+                    (*bytes, sent) = (Vec::new(), filled);
+                }
+                loan
+            }
+            Inspect::Peek { bytes, .. } | Inspect::ForceRead { bytes, .. } => frames(*bytes as usize),
+            Inspect::Memory { start, end } => frames(end.saturating_sub(*start) as usize),
+            _ => frames(0),
+        };
+        (loan, what, sent)
+    }
+
+    /// For another kernel.
+    pub(crate) async fn inspect_for(self: &Arc<Self>, ask: InspectProcess) -> Result<(Inspection, u32)> {
+        let InspectProcess { process, mut what, frames, sent, reader } = ask;
+        loan::check(&*self.memory, &frames, sent as usize)?;
+        if let (Inspect::Poke { bytes, .. } | Inspect::ForceWrite { bytes, .. }, true) = (&mut what, sent > 0) {
+            *bytes = loan::copy_out(&*self.memory, &frames, sent as usize);
+        }
+        let mut found = self.inspect_here(process, what, reader).await?;
+        let mut in_frames = 0;
+        if let Inspection::Bytes(bytes) = &mut found {
+            match loan::answer(&*self.memory, &frames, core::mem::take(bytes)) {
+                Taken::Inline(data) => *bytes = data,
+                Taken::InFrames(count) => in_frames = count,
+            }
+        }
+        Ok((found, in_frames))
     }
 
     /// A file that any process of the machine has open.

@@ -116,7 +116,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(FindGroup, |system, _from, ask| system.session_here(ask.group));
     answer!(ListProcesses, |system, _from, _ask| system.list_here());
     answer!(FindThread, |system, _from, ask| system.born_here.lock().get(&ask.thread).copied());
-    answer!(InspectProcess, |system, _from, ask| system.inspect_here(ask.process, ask.what, ask.reader).await);
+    answer!(InspectProcess, |system, _from, ask| system.inspect_for(ask).await);
     answer!(InspectFile, |system, from, ask| {
         let file = system.file_here(ask.process, ask.held, &ask.reader).await?;
         system.directory.give_away(&file, from).await

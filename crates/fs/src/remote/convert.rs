@@ -49,7 +49,6 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             GiveUpPartner => GiveUpPartner,
             PipeSize => PipeSize,
             SetPipeSize(bytes) => SetPipeSize(bytes),
-            Peek(bytes) => Peek(bytes),
             PtyPeer(flags) => PtyPeer(flags),
             Process => Process,
             ProcessDirectory => ProcessDirectory,

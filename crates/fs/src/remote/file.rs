@@ -30,9 +30,9 @@ use machine::{
 };
 use messages::{
     fs::{
-        Data, FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead,
-        FileReadDir, FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch,
-        FileWrite, Opened, Taken, Waiting, INLINE_BYTES,
+        FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead, FileReadDir,
+        FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite,
+        Opened, Taken, Waiting, INLINE_BYTES,
     },
     Request,
 };
@@ -87,7 +87,7 @@ fn shield_of(caller: Option<&Caller>) -> &Shield {
     caller.map_or(&Shield::NONE, |caller| &caller.shield)
 }
 
-fn interrupted(error: CallError) -> Errno {
+pub(super) fn interrupted(error: CallError) -> Errno {
     match error {
         CallError::Cancelled => Errno::RESTART,
         error => error.into(),
@@ -230,12 +230,7 @@ impl RemoteFile {
             wait: waits,
             caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
         };
-        let accept = move |reply: Result<Taken>| -> Result<Vec<u8>> {
-            match reply? {
-                Taken::Inline(data) => Ok(data),
-                Taken::InFrames(bytes) => Ok(loan.collect(bytes as usize)),
-            }
-        };
+        let accept = move |reply: Result<Taken>| -> Result<Vec<u8>> { Ok(loan.receive(reply?)) };
         let data = self.ask_and_stay(message, accept, caller, waits).await??;
         let count = data.len().min(buf.len());
         buf[..count].copy_from_slice(&data[..count]);
@@ -245,17 +240,10 @@ impl RemoteFile {
     async fn write_once(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
         let loan = Loan::for_bytes(&self.remote.memory, buf.len());
         let buf = &buf[..buf.len().min(loan.capacity())];
-        let data = match loan.frames() {
-            [] => Data::Inline(buf.to_vec()),
-            frames => {
-                loan.fill(buf);
-                Data::Frames(frames.to_vec(), buf.len() as u32)
-            }
-        };
         let message = FileWrite {
             id: self.name.id,
             at,
-            data,
+            data: loan.send(buf),
             wait: !self.tries(),
             caller: caller.filter(|_| !matches!(self.waiting, Waiting::Never | Waiting::Here)).cloned(),
         };

@@ -1,10 +1,11 @@
-//! Frames that carry the data of one transfer. They belong to the kernel that asks; the owner of the file
+//! Frames that carry the data of one transfer, whatever it is: of a file, a pipe, a socket, a queue of System V, the memory of a
+//! process. They belong to the kernel that asks; the owner of the file
 //! copies into or out of them. They are freed only when the owner has answered (or died), so the loan
 //! travels with the code that takes the answer, not with the one who asked.
 
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Errno, Frame, Memory, PAGE_SIZE};
-use messages::fs::INLINE_BYTES;
+use messages::fs::{Data, Taken, INLINE_BYTES};
 
 pub struct Loan {
     memory: Arc<dyn Memory>,
@@ -62,6 +63,26 @@ impl Loan {
         copy_out(&*self.memory, &self.frames, bytes.min(self.frames.len() * PAGE_SIZE))
     }
 
+    /// What to put into a message for `data`, which fits.
+    pub fn send(&self, data: &[u8]) -> Data {
+        match self.frames.len() * PAGE_SIZE {
+            // Few bytes, or there was no memory for frames.
+            room if room < data.len() || room == 0 => Data::Inline(data.to_vec()),
+            _ => {
+                self.fill(data);
+                Data::Frames(self.frames.clone(), data.len() as u32)
+            }
+        }
+    }
+
+    /// What an answer gave.
+    pub fn receive(&self, taken: Taken) -> Vec<u8> {
+        match taken {
+            Taken::Inline(data) => data,
+            Taken::InFrames(bytes) => self.collect(bytes as usize),
+        }
+    }
+
     /// The frames are somebody else's business from now on.
     pub fn keep(mut self, count: usize) -> Vec<Frame> {
         let kept = self.frames.drain(..count.min(self.frames.len())).collect();
@@ -99,4 +120,25 @@ pub fn check(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Result<()> 
         true => Ok(()),
         false => Err(Errno::EINVAL),
     }
+}
+
+/// At the owner: what a request brought.
+pub fn received(memory: &dyn Memory, data: Data) -> Result<Vec<u8>> {
+    match data {
+        Data::Inline(data) => Ok(data),
+        Data::Frames(frames, bytes) => {
+            check(memory, &frames, bytes as usize)?;
+            Ok(copy_out(memory, &frames, bytes as usize))
+        }
+    }
+}
+
+/// At the owner: an answer for whoever has lent `frames`, which have been checked. If there is no room for it in them, it goes in
+/// the message.
+pub fn answer(memory: &dyn Memory, frames: &[Frame], data: Vec<u8>) -> Taken {
+    if frames.is_empty() || data.len() > frames.len() * PAGE_SIZE {
+        return Taken::Inline(data);
+    }
+    copy_in(memory, frames, &data);
+    Taken::InFrames(data.len() as u32)
 }

@@ -36,11 +36,12 @@ mod counted;
 mod exports;
 mod file;
 mod leased;
-mod loan;
+pub mod loan;
 mod names;
 mod object;
 mod observe;
 mod paths;
+mod pipe;
 mod serve;
 mod shared;
 pub(crate) mod unix;
@@ -50,6 +51,7 @@ pub use counted::Counted;
 pub use file::RemoteFile;
 pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
+pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;
 
 use crate::{
@@ -71,6 +73,7 @@ use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, 
 use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
 use names::Names;
 use object::Foreign;
+use pipe::Holds;
 use shared::Handle;
 
 /// Mapped files whose pages are kept though nobody maps them at the moment.
@@ -82,6 +85,8 @@ pub struct Remote {
     memory: Arc<dyn Memory>,
     spawner: Arc<dyn Spawner>,
     exports: Exports,
+    /// Pipes of this kernel that others hold.
+    holds: Holds,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
     observed: Lock<BTreeMap<FileRef, Weak<Observed>>>,
     /// Observations begun here, for others.
@@ -116,6 +121,7 @@ impl Remote {
         let remote = Arc::new_cyclic(|this: &Weak<Remote>| Remote {
             endpoint,
             exports: Exports::new(&*memory),
+            holds: Holds::new(&*memory),
             memory,
             spawner,
             stand_ins: Lock::new(BTreeMap::new()),
@@ -134,6 +140,7 @@ impl Remote {
             this: this.clone(),
         });
         serve::register(&remote);
+        pipe::register(&remote);
         shared::register(&remote);
         observe::register(&remote);
         remote
@@ -284,6 +291,7 @@ impl Remote {
 
     /// `kernel` died: what it held is released, and who waits for its files is woken to find out.
     pub fn kernel_died(&self, kernel: KernelId) {
+        self.holds.release_all(kernel);
         drop(self.exports.release_all(kernel));
         let there = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
         let orphans: alloc::vec::Vec<_> =

@@ -16,7 +16,7 @@ use core::{
     pin::Pin,
     task::Poll,
 };
-use machine::{errno::Result, sync::Registration, Errno, Frame, KernelId, PAGE_SIZE};
+use machine::{errno::Result, sync::Registration, Errno, KernelId, PAGE_SIZE};
 use messages::fs::*;
 
 /// Registers what answers each message of the subject.
@@ -136,7 +136,7 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
     let socket = file.as_any().downcast_ref::<Socket>().filter(|_| at.is_none());
     let elsewhere = socket.is_some_and(Socket::is_elsewhere);
     if wait && !elsewhere && caller.is_none() && at.is_none() && file.changes().is_some() {
-        return taken(remote, &frames, read_waiting(&file, bytes).await?);
+        return Ok(loan::answer(&*remote.memory, &frames, read_waiting(&file, bytes).await?));
     }
     let mut buf = vec![0; bytes];
     let count = if let Some(socket) = socket.filter(|_| !wait || elsewhere) {
@@ -151,7 +151,7 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         at_once(reading.as_mut(), wait).await?
     };
     buf.truncate(count);
-    taken(remote, &frames, buf)
+    Ok(loan::answer(&*remote.memory, &frames, buf))
 }
 
 /// Reads once there is something, and holds no memory until then.
@@ -172,24 +172,10 @@ async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
     .await
 }
 
-fn taken(remote: &Remote, frames: &[Frame], data: Vec<u8>) -> Result<Taken> {
-    if frames.is_empty() {
-        return Ok(Taken::Inline(data));
-    }
-    loan::copy_in(&*remote.memory, frames, &data);
-    Ok(Taken::InFrames(data.len() as u32))
-}
-
 async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
     let file = remote.exports.get(id)?;
-    let data = match data {
-        Data::Inline(data) => data,
-        Data::Frames(frames, bytes) => {
-            loan::check(&*remote.memory, &frames, bytes as usize)?;
-            loan::copy_out(&*remote.memory, &frames, bytes as usize)
-        }
-    };
+    let data = loan::received(&*remote.memory, data)?;
     if let (Some(socket), None, false) = (file.as_any().downcast_ref::<Socket>(), at, wait) {
         return Ok(socket.write_with(caller.as_ref(), &data, Patience::Tries).await? as u64);
     }

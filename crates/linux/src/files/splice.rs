@@ -1,21 +1,20 @@
 //! sendfile, copy_file_range, splice, tee, vmsplice: from file to file without user memory in between.
 //!
 //! Nothing that was taken may be lost when the other side takes less, or a signal comes. So a regular file
-//! is read at an offset and its position moved afterwards, by what was written; a pipe is looked into and
-//! what was written is taken out afterwards. Between looking and taking, another reader of the same pipe may
-//! take the same bytes: programs that splice from a pipe read it alone.
+//! is read at an offset and its position moved afterwards, by what was written; a pipe is held against other readers
+//! until what was written has been taken out (fs/src/pipe/hold.rs).
 
 use super::{
-    poll::until_ready,
     read,
     transfer::STEP,
     vector,
     write::{self, broken, within_limit},
 };
 use crate::call::Call;
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec};
 use fs::{
-    control::{Control, ControlAnswer},
+    control::Control,
+    pipe::{self, Held},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno, UserAddr};
@@ -212,40 +211,28 @@ async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
     file.control(&call.caller(), Control::PipeSize).await.is_ok()
 }
 
-/// What the pipe holds, left there; waits for something. Empty: it never will hold anything.
-async fn peek(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Vec<u8>> {
-    let wait = nonblocking || pipe.current_flags().await?.contains(OpenFlags::NONBLOCK);
-    loop {
-        match pipe.control(&call.caller(), Control::Peek(len.min(PIPE_STEP) as u64)).await? {
-            ControlAnswer::Bytes(bytes) if !bytes.is_empty() => return Ok(bytes),
-            ControlAnswer::Bytes(_) => {}
-            _ => return Err(Errno::EIO),
-        }
-        let files = [(pipe.clone(), Events::IN)];
-        let found = match wait {
-            true => fs::poll::now(&files).await?,
-            false => until_ready(call, fs::poll::wait(&files, None)).await?,
-        };
-        match found[0] {
-            events if events.contains(Events::IN) => {}
-            events if events.contains(Events::HUP) => return Ok(Vec::new()),
-            _ => return Err(Errno::EAGAIN),
-        }
-    }
+/// Would a call that may not wait have to say so of this end?
+async fn refuses(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(file.current_flags().await?.contains(OpenFlags::NONBLOCK))
 }
 
 /// Waits until a pipe takes PIPE_BUF bytes, or breaks.
 async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
     let files = [(pipe.clone(), Events::OUT)];
-    let found = match nonblocking || pipe.current_flags().await?.contains(OpenFlags::NONBLOCK) {
+    let found = match nonblocking {
         true => fs::poll::now(&files).await?,
-        false => until_ready(call, fs::poll::wait(&files, None)).await?,
+        false => call.interruptible(fs::poll::wait(&files, None)).await?,
     };
     if found[0].is_empty() {
         Err(Errno::EAGAIN)
     } else {
         Ok(())
     }
+}
+
+/// Holds the first bytes of a pipe; waits for some. None: there never will be any.
+async fn hold(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Option<Held>> {
+    call.interruptible(pipe::hold(pipe, &call.caller(), len.min(PIPE_STEP), !nonblocking)).await
 }
 
 pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
@@ -278,15 +265,42 @@ pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {
         (true, true) if same_file(&source, &out).await? => return Err(Errno::EINVAL),
         (true, false) if !takes_bytes(&out).await? => return Err(Errno::EINVAL),
         (false, true) if !gives_bytes(&source).await? => return Err(Errno::EINVAL),
-        (true, true) => {
-            wait_for_room(call, &out, nonblocking).await?;
-            from_a_pipe(call, &source, &out, UserAddr(0), len, nonblocking).await?
-        }
+        (true, true) => pipe_to_pipe(call, &source, &out, len, nonblocking, true).await?,
         (true, false) => from_a_pipe(call, &source, &out, to_at, len, nonblocking).await?,
         (false, true) => to_a_pipe(call, source, &out, from_at, len, nonblocking).await?,
         (false, false) => return Err(Errno::EINVAL),
     };
     Ok(done as u64)
+}
+
+/// What goes into one pipe at once leaves the other, or (tee) stays there.
+async fn pipe_to_pipe(
+    call: &Call<'_>,
+    source: &Arc<dyn File>,
+    out: &Arc<dyn File>,
+    len: usize,
+    nonblocking: bool,
+    moves: bool,
+) -> Result<usize> {
+    let caller = call.caller();
+    let nonblocking = nonblocking || refuses(source).await? || refuses(out).await?;
+    loop {
+        wait_for_room(call, out, nonblocking).await?;
+        let held = hold(call, source, len, nonblocking).await?;
+        let bytes = held.as_ref().map_or(&[][..], |held| &held.bytes);
+        // Nobody waits for room in a pipe while he holds another: whoever makes room may be waiting for this one.
+        match call.wait_for(out, pipe::offer(out, &caller, bytes)).await {
+            Ok(written) => {
+                if let (true, Some(held)) = (moves, held) {
+                    held.take(written).await;
+                }
+                return Ok(written);
+            }
+            // Another writer was faster.
+            Err(Errno::EAGAIN) if !nonblocking => {}
+            Err(error) => return Err(broken(call, error).await),
+        }
+    }
 }
 
 async fn from_a_pipe(
@@ -300,26 +314,31 @@ async fn from_a_pipe(
     if out.current_flags().await?.contains(OpenFlags::APPEND) {
         return Err(Errno::EINVAL);
     }
-    let mut bytes = peek(call, pipe, len, nonblocking).await?;
-    let written = match to.is_null() {
-        true => {
-            let caller = call.caller();
-            call.wait_for(out, out.write_for(&caller, &bytes)).await
-        }
-        false => {
-            let mut cursor = Cursor::new(call, out.clone(), to).await?;
-            let written = call.wait_for(out, out.write_at(&bytes, cursor.at)).await;
-            cursor.at += *written.as_ref().unwrap_or(&0) as u64;
-            cursor.finish(call).await?;
-            written
-        }
+    let mut cursor = match to.is_null() {
+        true => None,
+        false => Some(Cursor::new(call, out.clone(), to).await?),
     };
-    match written {
-        Err(error) => Err(broken(call, error).await),
-        Ok(0) => Ok(0),
-        // The bytes are there: this does not wait.
-        Ok(written) => pipe.read(&mut bytes[..written]).await,
+    let Some(held) = hold(call, pipe, len, nonblocking).await? else { return Ok(0) };
+    let caller = call.caller();
+    let writing = match &cursor {
+        None => out.write_for(&caller, &held.bytes),
+        Some(cursor) => out.write_at(&held.bytes, cursor.at),
+    };
+    let written = match out.changes() {
+        Some(_) => call.interruptible(writing).await,
+        // It does not take long, and nobody would know what had been written: not even who is killed leaves before.
+        None => writing.await,
+    };
+    let written = match written {
+        Ok(written) => written,
+        Err(error) => return Err(broken(call, error).await),
+    };
+    held.take(written).await;
+    if let Some(cursor) = &mut cursor {
+        cursor.at += written as u64;
+        cursor.finish(call).await?;
     }
+    Ok(written)
 }
 
 async fn to_a_pipe(
@@ -330,31 +349,42 @@ async fn to_a_pipe(
     len: usize,
     nonblocking: bool,
 ) -> Result<usize> {
-    wait_for_room(call, pipe, nonblocking).await?;
     let caller = call.caller();
-    match Cursor::new(call, source.clone(), from).await {
-        Ok(mut cursor) => {
-            let mut bytes = vec![0; len.min(PIPE_STEP)];
-            let read = call.wait_for(&source, source.read_at(&mut bytes, cursor.at)).await?;
-            let written = call.wait_for(pipe, pipe.write_for(&caller, &bytes[..read])).await;
-            let written = match written {
-                Ok(written) => written,
-                Err(error) => return Err(broken(call, error).await),
-            };
-            cursor.at += written as u64;
-            cursor.finish(call).await?;
-            Ok(written)
-        }
-        Err(Errno::ESPIPE) if from.is_null() => {
-            // No way back into a socket or terminal: take only what the pipe has room for.
-            let mut bytes = vec![0; len.min(fs::pipe::PIPE_BUF)];
-            let read = call.wait_for(&source, source.read_for(&caller, &mut bytes)).await?;
-            match call.wait_for(pipe, pipe.write_for(&caller, &bytes[..read])).await {
-                Ok(written) => Ok(written),
-                Err(error) => Err(broken(call, error).await),
+    let nonblocking = nonblocking || refuses(pipe).await?;
+    loop {
+        wait_for_room(call, pipe, nonblocking).await?;
+        let mut cursor = match Cursor::new(call, source.clone(), from).await {
+            Err(Errno::ESPIPE) if from.is_null() => return stream_to_a_pipe(call, &source, pipe, len).await,
+            cursor => cursor?,
+        };
+        let mut bytes = vec![0; len.min(PIPE_STEP)];
+        let read = call.wait_for(&source, source.read_at(&mut bytes, cursor.at)).await?;
+        match call.wait_for(pipe, pipe::offer(pipe, &caller, &bytes[..read])).await {
+            Ok(written) => {
+                cursor.at += written as u64;
+                cursor.finish(call).await?;
+                return Ok(written);
             }
+            Err(Errno::EAGAIN) if !nonblocking => {}
+            Err(error) => return Err(broken(call, error).await),
         }
-        Err(error) => Err(error),
+    }
+}
+
+/// From a socket or terminal, into which there is no way back: only what the pipe had room for, and that goes in even if another
+/// writer has been faster. Only who is killed does not wait for it.
+async fn stream_to_a_pipe(call: &Call<'_>, source: &Arc<dyn File>, pipe: &Arc<dyn File>, len: usize) -> Result<usize> {
+    let caller = call.caller();
+    let mut bytes = vec![0; len.min(pipe::PIPE_BUF)];
+    let read = call.wait_for(source, source.read_for(&caller, &mut bytes)).await?;
+    let room = [(pipe.clone(), Events::OUT)];
+    loop {
+        match pipe::offer(pipe, &caller, &bytes[..read]).await {
+            Ok(written) => return Ok(written),
+            Err(Errno::EAGAIN) => {}
+            Err(error) => return Err(broken(call, error).await),
+        }
+        call.thread.unless_killed(fs::poll::wait(&room, None)).await.unwrap_or(Err(Errno::EINTR))?;
     }
 }
 
@@ -372,16 +402,7 @@ pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let nonblocking = flags & SPLICE_NONBLOCK != 0;
-    let bytes = peek(call, &source, len, nonblocking).await?;
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    wait_for_room(call, &out, nonblocking).await?;
-    let caller = call.caller();
-    match call.wait_for(&out, out.write_for(&caller, &bytes)).await {
-        Ok(written) => Ok(written as u64),
-        Err(error) => Err(broken(call, error).await),
-    }
+    Ok(pipe_to_pipe(call, &source, &out, len, nonblocking, false).await? as u64)
 }
 
 /// Linux may map the pages instead of copying them; nobody can tell.

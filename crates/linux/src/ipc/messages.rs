@@ -3,6 +3,8 @@
 use super::*;
 use ::ipc::{COPY, EXCEPT, MESSAGE_MAX, NO_WAIT, QUEUE_MAX};
 use ::messages::ipc::{Details, MessageReceive, MessageSend};
+use alloc::sync::Arc;
+use fs::remote::loan::Loan;
 use machine::UserAddr;
 
 const MSG_STAT: i32 = 11;
@@ -20,8 +22,10 @@ pub(crate) async fn msgsnd(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let bytes = call.bytes(at.add(8), size as usize, MESSAGE_MAX as usize).await?;
-    let ask = MessageSend { id, kind, bytes, poll: flags & NO_WAIT != 0, asker: asker(call) };
-    wait(call, owner(id)?, ask, u64::MAX).await?;
+    let (to, poll) = (owner(id)?, flags & NO_WAIT != 0);
+    let loan = lend(call, to, bytes.len());
+    let ask = MessageSend { id, kind, data: loan.send(&bytes), poll, asker: asker(call) };
+    wait(call, to, ask, loan, u64::MAX).await?;
     Ok(0)
 }
 
@@ -34,11 +38,20 @@ pub(crate) async fn msgrcv(call: &mut Call<'_>) -> Result<u64> {
     if flags & COPY != 0 && (flags & EXCEPT != 0 || flags & NO_WAIT == 0) {
         return Err(Errno::EINVAL);
     }
-    let ask = MessageReceive { id, kind, size, flags, asker: asker(call) };
-    let (kind, bytes) = wait(call, owner(id)?, ask, u64::MAX).await?;
+    let to = owner(id)?;
+    let loan = lend(call, to, size.min(MESSAGE_MAX) as usize);
+    let ask = MessageReceive { id, kind, size, flags, frames: loan.frames().to_vec(), asker: asker(call) };
+    let (kind, taken) = wait(call, to, ask, loan.clone(), u64::MAX).await?;
+    let bytes = loan.receive(taken);
     call.put(at, &kind).await?;
     call.space().write(at.add(8), &bytes).await?;
     Ok(bytes.len() as u64)
+}
+
+/// Frames for a message's bytes, if they go to another kernel.
+fn lend(call: &Call<'_>, to: KernelId, bytes: usize) -> Arc<Loan> {
+    let bytes = if to == call.system().kernel { 0 } else { bytes };
+    Arc::new(Loan::for_bytes(&call.system().memory, bytes))
 }
 
 pub(crate) async fn msgctl(call: &mut Call<'_>) -> Result<u64> {

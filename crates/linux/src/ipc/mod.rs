@@ -56,13 +56,19 @@ async fn at_index(call: &Call<'_>, kind: Kind, index: i32) -> Result<i32> {
     usize::try_from(index).ok().and_then(|index| all.get(index)).map(|status| status.id).ok_or(Errno::EINVAL)
 }
 
-/// Asks an owner who may let us wait. A signal is EINTR (never restarted: man 7 signal), the deadline EAGAIN.
-async fn wait<M: Request<Reply = Result<T>>, T>(call: &Call<'_>, to: KernelId, message: M, deadline: u64) -> Result<T> {
+/// Asks an owner who may let us wait; what is `lent` stays so until it has answered, even if nobody waits for that any more. A signal is EINTR (never restarted: man 7 signal), the deadline EAGAIN.
+async fn wait<M: Request<Reply = Result<T>>, T>(
+    call: &Call<'_>,
+    to: KernelId,
+    message: M,
+    lent: impl Send + 'static,
+    deadline: u64,
+) -> Result<T> {
     if !call.system().kernels().contains(&to) {
         return Err(Errno::EINVAL);
     }
     let mut sleep = pin!(call.system().scheduler.sleep_until(deadline));
-    let mut asked = call.system().endpoint.start(to, message);
+    let mut asked = call.system().endpoint.call_then(to, message, move |_| drop(lent));
     let mut interrupted = None;
     let answer = core::future::poll_fn(|context| {
         if let Poll::Ready(answer) = Pin::new(&mut asked).poll(context) {

@@ -76,6 +76,8 @@ pub mod call {
     pub const EXIT_GROUP: u64 = 231;
     pub const TGKILL: u64 = 234;
     pub const OPENAT: u64 = 257;
+    pub const SPLICE: u64 = 275;
+    pub const TEE: u64 = 276;
     pub const EPOLL_WAIT: u64 = 232;
     pub const EPOLL_CTL: u64 = 233;
     pub const EVENTFD2: u64 = 290;

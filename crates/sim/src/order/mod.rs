@@ -23,7 +23,7 @@
 //! | program.rs | random programs on whole kernels, of any subject: calls, threads, processes, moves |
 //! | upheaval.rs | what they do now and then while nothing else is begun: execve, the death of a kernel |
 //! | futex.rs | futex words and locks with owners |
-//! | files.rs | descriptor tables, open files and their offsets |
+//! | files.rs | descriptor tables, open files and their offsets, splices between them |
 //! | channel.rs | what is behind the descriptors: files, pipes, eventfds |
 
 mod channel;

@@ -7,6 +7,7 @@ mod group_of_child;
 mod groups;
 mod heirs;
 mod left;
+mod lent;
 mod move_messages;
 mod moves;
 mod pressure;

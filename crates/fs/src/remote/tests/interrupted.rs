@@ -25,7 +25,7 @@ fn interrupt<T>(who: &Caller, wait: &mut BoxFuture<'_, Result<T>>) -> Option<Res
 }
 
 /// A signal comes `early` rounds after the call was begun, and again with every poll.
-fn interrupted_after<T>(
+pub(super) fn interrupted_after<T>(
     machine: &Machine,
     who: &Caller,
     mut wait: BoxFuture<'_, Result<T>>,

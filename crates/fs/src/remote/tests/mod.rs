@@ -3,6 +3,7 @@
 mod interrupted;
 mod names;
 mod objects;
+mod pipes;
 mod races;
 mod sockets;
 

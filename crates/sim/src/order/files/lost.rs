@@ -14,6 +14,7 @@ impl Files {
     pub(super) fn end(&mut self, ended: &BTreeSet<Id>) {
         self.process.retain(|thread, _| !ended.contains(thread));
         self.held.retain(|thread, _| !ended.contains(thread));
+        self.moving.retain(|thread, _| !ended.contains(thread));
     }
 
     /// Is an open file on the kernel that dies? None if descriptors of the same one disagree: then this is not what happened.
@@ -34,7 +35,9 @@ impl Files {
     /// What these fates leave, once for each that those not known may have.
     pub(super) fn collect_after(self, fates: BTreeMap<usize, bool>) -> Vec<Self> {
         let mut all = vec![(self, fates)];
-        for description in all[0].0.held.values().copied().collect::<BTreeSet<usize>>() {
+        let state = &all[0].0;
+        let moving = state.moving.values().flat_map(|moving| &moving.files);
+        for description in state.held.values().chain(moving).copied().collect::<BTreeSet<usize>>() {
             if !all[0].1.contains_key(&description) {
                 let other = all.iter().cloned().map(|(state, fates)| (state, with(fates, description, true)));
                 let other: Vec<_> = other.collect();

@@ -5,6 +5,7 @@
 //! that has begun holds its file.
 
 mod lost;
+mod splice;
 
 use super::{
     channel::{Description, Ends, Kind, Store, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT},
@@ -15,6 +16,7 @@ use crate::{
     rng::Rng,
 };
 use machine::KernelId;
+use splice::Moving;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const PATHS: [&[u8]; 2] = [b"/one\0", b"/two\0"];
@@ -76,6 +78,13 @@ pub enum Op {
         fd: i32,
         to: Option<usize>,
     },
+    /// splice, or (copies) tee.
+    Splice {
+        from: i32,
+        to: i32,
+        bytes: usize,
+        copies: bool,
+    },
     /// epoll_ctl: add (1), delete (2), modify (3).
     Watch {
         kind: u8,
@@ -112,6 +121,8 @@ pub struct Files {
     making: BTreeMap<Id, Making>,
     /// Open files of calls under way.
     held: BTreeMap<Id, usize>,
+    /// Those of splices under way.
+    moving: BTreeMap<Id, Moving>,
     /// By descriptor and open file, as epoll knows them.
     interests: BTreeMap<(i32, usize), u32>,
 }
@@ -156,6 +167,7 @@ impl Files {
                 .held
                 .values()
                 .chain(self.making.values().flat_map(|making| &making.ends))
+                .chain(self.moving.values().flat_map(|moving| &moving.files))
                 .any(|it| *it == description)
     }
 
@@ -181,7 +193,8 @@ impl Files {
         let entries = self.tables.values().flat_map(BTreeMap::values).map(|entry| entry.description);
         let (mut numbers, mut pipes) = (BTreeMap::new(), BTreeMap::new());
         let made = self.making.values().flat_map(|making| making.ends);
-        for description in entries.chain(self.held.values().copied()).chain(made) {
+        let moving = self.moving.values().flat_map(|moving| &moving.files).copied();
+        for description in entries.chain(self.held.values().copied()).chain(made).chain(moving) {
             let next = numbers.len();
             numbers.entry(description).or_insert(next);
             if let Kind::ReadEnd(pipe) | Kind::WriteEnd(pipe) = self.descriptions[&description].kind {
@@ -203,7 +216,8 @@ impl Files {
         self.interests = interests.into_iter().map(|((fd, old), events)| ((fd, numbers[&old]), events)).collect();
         let entries = self.tables.values_mut().flat_map(BTreeMap::values_mut).map(|entry| &mut entry.description);
         let made = self.making.values_mut().flat_map(|making| &mut making.ends);
-        entries.chain(self.held.values_mut()).chain(made).for_each(|number| *number = numbers[number]);
+        let moving = self.moving.values_mut().flat_map(|moving| &mut moving.files);
+        entries.chain(self.held.values_mut()).chain(made).chain(moving).for_each(|number| *number = numbers[number]);
     }
 
     fn ends(&self, pipe: usize) -> Ends {
@@ -221,12 +235,15 @@ impl Files {
     fn watch(&mut self, thread: Id, kind: u8, fd: i32, events: u32) -> i64 {
         let Some(description) = self.description(thread, fd) else { return EBADF };
         let known = (fd, description);
+        // Which is seen before anybody asks the epoll.
+        if matches!(self.descriptions[&description].kind, Kind::File { .. }) {
+            return EPERM;
+        }
         if self.is_dead(thread, POLL) {
             return EIO;
         }
         match (self.descriptions[&description].kind.clone(), kind, self.interests.contains_key(&known)) {
             (Kind::Dead { .. }, 1, _) => return EIO,
-            (Kind::File { .. }, ..) => return EPERM,
             (Kind::Poll, ..) => return EINVAL,
             (_, 1, true) => return EEXIST,
             (_, 2 | 3, false) => return ENOENT,
@@ -280,6 +297,7 @@ impl Subject for Files {
             store: Store::default(),
             making: BTreeMap::new(),
             held: BTreeMap::new(),
+            moving: BTreeMap::new(),
             interests: BTreeMap::new(),
         }
     }
@@ -298,6 +316,8 @@ impl Subject for Files {
             let found = entry.and_then(|entry| self.descriptions.get(&entry.description));
             found.is_some_and(|known| known.nonblocking || matches!(known.kind, Kind::File { .. } | Kind::WriteEnd(_)))
         };
+        let from = self.likely(thread, |kind| matches!(kind, Kind::ReadEnd(_) | Kind::File { .. }), fd, rng);
+        let to = self.likely(thread, |kind| matches!(kind, Kind::WriteEnd(_) | Kind::File { .. }), any, rng);
         match rng.below(100) {
             0..=7 => Op::Open { file, append: nonblocking, truncate: flag, cloexec },
             8..=14 => Op::Pipe { nonblocking, cloexec },
@@ -308,6 +328,9 @@ impl Subject for Files {
             34..=43 if open.len() > 6 && fd < MOST_FDS as i32 => Op::Close(fd),
             34..=46 => Op::GetFlags(fd),
             47..=49 => Op::SetFlags(fd, cloexec),
+            80..=86 if patient || never_waits(from) && self.process.len() == 1 => {
+                Op::Splice { from, to, bytes, copies: flag }
+            }
             50..=68 if patient => Op::Read { fd, bytes },
             50..=58 if never_waits(fd) && self.process.len() == 1 => Op::Read { fd, bytes },
             50..=86 => Op::Write { fd, bytes: if flag { 8 } else { bytes }, value },
@@ -357,6 +380,12 @@ impl Subject for Files {
             Op::Seek { fd, to } => {
                 let whence = if to.is_some() { 0 } else { 2 };
                 Command::plain(call::LSEEK, &[number(fd), to.unwrap_or(0) as u64, whence])
+            }
+            Op::Splice { from, to, bytes, copies: false } => {
+                Command::plain(call::SPLICE, &[number(from), 0, number(to), 0, bytes as u64, 0])
+            }
+            Op::Splice { from, to, bytes, .. } => {
+                Command::plain(call::TEE, &[number(from), number(to), bytes as u64, 0])
             }
             Op::Watch { kind, fd, events } => {
                 let event = [&events.to_le_bytes()[..], &u64::from(events).to_le_bytes()].concat();
@@ -414,10 +443,12 @@ impl Subject for Files {
             Op::Poll { .. } if self.is_dead(thread, POLL) => done(EIO),
             Op::Poll { .. } if self.ready() => done(1),
             Op::Poll { waits } => (!waits).then(|| done(0))?,
+            Op::Splice { to, bytes, copies, .. } => self.splice(thread, to, bytes, copies)?,
             _ => Outcome::Reply(self.on_file(thread, op)?),
         };
         if outcome != Outcome::Waits {
             self.held.remove(&thread);
+            self.moving.remove(&thread);
             self.collect();
         }
         Some(outcome)
@@ -486,6 +517,7 @@ impl Files {
             // Of the dups, dup2 alone finds the file and gives it its number in one step; so it is in Linux.
             Op::Dup(fd) | Op::DupFrom { from: fd, .. } => self.find(thread, fd),
             Op::Poll { .. } => Outcome::Waits,
+            Op::Splice { from, .. } => self.begin_splice(thread, from),
         }
     }
 

@@ -1,0 +1,151 @@
+//! [`Held`]: the first bytes of a pipe, which nobody else reads while somebody puts them elsewhere (splice, tee).
+//!
+//! What has been written to another file can't be taken back from there, and what has been taken out of a pipe can't be put back
+//! into it in front of a reader that has come meanwhile:
+//!
+//! ```text
+//! splice from a pipe                       another reader
+//! looks: "abc"
+//! writes "abc" to a file
+//!                                          reads "abc"
+//! takes what it has written: "def"                          <- "abc" is there twice, "def" nowhere
+//! ```
+//!
+//! So whoever moves bytes holds the pipe: the bytes stay where they are, other readers wait, also those that do not block (as on
+//! Linux, where they wait for the pipe's lock), and in the end as many go as were written. Writers go on behind them. Nobody
+//! holds a pipe while he waits for something to be in it, or for room in another pipe: of two that wait for each
+//! other neither could go on. A holder that ends, in whatever way, has let go.
+//!
+//! The pipe may be another kernel's. Then that kernel holds it for us (remote/pipe.rs), and the bytes come in lent frames.
+
+use super::{Pipe, PipeEnd, DEFAULT_CAPACITY};
+use crate::{
+    remote::{HeldThere, RemoteFile},
+    ring,
+    waiting::{Patience, MUST_WAIT},
+    Caller, File,
+};
+use alloc::{sync::Arc, vec, vec::Vec};
+use machine::{errno::Result, Errno};
+
+/// Somebody holds the pipe: even who does not wait for bytes waits for that.
+pub(super) const HELD: Errno = MUST_WAIT;
+
+/// Of a pipe of this kernel. It lets go when it is dropped.
+pub(crate) struct Hold {
+    pipe: Arc<Pipe>,
+    count: usize,
+    taken: usize,
+}
+
+impl Hold {
+    /// The bytes it holds.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.count];
+        let found = ring::copy(self.pipe.state.lock().bytes.front(self.count), &mut bytes);
+        // Less, if all ends have been closed.
+        bytes.truncate(found);
+        bytes
+    }
+
+    /// Lets go without the first `count` bytes.
+    pub fn take(mut self, count: usize) {
+        self.taken = count;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let refused = {
+            let mut state = self.pipe.state.lock();
+            let taken = self.taken.min(self.count).min(state.bytes.len());
+            state.bytes.pop(taken, DEFAULT_CAPACITY);
+            state.held = false;
+            core::mem::take(&mut state.refused)
+        };
+        if self.taken > 0 {
+            self.pipe.wake_writers();
+        }
+        // Only if a reader has met it: an edge-triggered epoll takes a wake for news.
+        if refused {
+            self.pipe.wake_readers();
+        }
+    }
+}
+
+impl Pipe {
+    /// None: nobody is left who could write anything.
+    fn try_hold(self: &Arc<Self>, most: usize) -> Result<Option<Hold>> {
+        let mut state = self.state.lock();
+        if state.held {
+            state.refused = true;
+            return Err(HELD);
+        }
+        if state.bytes.is_empty() {
+            return if state.writers == 0 { Ok(None) } else { Err(Errno::EAGAIN) };
+        }
+        state.held = true;
+        let count = most.min(state.bytes.len());
+        Ok(Some(Hold { pipe: self.clone(), count, taken: 0 }))
+    }
+}
+
+impl PipeEnd {
+    /// The first bytes, at most `most`, as soon as there are any and nobody else holds them. None: there will be none.
+    pub(crate) async fn hold(&self, most: usize, wait: bool) -> Result<Option<Hold>> {
+        if !self.flags.get().readable() {
+            return Err(Errno::EBADF);
+        }
+        let waits = wait && !self.flags.nonblocking();
+        let attempt = || match self.pipe.try_hold(most) {
+            Err(HELD) => None,
+            Err(Errno::EAGAIN) if waits => None,
+            held => Some(held),
+        };
+        self.pipe.readable.wait_until(attempt).await
+    }
+}
+
+enum Holder {
+    Here(Hold),
+    There(HeldThere),
+}
+
+/// Bytes of a pipe, of whichever kernel.
+pub struct Held {
+    pub bytes: Vec<u8>,
+    holder: Holder,
+}
+
+impl Held {
+    /// The first `count` bytes have found their place: the others are the next reader's.
+    pub async fn take(self, count: usize) {
+        match self.holder {
+            Holder::Here(hold) => hold.take(count),
+            Holder::There(held) => held.take(count).await,
+        }
+    }
+}
+
+/// The first bytes of a pipe, at most `most`; waits for some if it may. None: nobody is left who could write anything.
+pub async fn hold(file: &Arc<dyn File>, caller: &Caller, most: usize, wait: bool) -> Result<Option<Held>> {
+    if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
+        let hold = end.hold(most, wait).await?;
+        return Ok(hold.map(|hold| Held { bytes: hold.bytes(), holder: Holder::Here(hold) }));
+    }
+    let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
+    let held = stand_in.hold_pipe(caller, most, wait).await?;
+    Ok(held.map(|(held, bytes)| Held { bytes, holder: Holder::There(held) }))
+}
+
+/// Puts into a pipe what goes in at once. EAGAIN: nothing does, whether or not a write would wait.
+pub async fn offer(file: &Arc<dyn File>, caller: &Caller, bytes: &[u8]) -> Result<usize> {
+    if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
+        return match end.flags.get().writable() {
+            true => end.pipe.try_write(bytes),
+            false => Err(Errno::EBADF),
+        };
+    }
+    let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
+    stand_in.write_with(Some(caller), bytes, Patience::Refuses).await
+}
