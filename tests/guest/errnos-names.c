@@ -1,5 +1,5 @@
 // Bad input to the calls that take paths (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
 #include <limits.h>
 #include <linux/openat2.h>
