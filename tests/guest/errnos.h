@@ -41,6 +41,7 @@ struct object {
 #define READ_ONLY 0x1200000000
 #define BORDER 0x1300000000
 #define MAPPING 0x1400000000
+#define SEGMENT 0x1500000000
 #define MAPPED_PAGES 512
 
 enum {
@@ -92,6 +93,8 @@ enum {
 // Its result varies.
 #define ANY(name, ...) {#name, SYS_##name, 1, {__VA_ARGS__}}
 
+// A process that has been waited for.
+static long dead;
 static char long_path[3 * 4096], long_component[300];
 
 // Newer than the C library.
@@ -233,6 +236,7 @@ static int bad_values(const struct argument *argument, struct bad *bad) {
         // Fall through.
     case 'p':
         PAIR("-1", -1);
+        BAD("dead", dead);
         PAIR("nobody", 4194303);
         BAD("-nobody", -4194303L);
         BAD("int min", 0x80000000);
@@ -244,6 +248,7 @@ static int bad_values(const struct argument *argument, struct bad *bad) {
         BAD("another", ((const struct object *)argument->good)->id + 12345678);
         BAD("int max", 0x7fffffff);
         BAD("int min", 0x80000000);
+        BAD("beyond int", ((const struct object *)argument->good)->id | 1L << 32);
         break;
     case 'a':
         PAIR("odd", MAPPING + 1);
@@ -298,6 +303,10 @@ static void prepare(void) {
     memset(long_path, 'n', sizeof long_path - 1);
     memset(long_component, 'n', sizeof long_component - 1);
     *(int *)GOOD = 1;
+    dead = fork();
+    if (dead == 0)
+        _exit(0);
+    MUST(dead > 0 && waitpid(dead, NULL, 0) == dead);
     char here[] = "errnos-XXXXXX";
     MUST(mkdtemp(here) && chdir(here) == 0);
     make_names();
@@ -308,6 +317,16 @@ static void prepare(void) {
 
 // What a table needs besides: made whenever the rest is made anew, and in each child.
 static void (*make_more)(void), (*begin_child)(void);
+
+// Whose bytes do not matter, but their length and positions do.
+static const int files[] = {FILE_FD, READABLE, WRITABLE, DIRECTORY, DEVICE};
+
+static int is_file(int fd) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (files[i] == fd)
+            return 1;
+    return 0;
+}
 
 // Open files are shared with the children: what one left behind must not be seen by the next.
 static void restore(int names) {
@@ -334,7 +353,6 @@ static void restore(int names) {
     put(inotify_init1(O_NONBLOCK), INOTIFY);
     put(syscall(SYS_memfd_create, "memory", MFD_ALLOW_SEALING), MEMFD);
     MUST(ftruncate(FILE_FD, 100) == 0 && ftruncate(MEMFD, 100) == 0);
-    static const int files[] = {FILE_FD, READABLE, WRITABLE, DIRECTORY, DEVICE};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         lseek(files[i], 0, SEEK_SET);
         MUST(fcntl(files[i], F_SETFL, 0) == 0);
@@ -367,7 +385,7 @@ struct attempt {
     unsigned char bad[2];
 };
 
-#define MOST_ATTEMPTS 4096
+#define MOST_ATTEMPTS 8192
 
 // What came of an attempt.
 struct answer {
@@ -438,13 +456,81 @@ static int only_looks(const struct row *row, const long *values) {
         SYS_sched_yield, SYS_getrlimit, SYS_getrusage, SYS_getgroups, SYS_getresuid, SYS_getresgid, SYS_getuid, SYS_getgid, SYS_geteuid,
         SYS_getegid, SYS_capget, SYS_uname, SYS_sysinfo, SYS_getrandom, SYS_getcpu, SYS_getpid, SYS_getppid, SYS_gettid, SYS_getpgrp,
         SYS_getpgid, SYS_getsid, SYS_getpriority, SYS_rt_sigpending, SYS_get_robust_list, SYS_process_vm_readv, SYS_getsockname,
-        SYS_getpeername, SYS_getsockopt, SYS_mincore,
+        SYS_getpeername, SYS_getsockopt, SYS_mincore, SYS_utime, SYS_utimes, SYS_futimesat, SYS_utimensat,
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
         if (calls[i] == row->number)
             return 1;
     int futex = values[1] & 127;
     return row->number == SYS_futex && (futex < 6 || futex == 9 || futex == 10);
+}
+
+static int makes_descriptor(const struct row *row, const long *values) {
+    switch (row->number) {
+    case SYS_open:
+        return (values[1] & (O_CREAT | O_TRUNC)) == 0;
+    case SYS_openat:
+        return (values[2] & (O_CREAT | O_TRUNC)) == 0;
+    case SYS_signalfd:
+    case SYS_signalfd4:
+        return (int)values[0] == -1;
+    case SYS_fcntl:
+        return (int)values[1] == F_DUPFD || (int)values[1] == F_DUPFD_CLOEXEC;
+    case SYS_openat2:
+    case SYS_dup:
+    case SYS_eventfd:
+    case SYS_eventfd2:
+    case SYS_epoll_create:
+    case SYS_epoll_create1:
+    case SYS_timerfd_create:
+    case SYS_inotify_init:
+    case SYS_inotify_init1:
+    case SYS_memfd_create:
+    case SYS_pidfd_open:
+    case SYS_pidfd_getfd:
+    case SYS_socket:
+        return 1;
+    }
+    return 0;
+}
+
+// Takes back what a call did that worked, where a child of its own would cost more.
+static int take_back(const struct row *row, const long *values, long result) {
+    if (makes_descriptor(row, values))
+        return close((int)result) == 0;
+    int position = 0, bytes = 0, chown = 1;
+    switch (row->number) {
+    case SYS_dup2:
+    case SYS_dup3:
+        return values[1] == SPARE && close(SPARE) == 0;
+    case SYS_pipe:
+    case SYS_pipe2:
+        return close(((int *)values[0])[0]) == 0 && close(((int *)values[0])[1]) == 0;
+    case SYS_fchownat:
+        chown++;
+        // Fall through.
+    case SYS_chown:
+    case SYS_lchown:
+    case SYS_fchown:
+        return (int)values[chown] == -1 && (int)values[chown + 1] == -1;
+    case SYS_fcntl:
+        return (int)values[1] == F_GETFL || (int)values[1] == F_GETFD || (int)values[1] == F_GETLK || (int)values[1] == F_GETPIPE_SZ;
+    case SYS_write:
+    case SYS_writev:
+    case SYS_pwrite64:
+    case SYS_pwritev:
+    case SYS_pwritev2:
+        bytes = 1;
+        // Fall through.
+    case SYS_read:
+    case SYS_readv:
+    case SYS_preadv2:
+    case SYS_lseek:
+    case SYS_getdents:
+    case SYS_getdents64:
+        position = is_file(values[0]);
+    }
+    return position && lseek(values[0], 0, SEEK_SET) == 0 && (!bytes || ftruncate(FILE_FD, 100) == 0);
 }
 
 // Where a call that fails may have changed mappings before it did.
@@ -512,6 +598,13 @@ static inline __attribute__((always_inline)) long call(long number, const long *
     return result;
 }
 
+// Returns from a signal whose frame is there. Whatever lies there, it is not this.
+static long return_from(long stack) {
+    long result = SYS_rt_sigreturn;
+    __asm__ volatile("mov %%rsp, %%rbx; mov %1, %%rsp; syscall; mov %%rbx, %%rsp" : "+a"(result) : "r"(stack) : "rbx", "rcx", "r11", "memory");
+    return result;
+}
+
 static int makes_processes(long number) {
     return number == SYS_fork || number == SYS_vfork || number == SYS_clone || number == SYS_clone3;
 }
@@ -544,12 +637,12 @@ static void make_attempts(const struct row *rows, int away) {
         attempt_values(row, attempt, values);
         // This also runs on a machine that is in use: never a signal to everybody.
         MUST(row->number != SYS_kill || (int)values[0] != -1 || values[1] <= 0 || values[1] > 64);
-        if (row->before)
-            row->before();
         struct answer *answer = &made->answers[away][at];
         int process = makes_processes(row->number);
         made->changed = made->calling = 1;
-        long result = call(row->number, values);
+        if (row->before)
+            row->before();
+        long result = row->number == SYS_rt_sigreturn ? return_from(values[0]) : call(row->number, values);
         if (process && result == 0)
             call(SYS_exit_group, (long[6]){0});
         int failed = result < 0 && result > -4096;
@@ -561,7 +654,9 @@ static void make_attempts(const struct row *rows, int away) {
             waitpid(result, NULL, __WALL);
         if (!failed)
             remove_ipc(row->number, (int)result);
-        made->changed = !failed && !only_looks(row, values);
+        // What was received is lost, even if there was no place for it.
+        int lost = row->number == SYS_msgrcv && answer->error == EFAULT;
+        made->changed = lost || (!failed && !only_looks(row, values) && !take_back(row, values, result));
         made->at = at + 1;
         if (made->changed || row->before || may_half_work(row))
             return;
