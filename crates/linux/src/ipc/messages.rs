@@ -34,6 +34,10 @@ pub(crate) async fn msgrcv(call: &mut Call<'_>) -> Result<u64> {
     if flags & COPY != 0 && (flags & EXCEPT != 0 || flags & NO_WAIT == 0) {
         return Err(Errno::EINVAL);
     }
+    if flags & COPY != 0 {
+        // Linux makes the room for the copy by loading a message from there (prepare_copy).
+        call.bytes(at, size.min(MESSAGE_MAX) as usize, MESSAGE_MAX as usize).await?;
+    }
     let ask = MessageReceive { id, kind, size, flags, asker: asker(call) };
     let (kind, bytes) = wait(call, owner(id)?, ask, u64::MAX).await?;
     call.put(at, &kind).await?;
