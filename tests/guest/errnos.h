@@ -319,7 +319,7 @@ static void prepare(void) {
 static void (*make_more)(void), (*begin_child)(void);
 
 // Whose bytes do not matter, but their length and positions do.
-static const int files[] = {FILE_FD, READABLE, WRITABLE, DIRECTORY, DEVICE};
+static const int files[] = {FILE_FD, READABLE, WRITABLE, DIRECTORY, DEVICE, MEMFD};
 
 static int is_file(int fd) {
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
@@ -494,6 +494,30 @@ static int makes_descriptor(const struct row *row, const long *values) {
     return 0;
 }
 
+static int take_back_fcntl(int fd, int command) {
+    switch (command) {
+    case F_GETFL:
+    case F_GETFD:
+    case F_GETLK:
+    case F_OFD_GETLK:
+    case F_GETPIPE_SZ:
+    case F_GETOWN:
+    case F_GETOWN_EX:
+    case F_GETSIG:
+    case F_GET_SEALS:
+        return 1;
+    case F_SETFD:
+        return fcntl(fd, F_SETFD, 0) == 0;
+    case F_SETFL:
+        return fcntl(fd, F_SETFL, is_file(fd) ? 0 : O_NONBLOCK) == 0;
+    case F_SETLK:
+    case F_SETLKW:
+    case F_OFD_SETLK:
+        return fcntl(fd, command, &(struct flock){.l_type = F_UNLCK}) == 0;
+    }
+    return 0;
+}
+
 // Takes back what a call did that worked, where a child of its own would cost more.
 static int take_back(const struct row *row, const long *values, long result) {
     if (makes_descriptor(row, values))
@@ -502,7 +526,7 @@ static int take_back(const struct row *row, const long *values, long result) {
     switch (row->number) {
     case SYS_dup2:
     case SYS_dup3:
-        return values[1] == SPARE && close(SPARE) == 0;
+        return values[0] == values[1] || (values[1] == SPARE && close(SPARE) == 0);
     case SYS_pipe:
     case SYS_pipe2:
         return close(((int *)values[0])[0]) == 0 && close(((int *)values[0])[1]) == 0;
@@ -514,7 +538,27 @@ static int take_back(const struct row *row, const long *values, long result) {
     case SYS_fchown:
         return (int)values[chown] == -1 && (int)values[chown + 1] == -1;
     case SYS_fcntl:
-        return (int)values[1] == F_GETFL || (int)values[1] == F_GETFD || (int)values[1] == F_GETLK || (int)values[1] == F_GETPIPE_SZ;
+        return take_back_fcntl((int)values[0], (int)values[1]);
+    case SYS_ioctl:
+        switch ((unsigned)values[1]) {
+        case FIONREAD:
+            return 1;
+        case FIONBIO:
+            return take_back_fcntl((int)values[0], F_SETFL);
+        case FIOCLEX:
+        case FIONCLEX:
+            return take_back_fcntl((int)values[0], F_SETFD);
+        }
+        return 0;
+    case SYS_fchmod:
+        return fchmod((int)values[0], 0755) == 0;
+    case SYS_flock:
+        return flock((int)values[0], LOCK_UN) == 0;
+    case SYS_epoll_ctl:
+        return (int)values[1] == EPOLL_CTL_ADD && epoll_ctl((int)values[0], EPOLL_CTL_DEL, (int)values[2], NULL) == 0;
+    case SYS_close_range:
+        // Nothing is open there.
+        return values[0] >= 900;
     case SYS_write:
     case SYS_writev:
     case SYS_pwrite64:
@@ -530,14 +574,22 @@ static int take_back(const struct row *row, const long *values, long result) {
     case SYS_getdents64:
         position = is_file(values[0]);
     }
-    return position && lseek(values[0], 0, SEEK_SET) == 0 && (!bytes || ftruncate(FILE_FD, 100) == 0);
+    return position && lseek(values[0], 0, SEEK_SET) == 0 && (!bytes || (ftruncate(FILE_FD, 100) == 0 && ftruncate(MEMFD, 100) == 0));
 }
 
 // Where a call that fails may have changed mappings before it did.
-static int may_half_work(const struct row *row) {
-    return row->number == SYS_mmap || row->number == SYS_munmap || row->number == SYS_mremap || row->number == SYS_mprotect ||
-           row->number == SYS_madvise || row->number == SYS_shmat || row->number == SYS_mlock || row->number == SYS_mlock2 ||
-           row->number == SYS_execve || row->number == SYS_execveat;
+static int may_half_work(const struct row *row, int error) {
+    switch (row->number) {
+    case SYS_mremap:
+        return 1;
+    case SYS_munmap:
+    case SYS_mprotect:
+    case SYS_madvise:
+    case SYS_mlock:
+    case SYS_mlock2:
+        return error == ENOMEM;
+    }
+    return 0;
 }
 
 // What System V's calls make outlives the child.
@@ -658,7 +710,7 @@ static void make_attempts(const struct row *rows, int away) {
         int lost = row->number == SYS_msgrcv && answer->error == EFAULT;
         made->changed = lost || (!failed && !only_looks(row, values) && !take_back(row, values, result));
         made->at = at + 1;
-        if (made->changed || row->before || may_half_work(row))
+        if (made->changed || row->before || may_half_work(row, answer->error))
             return;
         reset_memory(none);
     }
