@@ -40,7 +40,7 @@ static void show_entries(void) {
 
 int main(void) {
     edge = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MUST(edge != MAP_FAILED && munmap(edge + PAGE, PAGE) == 0);
+    MUST(edge != MAP_FAILED && mprotect(edge + PAGE, PAGE, PROT_NONE) == 0);
     int file = open("file", O_CREAT | O_RDWR, 0600), memory = syscall(SYS_memfd_create, "memory", 0);
     MUST(write(file, bytes, sizeof bytes) == sizeof bytes && write(memory, bytes, 1000) == 1000);
     for (int away = 0; away < 2; away++) {
