@@ -9,6 +9,8 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 
 // What an argument is: f descriptor, g one of a file with a name, d directory that a path starts from, r memory that is read, w memory that is
@@ -494,6 +496,16 @@ static int makes_descriptor(const struct row *row, const long *values) {
     return 0;
 }
 
+// What System V's calls make outlives the child.
+static void remove_ipc(long number, int id) {
+    if (number == SYS_shmget)
+        syscall(SYS_shmctl, id, 0, NULL);
+    if (number == SYS_semget)
+        syscall(SYS_semctl, id, 0, 0);
+    if (number == SYS_msgget)
+        syscall(SYS_msgctl, id, 0, NULL);
+}
+
 static int take_back_fcntl(int fd, int command) {
     switch (command) {
     case F_GETFL:
@@ -556,6 +568,18 @@ static int take_back(const struct row *row, const long *values, long result) {
         return flock((int)values[0], LOCK_UN) == 0;
     case SYS_epoll_ctl:
         return (int)values[1] == EPOLL_CTL_ADD && epoll_ctl((int)values[0], EPOLL_CTL_DEL, (int)values[2], NULL) == 0;
+    case SYS_semget:
+    case SYS_msgget:
+    case SYS_shmget:
+        remove_ipc(row->number, (int)result);
+        return 1;
+    case SYS_semctl:
+        return (int)values[2] == IPC_STAT || (int)values[2] == IPC_INFO || ((int)values[2] >= GETPID && (int)values[2] <= GETZCNT);
+    case SYS_msgctl:
+    case SYS_shmctl:
+        return (int)values[1] == IPC_STAT || (int)values[1] == IPC_INFO;
+    case SYS_shmat:
+        return (values[2] & SHM_REMAP) == 0 && shmdt((void *)result) == 0;
     case SYS_close_range:
         // Nothing is open there.
         return values[0] >= 900;
@@ -590,16 +614,6 @@ static int may_half_work(const struct row *row, int error) {
         return error == ENOMEM;
     }
     return 0;
-}
-
-// What System V's calls make outlives the child.
-static void remove_ipc(long number, int id) {
-    if (number == SYS_shmget)
-        syscall(SYS_shmctl, id, 0, NULL);
-    if (number == SYS_semget)
-        syscall(SYS_semctl, id, 0, 0);
-    if (number == SYS_msgget)
-        syscall(SYS_msgctl, id, 0, NULL);
 }
 
 // The program's variables as they were when the first child was made. What calls write there must not be seen by the next.
@@ -704,8 +718,6 @@ static void make_attempts(const struct row *rows, int away) {
         made->calling = 0;
         if (process && result > 0)
             waitpid(result, NULL, __WALL);
-        if (!failed)
-            remove_ipc(row->number, (int)result);
         // What was received is lost, even if there was no place for it.
         int lost = row->number == SYS_msgrcv && answer->error == EFAULT;
         made->changed = lost || (!failed && !only_looks(row, values) && !take_back(row, values, result));
