@@ -1,5 +1,5 @@
 // Bad input to the calls about descriptors and readiness (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
 #include <limits.h>
 #include <poll.h>
@@ -136,6 +136,7 @@ static const struct row rows[] = {
     ROW(signalfd, F(SIGNALS), R, N(8)),
     ROW(signalfd4, C(-1), R, N(8), X(0)),
     ROW(signalfd4, F(SIGNALS), R, N(8), X(0)),
+    ROW(inotify_init, C(0)),
     ROW(inotify_init1, X(0)),
     ROW(inotify_add_watch, F(INOTIFY), S("file"), X(IN_MODIFY)),
     ROW(inotify_add_watch, F(INOTIFY), S("file"), C(0)),

@@ -1,5 +1,5 @@
 // Bad input to the calls that read, write and move bytes of files (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
 #include <limits.h>
 #include <sys/uio.h>

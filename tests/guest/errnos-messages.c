@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 
@@ -39,6 +40,38 @@ static struct {
     long type;
     char text[8];
 } typed = {1, "text"}, untyped = {0, "text"}, negative_type = {-1, "text"};
+
+static struct sembuf down_now = {0, -1, IPC_NOWAIT}, down_far = {0, -32768, IPC_NOWAIT}, zero_now = {1, 0, IPC_NOWAIT},
+                     too_much[2] = {{0, 32767, 0}, {0, 1, 0}}, last_bad[2] = {{0, 1, 0}, {3, 1, 0}}, negative_number = {-1, 1, 0},
+                     undone_too_much[2] = {{0, 32767, SEM_UNDO}, {1, 32767, SEM_UNDO}};
+static unsigned short too_high[3] = {0, 32768, 0};
+static struct msqid_ds no_bytes;
+
+// What exists of System V's objects, and the ids of what has been removed. A set of three semaphores, the first of which is 1; a queue with
+// one message; a segment of two pages, which children have at SEGMENT.
+static struct object set, queue, segment;
+
+static void remove_objects(void) {
+    semctl(set.id, 0, IPC_RMID);
+    msgctl(queue.id, IPC_RMID, NULL);
+    shmctl(segment.id, IPC_RMID, NULL);
+}
+
+static void make_objects(void) {
+    static int made;
+    if (made)
+        remove_objects();
+    made = 1;
+    set = (struct object){semget(IPC_PRIVATE, 3, 0600), semget(IPC_PRIVATE, 1, 0600)};
+    queue = (struct object){msgget(IPC_PRIVATE, 0600), msgget(IPC_PRIVATE, 0600)};
+    segment = (struct object){shmget(IPC_PRIVATE, 2 * PAGE, 0600), shmget(IPC_PRIVATE, PAGE, 0600)};
+    MUST(set.removed >= 0 && queue.removed >= 0 && segment.removed >= 0);
+    MUST(semop(set.id, &up, 1) == 0 && msgsnd(queue.id, &typed, 4, 0) == 0);
+    MUST(semctl(set.removed, 0, IPC_RMID) == 0 && msgctl(queue.removed, IPC_RMID, NULL) == 0);
+    MUST(shmctl(segment.removed, IPC_RMID, NULL) == 0);
+}
+
+static void attach(void) { MUST(shmat(segment.id, (void *)SEGMENT, 0) == (void *)SEGMENT); }
 
 static const struct row rows[] = {
     ROW(socket, C(1), X(1), C(0)),
@@ -135,6 +168,40 @@ static const struct row rows[] = {
     ROW(semctl, C(-1), C(0), C(IPC_SET), R),
     ROW(semctl, C(-1), C(0), C(GETALL), W),
     ROW(semctl, C(-1), C(0), C(IPC_RMID), C(0)),
+    ROW(semop, O(&set), AT(&up), N(1)),
+    ROW(semop, O(&set), C(&far), C(1)),
+    ROW(semop, O(&set), C(&negative_number), C(1)),
+    ROW(semop, O(&set), C(&down_now), C(1)),
+    ROW(semop, O(&set), C(&down_far), C(1)),
+    ROW(semop, O(&set), C(&zero_now), C(1)),
+    ROW(semop, O(&set), C(too_much), C(2)),
+    ROW(semop, O(&set), C(last_bad), C(2)),
+    ROW(semop, O(&set), C(undone_too_much), C(2)),
+    ROW(semtimedop, O(&set), AT(&up), N(1), T),
+    ROW(semtimedop, O(&set), C(&down_now), C(1), T),
+    ROW(semtimedop, O(&set), C(&down_far), C(1), T),
+    ROW(semtimedop, O(&set), C(&down_now), C(1), C(&past_second)),
+    ROW(semtimedop, O(&set), C(&down_now), C(1), C(&before)),
+    ROW(semctl, O(&set), N(0), C(GETVAL), C(0)),
+    ROW(semctl, O(&set), C(3), C(GETVAL), C(0)),
+    ROW(semctl, O(&set), C(0), X(GETVAL), W),
+    ROW(semctl, O(&set), N(0), C(SETVAL), C(1)),
+    ROW(semctl, O(&set), C(0), C(SETVAL), N(32767)),
+    ROW(semctl, O(&set), C(0), C(SETVAL), C(32768)),
+    ROW(semctl, O(&set), C(3), C(SETVAL), C(-1)),
+    ROW(semctl, O(&set), N(0), C(GETNCNT), C(0)),
+    ROW(semctl, O(&set), N(0), C(GETZCNT), C(0)),
+    ANY(semctl, O(&set), N(1), C(GETPID), C(0)),
+    ROW(semctl, O(&set), C(0), C(GETALL), W),
+    ROW(semctl, O(&set), C(77), C(GETALL), W),
+    ROW(semctl, O(&set), C(0), C(SETALL), R),
+    ROW(semctl, O(&set), C(0), C(SETALL), C(too_high)),
+    ROW(semctl, O(&set), C(0), C(IPC_STAT), W),
+    ROW(semctl, O(&set), C(0), C(IPC_SET), R),
+    ROW(semctl, O(&set), C(-1), C(IPC_RMID), C(8)),
+    ANY(semctl, C(-1), C(0), C(IPC_INFO), W),
+    ANY(semctl, C(-1), C(0), C(SEM_INFO), W),
+    ANY(semctl, O(&set), C(0), C(IPC_INFO), W),
     ANY(msgget, C(0), X(0600)),
     ANY(msgget, C(12345), C(0)),
     ROW(msgsnd, E(-1), AT(&typed), N(1), C(04000)),
@@ -152,6 +219,55 @@ static const struct row rows[] = {
     ROW(msgctl, C(12345678), C(2), W),
     ROW(msgctl, C(-1), C(1), R),
     ROW(msgctl, C(-1), C(0), C(0)),
+    ROW(msgsnd, O(&queue), AT(&typed), N(4), X(04000)),
+    ROW(msgsnd, O(&queue), C(&typed), C(8192), C(04000)),
+    ROW(msgsnd, O(&queue), C(&typed), C(8193), C(04000)),
+    ROW(msgsnd, O(&queue), C(&untyped), N(4), C(04000)),
+    ROW(msgsnd, O(&queue), C(&negative_type), C(4), C(04000)),
+    ROW(msgsnd, O(&queue), C(BORDER + PAGE - 8), C(0), C(04000)),
+    ROW(msgsnd, O(&queue), C(BORDER + PAGE - 12), C(4), C(04000)),
+    ROW(msgsnd, O(&queue), C(BORDER + PAGE - 12), C(5), C(04000)),
+    ROW(msgrcv, O(&queue), W, N(10), N(0), C(04000)),
+    ROW(msgrcv, O(&queue), W, N(4), C(1), X(04000)),
+    ROW(msgrcv, O(&queue), W, C(3), C(0), C(04000)),
+    ROW(msgrcv, O(&queue), W, C(3), C(0), C(014000)),
+    ROW(msgrcv, O(&queue), W, C(10), C(2), C(04000)),
+    ROW(msgrcv, O(&queue), W, C(10), C(1), C(024000)),
+    ROW(msgrcv, O(&queue), W, C(10), C(2), C(024000)),
+    ROW(msgrcv, O(&queue), C(BORDER + PAGE - 11), C(10), C(0), C(04000)),
+    ROW(msgrcv, O(&queue), C(BORDER + PAGE - 12), C(10), C(0), C(04000)),
+    ROW(msgrcv, O(&queue), W, C(10), N(0), C(044000)),
+    ROW(msgrcv, O(&queue), W, C(10), C(0), C(040000)),
+    ANY(msgctl, O(&queue), X(IPC_STAT), W),
+    ROW(msgctl, O(&queue), C(IPC_SET), R),
+    ROW(msgctl, O(&queue), C(IPC_SET), C(&no_bytes)),
+    ROW(msgctl, O(&queue), C(IPC_RMID), C(8)),
+    ANY(msgctl, C(-1), C(IPC_INFO), W),
+    ANY(msgctl, O(&queue), C(MSG_INFO), W),
+    ANY(shmat, O(&segment), C(0), X(0)),
+    ANY(shmat, O(&segment), A, C(0)),
+    ANY(shmat, O(&segment), A, C(SHM_RND)),
+    ANY(shmat, O(&segment), A, C(SHM_REMAP)),
+    ANY(shmat, O(&segment), A, C(SHM_REMAP | SHM_RND)),
+    ANY(shmat, O(&segment), C(SEGMENT), C(0)),
+    ANY(shmat, O(&segment), C(SEGMENT + PAGE), C(0)),
+    ANY(shmat, O(&segment), C(SEGMENT - PAGE), C(0)),
+    ANY(shmat, O(&segment), C(SEGMENT - 2 * PAGE), C(0)),
+    ANY(shmat, O(&segment), C(0), C(SHM_REMAP)),
+    ANY(shmat, O(&segment), C(1), C(SHM_RND)),
+    ANY(shmat, O(&segment), C(1), C(SHM_RND | SHM_REMAP)),
+    ANY(shmat, O(&segment), C(-2 * PAGE), C(0)),
+    ROW(shmdt, C(SEGMENT)),
+    ROW(shmdt, C(SEGMENT + 1)),
+    ROW(shmdt, C(SEGMENT + PAGE)),
+    ROW(shmdt, C(SEGMENT - PAGE)),
+    ANY(shmctl, O(&segment), X(IPC_STAT), W),
+    ROW(shmctl, O(&segment), C(IPC_SET), R),
+    ROW(shmctl, O(&segment), C(SHM_LOCK), C(8)),
+    ROW(shmctl, O(&segment), C(SHM_UNLOCK), C(8)),
+    ROW(shmctl, O(&segment), C(IPC_RMID), C(8)),
+    ANY(shmctl, C(-1), C(IPC_INFO), W),
+    ANY(shmctl, O(&segment), C(SHM_INFO), W),
 };
 
 static const struct left_out not_shown[] = {
@@ -162,5 +278,9 @@ static const struct left_out not_shown[] = {
 
 int main(int argc, char **argv) {
     left_out = not_shown;
-    return show_table(rows, sizeof rows / sizeof rows[0], argv + 1);
+    make_more = make_objects;
+    begin_child = attach;
+    int status = show_table(rows, sizeof rows / sizeof rows[0], argv + 1);
+    remove_objects();
+    return status;
 }

@@ -1,6 +1,7 @@
 // Bad input to the calls that take paths (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
+#include <elf.h>
 #include <limits.h>
 #include <linux/openat2.h>
 #include <sys/inotify.h>
@@ -13,6 +14,11 @@ static struct open_how how = {.flags = O_RDONLY}, how_mode = {.flags = O_RDONLY,
 static char how_long[PAGE + 1];
 static struct timespec times_bad[2] = {{0, 0}, {0, 1000000000}}, times_omit[2] = {{8, UTIME_OMIT}, {9, UTIME_OMIT}};
 static struct timeval micros_bad[2] = {{0, 0}, {0, 1000000}}, micros_negative[2] = {{0, -1}, {0, 0}};
+// Vectors of strings with a bad one.
+static char *wild_string[2] = {(char *)8}, *kernel_string[3] = {"one", (char *)0xffff888000000000}, *border_string[2] = {(char *)BORDER + PAGE - 2},
+            huge_string[200000], *huge_vector[2] = {huge_string}, *strings[2] = {"one"};
+// More than there is room for, by strings that are short enough each.
+static char big_string[100000], *many_vector[200];
 // Below a file and above the root.
 #define NOT_THERE "missing/new"
 
@@ -122,6 +128,30 @@ static const struct row rows[] = {
     ROW(execve, S("file"), C(0), C(0)),
     ROW(execve, S("missing"), R, R),
     ROW(execve, S("missing"), C(8), C(0)),
+    // Programs that can't be started, so that nothing but an error is the answer.
+    ROW(execve, C("../programs/script"), AT(strings), AT(strings)),
+    ROW(execve, C("../programs/script"), C(wild_string), C(strings)),
+    ROW(execve, C("../programs/script"), C(strings), C(wild_string)),
+    ROW(execve, C("../programs/script"), C(kernel_string), C(strings)),
+    ROW(execve, C("../programs/script"), C(border_string), C(strings)),
+    ROW(execve, C("../programs/script"), C(huge_vector), C(strings)),
+    ROW(execve, C("../programs/script"), C(strings), C(huge_vector)),
+    ROW(execve, C("../programs/script"), C(many_vector), C(strings)),
+    ROW(execve, C("../programs/loop"), C(strings), C(strings)),
+    ROW(execve, C("../programs/bare"), C(strings), C(strings)),
+    ROW(execve, C("../programs/garbage"), AT(strings), AT(strings)),
+    ROW(execve, C("../programs/empty"), C(strings), C(strings)),
+    ROW(execve, C("../programs/magic"), C(strings), C(strings)),
+    ROW(execve, C("../programs/machine"), C(strings), C(strings)),
+    ROW(execve, C("../programs/headers"), C(strings), C(strings)),
+    ROW(execve, C("../programs/far"), C(strings), C(strings)),
+    ROW(execve, C("../programs/none"), C(strings), C(strings)),
+    ROW(execve, C("../programs/interpreter"), C(strings), C(strings)),
+    ROW(execve, C("../programs/secret"), C(strings), C(strings)),
+    ROW(execve, C("../programs"), C(strings), C(strings)),
+    ROW(execve, C("/dev/null"), C(strings), C(strings)),
+    ROW(execveat, D, C("../programs/garbage"), AT(strings), AT(strings), X(0)),
+    ROW(execveat, F(DIRECTORY), C(ZERO), C(strings), C(strings), C(AT_EMPTY_PATH)),
     ROW(execveat, D, S("file"), C(0), C(0), E(0)),
     ROW(execveat, D, AT(ZERO), C(0), C(0), C(0)),
     // Nothing is there to mount, or to unmount, and no path leads to anything that is.
@@ -153,7 +183,49 @@ static const struct left_out not_shown[] = {
     {NULL, NULL},
 };
 
+static void make_program(const char *name, const void *bytes, size_t length, int mode) {
+    int fd = openat(DIRECTORY, name, O_CREAT | O_WRONLY, mode);
+    MUST(fd >= 0 && write(fd, bytes, length) == (ssize_t)length && close(fd) == 0);
+}
+
+// An executable of this machine, but for what is changed.
+static void make_elf(const char *name, int machine, int entry_size, int entries, int type, long offset) {
+    struct {
+        Elf64_Ehdr header;
+        Elf64_Phdr segment;
+        char rest[100];
+    } file = {{.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT}, .e_type = ET_EXEC, .e_version = EV_CURRENT,
+               .e_machine = machine, .e_entry = 0x400000, .e_phoff = offset, .e_ehsize = sizeof(Elf64_Ehdr), .e_phentsize = entry_size,
+               .e_phnum = entries},
+              {.p_type = type, .p_flags = PF_R | PF_X, .p_offset = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr), .p_filesz = 20}, "/missing/interpreter"};
+    if (type == PT_INTERP)
+        file.segment.p_filesz = sizeof "/missing/interpreter";
+    make_program(name, &file, sizeof file, 0755);
+}
+
+static void make_programs(void) {
+    MUST(mkdir("programs", 0755) == 0);
+    put(open("programs", O_RDONLY | O_DIRECTORY), DIRECTORY);
+    make_program("script", "#!/missing/interpreter\n", 23, 0755);
+    make_program("loop", "#!../programs/loop\n", 19, 0755);
+    make_program("bare", "#!\n", 3, 0755);
+    make_program("garbage", "garbage\n", 8, 0755);
+    make_program("empty", "", 0, 0755);
+    make_program("magic", "\177ELF", 4, 0755);
+    make_program("secret", "garbage\n", 8, 0644);
+    make_elf("machine", EM_AARCH64, sizeof(Elf64_Phdr), 1, PT_INTERP, sizeof(Elf64_Ehdr));
+    make_elf("headers", EM_X86_64, 7, 1, PT_INTERP, sizeof(Elf64_Ehdr));
+    make_elf("far", EM_X86_64, sizeof(Elf64_Phdr), 1, PT_INTERP, 1L << 40);
+    make_elf("none", EM_X86_64, sizeof(Elf64_Phdr), 0, PT_INTERP, sizeof(Elf64_Ehdr));
+    make_elf("interpreter", EM_X86_64, sizeof(Elf64_Phdr), 1, PT_INTERP, sizeof(Elf64_Ehdr));
+    memset(huge_string, 'h', sizeof huge_string - 1);
+    memset(big_string, 'b', sizeof big_string - 1);
+    for (int i = 0; i < 199; i++)
+        many_vector[i] = big_string;
+}
+
 int main(int argc, char **argv) {
+    make_programs();
     left_out = not_shown;
     table_changes_names = 1;
     return show_table(rows, sizeof rows / sizeof rows[0], argv + 1);

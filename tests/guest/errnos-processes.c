@@ -1,11 +1,13 @@
 // Bad input to the calls about processes, signals, ids, limits and scheduling (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
+#include <ucontext.h>
 
 #ifndef SCHED_FLAG_ALL
 #define SCHED_FLAG_ALL 0x7f
@@ -39,7 +41,105 @@ static stack_t small_stack = {.ss_sp = (void *)GOOD, .ss_size = 100}, bad_stack_
                disabled_stack = {.ss_flags = SS_DISABLE};
 static uint64_t kill_and_stop = 1 << 8 | 1 << 18, no_cpus[16], far_cpus[16] = {[15] = 1}, all_cpus[16] = {-1, -1};
 
+static void take(int signal) {}
+
+// A signal comes again and again.
+static void ticks(int flags, void (*handler)(int)) {
+    if (handler)
+        sigaction(SIGALRM, &(struct sigaction){.sa_handler = handler, .sa_flags = flags}, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 1000}, {0, 1000}}, NULL);
+}
+
+static void taken_ticks(void) { ticks(0, take); }
+static void restarting_ticks(void) { ticks(SA_RESTART, take); }
+static void fatal_ticks(void) { ticks(0, NULL); }
+
+// A user who may have no process.
+static void no_processes(void) {
+    MUST(setrlimit(RLIMIT_NPROC, &(struct rlimit){0, 0}) == 0);
+    MUST(setresgid(65432, 65432, 65432) == 0 && setresuid(65432, 65432, 65432) == 0);
+}
+
+// What a handler may leave behind for the return from its signal.
+static long return_to, pass_flags, floating_point;
+static int selector = -1;
+
+static void spoil(int signal, siginfo_t *info, void *where) {
+    ucontext_t *context = where;
+    if (return_to)
+        context->uc_mcontext.gregs[REG_RIP] = return_to;
+    if (floating_point)
+        context->uc_mcontext.fpregs = (void *)floating_point;
+    if (selector >= 0)
+        context->uc_mcontext.gregs[REG_CSGSFS] = selector;
+    context->uc_mcontext.gregs[REG_EFL] |= pass_flags;
+}
+
+static void spoiled_signal(void) {
+    sigaction(SIGUSR1, &(struct sigaction){.sa_sigaction = spoil, .sa_flags = SA_SIGINFO}, NULL);
+    raise(SIGUSR1);
+}
+
+static void to_kernel(void) { return_to = 0xffff888000000000, spoiled_signal(); }
+static void to_hole(void) { return_to = 0x8000000000000000, spoiled_signal(); }
+static void to_data(void) { return_to = GOOD, spoiled_signal(); }
+static void low_floats(void) { floating_point = 8, spoiled_signal(); }
+static void kernel_floats(void) { floating_point = 0xffff888000000000, spoiled_signal(); }
+static void hole_floats(void) { floating_point = 0x8000000000000000, spoiled_signal(); }
+// Privileged input and output, nested task, virtual 8086: Linux passes none of them on.
+static void wild_flags(void) { pass_flags = 3 << 12 | 1 << 14 | 1 << 17, spoiled_signal(); }
+static void no_selector(void) { selector = 0, spoiled_signal(); }
+static void kernel_selector(void) { selector = 0x10, spoiled_signal(); }
+
+// A program that lives on after a fault.
+static char other_stack[65536];
+
+static void leave(int signal) { _exit(7); }
+
+static void catch_faults(void) {
+    MUST(sigaltstack(&(stack_t){.ss_sp = other_stack, .ss_size = sizeof other_stack}, NULL) == 0);
+    MUST(sigaction(SIGSEGV, &(struct sigaction){.sa_handler = leave, .sa_flags = SA_ONSTACK}, NULL) == 0);
+}
+
+static void catch_low_floats(void) { catch_faults(), low_floats(); }
+static void catch_selector(void) { catch_faults(), no_selector(); }
+static void catch_to_kernel(void) { catch_faults(), to_kernel(); }
+
 static const struct row rows[] = {
+    // These end with a child each.
+    ROW(exit, E(3)),
+    ROW(exit, C(256)),
+    ROW(exit_group, E(3)),
+    ROW(exit_group, C(511)),
+    ANY(fork, C(0)),
+    ANY(vfork, C(0)),
+    AFTER(no_processes, fork, C(0)),
+    AFTER(no_processes, vfork, C(0)),
+    AFTER(no_processes, clone, C(SIGCHLD), C(0), C(0), C(0), C(0)),
+    AFTER(taken_ticks, pause, C(0)),
+    AFTER(restarting_ticks, pause, C(0)),
+    AFTER(fatal_ticks, pause, C(0)),
+    AFTER(taken_ticks, rt_sigsuspend, C(GOOD), C(8)),
+    ROW(rt_sigsuspend, C(0), N(8)),
+    ROW(rt_sigsuspend, C(0xffff888000000000), C(8)),
+    ROW(rt_sigsuspend, C(BORDER + PAGE - 1), C(8)),
+    // The frame begins a word below.
+    ROW(rt_sigreturn, {'w', GOOD + 8}),
+    ROW(rt_sigreturn, {'w', GOOD + PAGE + 8}),
+    AFTER(catch_faults, rt_sigreturn, C(GOOD + 8)),
+    AFTER(catch_faults, rt_sigreturn, C(8)),
+    AFTER(catch_low_floats, sched_yield, C(0)),
+    AFTER(catch_selector, sched_yield, C(0)),
+    AFTER(catch_to_kernel, sched_yield, C(0)),
+    AFTER(to_kernel, sched_yield, C(0)),
+    AFTER(to_hole, sched_yield, C(0)),
+    AFTER(to_data, sched_yield, C(0)),
+    AFTER(low_floats, sched_yield, C(0)),
+    AFTER(kernel_floats, sched_yield, C(0)),
+    AFTER(hole_floats, sched_yield, C(0)),
+    AFTER(wild_flags, sched_yield, C(0)),
+    AFTER(no_selector, sched_yield, C(0)),
+    AFTER(kernel_selector, sched_yield, C(0)),
     ROW(rt_sigaction, X(10), Z, W, N(8)),
     ROW(rt_sigaction, C(9), Z, C(0), C(8)),
     ROW(rt_sigaction, C(9), C(0), W, C(8)),

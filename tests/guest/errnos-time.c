@@ -1,5 +1,5 @@
 // Bad input to the calls about time, and to futex (see errnos.h).
-// cob: link=static kernels=1,4 compare=host timeout=600 shake=no
+// cob: link=static kernels=1,4 compare=host timeout=600
 #include "errnos.h"
 #include <limits.h>
 #include <linux/futex.h>
@@ -9,7 +9,7 @@ static struct timespec second = {0, 1000000000}, before = {-1, 0}, negative = {0
 static struct timeval micros = {0, 1000000}, past = {-1, 0}, negative_micros = {0, -1};
 static struct itimerval bad_value = {{0, 0}, {0, 1000000}}, bad_interval = {{0, 1000000}, {0, 0}}, negative_value = {{0, 0}, {-1, 0}};
 static struct itimerspec spec_bad_value = {{0, 0}, {0, 1000000000}}, spec_bad_interval = {{0, 1000000000}, {0, 0}}, spec_negative = {{0, 0}, {-1, 0}},
-                         spec_negative_interval = {{-1, 0}, {1, 0}};
+                         spec_negative_interval = {{-1, 0}, {1, 0}}, spec_far = {{LONG_MAX, 0}, {LONG_MAX, 999999999}};
 static struct sigevent bad_notify = {.sigev_notify = 77}, bad_signal = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = 65},
                        no_signal = {.sigev_notify = SIGEV_NONE, .sigev_signo = 65}, zero_signal = {.sigev_notify = SIGEV_SIGNAL},
                        bad_thread = {.sigev_notify = SIGEV_SIGNAL | SIGEV_THREAD_ID, .sigev_signo = 10};
@@ -17,6 +17,19 @@ static struct timezone zone = {60 * 20, 0};
 
 // A lock of nobody that is alive, a lock that is free.
 static uint32_t dead_owner = 4194303, free_lock;
+
+// Timers are a process's own.
+static struct object timer, processor_timer;
+
+static void make_timers(void) {
+    for (int i = 0; i < 2; i++) {
+        struct object *object = i ? &processor_timer : &timer;
+        int id, removed;
+        MUST(syscall(SYS_timer_create, i ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, NULL, &id) == 0);
+        MUST(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, &removed) == 0 && syscall(SYS_timer_delete, removed) == 0);
+        *object = (struct object){id, removed};
+    }
+}
 
 static const struct row rows[] = {
     ROW(nanosleep, AT(&soon), W),
@@ -97,6 +110,21 @@ static const struct row rows[] = {
     ROW(timer_getoverrun, C(-1)),
     ROW(timer_delete, C(99)),
     ROW(timer_delete, C(-1)),
+    ROW(timer_settime, O(&timer), X(0), Z, W),
+    ROW(timer_settime, O(&timer), C(0), C(&spec_bad_value), W),
+    ROW(timer_settime, O(&timer), C(0), C(&spec_bad_interval), W),
+    ROW(timer_settime, O(&timer), C(0), C(&spec_negative), W),
+    ROW(timer_settime, O(&timer), C(0), C(&spec_negative_interval), C(8)),
+    ROW(timer_settime, O(&timer), C(1), C(&spec_far), W),
+    ROW(timer_settime, O(&processor_timer), X(0), Z, W),
+    ROW(timer_settime, O(&processor_timer), C(0), C(&spec_bad_value), C(0)),
+    ROW(timer_settime, O(&processor_timer), C(0), C(&spec_far), W),
+    ROW(timer_gettime, O(&timer), W),
+    ROW(timer_gettime, O(&processor_timer), W),
+    ROW(timer_getoverrun, O(&timer)),
+    ROW(timer_getoverrun, O(&processor_timer)),
+    ROW(timer_delete, O(&timer)),
+    ROW(timer_delete, O(&processor_timer)),
     ROW(timerfd_settime, C(TIMER), C(0), C(&spec_negative_interval), C(0)),
     ROW(timerfd_settime, C(TIMER), C(1), C(&spec_negative), C(0)),
     ROW(futex, Z, X(0), C(1), C(0), C(0), C(0)),
@@ -132,4 +160,7 @@ static const struct row rows[] = {
     ROW(futex, Z, C(0), C(1), C(&max), C(0), C(0)),
 };
 
-int main(int argc, char **argv) { return show_table(rows, sizeof rows / sizeof rows[0], argv + 1); }
+int main(int argc, char **argv) {
+    begin_child = make_timers;
+    return show_table(rows, sizeof rows / sizeof rows[0], argv + 1);
+}

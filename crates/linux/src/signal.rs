@@ -7,7 +7,7 @@
 //!   rsp -> return address         SA_RESTORER's code, which calls rt_sigreturn
 //! ```
 
-use crate::run::Restart;
+use crate::{process::signals::next_stack, run::Restart};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, FpuState, Registers, UserAddr};
@@ -29,7 +29,7 @@ const SW_RESERVED: usize = 464;
 const UC_FLAGS: u64 = 7;
 /// RFLAGS bits a program may set through sigreturn (FIX_EFLAGS).
 const USER_FLAGS: u64 = 0x0005_0dd5;
-const USER_CS: u64 = 0x33;
+const USER_CS: u16 = 0x33;
 const USER_SS: u64 = 0x2b;
 
 /// Delivers what is pending and not blocked, one signal after the other, each on top of the last frame.
@@ -219,7 +219,7 @@ fn context_bytes(
         r.rsp,
         r.rip,
         r.rflags,
-        USER_CS | USER_SS << 48,
+        u64::from(USER_CS) | USER_SS << 48,
         code,
         trap,
         mask.0,
@@ -283,7 +283,7 @@ pub(crate) async fn sigreturn(thread: &Arc<Thread>, context: &mut Context) -> Re
     let at = context.registers.rsp;
     let restored = restore(thread, context, at).await;
     if restored.is_err() {
-        end_by(thread, Signal::SEGV).await;
+        force(thread, context, SignalInfo::kernel(Signal::SEGV)).await;
     }
     Ok(context.registers.rax)
 }
@@ -296,15 +296,9 @@ async fn restore(thread: &Arc<Thread>, context: &mut Context, at: u64) -> Result
         let bytes: [u8; 8] = bytes[index * 8..index * 8 + 8].try_into().unwrap_or_default();
         u64::from_le_bytes(bytes)
     };
+    // What is good of a broken frame is restored too, as on Linux: a handler of SIGSEGV finds it.
+    thread.set_blocked(SignalSet(word(37)));
     let old = context.registers;
-    let fpu_at = word(28);
-    if fpu_at != 0 {
-        let size = thread.process.system.cpu.fpu_size();
-        let mut area = FpuState::initial(size);
-        space.read(UserAddr(fpu_at), &mut area.as_mut_bytes()[..size]).await?;
-        sanitize(&mut area.as_mut_bytes()[..size]);
-        thread.with_fpu(|fpu| *fpu = area);
-    }
     context.registers = Registers {
         r8: word(5),
         r9: word(6),
@@ -327,11 +321,25 @@ async fn restore(thread: &Arc<Thread>, context: &mut Context, at: u64) -> Result
         fs_base: old.fs_base,
         gs_base: old.gs_base,
     };
+    let fpu_at = word(28);
+    if fpu_at != 0 {
+        let size = thread.process.system.cpu.fpu_size();
+        let mut area = FpuState::initial(size);
+        space.read(UserAddr(fpu_at), &mut area.as_mut_bytes()[..size]).await?;
+        sanitize(&mut area.as_mut_bytes()[..size]);
+        thread.with_fpu(|fpu| *fpu = area);
+    }
     // restore_altstack: only if it is acceptable; errors are ignored as in Linux.
-    let stack = AltStack { base: word(2), flags: word(3) as u32 & !AltStack::ONSTACK, size: word(4) };
-    thread.state.lock().alt_stack = if stack.flags & AltStack::DISABLE != 0 { AltStack::NONE } else { stack };
-    thread.set_blocked(SignalSet(word(37)));
-    Ok(())
+    let wanted = AltStack { base: word(2), flags: word(3) as u32, size: word(4) };
+    let mut state = thread.state.lock();
+    if let Ok(stack) = next_stack(state.alt_stack, wanted, context.registers.rsp) {
+        state.alt_stack = stack;
+    }
+    // Linux takes any selector with the user's privilege, and the processor refuses it on the way out.
+    match word(23) as u16 | 3 {
+        USER_CS => Ok(()),
+        _ => Err(Errno::EFAULT),
+    }
 }
 
 /// Keeps a forged frame from faulting XRSTOR in the kernel: reserved MXCSR bits and header bytes are zero

@@ -78,9 +78,16 @@ impl Space {
         };
         let Some(from) = from else {
             // Beyond the end of the address space nothing can be cut off what is mapped at its start.
-            let start = old.page();
-            let mapped = self.regions(PageRange::one(start)).next().await.is_some();
-            return Err(if mapped && old_bytes > new_bytes { Errno::EINVAL } else { Errno::EFAULT });
+            let first = PageRange::one(old.page());
+            if old_bytes <= new_bytes || self.regions(first).next().await.is_none() {
+                return Err(Errno::EFAULT);
+            }
+            if let Some(target) = to.and_then(|to| pages_at(to, pages)) {
+                // Linux makes room before it cuts, also where it takes what was to be moved: its check wraps (mremap_to).
+                self.change(Operation::Unmap { range: target }).await?;
+                self.regions(first).next().await.ok_or(Errno::EFAULT)?;
+            }
+            return Err(Errno::EINVAL);
         };
         self.check_room_to_remap(from, pages, known.contains(RemapFlags::DONTUNMAP)).await?;
         self.remap_pages(from, pages, flags, to).await.map(UserAddr)

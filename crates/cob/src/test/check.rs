@@ -26,6 +26,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
         tally.add("check clippy on bare metal", done(outcome(command.args(lints))));
     }
     tally.add("check dependencies", every_dependency_has_a_reason(project));
+    tally.add("check bad input", every_call_has_a_row(project));
     tally.add("check unsafe", unsafe_only_where_allowed(&project.join("crates")));
     for (package, page) in GENERATED {
         tally.add(&format!("check {page}"), is_current(project, package, page));
@@ -93,6 +94,39 @@ fn unexplained(manifest: &str, reasons: &str) -> Result<(), String> {
     }
 }
 
+/// Every system call of `docs/syscalls.md` has a row in a table of bad input, `tests/guest/errnos-*.c`.
+fn every_call_has_a_row(project: &Path) -> Result<(), String> {
+    let list = fs::read_to_string(project.join("docs/syscalls.md")).map_err(|error| format!("syscalls.md: {error}"))?;
+    let mut tables = String::new();
+    for path in entries(&project.join("tests/guest"))? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("errnos-") && name.ends_with(".c") {
+            tables += &fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
+        }
+    }
+    match without_row(&list, &tables)[..] {
+        [] => Ok(()),
+        ref calls => Err(format!("no row in tests/guest/errnos-*.c: {}", calls.join(", "))),
+    }
+}
+
+/// The calls of a list in Markdown that no line `ROW(call, ...)`, `ANY(call, ...)` or `AFTER(what, call, ...)` is about.
+fn without_row<'a>(list: &'a str, tables: &str) -> Vec<&'a str> {
+    let row = |line: &'a str| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | ");
+    let calls = list.lines().filter_map(row).filter(|(number, _)| number.parse::<u32>().is_ok());
+    let subject = |line: &str| {
+        let (macro_name, rest) = line.trim().split_once('(')?;
+        let at = match macro_name {
+            "ROW" | "ANY" => 0,
+            "AFTER" => 1,
+            _ => return None,
+        };
+        Some(rest.split([',', ')']).nth(at)?.trim().to_string())
+    };
+    let known: Vec<String> = tables.lines().filter_map(subject).collect();
+    calls.map(|(_, call)| call).filter(|call| !known.iter().any(|name| name == call)).collect()
+}
+
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let listing = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut paths: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -110,6 +144,21 @@ mod tests {
         assert_eq!(unexplained(manifest, "| crate | for |\n|---|---|\n| a | x |\n| b | y |\n"), Ok(()));
         let wrong = unexplained(manifest, "| a | x |\n| c | z |\n").unwrap_err();
         assert_eq!(wrong, "no reason for b\nc is not used any more");
+    }
+
+    #[test]
+    fn a_call_without_a_row_is_found() {
+        let list = "| number | call |\n|---|---|\n| 0 | read |\n| 34 | pause |\n| 39 | getpid |\n| 57 | fork |\n";
+        let tables =
+            "#define ROW(name, ...) x\n    ROW(read, F(1)),\n    AFTER(ticks, pause, C(0)),\n    ANY(getpid, C(0)),\n";
+        assert_eq!(without_row(list, tables), ["fork"]);
+        assert_eq!(without_row(list, &tables.replace("ROW(read,", "// ROW(read,")), ["read", "fork"]);
+        assert!(without_row(list, &format!("{tables}ROW(fork, C(0)),\n")).is_empty());
+    }
+
+    #[test]
+    fn every_system_call_has_a_row_of_bad_input() {
+        assert_eq!(every_call_has_a_row(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")), Ok(()));
     }
 
     #[test]

@@ -143,6 +143,11 @@ pub(crate) async fn into(
         let (copied, error) = scatter(&space, segments, done, &buffer.step(wanted - done)[..read]).await;
         done += copied;
         if copied < read {
+            if offset.is_none() && !stream && file.object().await.is_ok() {
+                // What did not arrive has not been read. A text of /proc is left alone: a seek would make it anew.
+                let back = file.seek(copied as i64 - read as i64, Whence::Current).await;
+                back.or_else(|error| if error == Errno::ESPIPE { Ok(0) } else { Err(error) })?;
+            }
             return if done > 0 { Ok(done as u64) } else { Err(error) };
         }
         if stream || read < asked || done == wanted {

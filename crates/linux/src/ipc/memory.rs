@@ -62,6 +62,9 @@ pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
         Result::Ok((from.take(file)?, size, key))
     };
     let (file, size, key) = call.system().ask_for(owner, ask, take).await.map_err(|_| Errno::EINVAL)??;
+    if flags & REMAP == 0 && address.checked_add(size).is_none() {
+        return Err(Errno::EINVAL);
+    }
     let mut prot = Access::READ;
     prot.set(Access::WRITE, write);
     prot.set(Access::EXEC, flags & EXEC != 0);

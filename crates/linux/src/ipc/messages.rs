@@ -38,6 +38,10 @@ pub(crate) async fn msgrcv(call: &mut Call<'_>) -> Result<u64> {
     if flags & COPY != 0 && (flags & EXCEPT != 0 || flags & NO_WAIT == 0) {
         return Err(Errno::EINVAL);
     }
+    if flags & COPY != 0 {
+        // Linux makes the room for the copy by loading a message from there (prepare_copy).
+        call.bytes(at, size.min(MESSAGE_MAX) as usize, MESSAGE_MAX as usize).await?;
+    }
     let to = owner(id)?;
     let loan = lend(call, to, size.min(MESSAGE_MAX) as usize);
     let ask = MessageReceive { id, kind, size, flags, frames: loan.frames().to_vec(), asker: asker(call) };

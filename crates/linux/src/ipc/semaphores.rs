@@ -80,7 +80,11 @@ pub(crate) async fn semctl(call: &mut Call<'_>) -> Result<u64> {
         GETPID => Command::GetPid { number },
         GETNCNT => Command::GetWaiting { number, zero: false },
         GETZCNT => Command::GetWaiting { number, zero: true },
-        SETVAL => Command::SetValue { number, value: call.int(3) },
+        SETVAL => {
+            // Told before the set is looked for.
+            let value = Some(call.int(3)).filter(|value| (0..=VALUE_MAX).contains(value)).ok_or(Errno::ERANGE)?;
+            Command::SetValue { number, value }
+        }
         SETALL => {
             let status = status(call, kind, id, false).await?;
             let Details::Semaphores { count, .. } = status.details else { return Err(Errno::EINVAL) };

@@ -11,6 +11,8 @@ use process::{
 
 const AT_EMPTY_PATH: i32 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
+/// Only whether the file may be executed.
+const AT_EXECVE_CHECK: i32 = 0x1_0000;
 
 pub(crate) async fn execve(call: &mut Call<'_>) -> Result<u64> {
     let path = call.path(0).await?;
@@ -20,7 +22,7 @@ pub(crate) async fn execve(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn execveat(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.int(4);
     let path = call.path_with(1, flags & AT_EMPTY_PATH != 0).await?;
-    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_EXECVE_CHECK) != 0 {
         return Err(Errno::EINVAL);
     }
     run(call, call.int(0), path, call.pointer(2), call.pointer(3), flags).await
@@ -57,6 +59,9 @@ async fn run(
     let mut room = ARGUMENTS_MAX;
     let arguments = strings(call, arguments, &mut room).await?;
     let environment = strings(call, environment, &mut room).await?;
+    if flags & AT_EXECVE_CHECK != 0 {
+        return Ok(0);
+    }
     // Since Linux 5.18 an empty argv becomes one empty string.
     let arguments = if arguments.is_empty() { [Vec::new()].into() } else { arguments };
     if call.thread.place_program() {

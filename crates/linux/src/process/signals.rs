@@ -265,28 +265,30 @@ struct UserStack {
 /// AT_MINSIGSTKSZ's floor (MINSIGSTKSZ).
 const MIN_STACK: u64 = 2048;
 
+/// What takes the place of `old` when `new` is asked for with the stack pointer at `rsp`.
+pub(crate) fn next_stack(old: AltStack, new: AltStack, rsp: u64) -> Result<AltStack> {
+    if old.contains(rsp) {
+        return Err(Errno::EPERM);
+    }
+    // No change is asked for: not even one that is too small is looked at.
+    let none = old.flags & AltStack::DISABLE != 0 && (new.base, new.size, new.flags) == (0, 0, 0);
+    let same = (new.base, new.size, new.flags) == (old.base, old.size, old.flags);
+    match new.flags & !AltStack::AUTODISARM {
+        _ if none || same => Ok(old),
+        AltStack::DISABLE => Ok(AltStack::NONE),
+        0 | AltStack::ONSTACK if new.size < MIN_STACK => Err(Errno::ENOMEM),
+        0 | AltStack::ONSTACK => Ok(AltStack { flags: new.flags & AltStack::AUTODISARM, ..new }),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 pub(crate) async fn sigaltstack(call: &mut Call<'_>) -> Result<u64> {
     let old = call.thread.state.lock().alt_stack;
     let on_it = old.contains(call.context.registers.rsp);
     if !call.pointer(0).is_null() {
         let new: UserStack = call.get(call.pointer(0)).await?;
-        if on_it {
-            return Err(Errno::EPERM);
-        }
-        // No change is asked for: not even one that is too small is looked at.
-        let none = old.flags & AltStack::DISABLE != 0 && (new.base, new.size, new.flags) == (0, 0, 0);
-        let same = (new.base, new.size, new.flags) == (old.base, old.size, old.flags);
-        let mode = new.flags & !AltStack::AUTODISARM;
-        let stack = match mode {
-            _ if none || same => old,
-            AltStack::DISABLE => AltStack::NONE,
-            0 | AltStack::ONSTACK if new.size < MIN_STACK => return Err(Errno::ENOMEM),
-            0 | AltStack::ONSTACK => {
-                AltStack { base: new.base, size: new.size, flags: new.flags & AltStack::AUTODISARM }
-            }
-            _ => return Err(Errno::EINVAL),
-        };
-        call.thread.state.lock().alt_stack = stack;
+        let new = AltStack { base: new.base, size: new.size, flags: new.flags };
+        call.thread.state.lock().alt_stack = next_stack(old, new, call.context.registers.rsp)?;
     }
     let flags = match (old.flags & AltStack::DISABLE != 0, on_it) {
         (true, _) => AltStack::DISABLE,
