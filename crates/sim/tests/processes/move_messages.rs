@@ -24,7 +24,7 @@ use std::sync::{
 /// What the memory of a thread that moves costs; messages.rs counts that.
 const OF_MEMORY: [&str; 3] = ["page_fault", "object_pages", "taken_over"];
 
-/// A move on a machine of three kernels with a CPU each.
+/// A move on a machine of four kernels with a CPU each.
 struct Move {
     home: usize,
     /// Threads of the process, the first of which has been ...
@@ -57,7 +57,7 @@ fn words(from: KernelId, to: KernelId, packet: &[u8]) -> String {
 impl Move {
     /// The machine before it, and the thread.
     fn prepare(&self, seed: u64) -> (Nodes, Id) {
-        let nodes = Nodes::new(Shape::of(seed, 3).calm());
+        let nodes = Nodes::new(Shape::of(seed, 4).calm());
         let mut threads = vec![nodes.boot(self.home)];
         nodes.user.events();
         // Otherwise the others would be born anywhere.
@@ -159,28 +159,22 @@ fn a_first_visit_is_three() {
     on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
 }
 
-/// The home's answer has references to the root and the working directory. If these are files of a third kernel, the home has them
-/// counted there for the newcomer, one after the other, before it may answer: the newcomer can give them back at once. So a
-/// process that was born away from the root file system pays four more.
+/// The home's answer has references to the root and the working directory. If these are files of a third kernel, both the home and the
+/// newcomer tell that; nobody waits for it.
 #[test]
-fn a_first_visit_of_a_process_at_home_elsewhere_counts_its_directories_too() {
-    let on_the_way = |from: &str, at: &str| {
-        let counted = ["1>0 file_retain Request", "0>1 file_retain Reply"];
-        let mut all = vec![format!("{from}>{at} migrate Request"), format!("{at}>1 join Request")];
-        all.extend(counted.iter().chain(&counted).map(|word| word.to_string()));
-        all.push(format!("1>{at} join Reply"));
-        all
-    };
+fn a_first_visit_of_a_process_at_home_elsewhere_is_three_too() {
     let from_home = Move { home: 1, threads: 1, route: &[], who: 0, to: 2 };
-    let way = on_the_way("1", "2");
-    let way: Vec<&str> = way.iter().map(String::as_str).collect();
-    let arrived = "2>0 file_arrived Notice";
-    from_home.costs(&way, &[arrived, arrived, "2>1 migrate Reply"], 2);
+    let (given, arrived) = ("1>0 file_retain Notice", "2>0 file_arrived Notice");
+    let later = [given, given, arrived, arrived, "2>1 migrate Reply"];
+    from_home.costs(&["1>2 migrate Request", "2>1 join Request", "1>2 join Reply"], &later, 2);
+    let on = Move { home: 1, threads: 1, route: &[2], who: 0, to: 3 };
+    let arrived = "3>0 file_arrived Notice";
+    let later = [given, given, arrived, arrived, "3>1 moved Notice", "3>2 migrate Reply"];
+    on.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 2);
     // Where the directories are nobody needs to hear that they have arrived.
     let to_them = Move { home: 1, threads: 1, route: &[2], who: 0, to: 0 };
-    let way = on_the_way("2", "0");
-    let way: Vec<&str> = way.iter().map(String::as_str).collect();
-    to_them.costs(&way, &["0>1 moved Notice", "0>2 migrate Reply"], 2);
+    let later = ["0>1 moved Notice", "0>2 migrate Reply", given, given];
+    to_them.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 2);
 }
 
 /// Threads change nothing: none of them hears of it, and the kernel is visited for all of them when the first has come. (A thread that
