@@ -1,5 +1,5 @@
 // Robust mutexes whose holder ends on one kernel while others wait on others: its thread ends, its process is killed, exits or
-// executes; who gets it next may repair it or not. Private ones, and ones that processes share.
+// executes; who gets it next may repair it or not. Private ones, and ones that processes share. And whose list is where.
 // cob: link=static,dynamic flags=-pthread compare=host timeout=120
 #include "hands.h"
 
@@ -221,12 +221,69 @@ static void many(int shared) {
     printf("at the end: %s\n", name(error));
 }
 
+// -- whose list is where -------------------------------------------------------------------------------------------------
+
+static void *lists[HANDS], *own;
+static size_t length;
+
+static void *list_of(pid_t who) {
+    void *head = &length;
+    length = 0;
+    long error = syscall(SYS_get_robust_list, who, &head, &length);
+    printf("  %s, %zu bytes\n", name(error ? errno : 0), length);
+    return head;
+}
+
+static void told_of_each_other(void) {
+    ON(0, lists[0] = list_of(0));
+    ON(1, lists[1] = list_of(0));
+    ON(2, lists[2] = list_of(0));
+    for (int who = 0; who < HANDS; who++)
+        MUST(list_of(hands[who].tid) == lists[who]);
+    ON(1, MUST(list_of(hands[2].tid) == lists[2]));
+    ON(2, MUST(list_of(hands[0].tid) == lists[0]));
+    own = list_of(0);
+    ON(2, MUST(list_of(getpid()) == own));
+    // Nobody has it any more who has ended; nobody has the id of a thread that was waited for.
+    fflush(stdout);
+    int pair[2];
+    MUST(pipe(pair) == 0);
+    static pid_t child;
+    child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        move_to(cpu_count() - 1);
+        close(pair[1]);
+        printf("a child finds\n");
+        MUST(list_of(0) == own);
+        MUST(list_of(getppid()) == own);
+        printf("another user finds\n");
+        MUST(setresuid(1000, 1000, 1000) == 0);
+        MUST(list_of(0) == own && list_of(getpid()) == own);
+        list_of(getppid());
+        fflush(stdout);
+        char byte;
+        _exit((int)read(pair[0], &byte, 1));
+    }
+    close(pair[0]);
+    close(pair[1]);
+    siginfo_t info;
+    MUST(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+    printf("a zombie has %s\n", list_of(child) ? "one" : "none");
+    ON(2, printf("from afar: %s\n", list_of(child) ? "one" : "none"));
+    MUST(waitpid(child, NULL, 0) == child);
+    list_of(child);
+    list_of(-1);
+    ON(1, SHOW(syscall(SYS_get_robust_list, hands[2].tid, NULL, &length)); SHOW(syscall(SYS_get_robust_list, hands[2].tid, &own, NULL)));
+}
+
 int main(int count, char **arguments) {
     if (count > 1) {
         char byte;
         return read(0, &byte, 1) == 0 ? 7 : 1;
     }
     start_hands();
+    told_of_each_other();
     threads_end(0);
     threads_end(1);
     processes_end();

@@ -32,7 +32,7 @@ use fabric::{CallError, Endpoint};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::{
     futex::{
-        FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWordOp, OwnerDied, WordOp,
+        FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWakeOp, OwnerDied, WordOp,
     },
     vm::FutexKey,
     Request,
@@ -101,7 +101,7 @@ impl Futexes {
             state.locks.unlock(&*state.words, ask.key, ask.thread).await
         });
         serve.on_to_completion(|state, _, ask: OwnerDied| async move { state.owner_died(ask.thread).await });
-        serve.on_to_completion(|state, _, ask: FutexWordOp| async move { state.word_op_here(ask.key, ask.op).await });
+        serve.on_to_completion(|state, _, ask: FutexWakeOp| async move { state.wake_op_here(ask).await });
     }
 
     /// Sleeps on a word until woken. `interrupt` ends the wait with its error, unless the wake came first: a
@@ -252,7 +252,8 @@ impl Futexes {
         }
     }
 
-    /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second.
+    /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second. All in one step where one
+    /// kernel queues for both words; else the first's are woken afterwards.
     pub async fn wake_op(
         &self,
         first: FutexKey,
@@ -261,49 +262,33 @@ impl Futexes {
         wake_second: u32,
         op: WordOp,
     ) -> Result<u32> {
-        let meets = match second.kernel == self.me {
-            true => self.word_op_here(second, op).await?,
-            false => {
-                self.endpoint.call(second.kernel, FutexWordOp { key: second, op }).await.map_err(Errno::from)??
-            }
+        let ask = FutexWakeOp { first, second, wake, wake_second, op };
+        let woken = match second.kernel == self.me {
+            true => self.wake_op_here(ask).await?,
+            false => self.endpoint.call(second.kernel, ask).await.map_err(Errno::from)??,
         };
-        let mut woken = self.wake(first, wake, ANY).await?;
-        if meets {
-            woken += self.wake(second, wake_second, ANY).await?;
+        match first.kernel == second.kernel {
+            true => Ok(woken),
+            false => Ok(woken + self.wake(first, wake, ANY).await?),
         }
-        Ok(woken)
     }
 
-    async fn word_op_here(&self, key: FutexKey, op: WordOp) -> Result<bool> {
+    async fn wake_op_here(&self, ask: FutexWakeOp) -> Result<u32> {
+        let FutexWakeOp { first, second, wake, wake_second, op } = ask;
+        let first = (first.kernel == self.me).then_some((&first, wake));
         loop {
-            let Some(old) = self.words.load(&key) else {
-                self.words.make_resident(&key, true).await?;
-                continue;
-            };
-            let new = match op.operation {
-                0 => op.argument,
-                1 => old.wrapping_add(op.argument),
-                2 => old | op.argument,
-                3 => old & !op.argument,
-                4 => old ^ op.argument,
-                _ => return Err(Errno::ENOSYS),
-            };
-            match self.words.compare_exchange(&key, old, new) {
-                None => self.words.make_resident(&key, true).await?,
-                Some(Err(_)) => {}
-                Some(Ok(_)) => {
-                    // Compared as signed numbers, as Linux does.
-                    let (old, with) = (old as i32, op.compared_with as i32);
-                    return Ok(match op.compare {
-                        0 => old == with,
-                        1 => old != with,
-                        2 => old < with,
-                        3 => old <= with,
-                        4 => old > with,
-                        5 => old >= with,
-                        _ => return Err(Errno::ENOSYS),
-                    });
+            let change = || loop {
+                let old = self.words.load(&second).ok_or(None)?;
+                match self.words.compare_exchange(&second, old, op.applied_to(old)?) {
+                    None => return Err(None),
+                    Some(Err(_)) => {}
+                    Some(Ok(_)) => return Ok(op.is_met_by(old)?),
                 }
+            };
+            match self.queues.wake_op(first, (&second, wake_second), change) {
+                Ok(woken) => return Ok(woken),
+                Err(Some(error)) => return Err(error),
+                Err(None) => self.words.make_resident(&second, true).await?,
             }
         }
     }

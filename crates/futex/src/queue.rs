@@ -99,6 +99,36 @@ impl Queues {
         Ok(woken.len() as u32)
     }
 
+    /// FUTEX_WAKE_OP: does `change`, and wakes up to so many waiters of the first word and, if it says so, of the second. Nobody joins or
+    /// wakes either queue in between.
+    pub fn wake_op(
+        &self,
+        first: Option<(&FutexKey, u32)>,
+        second: (&FutexKey, u32),
+        change: impl FnOnce() -> Result<bool, Option<Errno>>,
+    ) -> Result<u32, Option<Errno>> {
+        let mut woken = Vec::new();
+        let done = {
+            // Two locks of a kind: always the lower one first.
+            let indices = [first.unwrap_or(second).0, second.0].map(Self::index);
+            let lower = indices[0].min(indices[1]);
+            let mut low = self.buckets[lower].lock();
+            let mut high = (indices[0] != indices[1]).then(|| self.buckets[indices[0].max(indices[1])].lock());
+            let meets = change()?;
+            first.into_iter().chain(meets.then_some(second)).try_for_each(|(key, count)| {
+                let bucket = match &mut high {
+                    Some(high) if Self::index(key) != lower => &mut **high,
+                    _ => &mut *low,
+                };
+                check_locks(bucket, key, count, u32::MAX, None)?;
+                take(bucket, key, count, u32::MAX, true, |waiter| woken.push(waiter));
+                Ok(())
+            })
+        };
+        woken.iter().for_each(wake_up);
+        done.map(|()| woken.len() as u32).map_err(Some)
+    }
+
     /// Wakes and moves waiters if `check` agrees; with no target, those to be moved are woken too.
     pub fn requeue(
         &self,
@@ -286,6 +316,28 @@ mod tests {
         assert_eq!(queues.wake(&key(4), 9, u32::MAX), Ok(0));
         assert_eq!(queues.wake(&key(8), 9, u32::MAX), Ok(1));
         assert!(is_woken(&mut second));
+    }
+
+    #[test]
+    fn a_word_is_changed_and_wakes_in_one_step() {
+        let queues = Queues::default();
+        // Words of the same lock and of others.
+        for at in (8..8 + 4 * 2 * BUCKETS as u64).step_by(4) {
+            let (mut first, mut second) = (join(&queues, 4), join(&queues, at));
+            let none = queues.wake_op(Some((&key(4), 0)), (&key(at), 9), || Ok(false));
+            assert_eq!((none, is_woken(&mut second)), (Ok(0), false));
+            let failed = queues.wake_op(Some((&key(4), 9)), (&key(at), 9), || Err(Some(Errno::ENOSYS)));
+            assert_eq!((failed, is_woken(&mut first)), (Err(Some(Errno::ENOSYS)), false));
+            assert_eq!(queues.wake_op(None, (&key(at), 9), || Ok(true)), Ok(1));
+            assert!(is_woken(&mut second) && !is_woken(&mut first));
+            // Who can only be requeued is no reason to forget who was woken before.
+            let _stays = queues.join(key(at), u32::MAX, Some(key(0)), || Ok::<(), ()>(()));
+            let refused = queues.wake_op(Some((&key(4), 9)), (&key(at), 9), || Ok(true));
+            assert_eq!((refused, is_woken(&mut first)), (Err(Some(Errno::EINVAL)), true));
+        }
+        let (mut first, mut second) = (join(&queues, 4), join(&queues, 4));
+        assert_eq!(queues.wake_op(Some((&key(4), 1)), (&key(4), 1), || Ok(true)), Ok(2));
+        assert!(is_woken(&mut first) && is_woken(&mut second));
     }
 
     #[test]

@@ -100,8 +100,10 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
             let count = (timeout as u32).saturating_add(1);
             Ok(u64::from(futexes.wake_for_lock(from, target, count, third).await?))
         }
-        WAKE => Ok(u64::from(futexes.wake(space.futex_key(at, shared).await?, value, ANY).await?)),
-        WAKE_BITSET => Ok(u64::from(futexes.wake(space.futex_key(at, shared).await?, value, third).await?)),
+        WAKE => Ok(u64::from(futexes.wake(space.futex_key(at, shared).await?, at_least_one(value), ANY).await?)),
+        WAKE_BITSET => {
+            Ok(u64::from(futexes.wake(space.futex_key(at, shared).await?, at_least_one(value), third).await?))
+        }
         kind @ (REQUEUE | CMP_REQUEUE) => {
             // Counts are ints; negative ones are refused.
             if (value as i32) < 0 || (timeout as i32) < 0 {
@@ -130,10 +132,16 @@ pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
                 compare: (third >> 24 & 0xf) as u8,
                 compared_with: sign_extend(third & 0xfff),
             };
-            Ok(u64::from(futexes.wake_op(first, other, value, timeout as u32, op).await?))
+            let (wake, wake_second) = (at_least_one(value), at_least_one(timeout as u32));
+            Ok(u64::from(futexes.wake_op(first, other, wake, wake_second, op).await?))
         }
         _ => Err(unsupported(call, "a futex operation", Errno::ENOSYS)),
     }
+}
+
+/// How many a wake is for: Linux looks whether it is enough when it has woken one.
+fn at_least_one(count: u32) -> u32 {
+    (count as i32).max(1) as u32
 }
 
 /// The key of the second word.

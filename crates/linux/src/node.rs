@@ -189,6 +189,10 @@ impl Directory for Exchange {
         Box::pin(self.remote.mourn(dead))
     }
 
+    fn release_of(&self, dead: KernelId) {
+        self.remote.release_of(dead);
+    }
+
     fn end_locks(&self, ended: &dyn Fn(Pid) -> bool) {
         self.services.end_locks(ended);
     }

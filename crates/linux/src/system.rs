@@ -95,8 +95,9 @@ pub(crate) async fn membarrier(call: &mut Call<'_>) -> Result<u64> {
     const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
     const PRIVATE_EXPEDITED_SYNC_CORE: u32 = 32;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: u32 = 64;
+    const GET_REGISTRATIONS: u32 = 512;
     // Without the two of RSEQ, which also abort critical sections.
-    const ALL: u32 = 127;
+    const ALL: u32 = 127 | GET_REGISTRATIONS;
     let command = call.arg(0) as u32;
     if call.arg(1) as u32 != 0 {
         return Err(Errno::EINVAL);
@@ -116,6 +117,12 @@ pub(crate) async fn membarrier(call: &mut Call<'_>) -> Result<u64> {
         REGISTER_GLOBAL_EXPEDITED | REGISTER_PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED_SYNC_CORE => {
             // Also if it is registered: another thread's may be on its way to other kernels.
             call.process().change(Change::Barriers(command)).await?;
+        }
+        GET_REGISTRATIONS => {
+            let registrations = call.process().with_shared(|shared| shared.barriers);
+            // Linux registers for the plain one as well, and tells, but does not let it be used.
+            let plain = registrations & REGISTER_PRIVATE_EXPEDITED_SYNC_CORE != 0;
+            return Ok(u64::from(registrations | if plain { REGISTER_PRIVATE_EXPEDITED } else { 0 }));
         }
         _ => return Err(Errno::EINVAL),
     }

@@ -321,17 +321,17 @@ messages! {
     /// An epoll is to watch this one: how deep epolls watch epolls then, `above` counted. ELOOP if one of them is `root`.
     epoll_depth: EpollDepth { id: u64, root: Option<FileRef>, above: u32 } -> Result<u32>, Low;
 
-    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, before the reference
-    /// travels.
-    file_retain: FileRetain { id: u64, holder: KernelId } -> Result<Opened>, Low;
+    /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, unless that has said so first.
+    file_retain: FileRetain { id: u64, holder: KernelId } -> (), Low;
 
-    /// What the sender had counted for `holder` will not be sent: one count less.
+    /// What the sender was to send to `holder` will not be sent: one count less.
     file_unsent: FileUnsent { id: u64, holder: KernelId } -> (), Low;
 
-    /// A reference arrived that `giver` had counted for the sender.
+    /// A reference arrived that `giver` has sent to the sender: one count more, unless that has said so first.
     file_arrived: FileArrived { id: u64, giver: KernelId } -> (), Low;
 
-    /// `dead` has died, and nothing more of it arrives at the sender: what it had counted for that, and never sent, is released.
+    /// `dead` has died, and nothing more of it arrives at the sender: what it was to send to that, and never did, is not counted
+    /// any more.
     file_lost: FilesLost { dead: KernelId } -> (), Low;
 
     /// The last user of a stand-in is gone: so many references come back.

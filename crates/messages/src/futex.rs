@@ -1,7 +1,7 @@
 //! Futexes: waiting and waking at the kernel that queues a word's waiters.
 
 use crate::vm::FutexKey;
-use machine::{errno, Pid};
+use machine::{errno, Errno, Pid};
 use serde::{Deserialize, Serialize};
 
 /// FUTEX_OP_* of man 2 futex: what to do with the second word, and which of its old values wake.
@@ -13,6 +13,35 @@ pub struct WordOp {
     /// EQ 0, NE 1, LT 2, LE 3, GT 4, GE 5.
     pub compare: u8,
     pub compared_with: u32,
+}
+
+impl WordOp {
+    /// The new value of the word. ENOSYS: there is no such operation.
+    pub fn applied_to(&self, old: u32) -> errno::Result<u32> {
+        Ok(match self.operation {
+            0 => self.argument,
+            1 => old.wrapping_add(self.argument),
+            2 => old | self.argument,
+            3 => old & !self.argument,
+            4 => old ^ self.argument,
+            _ => return Err(Errno::ENOSYS),
+        })
+    }
+
+    /// Are the second word's waiters to be woken? ENOSYS: there is no such comparison, which Linux too finds when the word is changed.
+    pub fn is_met_by(&self, old: u32) -> errno::Result<bool> {
+        // Compared as signed numbers, as Linux does.
+        let (old, with) = (old as i32, self.compared_with as i32);
+        Ok(match self.compare {
+            0 => old == with,
+            1 => old != with,
+            2 => old < with,
+            3 => old <= with,
+            4 => old > with,
+            5 => old >= with,
+            _ => return Err(Errno::ENOSYS),
+        })
+    }
 }
 
 messages! {
@@ -43,6 +72,7 @@ messages! {
     /// A thread that the receiver watches has ended: what it held goes to the next waiters.
     owner_died: OwnerDied { thread: Pid } -> (), High;
 
-    /// Changes the word atomically; answers whether its old value meets the comparison (FUTEX_WAKE_OP).
-    futex_word_op: FutexWordOp { key: FutexKey, op: WordOp } -> errno::Result<bool>, Low;
+    /// FUTEX_WAKE_OP: changes the receiver's word `second` and, before anybody can wait for the new value, wakes up to `wake` waiters of
+    /// `first`, if the receiver queues them too, and up to `wake_second` of `second`, if the old value meets the comparison. Answers how many.
+    futex_wake_op: FutexWakeOp { first: FutexKey, second: FutexKey, wake: u32, wake_second: u32, op: WordOp } -> errno::Result<u32>, Low;
 }

@@ -51,6 +51,8 @@ pub struct ThreadView {
     pub capabilities: Capabilities,
     pub effective: CapabilitySet,
     pub cpu: CpuId,
+    /// Address of the head; 0: none.
+    pub robust_list: u64,
 }
 
 /// What is asked about the memory of another process (/proc/PID/maps, cmdline, environ, fd).
@@ -100,6 +102,10 @@ pub enum Inspect {
         at: u64,
         bytes: Vec<u8>,
     },
+    /// get_robust_list of one of its threads.
+    RobustList {
+        thread: Pid,
+    },
     /// Open descriptors: number, path, flags.
     Descriptors,
     /// Whose it is, and its threads: what the directories of /proc need.
@@ -114,6 +120,7 @@ pub enum Inspection {
     Bytes(Vec<u8>),
     Count(u32),
     Space(SpaceId),
+    RobustList(u64),
     Descriptors(Vec<(u32, Vec<u8>, u32)>),
     Owner { uid: u32, gid: u32, threads: Vec<Pid> },
 }

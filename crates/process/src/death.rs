@@ -30,7 +30,8 @@
 //! ```
 //!
 //! So each survivor asks all others whether they are through (`Mourned`), and takes back what is its own when all have said so.
-//! The same moment ends locks: until then a doomed process may still take one.
+//! The same moment ends locks: until then a doomed process may still take one; and it ends the dead one's references to files,
+//! for each of the others has said by then which of them it was given.
 
 use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Thread};
 use abi::signal::Signal;
@@ -96,6 +97,7 @@ impl System {
     /// No kernel runs anything that had something on `dead`: what that had of this one comes back.
     async fn take_back(&self, dead: KernelId) {
         self.memory.take_all_home(dead);
+        self.directory.release_of(dead);
         self.directory.end_locks(&|process| self.origin(process) == Some(dead));
         self.futexes.kernel_died().await;
         let at_end = self.at_end.lock().clone();

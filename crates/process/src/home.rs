@@ -239,9 +239,13 @@ impl System {
         };
         let (replica, directories) = self.ask_for(home, Join { process }, take).await??;
         let space = self.vm.attach(replica.space)?;
-        // After an execve on a third kernel the space is at home there, and the process's home can't count us in.
+        // After an execve on a third kernel the space is at home there, and the process's home can't count us in. The thread does
+        // not wait for it: if the space is gone, what ended it comes to this process as well, and the replica of the space ends itself.
         if space.id().home != home {
-            space.join_home().await?;
+            let space = space.clone();
+            self.scheduler.spawn(async move {
+                let _ = space.join_home().await;
+            });
         }
         let files = Files::attach(self, replica.files).await?;
         let made = Process::new(self, process, home, replica.shared, directories, space, files);

@@ -187,11 +187,12 @@ impl System {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         match what {
             Inspect::View | Inspect::Owner => {}
-            // Where man 2 ptrace has PTRACE_MODE_ATTACH_REALCREDS.
-            Inspect::Peek { .. } | Inspect::Poke { .. } if !process.lets(&reader, reader.uid, reader.gid) => {
-                return Err(Errno::EPERM)
+            // Where man 2 ptrace has PTRACE_MODE_ATTACH_REALCREDS or PTRACE_MODE_READ_REALCREDS.
+            Inspect::Peek { .. } | Inspect::Poke { .. } | Inspect::RobustList { .. } => {
+                if !process.lets(&reader, reader.uid, reader.gid) {
+                    return Err(Errno::EPERM);
+                }
             }
-            Inspect::Peek { .. } | Inspect::Poke { .. } => {}
             // Looked at when the file was opened.
             Inspect::ForceRead { .. } | Inspect::ForceWrite { .. } => {}
             _ if !process.lets(&reader, reader.fsuid, reader.fsgid) => return Err(Errno::EACCES),
@@ -201,6 +202,12 @@ impl System {
         Ok(match what {
             Inspect::View => Inspection::View(Box::new(process.view().await)),
             Inspect::Owner => process.owner(),
+            Inspect::RobustList { thread } => match process.gather_threads().await.1.get(&thread) {
+                Some(view) => Inspection::RobustList(view.robust_list),
+                // The main thread has an id until the process is waited for; when it ended its list was done with.
+                None if thread == pid => Inspection::RobustList(0),
+                None => return Err(Errno::ESRCH),
+            },
             _ if ended => return Err(Errno::ENOENT),
             Inspect::Maps { from } => Inspection::Regions(some_regions(&process.space(), from, false).await),
             Inspect::Touched { from } => Inspection::Regions(some_regions(&process.space(), from, true).await),
@@ -356,6 +363,7 @@ impl Thread {
             capabilities: state.capabilities,
             effective: state.credentials.effective,
             cpu: self.last_cpu(),
+            robust_list: state.robust_list.0,
         }
     }
 }

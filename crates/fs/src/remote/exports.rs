@@ -13,8 +13,9 @@ use messages::fs::{Opened, Waiting};
 struct Export {
     file: Arc<dyn File>,
     holders: BTreeMap<KernelId, u64>,
-    /// Of these: by whom they were counted, where that was another kernel and the holder has not said that they arrived.
-    given: BTreeMap<(KernelId, KernelId), u64>,
+    /// By holder and by who gave, where that was another kernel: what that has said of, less what the holder has said of. Above zero,
+    /// so many are on their way; below, the words of the giver are. Either word counts the reference, the other one does not again.
+    given: BTreeMap<(KernelId, KernelId), i64>,
     watches: BTreeMap<KernelId, Arc<Watch>>,
 }
 
@@ -68,21 +69,20 @@ impl Exports {
         describe(FileRef { owner: me, id }, file)
     }
 
-    /// One more for `holder`, to which `giver` will send it.
-    pub fn add_given(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId, giver: KernelId) -> Opened {
-        let opened = self.add(me, file, holder);
-        if let Some(export) = self.table.lock().files.get_mut(&opened.file.id) {
-            *export.given.entry((holder, giver)).or_default() += 1;
+    /// `giver` sends one to `holder`.
+    pub fn given(&self, id: u64, holder: KernelId, giver: KernelId) {
+        let mut table = self.table.lock();
+        let Some(export) = table.files.get_mut(&id) else { return };
+        if export.balance(holder, giver, 1) >= 0 {
+            *export.holders.entry(holder).or_default() += 1;
         }
-        Opened { giver: Some(giver), ..opened }
     }
 
-    /// What `giver` had counted for `holder` is there, once.
+    /// One that `giver` has sent is at `holder`.
     pub fn arrived(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
-        if !export.take_given(holder, giver) {
-            // It was taken for lost.
+        if export.balance(holder, giver, -1) <= 0 {
             *export.holders.entry(holder).or_default() += 1;
         }
     }
@@ -91,15 +91,16 @@ impl Exports {
     pub fn lost(&self, holder: KernelId, giver: KernelId) -> Vec<Ended> {
         let mut table = self.table.lock();
         let take = |(id, export): (&u64, &mut Export)| Some((*id, export.given.remove(&(holder, giver))?));
-        let lost: Vec<(u64, u64)> = table.files.iter_mut().filter_map(take).collect();
-        lost.into_iter().filter_map(|(id, count)| table.release(id, holder, count)).collect()
+        let lost: Vec<(u64, i64)> = table.files.iter_mut().filter_map(take).collect();
+        let lost = lost.into_iter().filter_map(|(id, count)| Some((id, u64::try_from(count).ok()?)));
+        lost.filter_map(|(id, count)| table.release(id, holder, count)).collect()
     }
 
-    /// What `giver` has counted for `holder` it will not send, once.
+    /// One of which `giver` has said that it sends it to `holder`, it does not.
     pub fn unsent(&self, id: u64, holder: KernelId, giver: KernelId) -> Option<Ended> {
         let mut table = self.table.lock();
-        // None is left if it was taken for lost, or `holder` has died.
-        table.files.get_mut(&id)?.take_given(holder, giver).then(|| table.release(id, holder, 1))?
+        let before = table.files.get_mut(&id)?.balance(holder, giver, -1);
+        (before > 0).then(|| table.release(id, holder, 1))?
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
@@ -143,6 +144,7 @@ impl Exports {
         let held: Vec<u64> =
             table.files.iter().filter(|(_, export)| export.holders.contains_key(&holder)).map(|(&id, _)| id).collect();
         let released = held.into_iter().filter_map(|id| table.release(id, holder, u64::MAX)).collect();
+        table.files.values_mut().for_each(|export| export.given.retain(|(to, _), _| *to != holder));
         drop(table);
         drop(ended);
         released
@@ -207,14 +209,14 @@ impl Exports {
 }
 
 impl Export {
-    /// One less that is on its way from `giver` to `holder`. False if there was none.
-    fn take_given(&mut self, holder: KernelId, giver: KernelId) -> bool {
-        match self.given.get_mut(&(holder, giver)) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) => drop(self.given.remove(&(holder, giver))),
-            None => return false,
+    /// A word of the giver (1), or of the holder (-1). What was known before.
+    fn balance(&mut self, holder: KernelId, giver: KernelId, word: i64) -> i64 {
+        let balance = self.given.entry((holder, giver)).or_default();
+        let before = core::mem::replace(balance, *balance + word);
+        if before + word == 0 {
+            self.given.remove(&(holder, giver));
         }
-        true
+        before
     }
 
     fn pollable(&self) -> bool {
@@ -231,7 +233,6 @@ impl Table {
             return None;
         }
         export.holders.remove(&holder);
-        export.given.retain(|(to, _), _| *to != holder);
         let watch = export.watches.remove(&holder);
         let file = export.file.clone();
         let gone = self.remove_if_unused(id);
@@ -275,4 +276,68 @@ fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
         (None, false) => Waiting::Never,
     };
     Opened { file: name, flags: file.flags(), waiting, pollable, giver: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::EventFd, remote::tests::TestMemory};
+    use Word::*;
+
+    const OWNER: KernelId = KernelId(0);
+    const GIVER: KernelId = KernelId(1);
+    const HOLDER: KernelId = KernelId(2);
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Word {
+        Retain,
+        Unsent,
+        Arrived,
+        Release,
+    }
+
+    /// All orders in which words of two kernels can come, those of each in its own order.
+    fn merged(giver: &[Word], holder: &[Word]) -> Vec<Vec<(KernelId, Word)>> {
+        let mut orders = Vec::new();
+        for (who, first, left) in [(GIVER, giver.split_first(), holder), (HOLDER, holder.split_first(), giver)] {
+            let Some((word, rest)) = first else { continue };
+            let later = if who == GIVER { merged(rest, left) } else { merged(left, rest) };
+            orders.extend(later.into_iter().map(|order| [(who, *word)].into_iter().chain(order).collect()));
+        }
+        if orders.is_empty() {
+            orders.push(Vec::new());
+        }
+        orders
+    }
+
+    #[test]
+    fn a_file_is_open_while_somebody_has_it_in_whatever_order_the_words_come() {
+        // The giver drops what it has at the end; the holder drops each at once, or all when all are there.
+        let givers = [
+            &[Retain, Retain, Release][..],
+            &[Retain, Unsent, Retain, Retain, Release],
+            &[Retain, Retain, Unsent, Release],
+        ];
+        for giver in givers {
+            let count = |words: &[Word], of| words.iter().filter(|word| **word == of).count();
+            let sent = count(giver, Retain) - count(giver, Unsent);
+            let at_once = [Arrived, Release].repeat(sent);
+            let together = [[Arrived].repeat(sent), [Release].repeat(sent)].concat();
+            for order in [at_once, together].iter().flat_map(|holder| merged(giver, holder)) {
+                let exports = Exports::new(&TestMemory(OWNER, Default::default()));
+                let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+                let id = exports.add(OWNER, &file, GIVER).file.id;
+                for (done, (who, word)) in order.iter().enumerate() {
+                    assert_eq!(exports.len(), 1, "{order:?}, {done} done");
+                    match word {
+                        Retain => exports.given(id, HOLDER, GIVER),
+                        Unsent => drop(exports.unsent(id, HOLDER, GIVER)),
+                        Arrived => exports.arrived(id, HOLDER, GIVER),
+                        Release => drop(exports.release(id, *who, 1)),
+                    }
+                }
+                assert_eq!(exports.len(), 0, "{order:?}");
+            }
+        }
+    }
 }

@@ -23,6 +23,21 @@
 //! If references were a set instead of counts, the release would have closed the file.
 //! A count that went up for a message which is never sent goes down again (counted.rs).
 //!
+//! A kernel that hands on a file of a third one does not wait for that count: it tells the owner (`FileRetain`) and sends its message.
+//! The receiver tells the owner as well (`FileArrived`), before anything else about the file, and whichever word comes first counts:
+//!
+//! ```text
+//! K1: stand-in (1)          owner: K1 holds 1              K2
+//! -- FileRetain for K2 --.
+//! -- the reference ------ \ ----------------------------> a stand-in
+//! drops its own           \     K2 holds 1 <------------- FileArrived from K1
+//! -- FileRelease ---------. \    K2 holds 0 <------------- FileRelease
+//!                          \ '-> counted already
+//!                           '-> K1 holds 0: closed
+//! ```
+//!
+//! The file stays open in between, for K1's own release is behind its word in one lane.
+//!
 //! # Waiting
 //!
 //! A program waits where it is, not at the owner: a stand-in of a pipe or socket tries, and if that gives
@@ -183,7 +198,7 @@ impl Remote {
         match file.remote() {
             // Its own file: it knows it by number, and our stand-in keeps it there.
             Some(there) if there.owner == holder => Ok(Counted::new(self, holder, stand_in(file)?.opened())),
-            _ => self.count_anywhere(holder, file).await,
+            _ => self.count_anywhere(holder, file),
         }
     }
 
@@ -193,35 +208,44 @@ impl Remote {
         if holder == self.me() {
             return Ok(self.put_aside(file.clone()));
         }
-        self.count_anywhere(holder, &leased::settle(file).await?).await
+        self.count_anywhere(holder, &leased::settle(file).await?)
     }
 
-    async fn count_anywhere(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
+    fn count_anywhere(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
         let Some(there) = file.remote() else {
-            return Ok(Counted::new(self, holder, self.count_for(holder, file, None)?));
+            return Ok(Counted::new(self, holder, self.count_for(holder, file)?));
         };
-        let remote = self.shared();
-        let counted = move |opened: Result<Opened>| opened.map(|opened| Counted::new(&remote, holder, opened));
-        match self.endpoint.call_for(there.owner, FileRetain { id: there.id, holder }, counted).await {
-            Ok(Ok(counted)) => Ok(counted),
-            // Its owner has died: it answers EIO wherever it is, and nobody counts. What else is in the message is not
-            // lost with it. Or the holder has, and gets nothing.
-            Ok(Err(_)) | Err(_) => Ok(Counted::new(self, holder, stand_in(file)?.opened())),
-        }
+        let opened = Opened { giver: Some(self.me()), ..stand_in(file)?.opened() };
+        // A dead owner counts nothing: the file answers EIO wherever it is. What else is in the message is not lost with it.
+        let _ = self.endpoint.send(there.owner, FileRetain { id: there.id, holder });
+        Ok(Counted::new(self, holder, opened))
     }
 
-    /// A file of this kernel: one reference more for `holder`, which `giver` will send if it is not this kernel. EIO if the
-    /// holder has died: what it held may have been released before this, and nobody would release it again.
-    fn count_for(&self, holder: KernelId, file: &Arc<dyn File>, giver: Option<KernelId>) -> Result<Opened> {
-        let opened = match giver {
-            None => self.exports.add(self.me(), file, holder),
-            Some(giver) => self.exports.add_given(self.me(), file, holder, giver),
-        };
+    /// A file of this kernel: one reference more for `holder`. EIO if that has died: what it held may have been released
+    /// before this, and nobody would release it again.
+    fn count_for(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
+        let opened = self.exports.add(self.me(), file, holder);
         if self.endpoint.is_alive(holder) {
             return Ok(opened);
         }
         drop(self.exports.release(opened.file.id, holder, 1));
         Err(Errno::EIO)
+    }
+
+    /// `giver` sends `holder` a file of this kernel.
+    fn count_given(&self, id: u64, holder: KernelId, giver: KernelId) {
+        self.exports.given(id, holder, giver);
+        // As above: it does not get it.
+        if !self.endpoint.is_alive(holder) {
+            drop(self.exports.unsent(id, holder, giver));
+        }
+    }
+
+    fn uncount_given(&self, id: u64, holder: KernelId, giver: KernelId) {
+        // What a dead one was to get was taken off for itself, or is with all that it held.
+        if self.endpoint.is_alive(holder) {
+            drop(self.exports.unsent(id, holder, giver));
+        }
     }
 
     /// A reference for this kernel itself: nobody counts it, whoever owns the file.
@@ -289,10 +313,9 @@ impl Remote {
         }
     }
 
-    /// `kernel` died: what it held is released, and who waits for its files is woken to find out.
+    /// `kernel` died: the pipes it held are free, and who waits for its files is woken to find out.
     pub fn kernel_died(&self, kernel: KernelId) {
         self.holds.release_all(kernel);
-        drop(self.exports.release_all(kernel));
         let there = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
         let orphans: alloc::vec::Vec<_> =
             self.stand_ins.lock().range(there).filter_map(|(_, file)| file.upgrade()).collect();
@@ -324,6 +347,12 @@ impl Remote {
             self.lost_early.lock().push((from, dead));
         }
         drop(self.exports.lost(from, dead));
+    }
+
+    /// All survivors have said what they got of `dead` (they have [mourned](Self::mourn)), so that it is counted for them: what it
+    /// held itself is released.
+    pub fn release_of(&self, dead: KernelId) {
+        drop(self.exports.release_all(dead));
     }
 
     /// Files of this kernel that others hold.

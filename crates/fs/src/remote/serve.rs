@@ -106,10 +106,8 @@ pub fn register(remote: &Arc<Remote>) {
         }
     });
     serve.on_sync(|remote, _, NamesRecall { tokens, watched }| remote.names.recall(&tokens, watched));
-    serve.on_sync(|remote, from, FileRetain { id, holder }| {
-        remote.count_for(holder, &remote.exports.get(id)?, Some(from))
-    });
-    serve.on_sync(|remote, from, FileUnsent { id, holder }| drop(remote.exports.unsent(id, holder, from)));
+    serve.on_sync(|remote, from, FileRetain { id, holder }| remote.count_given(id, holder, from));
+    serve.on_sync(|remote, from, FileUnsent { id, holder }| remote.uncount_given(id, holder, from));
     serve.on_sync(|remote, from, FileArrived { id, giver }| remote.exports.arrived(id, from, giver));
     serve.on_sync(|remote, from, FilesLost { dead }| remote.files_lost(from, dead));
     serve.on_sync(|remote, from, FileRelease { id, count }| drop(remote.exports.release(id, from, count)));

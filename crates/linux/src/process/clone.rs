@@ -264,17 +264,19 @@ pub(crate) async fn set_robust_list(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn get_robust_list(call: &mut Call<'_>) -> Result<u64> {
-    let pid = call.int(0);
-    let list = match pid {
-        0 => call.thread.state.lock().robust_list,
+    let head = match call.int(0) {
+        0 => call.thread.state.lock().robust_list.0,
         pid => {
-            let thread = call.system().thread(Pid(pid as u32)).ok_or(Errno::ESRCH)?;
-            let list = thread.state.lock().robust_list;
-            list
+            let thread = Pid(u32::try_from(pid).map_err(|_| Errno::ESRCH)?);
+            let process = call.system().process_of(thread).await.ok_or(Errno::ESRCH)?;
+            match super::memory::look(call, process, Inspect::RobustList { thread }).await? {
+                Inspection::RobustList(head) => head,
+                _ => return Err(Errno::EIO),
+            }
         }
     };
-    call.put(call.pointer(1), &list.0).await?;
     call.put(call.pointer(2), &24u64).await?;
+    call.put(call.pointer(1), &head).await?;
     Ok(0)
 }
 

@@ -108,7 +108,7 @@ async fn put(call: &Call<'_>, process: Pid, from: Segment, to: u64) -> Result<us
     }
 }
 
-async fn look(call: &Call<'_>, process: Pid, what: Inspect) -> Result<Inspection> {
+pub(super) async fn look(call: &Call<'_>, process: Pid, what: Inspect) -> Result<Inspection> {
     let reader = match process == call.process().id {
         // One's own memory is always open.
         true => Credentials::default(),

@@ -11,8 +11,8 @@ use machine::KernelId;
 use sim::{
     life::model::Id,
     nodes::{
-        machine::Nodes,
-        user::{clone_thread, Event},
+        machine::{Nodes, PROGRAM},
+        user::{call, clone_thread, Arg, Command, Event},
     },
     shape::Shape,
 };
@@ -24,13 +24,15 @@ use std::sync::{
 /// What the memory of a thread that moves costs; messages.rs counts that.
 const OF_MEMORY: [&str; 3] = ["page_fault", "object_pages", "taken_over"];
 
-/// A move on a machine of three kernels with a CPU each.
+/// A move on a machine of four kernels with a CPU each.
 struct Move {
     home: usize,
     /// Threads of the process, the first of which has been ...
     threads: usize,
-    /// ... at these kernels since it began at home.
+    /// ... at these kernels since it began at home, where
     route: &'static [usize],
+    /// it executed a program at last, if it did.
+    executed: bool,
     /// This one of them goes
     who: usize,
     /// to this kernel.
@@ -57,7 +59,7 @@ fn words(from: KernelId, to: KernelId, packet: &[u8]) -> String {
 impl Move {
     /// The machine before it, and the thread.
     fn prepare(&self, seed: u64) -> (Nodes, Id) {
-        let nodes = Nodes::new(Shape::of(seed, 3).calm());
+        let nodes = Nodes::new(Shape::of(seed, 4).calm());
         let mut threads = vec![nodes.boot(self.home)];
         nodes.user.events();
         // Otherwise the others would be born anywhere.
@@ -67,6 +69,12 @@ impl Move {
         }
         for kernel in self.route {
             assert!(go(&nodes, threads[0], *kernel));
+        }
+        if self.executed {
+            let program = Command::new(call::EXECVE, &[Arg::Input]).input([PROGRAM, b"\0"].concat());
+            nodes.user.tell(threads[0], program);
+            nodes.settle();
+            assert!(nodes.user.events().iter().any(|event| matches!(event, Event::Executed { .. })));
         }
         // It has written to its stack where it is: the call that moves it will not fault.
         let last = self.route.last().filter(|_| self.who == 0);
@@ -135,16 +143,16 @@ fn go(nodes: &Nodes, thread: Id, kernel: usize) -> bool {
 /// The thread is all in the one message. The answer only tells the source that it may forget what it kept in case of failure.
 #[test]
 fn a_return_is_one_message_on_the_way() {
-    let there = Move { home: 0, threads: 1, route: &[1, 0], who: 0, to: 1 };
+    let there = Move { home: 0, threads: 1, route: &[1, 0], executed: false, who: 0, to: 1 };
     there.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 0);
-    let home = Move { home: 0, threads: 1, route: &[1], who: 0, to: 0 };
+    let home = Move { home: 0, threads: 1, route: &[1], executed: false, who: 0, to: 0 };
     home.costs(&["1>0 migrate Request"], &["0>1 migrate Reply"], 0);
 }
 
 /// Past the home, which hears of it afterwards.
 #[test]
 fn a_return_between_two_others_tells_the_home_later() {
-    let past = Move { home: 0, threads: 1, route: &[1, 2], who: 0, to: 1 };
+    let past = Move { home: 0, threads: 1, route: &[1, 2], executed: false, who: 0, to: 1 };
     past.costs(&["2>1 migrate Request"], &["1>0 moved Notice", "1>2 migrate Reply"], 0);
 }
 
@@ -152,45 +160,52 @@ fn a_return_between_two_others_tells_the_home_later() {
 /// stack (there is no thread-local data here): they are asked for early, and the thread waits for them when it touches them.
 #[test]
 fn a_first_visit_is_three() {
-    let from_home = Move { home: 0, threads: 1, route: &[], who: 0, to: 1 };
+    let from_home = Move { home: 0, threads: 1, route: &[], executed: false, who: 0, to: 1 };
     from_home.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
-    let on = Move { home: 0, threads: 1, route: &[1], who: 0, to: 2 };
+    let on = Move { home: 0, threads: 1, route: &[1], executed: false, who: 0, to: 2 };
     let later = ["2>0 moved Notice", "2>1 migrate Reply"];
     on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
 }
 
-/// The home's answer has references to the root and the working directory. If these are files of a third kernel, the home has them
-/// counted there for the newcomer, one after the other, before it may answer: the newcomer can give them back at once. So a
-/// process that was born away from the root file system pays four more.
+/// The home's answer has references to the root and the working directory. If these are files of a third kernel, both the home and the
+/// newcomer tell that; nobody waits for it.
 #[test]
-fn a_first_visit_of_a_process_at_home_elsewhere_counts_its_directories_too() {
-    let on_the_way = |from: &str, at: &str| {
-        let counted = ["1>0 file_retain Request", "0>1 file_retain Reply"];
-        let mut all = vec![format!("{from}>{at} migrate Request"), format!("{at}>1 join Request")];
-        all.extend(counted.iter().chain(&counted).map(|word| word.to_string()));
-        all.push(format!("1>{at} join Reply"));
-        all
-    };
-    let from_home = Move { home: 1, threads: 1, route: &[], who: 0, to: 2 };
-    let way = on_the_way("1", "2");
-    let way: Vec<&str> = way.iter().map(String::as_str).collect();
-    let arrived = "2>0 file_arrived Notice";
-    from_home.costs(&way, &[arrived, arrived, "2>1 migrate Reply"], 2);
+fn a_first_visit_of_a_process_at_home_elsewhere_is_three_too() {
+    let from_home = Move { home: 1, threads: 1, route: &[], executed: false, who: 0, to: 2 };
+    let (given, arrived) = ("1>0 file_retain Notice", "2>0 file_arrived Notice");
+    let later = [given, given, arrived, arrived, "2>1 migrate Reply"];
+    from_home.costs(&["1>2 migrate Request", "2>1 join Request", "1>2 join Reply"], &later, 2);
+    let on = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 3 };
+    let arrived = "3>0 file_arrived Notice";
+    let later = [given, given, arrived, arrived, "3>1 moved Notice", "3>2 migrate Reply"];
+    on.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 2);
     // Where the directories are nobody needs to hear that they have arrived.
-    let to_them = Move { home: 1, threads: 1, route: &[2], who: 0, to: 0 };
-    let way = on_the_way("2", "0");
-    let way: Vec<&str> = way.iter().map(String::as_str).collect();
-    to_them.costs(&way, &["0>1 moved Notice", "0>2 migrate Reply"], 2);
+    let to_them = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 0 };
+    let later = ["0>1 moved Notice", "0>2 migrate Reply", given, given];
+    to_them.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 2);
+}
+
+/// The new program's memory is at home where it was executed, which hears later who else is there.
+#[test]
+fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
+    let from_space = Move { home: 0, threads: 1, route: &[1], executed: true, who: 0, to: 2 };
+    let later = ["1>2 list_slices Reply", "2>0 moved Notice", "2>1 list_slices Request", "2>1 migrate Reply"];
+    from_space.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
+    let all_apart = Move { home: 1, threads: 1, route: &[2], executed: true, who: 0, to: 3 };
+    let (given, arrived) = ("1>0 file_retain Notice", "3>0 file_arrived Notice");
+    let space = ["2>3 list_slices Reply", "3>1 moved Notice", "3>2 list_slices Request", "3>2 migrate Reply"];
+    let later = [&[given, given], &space[..1], &[arrived, arrived], &space[1..]].concat();
+    all_apart.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 2);
 }
 
 /// Threads change nothing: none of them hears of it, and the kernel is visited for all of them when the first has come. (A thread that
 /// was not there before still needs its stack.)
 #[test]
 fn a_thread_among_several_pays_no_more() {
-    let first = Move { home: 0, threads: 3, route: &[], who: 0, to: 1 };
+    let first = Move { home: 0, threads: 3, route: &[], executed: false, who: 0, to: 1 };
     first.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
-    let second = Move { home: 0, threads: 3, route: &[1], who: 1, to: 1 };
+    let second = Move { home: 0, threads: 3, route: &[1], executed: false, who: 1, to: 1 };
     second.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 1);
-    let again = Move { home: 0, threads: 3, route: &[1, 0], who: 0, to: 1 };
+    let again = Move { home: 0, threads: 3, route: &[1, 0], executed: false, who: 0, to: 1 };
     again.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 0);
 }

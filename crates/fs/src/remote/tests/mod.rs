@@ -447,6 +447,7 @@ fn the_death_of_a_kernel_releases_and_wakes() {
     other.endpoint.declare_dead(KernelId(1));
     other.kernel_died(KernelId(1));
     assert_eq!(machine.poll(&mut blocked), Some(Err(Errno::EIO)));
+    other.release_of(KernelId(1));
     assert_eq!(other.exported(), 0);
     assert_eq!(machine.run(read.read(&mut [0; 4])), Ok(0));
     drop(far);

@@ -12,6 +12,23 @@ impl Machine {
         }
         self.settle();
     }
+
+    /// All of `survivors`, who know of it, are through with it.
+    fn is_mourned(&self, dead: usize, survivors: &[usize]) {
+        let dead = KernelId(dead as u16);
+        for by in survivors {
+            self.run(self.kernels[*by].mourn(dead));
+        }
+        for by in survivors {
+            self.kernels[*by].release_of(dead);
+        }
+        self.settle();
+    }
+
+    /// Kernel `by` hears what it was told.
+    fn hears(&self, by: usize) {
+        self.kernels[by].endpoint.drain(1000);
+    }
 }
 
 #[test]
@@ -90,31 +107,82 @@ fn nothing_is_counted_for_a_kernel_that_has_died() {
     machine.dies(1, &[2]);
     machine.run(machine.kernels[0].send_message(KernelId(1), message(vec![there]))).unwrap();
     machine.dies(1, &[0]);
+    machine.is_mourned(1, &[0, 2]);
     assert_eq!(machine.kernels[2].exported(), 0);
     assert_eq!(machine.run(machine.kernels[2].hand_to(KernelId(1), &file)).err(), Some(Errno::EIO));
     assert_eq!(machine.kernels[2].exported(), 0);
 }
 
 #[test]
-fn what_a_kernel_had_counted_for_another_and_not_sent_is_released_with_it() {
-    // Whether the message arrives; who is through with the death first.
-    for (arrives, owner_first) in [(false, false), (false, true), (true, false), (true, true)] {
+fn what_a_kernel_had_told_of_for_another_and_not_sent_is_released_with_it() {
+    // Whether the message arrives, and the word to the owner; who notices the death first.
+    let cases = [false, true].into_iter().flat_map(|arrives| [(arrives, false), (arrives, true)]);
+    for (arrives, told, owner_first) in cases.flat_map(|(a, told)| [(a, told, false), (a, told, true)]) {
         let machine = Machine::new(3);
         let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
         let there = machine.pass(2, 1, &file);
         let sent = machine.run(machine.kernels[1].send_message(KernelId(0), message(vec![there.clone()]))).unwrap();
+        if told {
+            machine.hears(2);
+        }
         let received = arrives.then(|| machine.kernels[0].receive_message(sent).unwrap());
         let order = if owner_first { [2, 0] } else { [0, 2] };
-        for by in order {
-            machine.dies(1, &[by]);
-            machine.run(machine.kernels[by].mourn(KernelId(1)));
-        }
-        assert_eq!(machine.kernels[2].exported(), usize::from(arrives), "{arrives}, {owner_first}");
+        machine.dies(1, &order[..1]);
+        machine.run(machine.kernels[order[0]].mourn(KernelId(1)));
+        machine.dies(1, &order[1..]);
+        machine.is_mourned(1, &[0, 2]);
+        assert_eq!(machine.kernels[2].exported(), usize::from(arrives), "{arrives}, {told}, {owner_first}");
         if let Some(received) = received {
             assert!(machine.run(received.files[0].attributes()).is_ok());
             drop(received);
             machine.settle();
-            assert_eq!(machine.kernels[2].exported(), 0, "{arrives}, {owner_first}");
+            assert_eq!(machine.kernels[2].exported(), 0, "{told}, {owner_first}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_counted_once_whoever_the_owner_hears_of_it_from_first() {
+    // Kernel 1 hands a file of kernel 0 to kernel 2 and drops its own. Its words have no credit until the owner has heard the others.
+    for giver_first in [true, false] {
+        // How often, and whether each time one more is counted and not sent.
+        for (times, unsent) in [(1, false), (1, true), (3, false), (3, true)] {
+            let machine = Machine::new(3);
+            let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+            let there = machine.pass(0, 1, &file);
+            machine.settle();
+            if !giver_first {
+                let nothing = FileArrived { id: u64::MAX, giver: KernelId(1) };
+                (0..fabric::CREDITS)
+                    .for_each(|_| machine.kernels[1].endpoint.send(KernelId(0), nothing.clone()).unwrap());
+            }
+            let mut received = Vec::new();
+            for _ in 0..times {
+                let given = block_on(machine.kernels[1].hand_over(KernelId(2), &there)).unwrap();
+                if unsent {
+                    drop(block_on(machine.kernels[1].hand_over(KernelId(2), &there)).unwrap());
+                }
+                if giver_first {
+                    machine.hears(0);
+                }
+                received.push(machine.kernels[2].accept(given.send()).unwrap());
+                if times > 1 {
+                    // And dropped before the giver is heard of.
+                    drop(received.pop());
+                    machine.hears(0);
+                }
+            }
+            let last = block_on(machine.kernels[1].hand_over(KernelId(2), &there)).unwrap().send();
+            drop(there);
+            machine.hears(0);
+            let last = machine.kernels[2].accept(last).unwrap();
+            drop(received);
+            machine.settle();
+            assert_eq!(machine.kernels[0].exported(), 1, "{giver_first} {times} {unsent}");
+            assert!(machine.run(last.attributes()).is_ok());
+            drop(last);
+            machine.settle();
+            assert_eq!(machine.kernels[0].exported(), 0, "{giver_first} {times} {unsent}");
         }
     }
 }
@@ -135,8 +203,9 @@ fn a_file_in_an_answer_to_its_own_kernel_outlives_the_stand_in() {
             assert_eq!(machine.run(home.read(&mut [0; 4])), Ok(1));
         } else {
             machine.dies(1, &[0]);
-            machine.run(machine.kernels[0].mourn(KernelId(1)));
+            machine.is_mourned(1, &[0]);
         }
+        machine.settle();
         assert_eq!(machine.kernels[0].exported(), 0);
     }
 }
