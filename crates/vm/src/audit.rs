@@ -135,7 +135,9 @@ mod tests {
         assert_eq!(check(&views(&owner, 1, &lender)), Ok(()));
         let wrong = |views: Vec<View>| check(&views).unwrap_err();
         assert!(wrong(views(&owner, 2, &lender)).contains("does not know"));
-        assert!(wrong(views(&owner, 1, &CensusEntry { frame: Some(Frame(4)), ..lender.clone() })).contains("two frames"));
+        assert!(
+            wrong(views(&owner, 1, &CensusEntry { frame: Some(Frame(4)), ..lender.clone() })).contains("two frames")
+        );
         assert!(wrong(views(&lender, 1, &lender)).contains("nobody"));
         assert!(wrong(views(&owner, 1, &owner)).contains("two owners"));
         let copied = CensusEntry { copied: true, access: Access::READ, ..owner.clone() };

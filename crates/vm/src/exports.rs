@@ -28,7 +28,9 @@ impl Exports {
 
     /// `kernel` has `page` no longer. Whether nobody else has it, where somebody had.
     pub fn forget(&mut self, page: Page, kernel: KernelId) -> bool {
-        let Some(mut sharers) = self.0.get(&page).filter(|sharers| sharers.contains(kernel)).cloned() else { return false };
+        let Some(mut sharers) = self.0.get(&page).filter(|sharers| sharers.contains(kernel)).cloned() else {
+            return false;
+        };
         sharers.remove(kernel);
         match sharers.is_empty() {
             true => self.0.remove(page..page.add(1)),

@@ -63,7 +63,7 @@ impl Files {
                 Ok(way) => self.goes(thread, way),
                 Err(error) => done(error),
             }),
-            Some(Way::FromPipe { to_pipe }) => self.from_a_pipe([from, to], to_pipe, bytes, copies).map(done),
+            Some(Way::FromPipe { to_pipe }) => self.splice_out_of_a_pipe([from, to], to_pipe, bytes, copies).map(done),
             Some(Way::FromFile { at, bytes: None, .. }) => {
                 let Kind::File { file, .. } = self.descriptions[&from].kind else { return Some(done(EIO)) };
                 let rest = self.store.files[file].get(at..).unwrap_or(&[]);
@@ -122,7 +122,13 @@ impl Files {
     }
 
     /// The files may have been lost since it looked at them.
-    fn from_a_pipe(&mut self, [from, to]: [usize; 2], to_pipe: bool, bytes: usize, copies: bool) -> Option<i64> {
+    fn splice_out_of_a_pipe(
+        &mut self,
+        [from, to]: [usize; 2],
+        to_pipe: bool,
+        bytes: usize,
+        copies: bool,
+    ) -> Option<i64> {
         let nonblocking = |number: &usize| self.descriptions[number].nonblocking;
         let Kind::ReadEnd(pipe) = self.descriptions[&from].kind else { return Some(EIO) };
         let writers = self.ends(pipe).writers;
