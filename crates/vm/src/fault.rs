@@ -190,6 +190,9 @@ impl Space {
 
     /// One step; see the head of this file.
     pub(crate) fn resolve(&self, state: &mut State, demand: &mut Demand) -> Resolution {
+        if state.gone {
+            return Failed(Fault::NotMapped);
+        }
         let page = demand.page;
         let owner = self.owner(state, page);
         if owner != self.me() {

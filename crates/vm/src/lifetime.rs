@@ -62,19 +62,31 @@ impl Space {
         }
     }
 
-    /// Ends the space everywhere. Called at home, when no thread is left on any kernel.
-    pub async fn destroy(self: &Arc<Self>) {
-        let others = self.others();
-        if self.vm.audits.load(core::sync::atomic::Ordering::Relaxed) {
-            self.audit(&others).await;
+    /// At home: counts the replica that `kernel` has. False if the space ends: then that replica is not told.
+    pub(crate) fn admit(&self, kernel: KernelId) -> bool {
+        let mut state = self.state.lock();
+        let admitted = !state.gone;
+        if admitted && kernel != self.me() {
+            state.members.insert(kernel);
         }
+        admitted
+    }
+
+    /// Ends the space everywhere. Called at home, when no thread is left on any kernel. A thread may still be on its way to one
+    /// that has not met the space; its first faults may be here before it is (`touch` in crate `process`).
+    pub async fn destroy(self: &Arc<Self>) {
+        if self.vm.audits.load(core::sync::atomic::Ordering::Relaxed) {
+            self.audit(&self.others()).await;
+        }
+        // From now on nobody gets a page, nor is counted.
+        self.leave();
+        let others = self.others();
         if others.is_empty() {
             return self.drop_everything();
         }
         let space = self.clone();
         self.detached(async move {
             let endpoint = &space.vm.endpoint;
-            space.leave();
             endpoint.multicast(&others, Detach { space: space.id }).await;
             endpoint.multicast(&others, Destroy { space: space.id }).await;
             space.drop_everything();

@@ -249,7 +249,7 @@ impl Space {
     pub(crate) fn serve_ahead(&self, from: KernelId, range: PageRange) -> Vec<Run> {
         let mut state = self.state.lock();
         let region = state.regions.find(range.start).cloned();
-        let Some(region) = region.filter(|_| self.vm.memory.has_room()) else { return Vec::new() };
+        let Some(region) = region.filter(|_| !state.gone && self.vm.memory.has_room()) else { return Vec::new() };
         let range = region.range.intersect(range);
         match self.owns(&state, range) {
             true => self.export(&mut state, from, &region, [range], None),

@@ -286,8 +286,10 @@ fn register(shared: &Arc<Shared>) {
         space.serve_slices(from, request.count).await
     });
     answer!(on, ListSlices, Err(Errno::ESRCH), |space, from, _request| async move {
-        space.join(from);
-        Ok(space.slices())
+        match space.admit(from) {
+            true => Ok(space.slices()),
+            false => Err(Errno::ESRCH),
+        }
     });
     answer!(on, Freeze, Vec::new(), |space, _from, request| async move { space.freeze(request.range).await });
     let nothing = Listed { regions: Vec::new(), end: PageRange::user().end, holders: Vec::new() };

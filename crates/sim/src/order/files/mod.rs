@@ -119,7 +119,7 @@ pub struct Files {
     store: Store,
     /// Pipes that are being made.
     making: BTreeMap<Id, Making>,
-    /// Open files of calls under way.
+    /// Open files of calls under way: that they found, or took a number from.
     held: BTreeMap<Id, usize>,
     /// Those of splices under way.
     moving: BTreeMap<Id, Moving>,
@@ -438,6 +438,8 @@ impl Subject for Files {
     fn go_on(&mut self, thread: Id, op: Op) -> Option<Outcome> {
         let outcome = match op {
             Op::Pipe { cloexec, .. } => self.pipe(thread, cloexec),
+            Op::Close(_) => done(0),
+            Op::DupTo { to, .. } => done(to.into()),
             Op::Dup(_) => done(self.enter(thread, 0, self.held[&thread], false)),
             Op::DupFrom { least, .. } => done(self.enter(thread, least, self.held[&thread], false)),
             Op::Poll { .. } if self.is_dead(thread, POLL) => done(EIO),
@@ -494,13 +496,17 @@ impl Files {
                 None => done(EBADF),
                 Some(description) => {
                     // dup2 of a number to itself changes nothing.
-                    if from != to {
-                        self.table(thread).insert(to, Entry { description, cloexec });
-                    }
-                    done(to.into())
+                    let replaced = match from == to {
+                        true => None,
+                        false => self.table(thread).insert(to, Entry { description, cloexec }),
+                    };
+                    self.let_go(thread, replaced, to.into())
                 }
             },
-            Op::Close(fd) => done(self.table(thread).remove(&fd).map_or(EBADF, |_| 0)),
+            Op::Close(fd) => match self.table(thread).remove(&fd) {
+                Some(closed) => self.let_go(thread, Some(closed), 0),
+                None => done(EBADF),
+            },
             Op::GetFlags(fd) => {
                 let flags = |entry: &Entry| if entry.cloexec { FD_CLOEXEC } else { 0 };
                 done(self.table(thread).get(&fd).map_or(EBADF, flags))
@@ -519,6 +525,13 @@ impl Files {
             Op::Poll { .. } => Outcome::Waits,
             Op::Splice { from, .. } => self.begin_splice(thread, from),
         }
+    }
+
+    /// Others see the new table before what was in it is closed, if nobody else has it.
+    fn let_go(&mut self, thread: Id, gone: Option<Entry>, result: i64) -> Outcome {
+        let Some(entry) = gone.filter(|entry| !self.is_open(entry.description)) else { return done(result) };
+        self.held.insert(thread, entry.description);
+        Outcome::Waits
     }
 
     fn pipe(&mut self, thread: Id, cloexec: bool) -> Outcome {
