@@ -38,9 +38,10 @@ static void put(void) {
 }
 
 static void show(const char *what, int who, int from, int by) {
+    long before = resident();
     first = from, step = by;
     on(who, look);
-    printf("%s: sum %d, %ld KiB\n", what, sum, resident());
+    printf("%s: sum %d, %ld KiB more\n", what, sum, resident() - before);
 }
 
 int main(void) {
@@ -55,12 +56,14 @@ int main(void) {
         finish(owner);
         first = 0, step = PAGES / 4;
         on(owner, put);
+        MUST(resident() <= 32 * PAGE / 1024);
         show("the owner", owner, 1, 64);
         show("far apart", second, 2, 509);
         show("in order", second, 0, 1);
         show("backwards", third, 3, 7);
         first = 5, step = 8;
         on(second, put);
+        MUST(resident() >= PAGES / 8 * PAGE / 1024);
         show("written by who read", third, 0, 1);
         first = 6, step = 256;
         on(owner, put);
