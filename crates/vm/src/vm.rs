@@ -214,8 +214,8 @@ impl Shared {
             Err(NoMemory) => return Err(Errno::ENOMEM),
         };
         let state = Lock::new(State::new());
-        let (changed, heap, whole) = (WaitQueue::new(), AsyncLock::new(()), AsyncLock::new(()));
-        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap, whole });
+        let (changed, [heap, moving, whole]) = (WaitQueue::new(), [(); 3].map(AsyncLock::new));
+        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap, moving, whole });
         Ok(self.spaces.lock().entry(id).or_insert(space).clone())
     }
 
