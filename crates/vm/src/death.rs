@@ -13,6 +13,8 @@
 //! - what D sent has been handled before the look ([`fabric::Endpoint::silence`]), and of what waits since, no frame that D
 //!   offered is adopted: that is decided under the lock under which the look reads the table;
 //! - frames of D in stock are forgotten before, and what is mapped of its files as well (`Remote::kernel_died`);
+//! - pages of files and of shared memory here that D had lent are forgotten before the last look, and taken from all that were ever given
+//!   some (`lose_frames`); so who asks for one later finds none;
 //! - a borrower's frame comes from the owner, another survivor, who looks for himself, and takes it back as the space ends;
 //! - a fork copies what its parent has. The look and the copying exclude each other on a kernel:
 //!
