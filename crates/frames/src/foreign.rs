@@ -4,6 +4,12 @@
 //! offered frame of design section 6). It counts the frame's users here, and when the last one is
 //! gone the frame waits in the list of its home until the kernel sends the list, so frames go home in
 //! batches rather than a message each.
+//!
+//! A frame that another kernel goes on using, and counts once more for us (it is *pinned*), returns to that kernel, which
+//! need not be its home: who holds pages of a file may have borrowed them. It may even be a frame of our own that we have lent.
+//!
+//! A kernel that dies takes its frames along: what is still in use of them here returns nowhere, or the next life of
+//! that kernel would be given frames that it never lent.
 
 use alloc::{
     collections::btree_map::{BTreeMap, Entry},
@@ -24,12 +30,22 @@ const BATCH: usize = 64;
 /// Trees, not tables: thousands of frames may be held just when memory is short, and a table that grows needs many pages in
 /// a row.
 pub struct Foreign {
-    counts: [Lock<BTreeMap<Frame, u32>>; SHARDS],
+    uses: [Lock<BTreeMap<Frame, Use>>; SHARDS],
     returns: Lock<Returns>,
     /// Frames in `returns`, to be read often and without the lock.
     waiting: AtomicUsize,
     /// Held, with one user, for the next page that needs one.
     stock: Lock<Vec<Frame>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Use {
+    count: u32,
+    /// Who gets it back after that.
+    giver: KernelId,
+    pinned: bool,
+    /// That kernel has died: nobody does.
+    lost: bool,
 }
 
 /// A frame may be in it twice (a pin and a count).
@@ -42,7 +58,7 @@ struct Returns {
 impl Default for Foreign {
     fn default() -> Self {
         Foreign {
-            counts: array::from_fn(|_| Lock::default()),
+            uses: array::from_fn(|_| Lock::default()),
             returns: Lock::default(),
             waiting: AtomicUsize::new(0),
             stock: Lock::default(),
@@ -51,19 +67,20 @@ impl Default for Foreign {
 }
 
 impl Foreign {
-    fn shard(&self, frame: Frame) -> &Lock<BTreeMap<Frame, u32>> {
-        &self.counts[frame.0 as usize % SHARDS]
+    fn shard(&self, frame: Frame) -> &Lock<BTreeMap<Frame, Use>> {
+        &self.uses[frame.0 as usize % SHARDS]
     }
 
-    /// Another kernel gave us `frame` for good: one user.
-    pub fn adopt(&self, frame: Frame) {
-        let old = self.shard(frame).lock().insert(frame, 1);
+    /// `home` gave us `frame` for good: one user.
+    pub fn adopt(&self, frame: Frame, home: KernelId) {
+        let first = Use { count: 1, giver: home, pinned: false, lost: false };
+        let old = self.shard(frame).lock().insert(frame, first);
         assert_eq!(old, None, "{frame:?} is adopted twice");
     }
 
     /// Other kernels gave us zeroed `frames` that have no page yet.
-    pub fn stock(&self, frames: &[Frame]) {
-        frames.iter().for_each(|frame| self.adopt(*frame));
+    pub fn stock(&self, frames: &[Frame], home: impl Fn(Frame) -> KernelId) {
+        frames.iter().for_each(|frame| self.adopt(*frame, home(*frame)));
         self.stock.lock().extend_from_slice(frames);
     }
 
@@ -76,47 +93,63 @@ impl Foreign {
         self.stock.lock().pop()
     }
 
-    /// Those that `whose` says are of a kernel that has died, and of no use any more.
-    pub fn forget_stock(&self, whose: impl Fn(Frame) -> bool) {
+    /// `dead` is no more, and `lies_there` says which frames were its own: none is taken from the stock any more, and those in use
+    /// return nowhere, nor do those that it had pinned.
+    pub fn forget(&self, dead: KernelId, lies_there: impl Fn(Frame) -> bool) {
         let mut stock = self.stock.lock();
-        for frame in stock.extract_if(.., |frame| whose(*frame)) {
+        for frame in stock.extract_if(.., |frame| lies_there(*frame)) {
             self.shard(frame).lock().remove(&frame);
+        }
+        drop(stock);
+        for shard in &self.uses {
+            shard.lock().values_mut().filter(|used| used.giver == dead).for_each(|used| used.lost = true);
         }
     }
 
-    /// `home`, which goes on using `frame`, counts one user for us: one user more here. Home counts us
+    /// Whether a frame in use here was forgotten with who gave it.
+    pub fn is_lost(&self, frame: Frame) -> bool {
+        self.shard(frame).lock().get(&frame).is_some_and(|used| used.lost)
+    }
+
+    /// `by`, which goes on using `frame`, counts one user for us: one user more here. It counts us
     /// once, so a second pin goes back at once.
-    pub fn accept_pin(&self, frame: Frame, home: KernelId) {
+    pub fn accept_pin(&self, frame: Frame, by: KernelId) {
         let known = {
             let mut shard = self.shard(frame).lock();
-            let count = shard.entry(frame).or_insert(0);
-            *count += 1;
-            *count > 1
+            let used = shard.entry(frame).or_insert(Use { count: 0, giver: by, pinned: true, lost: false });
+            used.count += 1;
+            used.count > 1
         };
         if known {
-            self.give_back(frame, home);
+            self.give_back(frame, by);
         }
+    }
+
+    /// Who has pinned it for us.
+    pub fn pinned_by(&self, frame: Frame) -> Option<KernelId> {
+        let used = *self.shard(frame).lock().get(&frame)?;
+        used.pinned.then_some(used.giver)
     }
 
     pub fn retain(&self, frame: Frame) {
         match self.shard(frame).lock().get_mut(&frame) {
-            Some(count) => *count += 1,
+            Some(used) => used.count += 1,
             None => panic!("{frame:?} is not held here"),
         }
     }
 
-    /// The last release puts the frame on the list of `home`.
-    pub fn release(&self, frame: Frame, home: KernelId) {
+    /// The last release puts the frame on the list of who gave it.
+    pub fn release(&self, frame: Frame) {
         let last = match self.shard(frame).lock().entry(frame) {
             Entry::Vacant(_) => panic!("double free of foreign {frame:?}"),
-            Entry::Occupied(entry) if *entry.get() == 1 => entry.remove() == 1,
+            Entry::Occupied(entry) if entry.get().count == 1 => Some(entry.remove()).filter(|used| !used.lost),
             Entry::Occupied(mut entry) => {
-                *entry.get_mut() -= 1;
-                false
+                entry.get_mut().count -= 1;
+                None
             }
         };
-        if last {
-            self.give_back(frame, home);
+        if let Some(used) = last {
+            self.give_back(frame, used.giver);
         }
     }
 
@@ -130,12 +163,12 @@ impl Foreign {
     }
 
     pub fn count(&self, frame: Frame) -> u32 {
-        self.shard(frame).lock().get(&frame).copied().unwrap_or(0)
+        self.shard(frame).lock().get(&frame).map_or(0, |used| used.count)
     }
 
     /// Foreign frames in use here.
     pub fn held(&self) -> usize {
-        self.counts.iter().map(|shard| shard.lock().len()).sum()
+        self.uses.iter().map(|shard| shard.lock().len()).sum()
     }
 
     /// Frames waiting to go home: whether a batch is worth a message yet.

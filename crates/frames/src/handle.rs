@@ -67,7 +67,7 @@ pub struct BorrowedFrame<'a> {
 impl<'a> BorrowedFrame<'a> {
     /// Takes over a frame that `home` gave us.
     pub fn adopt(foreign: &'a Foreign, frame: Frame, home: KernelId) -> Self {
-        foreign.adopt(frame);
+        foreign.adopt(frame, home);
         BorrowedFrame { foreign, frame, home }
     }
 
@@ -96,6 +96,6 @@ impl Clone for BorrowedFrame<'_> {
 
 impl Drop for BorrowedFrame<'_> {
     fn drop(&mut self) {
-        self.foreign.release(self.frame, self.home);
+        self.foreign.release(self.frame);
     }
 }

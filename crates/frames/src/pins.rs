@@ -1,6 +1,7 @@
-//! Frames of this kernel that it goes on using while another kernel uses them, too.
+//! Frames that this kernel holds, and goes on using, while another kernel uses them, too.
 //!
-//! Such a *pin* is one of the frame's users, and comes home like a frame that was lent. The count alone does not tell whose it
+//! Such a *pin* is one of the frame's users, and comes back like a frame that was lent. The frame need not lie here: pages of a
+//! file may be borrowed. The count alone does not tell whose it
 //! is: so that the pins of a kernel that dies can be taken back, they are written down by kernel. They are few: pages
 //! of files that are mapped where neither the file nor a copy will do.
 

@@ -278,21 +278,21 @@ fn threads_share_frames_and_lose_none() {
 fn the_last_release_of_a_foreign_frame_sends_it_home() {
     let foreign = Foreign::default();
     let (a, b) = (Frame(0x40_0000), Frame(0x40_0010));
-    foreign.adopt(a);
-    foreign.adopt(b);
+    foreign.adopt(a, KernelId(2));
+    foreign.adopt(b, KernelId(3));
     foreign.retain(a);
-    foreign.release(a, KernelId(2));
+    foreign.release(a);
     assert_eq!((foreign.count(a), foreign.count(b), foreign.count(Frame(1))), (1, 1, 0));
     assert_eq!(foreign.drain_returns(KernelId(2)), []);
-    foreign.release(a, KernelId(2));
-    foreign.release(b, KernelId(3));
+    foreign.release(a);
+    foreign.release(b);
     assert_eq!(foreign.drain_returns(KernelId(3)), [b]);
     assert_eq!((foreign.held(), foreign.waiting()), (0, 1));
     assert_eq!(foreign.home_to_serve(), Some(KernelId(2)));
     assert_eq!(foreign.drain_returns(KernelId(3)), []);
     assert_eq!(foreign.drain_returns(KernelId(2)), [a]);
     assert_eq!((foreign.held(), foreign.waiting()), (0, 0));
-    assert!(panics(|| foreign.release(a, KernelId(2))));
+    assert!(panics(|| foreign.release(a)));
 }
 
 /// Programs stop first, then tables; the kernel gets all there is, and what was refused is had again once
@@ -332,13 +332,50 @@ fn a_part_is_kept_for_what_must_lie_here() {
 fn frames_in_stock_have_a_user_and_are_taken_once() {
     let foreign = Foreign::default();
     assert_eq!((foreign.has_stock(), foreign.take_stock()), (false, None));
-    foreign.stock(&[Frame(0x40_0000), Frame(0x40_0001)]);
+    foreign.stock(&[Frame(0x40_0000), Frame(0x40_0001)], |_| KernelId(2));
     assert!(foreign.has_stock() && foreign.held() == 2);
     let taken = [foreign.take_stock().unwrap(), foreign.take_stock().unwrap()];
     assert!(taken[0] != taken[1] && taken.iter().all(|frame| foreign.count(*frame) == 1));
     assert_eq!(foreign.take_stock(), None);
-    taken.iter().for_each(|frame| foreign.release(*frame, KernelId(2)));
+    taken.iter().for_each(|frame| foreign.release(*frame));
     assert_eq!(foreign.drain_returns(KernelId(2)).len(), 2);
+}
+
+/// Who has borrowed a frame may pin it for others: it returns to him, not to its home.
+#[test]
+fn a_pinned_frame_returns_to_who_pinned_it() {
+    let foreign = Foreign::default();
+    let frame = Frame(0x40_0000);
+    foreign.accept_pin(frame, KernelId(3));
+    assert_eq!((foreign.count(frame), foreign.pinned_by(frame)), (1, Some(KernelId(3))));
+    foreign.accept_pin(frame, KernelId(3));
+    assert_eq!(foreign.drain_returns(KernelId(3)), [frame]);
+    foreign.release(frame);
+    foreign.release(frame);
+    assert_eq!((foreign.drain_returns(KernelId(3)), foreign.held()), ([frame].into(), 0));
+    foreign.adopt(frame, KernelId(2));
+    assert_eq!(foreign.pinned_by(frame), None);
+}
+
+#[test]
+fn what_a_dead_kernel_gave_returns_nowhere() {
+    let foreign = Foreign::default();
+    let (used, stocked, pinned, other) = (Frame(1), Frame(2), Frame(3), Frame(4));
+    foreign.adopt(used, KernelId(2));
+    foreign.adopt(other, KernelId(3));
+    foreign.accept_pin(pinned, KernelId(2));
+    foreign.stock(&[stocked], |_| KernelId(2));
+    assert!(!foreign.is_lost(used));
+    foreign.forget(KernelId(2), |frame| frame == used || frame == stocked);
+    assert_eq!(foreign.take_stock(), None);
+    assert_eq!([used, pinned, other].map(|frame| foreign.is_lost(frame)), [true, true, false]);
+    // Who maps it is found by that.
+    assert_eq!(foreign.pinned_by(pinned), Some(KernelId(2)));
+    [used, pinned, other].into_iter().for_each(|frame| foreign.release(frame));
+    assert_eq!((foreign.drain_returns(KernelId(2)), foreign.waiting()), ([].into(), 1));
+    // Its next life may lend the same frame.
+    foreign.adopt(used, KernelId(2));
+    assert!(!foreign.is_lost(used));
 }
 
 #[test]

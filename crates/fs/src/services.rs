@@ -2,6 +2,7 @@
 
 use crate::{cache::PageCache, locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
+    boxed::Box,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -24,13 +25,18 @@ pub trait Clock: Send + Sync {
     fn monotonic(&self) -> u64;
 }
 
-/// Who maps pages of objects.
+/// Who maps pages of objects, and knows whose memory there is.
 pub trait Mappers: Send + Sync {
     /// Address spaces of this kernel show none of the lost pages afterwards, nor does any kernel that borrowed them
     /// from one.
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()>;
     /// Nor do `others`, which had pages from the object itself. Answers those that use nothing of it any more.
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
+    /// Asks other kernels for frames, also (`must`) if that was in vain lately. True if there are some for
+    /// [`Memory::alloc_anywhere`] now.
+    fn borrow(&self, _must: bool) -> BoxFuture<'_, bool> {
+        Box::pin(core::future::ready(false))
+    }
 }
 
 pub struct Services {
@@ -113,7 +119,7 @@ impl Services {
         self.objects.lock().get(&id.serial)?.upgrade()
     }
 
-    /// Frames that the caches hold.
+    /// Frames of this kernel that the caches hold.
     pub fn pages(&self) -> usize {
         let objects: Vec<_> = self.objects.lock().values().filter_map(Weak::upgrade).collect();
         objects.iter().map(|cache| cache.pages()).sum()
@@ -135,9 +141,50 @@ impl Services {
         freed
     }
 
+    /// Pages of files that were borrowed from a kernel which has died are no more ([`Memory::forget`] has been called); returns
+    /// when nobody shows them.
+    pub async fn lose_frames(&self) {
+        let objects: Vec<_> = self.objects.lock().values().filter_map(Weak::upgrade).collect();
+        for cache in objects {
+            cache.lose_frames().await;
+        }
+    }
+
     /// A zeroed frame for a file that exists nowhere else, so that it can't be had back. ENOSPC when little is
-    /// free: programs end for want of memory, writing files only fails.
-    pub(crate) fn lasting_frame(&self) -> Result<Frame> {
+    /// free here and elsewhere: programs end for want of memory, writing files only fails.
+    ///
+    /// Who puts it into a file looks, under the file's lock, whether it [is lost](Memory::is_lost) already: that tells those
+    /// that [`Services::lose_frames`] finds from those that come later.
+    pub(crate) async fn lasting_frame(&self) -> Result<Frame> {
+        if let Some(frame) = self.memory.alloc_anywhere() {
+            return Ok(frame);
+        }
+        if self.reclaim(RECLAIM_BATCH) > 0 {
+            if let Some(frame) = self.memory.alloc_anywhere() {
+                return Ok(frame);
+            }
+        }
+        if let Some(frame) = self.borrowed_frame(false).await {
+            return Ok(frame);
+        }
+        match self.rest_at_home() {
+            Err(full) => self.borrowed_frame(true).await.ok_or(full),
+            frame => frame,
+        }
+    }
+
+    async fn borrowed_frame(&self, must: bool) -> Option<Frame> {
+        let mappers = self.mappers()?;
+        while mappers.borrow(must).await {
+            // Others may have been faster.
+            if let Some(frame) = self.memory.alloc_anywhere() {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    fn rest_at_home(&self) -> Result<Frame> {
         let missing = || {
             let (total, free) = self.memory.totals();
             (total / LEFT_BY_FILES).saturating_sub(free) as usize

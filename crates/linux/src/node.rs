@@ -189,6 +189,10 @@ impl Directory for Exchange {
         Box::pin(self.remote.mourn(dead))
     }
 
+    fn lose_frames(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.services.lose_frames())
+    }
+
     fn release_of(&self, dead: KernelId) {
         self.remote.release_of(dead);
     }
@@ -230,6 +234,16 @@ impl Mappers for Spaces {
             match vm {
                 Some(vm) => vm.recall(others, lost).await,
                 None => others,
+            }
+        })
+    }
+
+    fn borrow(&self, must: bool) -> BoxFuture<'_, bool> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            match vm {
+                Some(vm) => vm.borrow(must).await,
+                None => false,
             }
         })
     }

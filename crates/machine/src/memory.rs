@@ -90,8 +90,13 @@ pub trait Memory: Send + Sync {
             self.release(*frame);
         });
     }
-    /// `kernel` is no more: what is in stock of its frames is not used.
-    fn forget_stock(&self, _kernel: KernelId) {}
+    /// `kernel` is no more: what is in stock of its frames is not used, and what is in use here of its frames, or because it pinned
+    /// them, goes nowhere in the end.
+    fn forget(&self, _kernel: KernelId) {}
+    /// Whether `frame`, which is in use here, lies in the memory of a kernel that was [forgotten](Memory::forget) since it came.
+    fn is_lost(&self, _frame: Frame) -> bool {
+        false
+    }
     /// One more user of `frame`.
     fn retain(&self, frame: Frame);
     /// One user less; the last one frees an own frame, or sends a foreign one home.
@@ -104,16 +109,20 @@ pub trait Memory: Send + Sync {
     /// Give away an own frame of count one: `to` counts it from now on. It stays reserved here until it comes home through
     /// [`Memory::take_home`].
     fn lend(&self, frame: Frame, to: KernelId);
-    /// An own frame stays in use here, and one of its users is `to` from now on, until that comes home in the same way.
+    /// A frame stays in use here, and one of its users is `to` from now on, until that comes back in the same way. It may lie
+    /// in any kernel's memory, also that of `to`.
     fn pin(&self, frame: Frame, to: KernelId);
-    /// A frame that was lent to `from` comes back: free it. Or one that was pinned for it: one user less.
+    /// A frame that was lent to `from` comes back: free it. Or one that was pinned for it, wherever it lies: one user less.
     fn take_home(&self, frame: Frame, from: KernelId);
     /// `dead` is no more, and no page table leads to a frame any more because of it: all that it was lent or had pinned comes back.
     fn take_all_home(&self, dead: KernelId);
-    /// `frame` is another kernel's and in use there; that kernel counts one user on our behalf, and here is
-    /// one user more. What home counts for us goes back to it like a released frame: when the last
-    /// user here is gone, or at once if there was one already.
-    fn accept_pin(&self, frame: Frame);
+    /// `frame` is in use at `by`; that kernel counts one user on our behalf, and here is one user more. What it counts for us
+    /// goes back to it like a released frame: when the last user here is gone, or at once if there was one already.
+    fn accept_pin(&self, frame: Frame, by: KernelId);
+    /// The kernel that counts a user of `frame` for this one; None if it is not pinned for us.
+    fn pinned_by(&self, _frame: Frame) -> Option<KernelId> {
+        None
+    }
     /// Foreign frames released here and not yet sent home: a batch for one kernel, if at least
     /// `at_least` have gathered for it. The caller sends them; each arrives through [`Memory::take_home`].
     fn frames_to_return(&self, _at_least: usize) -> Option<(KernelId, Vec<Frame>)> {

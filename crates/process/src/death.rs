@@ -91,7 +91,9 @@ impl System {
     /// can't be its next life that is alive: it is not booted before who asks has the answer.)
     pub(crate) async fn until_mourned(&self, dead: KernelId) {
         let through = || !self.endpoint.is_alive(dead) && self.mourning_of(dead) != Some(Mourning::Begun);
-        self.mourned.wait_until(|| through().then_some(())).await
+        self.mourned.wait_until(|| through().then_some(())).await;
+        // Those of the dead one among them, which were pinned for us by who asks, before he takes it for over.
+        self.vm.send_frames_home(1);
     }
 
     /// No kernel runs anything that had something on `dead`: what that had of this one comes back.
@@ -135,6 +137,8 @@ impl System {
             }
         }
         self.forget_users(dead).await;
+        self.vm.lose_frames(dead).await;
+        self.directory.lose_frames().await;
         self.end_condemned(dead).await;
         // Another death may be at a space that is not in the list any more.
         let _alone = self.abandoning.lock().await;

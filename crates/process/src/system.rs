@@ -48,6 +48,8 @@ pub trait Directory: Send + Sync {
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
     /// A kernel has died, and nothing of it arrives any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
+    /// Files in memory have no pages any more that lay in the memory of a kernel which has died; returns when nobody shows them.
+    fn lose_frames(&self) -> BoxFuture<'_, ()>;
     /// All survivors have mourned: what `dead` held of this kernel's files is released.
     fn release_of(&self, dead: KernelId);
     /// Some processes have ended without closing their files: they have no record locks on files of this kernel.

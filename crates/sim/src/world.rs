@@ -84,9 +84,9 @@ struct Frames {
     returning: BTreeMap<(KernelId, KernelId), Vec<Frame>>,
     /// Held with one user, for the next page that needs one.
     stock: BTreeMap<KernelId, Vec<Frame>>,
-    /// Users of frames that another kernel holds and has pinned, by who uses them.
-    pinned: BTreeMap<(KernelId, Frame), u32>,
-    /// What their homes have counted for those.
+    /// Users of frames that another kernel holds and has pinned, by who uses them; and that kernel.
+    pinned: BTreeMap<(KernelId, Frame), (u32, KernelId)>,
+    /// What their holders have counted for those.
     pins: BTreeMap<(KernelId, Frame), u32>,
 }
 
@@ -299,16 +299,23 @@ impl Frames {
             Holder::Free => false,
         };
         let all = (base..).map(Frame).zip(&self.partitions[home.index()].frames);
-        let lent = all.filter(|(_, state)| is_there(state)).map(|(frame, _)| frame).collect();
-        let own = Frame(base)..Frame(base + self.per_kernel);
-        let pinned = self.pins.extract_if(.., |(to, frame), _| *to == dead && own.contains(frame));
-        (lent, pinned.map(|((_, frame), count)| (frame, count)).collect())
+        let lent: Vec<Frame> = all.filter(|(_, state)| is_there(state)).map(|(frame, _)| frame).collect();
+        let Frames { pins, partitions, per_kernel, .. } = self;
+        let holder =
+            |frame: Frame| partitions[(frame.0 / *per_kernel) as usize].frames[(frame.0 % *per_kernel) as usize].holder;
+        let pinned = pins.extract_if(.., |(to, frame), _| {
+            *to == dead && matches!(holder(*frame), Holder::Held { by, .. } if by == home)
+        });
+        let pinned = pinned.map(|((_, frame), count)| (frame, count)).collect();
+        // What the dead one had pinned for others of these frames is over as well.
+        self.pins.retain(|(_, frame), _| !lent.contains(frame));
+        (lent, pinned)
     }
 
     /// The count of `frame`, which `kernel` must hold, or have pinned.
     fn count(&mut self, frame: Frame, kernel: KernelId) -> &mut u32 {
         if self.pinned.contains_key(&(kernel, frame)) {
-            return self.pinned.entry((kernel, frame)).or_default();
+            return &mut self.pinned.entry((kernel, frame)).or_insert((0, kernel)).0;
         }
         let state = self.used(frame, "counted while free");
         let found = state.holder;
@@ -361,7 +368,15 @@ impl Memory for SimMemory {
         self.world.lock().stock.entry(self.me).or_default().extend(frames);
     }
 
-    fn forget_stock(&self, kernel: KernelId) {
+    fn is_lost(&self, frame: Frame) -> bool {
+        self.world.dead.load(Ordering::Relaxed) & 1 << self.world.home(frame).index() != 0
+    }
+
+    fn pinned_by(&self, frame: Frame) -> Option<KernelId> {
+        self.world.lock().pinned.get(&(self.me, frame)).map(|(_, by)| *by)
+    }
+
+    fn forget(&self, kernel: KernelId) {
         let is_dead = |frame: &Frame| self.world.home(*frame) == kernel;
         if let Some(stock) = self.world.lock().stock.get_mut(&self.me) {
             stock.retain(|frame| !is_dead(frame));
@@ -383,11 +398,11 @@ impl Memory for SimMemory {
         if *count > 0 {
             return;
         }
+        if let Some((_, by)) = frames.pinned.remove(&(self.me, frame)) {
+            return frames.returning.entry((self.me, by)).or_default().push(frame);
+        }
         if home == self.me {
             return frames.free(frame, home);
-        }
-        if frames.pinned.remove(&(self.me, frame)).is_some() {
-            return frames.returning.entry((self.me, home)).or_default().push(frame);
         }
         let state = frames.used(frame, "sent home while free");
         assert_eq!(state.translations, 0, "{frame:?} sent home while a table or TLB leads to it");
@@ -399,7 +414,7 @@ impl Memory for SimMemory {
         let mut frames = self.world.lock();
         match frames.used(frame, "counted while free").holder {
             Holder::Held { by, count } if by == self.me => count,
-            _ => frames.pinned.get(&(self.me, frame)).copied().unwrap_or(0),
+            _ => frames.pinned.get(&(self.me, frame)).map_or(0, |(count, _)| *count),
         }
     }
 
@@ -418,15 +433,16 @@ impl Memory for SimMemory {
     }
 
     fn pin(&self, frame: Frame, to: KernelId) {
-        assert_eq!(self.world.home(frame), self.me, "only an own frame can be pinned");
-        *self.world.lock().pins.entry((to, frame)).or_default() += 1;
+        let mut frames = self.world.lock();
+        // Panics if another kernel holds it.
+        frames.count(frame, self.me);
+        *frames.pins.entry((to, frame)).or_default() += 1;
     }
 
     fn take_home(&self, frame: Frame, from: KernelId) {
         if self.is_over() {
             return;
         }
-        assert_eq!(self.world.home(frame), self.me);
         let mut frames = self.world.lock();
         if let Some(count) = frames.pins.get_mut(&(from, frame)) {
             *count -= 1;
@@ -436,6 +452,7 @@ impl Memory for SimMemory {
             drop(frames);
             return self.release(frame);
         }
+        assert_eq!(self.world.home(frame), self.me);
         let holder = frames.used(frame, "is free").holder;
         let came = holder == Holder::Lent { to: from } || holder == Holder::Returning { from };
         assert!(came, "{frame:?} comes home from {from:?} but is {holder:?}");
@@ -455,16 +472,15 @@ impl Memory for SimMemory {
         }
     }
 
-    fn accept_pin(&self, frame: Frame) {
-        let home = self.world.home(frame);
-        assert_ne!(home, self.me, "an own frame needs no pin");
+    fn accept_pin(&self, frame: Frame, by: KernelId) {
+        assert_ne!(by, self.me, "what is held here needs no pin");
         let mut frames = self.world.lock();
         let holder = frames.used(frame, "is free").holder;
-        assert!(matches!(holder, Holder::Held { by, .. } if by == home), "{frame:?} pinned but {holder:?}");
-        let count = frames.pinned.entry((self.me, frame)).or_default();
+        assert!(matches!(holder, Holder::Held { by: at, .. } if at == by), "{frame:?} pinned by {by:?} but {holder:?}");
+        let (count, _) = frames.pinned.entry((self.me, frame)).or_insert((0, by));
         *count += 1;
         if *count > 1 {
-            frames.returning.entry((self.me, home)).or_default().push(frame);
+            frames.returning.entry((self.me, by)).or_default().push(frame);
         }
     }
 

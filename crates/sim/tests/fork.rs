@@ -4,7 +4,7 @@
 use machine::{Access, UserAddr, PAGE_SIZE};
 use sim::cluster::{Cluster, Shape};
 use std::sync::Arc;
-use vm::{MapRequest, Space};
+use vm::{MapRequest, Place, Space};
 
 const RW: Access = Access::READ.union(Access::WRITE);
 
@@ -49,4 +49,62 @@ fn a_child_is_of_one_moment() {
         assert!(x == y || x == y + 1, "seed {seed}: the child has x = {x}, y = {y}");
         sim::audit::check(&cluster);
     }
+}
+
+/// Pages that several kernels own move one after the other, but no child is born in between.
+#[test]
+fn a_child_has_moved_pages_all_at_the_old_place_or_all_at_the_new() {
+    const SLICE: usize = 64 << 30;
+    const TO: UserAddr = UserAddr(0x4000_0000);
+    let (mut old, mut new) = (0, 0);
+    for seed in 0..300 {
+        let cluster = Cluster::new(Shape { scarce: false, frames: 1000, ..Shape::of(seed, 4) });
+        let id = cluster.kernels[0].vm.create().unwrap().id();
+        let on = |kernel: usize| cluster.kernels[kernel].vm.attach(id).unwrap();
+        let map = |kernel: usize, pages: u64, place: Place| {
+            let space = on(kernel);
+            let request = MapRequest::anonymous(pages * PAGE_SIZE as u64, RW).at(place);
+            cluster.run(async move { space.map(request).await }).unwrap()
+        };
+        let slices = [1, 2].map(|kernel| map(kernel, 1, Place::Hint(UserAddr::NULL)).0 as usize / SLICE);
+        assert_eq!(slices[0].abs_diff(slices[1]), 1, "neighbours");
+        let from = UserAddr((slices[0].max(slices[1]) * SLICE - PAGE_SIZE) as u64);
+        map(3, 2, Place::Fixed(from));
+        let writer = on(3);
+        cluster.run(async move {
+            for page in 0..2 {
+                writer.write_value(from.add(page * PAGE_SIZE), &(page as u64 + 1)).await.unwrap();
+            }
+        });
+        let mover = on((seed % 4) as usize);
+        let moved = cluster.start(async move {
+            let bytes = 2 * PAGE_SIZE as u64;
+            // MREMAP_MAYMOVE | MREMAP_FIXED
+            mover.remap(from, bytes, bytes, 3, TO, false).await
+        });
+        let forker = on((seed / 4 % 4) as usize);
+        let child = cluster.start(async move {
+            for _ in 0..seed % 5 {
+                sim::object::Later(false).await;
+            }
+            forker.fork().await.unwrap()
+        });
+        cluster.settle();
+        assert_eq!(moved.take(), Some(Ok(TO)));
+        let child = child.take().unwrap();
+        let found = cluster.run(async move {
+            let mut found = Vec::new();
+            for at in [from, from.add(PAGE_SIZE), TO, TO.add(PAGE_SIZE)] {
+                found.push(child.read_value::<u64>(at).await.ok());
+            }
+            found
+        });
+        match &found[..] {
+            [Some(1), Some(2), None, None] => old += 1,
+            [None, None, Some(1), Some(2)] => new += 1,
+            _ => panic!("seed {seed}: the child has {found:?}"),
+        }
+        sim::audit::check(&cluster);
+    }
+    assert!(old >= 10 && new >= 10, "{old} children before, {new} after");
 }

@@ -5,13 +5,20 @@
 //!
 //! Idea: the mechanism of offered frames, the other way round. A kernel whose memory runs out asks the others, one after
 //! another, for a batch of zeroed frames. Who has plenty gives them away for good (`lend`), and they are counted by the
-//! kernel that got them until the last user is gone; then they go home in batches like all foreign frames. Only pages of
-//! anonymous memory get them: page tables and what the kernel itself reads through its direct map must lie at home, and a
-//! page of an object is pinned for others by the kernel its *frame* lies in, which here would be the wrong one. So that those
-//! do not starve, anonymous pages begin to borrow while an eighth is still free ([`Memory::alloc_anywhere`]).
+//! kernel that got them until the last user is gone; then they go home in batches like all foreign frames. What exists nowhere else
+//! gets them: anonymous memory, private and shared, System V segments, and files in memory (tmpfs, memfd; so also POSIX shared
+//! memory). What the kernel itself reads through its direct map must lie at home: page tables, whose entries it and the CPU follow at
+//! every fault, and which the death of a lender would take from processes that have nothing there. Pages of the host's files can be
+//! dropped instead. So that those do not starve, the others begin to borrow while an eighth is still free
+//! ([`Memory::alloc_anywhere`]).
 //!
 //! Order of what a fault does that finds no frame: borrow from who has plenty; from who can do without; take from the rest at
-//! home; drop cached pages; end the heaviest process of the machine (relief.rs).
+//! home; drop cached pages; end the heaviest process of the machine (relief.rs). A file in memory stops before: it drops cached
+//! pages first, asks only who has plenty, takes at home until a sixteenth is left (`fs::Services`), and then its disk is full.
+//! For programs end for want of memory; writing a file only fails.
+//!
+//! A page of a file may be used by other kernels, too, wherever it lies: it is pinned for them by who has borrowed it, and returns to him
+//! before he sends it home. What becomes of it when the lender dies: death.rs.
 //!
 //! ```text
 //! A: fault, memory low        B                             C
@@ -29,7 +36,7 @@
 
 use crate::vm::Shared;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use machine::{Frame, KernelId};
 use messages::vm::BorrowFrames;
 
@@ -42,16 +49,42 @@ const KEPT_IF_URGENT: u64 = 16;
 /// After asking everybody in vain, so many faults take from the rest at home without asking.
 const PATIENCE: u32 = 64;
 
+/// What is known about asking: several faults, and no more than that, go without after one that was in vain.
+#[derive(Default)]
+pub(crate) struct Hope {
+    /// Faults that are not to ask.
+    none: AtomicU32,
+}
+
+impl Hope {
+    fn asks(&self) -> bool {
+        // Not below 0: several CPUs may be here.
+        self.none.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+
+    fn learn(&self, lent: bool) {
+        self.none.store(if lent { 0 } else { PATIENCE }, Relaxed);
+    }
+}
+
 impl Shared {
     /// True if somebody gave frames: they are in stock now. `must`: ask again even if it was in vain lately.
     pub async fn borrow(&self, must: bool) -> bool {
-        // Not below 0: several CPUs may be here.
-        let waits = |left: u32| left.checked_sub(1);
-        if !must && self.hopeless.fetch_update(Relaxed, Relaxed, waits).is_ok() {
+        if !must && !self.hope.asks() {
             return false;
         }
         let lent = self.ask_around(false).await || self.ask_around(true).await;
-        self.hopeless.store(if lent { 0 } else { PATIENCE }, Relaxed);
+        self.hope.learn(lent);
+        lent
+    }
+
+    /// The same for files, from who has plenty.
+    pub async fn borrow_for_files(&self, must: bool) -> bool {
+        if !must && !self.hope_of_files.asks() {
+            return false;
+        }
+        let lent = self.ask_around(false).await;
+        self.hope_of_files.learn(lent);
         lent
     }
 

@@ -88,7 +88,7 @@ impl Space {
         }
     }
 
-    async fn change_at_home(self: &Arc<Self>, operation: Operation) -> Result<u64> {
+    pub(crate) async fn change_at_home(self: &Arc<Self>, operation: Operation) -> Result<u64> {
         if self.is_home() {
             let space = self.clone();
             // Who is frozen must be thawed.
@@ -100,6 +100,9 @@ impl Space {
 
     /// At home: a change of what several kernels own.
     pub(crate) async fn change_frozen(self: &Arc<Self>, operation: Operation) -> Result<u64> {
+        if let Operation::Remap { from, pages, flags, to } = operation {
+            return self.remap_at_home(from, pages, flags, to).await;
+        }
         let _whole = self.whole.lock().await;
         let range = range_of(&operation);
         let owners = self.slice_owners(range);

@@ -6,13 +6,15 @@
 //! forked. So to look at processes is not enough.
 //!
 //! Rule: a space is condemned if a survivor has a replica of it which says that D is its home or an owner, or whose page table
-//! leads to a frame of D. Every survivor looks at all its replicas, and is through with D when a look finds none; until then it has who uses
+//! leads to a frame of D, or to one that D had pinned for it. Every survivor looks at all its replicas, and is through with D when a look finds none; until then it has who uses
 //! those it found killed, and the spaces ended, wherever they are at home (crate `process`, death.rs). It need not look again
 //! after that, because nothing new comes to lead to a frame of D:
 //!
 //! - what D sent has been handled before the look ([`fabric::Endpoint::silence`]), and of what waits since, no frame that D
 //!   offered is adopted: that is decided under the lock under which the look reads the table;
 //! - frames of D in stock are forgotten before, and what is mapped of its files as well (`Remote::kernel_died`);
+//! - pages of files and of shared memory here that D had lent are forgotten before the last look, and taken from all that were ever given
+//!   some (`lose_frames`); so who asks for one later finds none;
 //! - a borrower's frame comes from the owner, another survivor, who looks for himself, and takes it back as the space ends;
 //! - a fork copies what its parent has. The look and the copying exclude each other on a kernel:
 //!
@@ -55,9 +57,17 @@ impl Vm {
         }
     }
 
+    /// Frames of `dead` in stock are not used any more, and shared memory that is in some has no such pages.
+    pub async fn lose_frames(&self, dead: KernelId) {
+        self.shared.memory.forget(dead);
+        for memory in self.shared.all_memories() {
+            memory.lose_frames().await;
+        }
+    }
+
     /// The spaces here that had something on `dead`.
     pub fn condemned_by(&self, dead: KernelId) -> Vec<SpaceId> {
-        self.shared.memory.forget_stock(dead);
+        self.shared.memory.forget(dead);
         let _no_copies = self.shared.copying.lock();
         self.spaces().iter().filter(|space| space.had_something_on(dead)).map(|space| space.id()).collect()
     }
@@ -97,7 +107,9 @@ impl Space {
             || parts.iter().any(|part| part.owner == kernel);
         if !had {
             self.table.walk(PageRange::user(), &mut |_, mapping| {
-                had = self.vm.memory.home_of(mapping.frame) == Some(kernel);
+                // Also what it had pinned for us: it may have borrowed that elsewhere.
+                let memory = &self.vm.memory;
+                had = memory.home_of(mapping.frame) == Some(kernel) || memory.pinned_by(mapping.frame) == Some(kernel);
                 if had {
                     Step::Stop
                 } else {

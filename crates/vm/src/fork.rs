@@ -16,6 +16,9 @@
 //! holder, and the child's tables say so at both. The frozen owners name their holders, who are frozen next. A
 //! holder hands nothing on, so then all are; and no range is between two owners when a freeze is answered.
 //!
+//! A change of pages of several owners is one step for a fork, because home makes it under the same freeze (change.rs). An mremap of
+//! them takes many steps, which a freeze would hold off as well; so home has forks wait for it instead (remap.rs).
+//!
 //! Forks of one space go one after the other, because home holds its own right to change things during
 //! the whole of it; no other change waits for a second owner while it holds that right, so freezing can't
 //! deadlock.
@@ -77,6 +80,7 @@ impl Space {
     /// At the parent's home.
     pub(crate) async fn fork_here(self: &Arc<Self>, child: SpaceId) -> Result<Forked> {
         let _heap = self.heap.lock().await;
+        let _moving = self.moving.lock().await;
         let _whole = self.whole.lock().await;
         // Home first: afterwards nobody is given a slice.
         let home = self.freeze_all(PageRange::user(), KernelSet::new(), [self.me()].into_iter().collect()).await;

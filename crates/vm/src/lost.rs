@@ -26,6 +26,10 @@ impl Mappers for Vm {
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
         self.shared.objects.recall(others, lost)
     }
+
+    fn borrow(&self, must: bool) -> BoxFuture<'_, bool> {
+        Box::pin(self.shared.borrow_for_files(must))
+    }
 }
 
 impl Mappers for Shared {

@@ -4,7 +4,19 @@
 //! the new place can't be touched (entries without access, faults wait): a page is never in two places.
 //!
 //! The kernel that owns the pages moves them, also to a place that others own: it asks for that range first (`obtain`
-//! in handover.rs). So contents never travel. If the pages have several owners, each moves its own.
+//! in handover.rs). So contents never travel. If the pages have several owners, each moves its own. Home has them do so, one
+//! after the other; for a fork that is one step all the same:
+//!
+//! ```text
+//! mremap of x (A's) and y (B's)        fork elsewhere
+//!   A: x has moved
+//!                                      the child has x at the new place, y at the old
+//!   B: y has moved
+//! ```
+//!
+//! A freeze, as for other changes of several owners, would not do: to obtain ranges, and to take back what was moved if one part
+//! fails, owners must be able to go on. So home holds forks off until it is through, and waits for one that has begun
+//! (`moving`). A thread that touches the pages meanwhile may find some of them moved: it would race with mremap on Linux, too.
 
 use crate::{
     change::{checked_range, pages_at},
@@ -90,25 +102,41 @@ impl Space {
             return Err(Errno::EINVAL);
         };
         self.check_room_to_remap(from, pages, known.contains(RemapFlags::DONTUNMAP)).await?;
-        self.remap_pages(from, pages, flags, to).await.map(UserAddr)
+        self.remap_pages(from, pages, flags, to, false).await.map(UserAddr)
     }
 
-    /// Has whoever owns all of `from` move it. Boxed because moving the parts of several owners leads here again.
+    /// At home: of pages that somebody found to have several owners.
+    pub(crate) async fn remap_at_home(
+        self: &Arc<Self>,
+        from: PageRange,
+        pages: u64,
+        flags: u32,
+        to: Option<Page>,
+    ) -> Result<u64> {
+        let _moving = self.moving.lock().await;
+        self.remap_pages(from, pages, flags, to, true).await
+    }
+
+    /// Has whoever owns all of `from` move it. `moving`: home holds forks off. Boxed because moving the parts of several owners
+    /// leads here again.
     fn remap_pages(
         self: &Arc<Self>,
         from: PageRange,
         pages: u64,
         flags: u32,
         to: Option<Page>,
+        moving: bool,
     ) -> BoxFuture<'_, Result<u64>> {
         Box::pin(async move {
             let whole = if from.is_empty() { PageRange::one(from.start) } else { from };
             loop {
                 let pieces = self.pieces(whole);
-                if pieces.len() > 1 {
-                    return self.remap_parts(from, pages, flags, to).await;
-                }
                 let operation = Operation::Remap { from, pages, flags, to };
+                match pieces.len() {
+                    1 => {}
+                    _ if moving => return self.remap_parts(from, pages, flags, to).await,
+                    _ => return self.change_at_home(operation).await,
+                }
                 if let Some(done) = self.change_at(pieces[0].0, whole, operation, false).await? {
                     return Ok(done);
                 }
@@ -116,7 +144,7 @@ impl Space {
         })
     }
 
-    /// mremap of pages of several owners.
+    /// mremap of pages of several owners, at home.
     async fn remap_parts(
         self: &Arc<Self>,
         mut from: PageRange,
@@ -177,11 +205,11 @@ impl Space {
             // Parts may have been handed over meanwhile, or given back: each is cut anew.
             let (_, part) = self.pieces(rest)[0];
             let to = target.start.add(part.start.0 - from.start.0);
-            if let Err(error) = self.remap_pages(part, part.len(), fixed, Some(to)).await {
+            if let Err(error) = self.remap_pages(part, part.len(), fixed, Some(to), true).await {
                 // What has gone comes back, as far as that works, and what was made goes.
                 for (part, to) in moved {
                     let there = pages_at(to, PageRange::len(&part)).ok_or(error)?;
-                    let _ = self.remap_pages(there, part.len(), fixed, Some(part.start)).await;
+                    let _ = self.remap_pages(there, part.len(), fixed, Some(part.start), true).await;
                 }
                 self.change(Operation::Unmap { range: target }).await?;
                 return Err(error);

@@ -10,13 +10,13 @@ use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno, Frame,
 /// Serial numbers with this bit are of memory, those without of files.
 const MEMORY: u64 = 1 << 63;
 
-/// Zero until written; its frames are on this kernel.
+/// Zero until written; its frames are counted by this kernel, whoever lent them.
 pub struct SharedMemory {
     vm: Arc<Shared>,
     id: ObjectId,
     pages: u64,
-    /// A tree, which grows in small pieces: memory may be large.
-    frames: Lock<BTreeMap<u64, Frame>>,
+    /// A tree, which grows in small pieces: memory may be large. None: the page went with a kernel that died.
+    frames: Lock<BTreeMap<u64, Option<Frame>>>,
     holders: Holders,
     losses: AtomicU64,
 }
@@ -42,21 +42,67 @@ impl SharedMemory {
         Backing { object: Self::create(vm, pages), first: 0, label: (*b"/dev/zero (deleted)").into() }
     }
 
-    fn get(&self, index: u64) -> Result<Frame> {
+    /// A page, as a fault of anonymous memory gets one (borrow.rs).
+    async fn get(&self, index: u64) -> Result<Frame> {
+        let mut to_the_last = false;
+        loop {
+            match self.try_get(index, to_the_last) {
+                Err(Errno::ENOMEM) if !to_the_last => to_the_last = !self.vm.borrow(false).await,
+                Err(Errno::ENOMEM) if self.vm.borrow(true).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    fn try_get(&self, index: u64, to_the_last: bool) -> Result<Frame> {
         if index >= self.pages {
             return Err(Errno::EFAULT);
         }
+        let memory = &self.vm.memory;
+        // What is taken from the stock under the lock is found by `lose_frames`, or is not of the dead.
         let mut frames = self.frames.lock();
         let frame = match frames.get(&index) {
-            Some(frame) => *frame,
+            Some(frame) => frame.ok_or(Errno::EIO)?,
             None => {
-                let frame = self.vm.memory.alloc().ok_or(Errno::ENOMEM)?;
-                frames.insert(index, frame);
+                let rest = || if to_the_last { memory.alloc() } else { None };
+                let frame = memory.alloc_anywhere().or_else(rest).ok_or(Errno::ENOMEM)?;
+                frames.insert(index, Some(frame));
                 frame
             }
         };
-        self.vm.memory.retain(frame);
+        memory.retain(frame);
         Ok(frame)
+    }
+
+    /// Takes the pages that lay in the memory of a kernel which has died from everybody.
+    pub(crate) async fn lose_frames(self: &Arc<Self>) {
+        let (mut dead, mut first, mut end) = (Frames::default(), u64::MAX, 0);
+        {
+            let mut frames = self.frames.lock();
+            self.losses.fetch_add(1, Ordering::AcqRel);
+            for (index, slot) in frames.iter_mut() {
+                if slot.is_some_and(|frame| self.vm.memory.is_lost(frame)) {
+                    slot.take().into_iter().for_each(|frame| dead.push(frame, 1));
+                    (first, end) = (first.min(*index), index + 1);
+                }
+            }
+        }
+        if !dead.is_empty() {
+            log::error!("pages {first} to {end} of shared memory went with a kernel that died");
+            self.clone().take_from_all(dead, first, end).await;
+        }
+    }
+
+    /// `dead` are pages of `first..end` that it does not have any more.
+    async fn take_from_all(self: Arc<Self>, dead: Frames, first: u64, end: u64) {
+        let lost = Lost { object: self.id, first, end, private: false };
+        let vm = self.vm.clone();
+        let work = async move {
+            dead.release(&*self.vm.memory);
+            self.vm.lost(lost).await;
+            self.holders.tell(&*self.vm, lost).await;
+        };
+        to_completion(&*vm.spawner, work).await
     }
 }
 
@@ -70,12 +116,12 @@ impl Object for SharedMemory {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
-        Box::pin(core::future::ready(self.get(index)))
+        Box::pin(self.get(index))
     }
 
     fn resident(&self, index: u64) -> Option<Frame> {
         let frames = self.frames.lock();
-        let frame = frames.get(&index).copied()?;
+        let frame = frames.get(&index).copied()??;
         self.vm.memory.retain(frame);
         Some(frame)
     }
@@ -92,7 +138,7 @@ impl Object for SharedMemory {
 
     fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
         self.holders.add(to);
-        Box::pin(core::future::ready(self.get(index).map(Loaned::Own)))
+        Box::pin(async move { self.get(index).await.map(Loaned::Own) })
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
@@ -104,7 +150,7 @@ impl Object for SharedMemory {
             frames.retain(|index, frame| {
                 let keep = !(first..end).contains(index);
                 if !keep {
-                    dead.push(*frame, 1);
+                    frame.iter().for_each(|frame| dead.push(*frame, 1));
                 }
                 keep
             });
@@ -113,16 +159,10 @@ impl Object for SharedMemory {
             return Box::pin(core::future::ready(Ok(())));
         }
         let memory = self.vm.shared_memory(self.id);
-        let lost = Lost { object: self.id, first, end, private: false };
         Box::pin(async move {
-            let Some(memory) = memory else { return Ok(()) };
-            let vm = memory.vm.clone();
-            let work = async move {
-                dead.release(&*memory.vm.memory);
-                memory.vm.lost(lost).await;
-                memory.holders.tell(&*memory.vm, lost).await;
-            };
-            to_completion(&*vm.spawner, work).await;
+            if let Some(memory) = memory {
+                memory.take_from_all(dead, first, end).await;
+            }
             Ok(())
         })
     }
@@ -131,7 +171,7 @@ impl Object for SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         self.vm.memories.lock().remove(&self.id.serial);
-        for frame in self.frames.get_mut().values() {
+        for frame in self.frames.get_mut().values().flatten() {
             self.vm.memory.release(*frame);
         }
     }

@@ -37,6 +37,8 @@ pub struct Space {
     pub(crate) heap: AsyncLock<()>,
     /// At home: held while several owners change as one (change.rs, fork.rs). Taken before *operating*.
     pub(crate) whole: AsyncLock<()>,
+    /// At home: a fork does not begin while pages of several owners move, nor they during one (remap.rs). Taken before `whole`.
+    pub moving: AsyncLock<()>,
 }
 
 /// A question to an owner that has no answer yet. See remote.rs for why it can be poisoned.

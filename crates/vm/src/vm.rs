@@ -1,6 +1,7 @@
 //! The memory service of a kernel: its replicas by id, and its end of the protocol.
 
 use crate::{
+    borrow::Hope,
     relief::Relief,
     shared::SharedMemory,
     space::{Space, State},
@@ -37,9 +38,10 @@ pub(crate) struct Shared {
     /// Shared anonymous memory of this kernel, by serial number; it takes itself out when it ends.
     pub memories: Lock<HashMap<u64, Weak<SharedMemory>>>,
     pub relief: Lock<Option<Arc<dyn Relief>>>,
-    /// The kernel that lent us frames last, and how many faults are not to ask (borrow.rs).
+    /// The kernel that lent us frames last, and whether to ask (borrow.rs).
     pub lender: AtomicU16,
-    pub hopeless: AtomicU32,
+    pub hope: Hope,
+    pub hope_of_files: Hope,
     /// Questions for pages that are under way.
     asked: AtomicU32,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
@@ -84,7 +86,8 @@ impl Vm {
             memories: Lock::default(),
             relief: Lock::default(),
             lender: AtomicU16::new(0),
-            hopeless: AtomicU32::new(0),
+            hope: Hope::default(),
+            hope_of_files: Hope::default(),
             asked: AtomicU32::new(0),
             spaces: Lock::default(),
             copying: Lock::default(),
@@ -211,9 +214,13 @@ impl Shared {
             Err(NoMemory) => return Err(Errno::ENOMEM),
         };
         let state = Lock::new(State::new());
-        let (changed, heap, whole) = (WaitQueue::new(), AsyncLock::new(()), AsyncLock::new(()));
-        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap, whole });
+        let (changed, [heap, moving, whole]) = (WaitQueue::new(), [(); 3].map(AsyncLock::new));
+        let space = Arc::new(Space { vm: self.clone(), id, table, state, changed, heap, moving, whole });
         Ok(self.spaces.lock().entry(id).or_insert(space).clone())
+    }
+
+    pub fn all_memories(&self) -> Vec<Arc<SharedMemory>> {
+        self.memories.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     pub fn shared_memory(&self, id: ObjectId) -> Option<Arc<SharedMemory>> {

@@ -56,6 +56,8 @@ enum Slot {
         /// A shared mapping was made writable: while anybody maps it, the page changes unseen.
         exposed: bool,
     },
+    /// The page was in the memory of another kernel, which has died. EIO, until it is written as a whole or taken away.
+    Lost,
 }
 
 impl Slot {
@@ -133,7 +135,12 @@ impl Drop for Loading<'_> {
 enum Step {
     Have(Frame),
     Wait,
-    Load { ticket: u64, pages: Range<u64> },
+    /// It exists nowhere yet.
+    Make,
+    Load {
+        ticket: u64,
+        pages: Range<u64>,
+    },
 }
 
 impl PageCache {
@@ -294,17 +301,20 @@ impl PageCache {
                     self.dirty(state, index);
                     return Ok(());
                 }
+                if matches!(state.pages.get(&index), Some(Slot::Lost)) && data.len() < PAGE_SIZE {
+                    return Err(Errno::EIO);
+                }
                 self.is_needed(&state, index, within, end)
             };
             if needed {
                 drop(self.load(index).await?);
                 continue;
             }
-            let frame = match self.frame() {
+            let frame = match self.frame().await {
                 // Memory is full of what was written: it goes to the store, then it can be dropped.
                 Err(Errno::ENOMEM) if self.has_dirty() => {
                     self.write_back(0, MAX_SIZE).await?;
-                    self.frame()?
+                    self.frame().await?
                 }
                 answer => answer?,
             };
@@ -314,7 +324,7 @@ impl PageCache {
                     drop(state);
                     self.services.memory.release(frame);
                 }
-                _ if state.is_copied(index) => {
+                _ if state.is_copied(index) || self.services.memory.is_lost(frame) => {
                     drop(state);
                     self.services.memory.release(frame);
                 }
@@ -338,11 +348,39 @@ impl PageCache {
         self.store.is_some() && !whole
     }
 
-    fn frame(&self) -> Result<Frame> {
+    async fn frame(&self) -> Result<Frame> {
         match self.store {
             Some(_) => self.services.frame(),
-            None => self.services.lasting_frame(),
+            None => self.services.lasting_frame().await,
         }
+    }
+
+    /// See [`Services::lose_frames`].
+    pub(crate) async fn lose_frames(&self) {
+        if self.store.is_some() {
+            return;
+        }
+        let memory = &self.services.memory;
+        let (first, end) = {
+            let mut state = self.state.lock();
+            let (mut first, mut end) = (u64::MAX, 0);
+            for (index, slot) in &mut state.pages {
+                if let Slot::Ready { frame, .. } = *slot {
+                    if memory.is_lost(frame) {
+                        *slot = Slot::Lost;
+                        memory.release(frame);
+                        (first, end) = (first.min(*index), index + 1);
+                    }
+                }
+            }
+            if first >= end {
+                return;
+            }
+            state.lose(first, end);
+            (first, end)
+        };
+        log::error!("pages {first} to {end} of a file in memory went with a kernel that died");
+        self.withdraw(first, end, false).await;
     }
 
     fn dirty(&self, mut state: machine::sync::LockGuard<'_, State>, index: u64) {
@@ -365,6 +403,20 @@ impl PageCache {
         loop {
             match self.step(index)? {
                 Step::Have(frame) => return Ok(Held { cache: self, frame }),
+                Step::Make => {
+                    let frame = self.frame().await?;
+                    let mut state = self.state.lock();
+                    let memory = &self.services.memory;
+                    let here = index < state.size.div_ceil(PAGE) && !state.pages.contains_key(&index);
+                    if !here || memory.is_lost(frame) {
+                        drop(state);
+                        memory.release(frame);
+                        continue;
+                    }
+                    memory.retain(frame);
+                    state.pages.insert(index, Slot::fresh(frame));
+                    return Ok(Held { cache: self, frame });
+                }
                 Step::Wait => {
                     self.loaded
                         .wait_until(|| {
@@ -395,20 +447,11 @@ impl PageCache {
                 return Ok(Step::Have(*frame));
             }
             Some(Slot::Loading(_)) => return Ok(Step::Wait),
+            Some(Slot::Lost) => return Err(Errno::EIO),
             None => {}
         }
         if self.store.is_none() {
-            drop(state);
-            let frame = self.frame()?;
-            let mut state = self.state.lock();
-            if index >= state.size.div_ceil(PAGE) || state.pages.contains_key(&index) {
-                drop(state);
-                self.services.memory.release(frame);
-                return self.step(index);
-            }
-            self.services.memory.retain(frame);
-            state.pages.insert(index, Slot::fresh(frame));
-            return Ok(Step::Have(frame));
+            return Ok(Step::Make);
         }
         state.window = if index == state.next { (state.window * 2).min(WINDOW.1) } else { WINDOW.0 };
         let limit = (index + state.window).min(state.size.div_ceil(PAGE));
@@ -464,7 +507,7 @@ impl PageCache {
                     memory.release(*frame);
                     false
                 }
-                Slot::Loading(_) => false,
+                Slot::Loading(_) | Slot::Lost => false,
             });
             state.lose(0, u64::MAX) | (state.pages.len() < before)
         };
@@ -474,9 +517,12 @@ impl PageCache {
         }
     }
 
-    /// Frames it holds.
+    /// Frames of this kernel that it holds.
     pub(crate) fn pages(&self) -> usize {
-        self.state.lock().pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count()
+        let memory = &self.services.memory;
+        let own = |frame: &Frame| memory.home_of(*frame) == Some(memory.kernel());
+        let state = self.state.lock();
+        state.pages.values().filter(|slot| matches!(slot, Slot::Ready { frame, .. } if own(frame))).count()
     }
 
     /// Drops up to `frames` clean pages that nobody maps; says how many.

@@ -66,14 +66,17 @@ impl PageCache {
                 self.dirty(state, index);
                 return (taken == bytes).then_some(());
             }
-            Some(Slot::Loading(_)) => return None,
+            Some(Slot::Loading(_) | Slot::Lost) => return None,
             None if self.is_needed(&state, index, within, end) => return None,
             None => drop(state),
         }
-        let frame = self.frame().ok()?;
+        let frame = match self.store {
+            Some(_) => self.services.frame().ok()?,
+            None => memory.alloc_anywhere()?,
+        };
         let taken = from.take_frame(frame, within, bytes);
         let mut state = self.state.lock();
-        if taken < bytes || state.is_copied(index) || state.pages.contains_key(&index) {
+        if taken < bytes || state.is_copied(index) || state.pages.contains_key(&index) || memory.is_lost(frame) {
             drop(state);
             memory.release(frame);
             return None;

@@ -115,11 +115,15 @@ impl PageCache {
             return Err(Errno::EFBIG);
         }
         for index in start / PAGE..end.div_ceil(PAGE) {
-            if self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
-                let frame = self.frame()?;
-                if let Some(Slot::Ready { frame, .. }) = self.state.lock().pages.insert(index, Slot::fresh(frame)) {
-                    self.services.memory.release(frame);
+            while self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
+                let (frame, memory) = (self.frame().await?, &self.services.memory);
+                let mut state = self.state.lock();
+                if state.pages.contains_key(&index) || memory.is_lost(frame) {
+                    drop(state);
+                    memory.release(frame);
+                    continue;
                 }
+                state.pages.insert(index, Slot::fresh(frame));
             }
         }
         let mut state = self.state.lock();

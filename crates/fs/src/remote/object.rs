@@ -193,7 +193,7 @@ impl RemoteObject {
                     Lent::Copies(0) => return Err(Errno::EIO),
                     Lent::Copies(count) => here.add(index, loan.keep(count as usize), losses),
                     Lent::Own(frame) => {
-                        here.file.remote.memory.accept_pin(frame);
+                        here.file.remote.memory.accept_pin(frame, name.owner);
                         here.add(index, [frame].into(), losses);
                     }
                 }

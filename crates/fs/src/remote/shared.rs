@@ -2,9 +2,9 @@
 //! addresses (MAP_FIXED, mremap).
 //!
 //! All who map an object MAP_SHARED must see one frame per page, so here nothing is copied: the owner counts
-//! its frame once more, for us (it is *pinned*), and we map it. The pin goes home like every other frame of
-//! that kernel that we do not use any more ([`machine::Memory::accept_pin`]), so the owner can neither
-//! reclaim nor reuse a frame that a page table here still leads to.
+//! its frame once more, for us (it is *pinned*), and we map it. The pin goes back to the owner like every other frame
+//! that we have from it and do not use any more ([`machine::Memory::accept_pin`]), so the owner can neither
+//! reclaim nor reuse a frame that a page table here still leads to; nor, if it has borrowed the frame, send it home.
 //!
 //! Nothing is cached: whether a page is in memory, and where the object ends, the owner knows.
 
@@ -31,7 +31,7 @@ impl SharedPages {
         let (remote, name) = (&self.0.file.remote, self.0.file.name());
         let (memory, unwanted) = (remote.memory.clone(), remote.memory.clone());
         // Taken over when it arrives, whether or not somebody still waits: the owner has counted it.
-        let accept = move |reply: Result<Frame>| reply.inspect(|frame| memory.accept_pin(*frame));
+        let accept = move |reply: Result<Frame>| reply.inspect(|frame| memory.accept_pin(*frame, name.owner));
         let stray = move |pinned: Result<Frame>| {
             if let Ok(frame) = pinned {
                 unwanted.release(frame);

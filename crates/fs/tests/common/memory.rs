@@ -74,7 +74,7 @@ impl Memory for FakeMemory {
     fn take_all_home(&self, _dead: KernelId) {
         unimplemented!("one kernel")
     }
-    fn accept_pin(&self, _frame: Frame) {
+    fn accept_pin(&self, _frame: Frame, _by: KernelId) {
         unimplemented!("one kernel")
     }
     fn home_of(&self, _frame: Frame) -> Option<KernelId> {

@@ -105,6 +105,12 @@ impl<H: Hardware> PartitionMemory<H> {
         &self.0.cpus.hardware
     }
 
+    /// Own frames are counted in the partition, but for those that are lent: such a one may be pinned for us by who has it now.
+    /// Which it is does not change while somebody here uses it.
+    fn counts_itself(&self, frame: Frame) -> bool {
+        self.0.partition.contains(frame) && !self.0.partition.is_lent(frame)
+    }
+
     fn foreign_home(&self, frame: Frame) -> KernelId {
         match self.home_of(frame) {
             Some(home) => home,
@@ -135,29 +141,33 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     }
 
     fn stock(&self, frames: &[Frame]) {
-        self.0.foreign.stock(frames);
+        self.0.foreign.stock(frames, |frame| self.foreign_home(frame));
     }
 
-    fn forget_stock(&self, kernel: KernelId) {
-        self.foreign().forget_stock(|frame| self.home_of(frame) == Some(kernel));
+    fn forget(&self, kernel: KernelId) {
+        self.foreign().forget(kernel, |frame| self.home_of(frame) == Some(kernel));
+    }
+
+    fn is_lost(&self, frame: Frame) -> bool {
+        !self.counts_itself(frame) && self.0.foreign.is_lost(frame)
     }
 
     fn retain(&self, frame: Frame) {
-        match self.0.partition.contains(frame) {
+        match self.counts_itself(frame) {
             true => self.0.partition.retain(frame),
             false => self.0.foreign.retain(frame),
         }
     }
 
     fn release(&self, frame: Frame) {
-        match self.0.partition.contains(frame) {
+        match self.counts_itself(frame) {
             true => self.0.partition.release(frame),
-            false => self.0.foreign.release(frame, self.foreign_home(frame)),
+            false => self.0.foreign.release(frame),
         }
     }
 
     fn count(&self, frame: Frame) -> u32 {
-        match self.0.partition.contains(frame) {
+        match self.counts_itself(frame) {
             true => self.0.partition.count(frame),
             false => self.0.foreign.count(frame),
         }
@@ -166,7 +176,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
     fn adopt(&self, frame: Frame) {
         match self.0.partition.contains(frame) {
             true => self.0.partition.adopt(frame),
-            false => self.0.foreign.adopt(frame),
+            false => self.0.foreign.adopt(frame, self.foreign_home(frame)),
         }
     }
 
@@ -178,13 +188,20 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.pins.give(frame, to);
     }
 
-    fn accept_pin(&self, frame: Frame) {
-        self.0.foreign.accept_pin(frame, self.foreign_home(frame));
+    fn accept_pin(&self, frame: Frame, by: KernelId) {
+        self.0.foreign.accept_pin(frame, by);
+    }
+
+    fn pinned_by(&self, frame: Frame) -> Option<KernelId> {
+        if self.counts_itself(frame) {
+            return None;
+        }
+        self.0.foreign.pinned_by(frame)
     }
 
     fn take_home(&self, frame: Frame, from: KernelId) {
         if self.0.pins.come_home(frame, from) {
-            return self.0.partition.release(frame);
+            return self.release(frame);
         }
         if let Err(error) = self.0.partition.take_home(frame, from) {
             log::error!("kernel {from} returned a frame that it can't have: {error:?}");
@@ -193,7 +210,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
 
     fn take_all_home(&self, dead: KernelId) {
         for (frame, count) in self.0.pins.take(dead) {
-            (0..count).for_each(|_| self.0.partition.release(frame));
+            (0..count).for_each(|_| self.release(frame));
         }
         self.0.partition.take_all_home(dead);
     }
@@ -202,7 +219,7 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         let foreign = self.foreign();
         if foreign.has_stock() && self.0.partition.has_plenty() {
             while let Some(frame) = foreign.take_stock() {
-                foreign.release(frame, self.foreign_home(frame));
+                foreign.release(frame);
             }
         }
         if foreign.waiting() < at_least.max(1) {

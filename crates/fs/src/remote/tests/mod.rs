@@ -80,7 +80,7 @@ impl Memory for TestMemory {
     }
     fn take_all_home(&self, _: KernelId) {}
     /// There is one count for all kernels here, and the owner has gone up with it.
-    fn accept_pin(&self, _: Frame) {}
+    fn accept_pin(&self, _: Frame, _: KernelId) {}
     fn home_of(&self, frame: Frame) -> Option<KernelId> {
         self.1.lock().unwrap().pages.contains_key(&frame.0).then_some(self.0)
     }

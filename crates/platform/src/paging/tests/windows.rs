@@ -48,8 +48,8 @@ fn frames_know_their_home_and_go_there() {
     memory.take_home(own, KernelId(1));
     assert_eq!(machine.free(), free + 1);
     // Pinned for us twice: home counts us once. And what others have pinned here comes home.
-    memory.accept_pin(foreign);
-    memory.accept_pin(foreign);
+    memory.accept_pin(foreign, KernelId(1));
+    memory.accept_pin(foreign, KernelId(1));
     assert_eq!((memory.count(foreign), memory.foreign().drain_returns(KernelId(1))), (2, vec![foreign]));
     memory.release(foreign);
     memory.release(foreign);
@@ -64,6 +64,23 @@ fn frames_know_their_home_and_go_there() {
     memory.take_all_home(KernelId(1));
     assert_eq!(memory.count(pinned), 1);
     memory.release(pinned);
+    // A frame of ours that another kernel has borrowed, and pinned for us and a third; and one of theirs that we have.
+    let away = memory.alloc().unwrap();
+    memory.lend(away, KernelId(1));
+    memory.accept_pin(away, KernelId(1));
+    memory.retain(away);
+    assert_eq!((memory.count(away), memory.pinned_by(away)), (2, Some(KernelId(1))));
+    memory.release(away);
+    memory.release(away);
+    assert_eq!(memory.foreign().drain_returns(KernelId(1)), [away]);
+    memory.take_home(away, KernelId(1));
+    memory.adopt(foreign);
+    memory.retain(foreign);
+    memory.pin(foreign, KernelId(2));
+    memory.release(foreign);
+    assert_eq!(memory.foreign().drain_returns(KernelId(1)), []);
+    memory.take_home(foreign, KernelId(2));
+    assert_eq!(memory.foreign().drain_returns(KernelId(1)), [foreign]);
     // Another kernel's mistakes are not ours.
     memory.take_home(own, KernelId(1));
     memory.take_home(foreign, KernelId(1));
