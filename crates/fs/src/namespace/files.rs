@@ -3,6 +3,7 @@
 
 use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
 use crate::{
+    anonymous::Open,
     file::UserBuffer,
     inode::{Extent, WriteAt},
     inotify, lease,
@@ -40,12 +41,13 @@ pub(super) struct Opened {
     /// Names this description as an owner of locks.
     serial: u64,
     locked: Arc<Locked>,
+    _open: Open,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
         let (flags, serial) = (Lock::new(flags - TRANSIENT), services.object_id().serial);
-        Opened { at, flags, serial, locked: services.locked.clone() }
+        Opened { at, flags, serial, locked: services.locked.clone(), _open: Open::new() }
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -368,11 +370,12 @@ impl File for RegularFile {
 pub(super) struct PathFile {
     of: Place,
     flags: OpenFlags,
+    _open: Open,
 }
 
 impl PathFile {
     pub fn new(of: Place, flags: OpenFlags) -> Arc<Self> {
-        Arc::new(PathFile { of, flags })
+        Arc::new(PathFile { of, flags, _open: Open::new() })
     }
 }
 
@@ -450,11 +453,12 @@ impl File for PathFile {
 pub(super) struct NodeFile {
     inner: Arc<dyn File>,
     at: Location,
+    _open: Open,
 }
 
 impl NodeFile {
     pub fn wrap(inner: Arc<dyn File>, at: Location) -> Arc<dyn File> {
-        Arc::new(NodeFile { inner, at })
+        Arc::new(NodeFile { inner, at, _open: Open::new() })
     }
 }
 
