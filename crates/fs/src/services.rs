@@ -31,6 +31,8 @@ pub trait Mappers: Send + Sync {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()>;
     /// Nor do `others`, which had pages from the object itself. Answers those that use nothing of it any more.
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;
+    /// How many shared mappings of an object there are, on all kernels, that are or may become writable.
+    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64>;
 }
 
 pub struct Services {

@@ -340,7 +340,7 @@ impl File for RegularFile {
             if add != 0 && !self.opened.flags().writable() {
                 return Err(Errno::EPERM);
             }
-            self.opened.at.inode().seal(add)
+            self.opened.at.inode().seal(add).await
         })
     }
 
