@@ -43,7 +43,7 @@ fn a_reference_that_one_side_has_lost_is_named() {
     assert!(found[0].contains("kernel 1 has 1 ") && found[0].ends_with("counts 0"), "{found:?}");
     // Counted, but never sent.
     let (other, _write) = ends();
-    drop(machine.kernels[0].exports.add(KernelId(0), &other, KernelId(2)));
+    machine.kernels[0].exports.add(KernelId(0), &other, KernelId(2));
     let found = disagreements(&stocks(&machine));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].contains("kernel 2 has 0 ") && found[0].ends_with("counts 1"), "{found:?}");
