@@ -87,8 +87,32 @@ impl Identity {
     }
 }
 
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// Part of everything that keeps a file open on this kernel: of open descriptions, of stand-ins for those of others, and of what
+/// gives another one its name.
+pub(crate) struct Open(());
+
+impl Open {
+    pub fn new() -> Self {
+        OPEN.fetch_add(1, Relaxed);
+        Open(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Relaxed);
+    }
+}
+
+/// How many of them there are (`cob run --audit`).
+pub fn open_files() -> u64 {
+    OPEN.load(Relaxed)
+}
+
 /// Access mode and status flags of an open file description.
-pub(crate) struct StatusFlags(AtomicU32);
+pub(crate) struct StatusFlags(AtomicU32, Open);
 
 /// What F_SETFL may change.
 const SETTABLE: OpenFlags = OpenFlags::APPEND
@@ -103,7 +127,7 @@ const TRANSIENT: OpenFlags =
 
 impl StatusFlags {
     pub fn new(flags: OpenFlags) -> Self {
-        StatusFlags(AtomicU32::new(flags.difference(TRANSIENT).bits()))
+        StatusFlags(AtomicU32::new(flags.difference(TRANSIENT).bits()), Open::new())
     }
 
     pub fn get(&self) -> OpenFlags {

@@ -40,6 +40,11 @@ pub trait Object: Send + Sync + 'static {
     fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
         Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
     }
+    /// May a shared mapping be written? Asked when the mapping is there, for all to count, and before anybody can use it. EPERM: the
+    /// object is sealed ([`crate::tmpfs`]). None: it never is.
+    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        None
+    }
     /// Makes a hole of pages `first..end` (MADV_REMOVE).
     fn punch(&self, _first: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
         ready(Err(Errno::EOPNOTSUPP))

@@ -218,8 +218,8 @@ pub trait Inode: Any + Send + Sync {
         ready(Err(Errno::ENODEV))
     }
     /// fcntl(F_ADD_SEALS, F_GET_SEALS): adds, then says which there are.
-    fn seal(&self, _add: u32) -> Result<u32> {
-        Err(Errno::EINVAL)
+    fn seal(&self, _add: u32) -> BoxFuture<'_, Result<u32>> {
+        crate::file::ready(Err(Errno::EINVAL))
     }
 }
 

@@ -37,6 +37,8 @@ pub trait Mappers: Send + Sync {
     fn borrow(&self, _must: bool) -> BoxFuture<'_, bool> {
         Box::pin(core::future::ready(false))
     }
+    /// How many shared mappings of an object there are, on all kernels, that are or may become writable.
+    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64>;
 }
 
 pub struct Services {

@@ -1,7 +1,8 @@
 //! What is left when all programs have ended (`cob.audit=on`): it must be what there was before the first.
 //!
-//! Every kernel counts its records: processes, threads and shadows, spaces, descriptor tables, files that others hold, calls
-//! without an answer, and frames in use. Frames are counted after everything that can be had again was given back
+//! Every kernel counts its records: processes, threads and shadows, spaces, descriptor tables, open files and stand-ins, files that
+//! others hold, calls without an answer, and frames in use. What each kernel has of another's files must be what that one has
+//! counted for it (`fs/src/remote/balance.rs`). Frames are counted after everything that can be had again was given back
 //! (clean pages of files, copies of other kernels' files); what stays for a reason is counted exactly and taken off: the
 //! heap's frames, the lanes of kernels that came meanwhile, and pages of files that exist only in memory.
 //!
@@ -31,12 +32,14 @@ pub fn stock(kernel: &Kernel) -> Stock {
     }
     add("spaces", kernel.system.vm.spaces().len());
     add("files known elsewhere", kernel.remote.exported());
+    add("open files", fs::anonymous::open_files() as usize);
+    add("references under way", kernel.remote.under_way());
     add("futex waiters", kernel.system.futexes.waiting());
     let (total, free) = kernel.system.memory.totals();
     let lasting = platform::heap::frames() + kernel.lanes.frames() + kernel.services.pages() as u64;
     add("frames", ((total - free).saturating_sub(lasting)) as usize);
     add("audit faults", kernel.system.vm.audit_faults() as usize);
-    Stock { counts }
+    Stock { counts, held: kernel.remote.held(), lent: kernel.remote.lent() }
 }
 
 /// Of all kernels.
@@ -55,7 +58,9 @@ pub async fn compare(kernel: &'static Kernel, before: &[(KernelId, Stock)]) -> O
     let _ = kernel.system.signal(Target::All, Some(kill), None, Pid(0)).await;
     let mut found = Vec::new();
     for _ in 0..LOOKS {
-        found = differences(before, &stocks(kernel).await);
+        let after = stocks(kernel).await;
+        found = differences(before, &after);
+        found.extend(fs::remote::disagreements(&after));
         if found.is_empty() {
             return None;
         }

@@ -247,6 +247,16 @@ impl Mappers for Spaces {
             }
         })
     }
+
+    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
+        let vm = self.0.upgrade();
+        Box::pin(async move {
+            match vm {
+                Some(vm) => vm.writers(object).await,
+                None => 0,
+            }
+        })
+    }
 }
 
 /// What this kernel has that can be mapped: pages of files, and memory without a file.

@@ -1,5 +1,6 @@
 //! Life of the kernels themselves: joining, starting, dying, state.
 
+use abi::FileRef;
 use alloc::{string::String, vec::Vec};
 use machine::{errno, CpuId, KernelId};
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,17 @@ pub struct Partition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
     pub counts: Vec<(String, u64)>,
+    /// To files of others, and of others to files of this kernel: at rest the two sides agree.
+    pub held: Vec<Reference>,
+    pub lent: Vec<Reference>,
+}
+
+/// So many references a kernel has to a file of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    pub file: FileRef,
+    pub holder: KernelId,
+    pub count: u64,
 }
 
 messages! {

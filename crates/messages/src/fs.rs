@@ -368,6 +368,9 @@ messages! {
     /// object at all.
     object_lost: ObjectLost { lost: Lost } -> bool, Low;
 
+    /// A shared mapping of an object of the receiver is there, and nobody uses it yet: may it write? EPERM: it is sealed.
+    object_admit: ObjectAdmit { id: u64 } -> Result<()>, Low;
+
     /// MADV_REMOVE of an object of the receiver: pages `first..end` become a hole.
     object_punch: ObjectPunch { id: u64, first: u64, end: u64 } -> Result<()>, Low;
 

@@ -119,7 +119,9 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(InspectProcess, |system, _from, ask| system.inspect_for(ask).await);
     answer!(InspectFile, |system, from, ask| {
         let file = system.file_here(ask.process, ask.held, &ask.reader).await?;
-        system.directory.give_away(&file, from).await
+        let given = system.directory.give_away(&file, from).await;
+        fs::remote::close(file).await;
+        given
     });
     answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.views_here(),
@@ -155,7 +157,10 @@ pub(crate) fn register(system: &Arc<System>) {
     });
     answer!(DescriptorTake, |system, from, ask| {
         let file = table(&system, ask.table)?.take(ask.fd).await?;
-        system.directory.give_away(&file, from).await
+        let given = system.directory.give_away(&file, from).await;
+        // Who closes it there waits for what it has itself; what was here is to be gone by then.
+        fs::remote::close(file).await;
+        given
     });
     answer!(DescriptorFlag, |system, _from, ask| {
         table(&system, ask.table)?.set_close_on_exec(ask.fd, ask.close_on_exec).await
@@ -171,7 +176,10 @@ pub(crate) fn register(system: &Arc<System>) {
         given
     });
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
-        table.forget(ask.fd);
+        // Forgotten at once, in the order of the lane; the file's kernel, which never waits to hear of a release, is told then.
+        if let Some(descriptor) = table.forget(ask.fd) {
+            fs::remote::close(descriptor.file).await;
+        }
     });
     answer!(NoteIpc, |system, _from, ask| system.note_ipc_here(ask.process, ask.kernel));
     answer!(AskUsage, |system, _from, ask| system.usage_here(ask.process, ask.thread).await);

@@ -27,6 +27,7 @@ impl Space {
     /// Called at home before the space ends.
     pub(crate) async fn audit(self: &Arc<Self>, others: &KernelSet) {
         let mut faults = 0u64;
+        let asked: KernelSet = others.iter().chain([self.me()]).collect();
         let mut from = Some(PageRange::user().start);
         while let Some(start) = from {
             let mut answers = Vec::from([(self.me(), self.census(start).await)]);
@@ -41,7 +42,7 @@ impl Space {
             let mut views: Vec<View> = views.filter(|(_, entry)| last.is_none_or(|last| entry.page <= last)).collect();
             views.sort_unstable_by_key(|(kernel, entry)| (entry.page, *kernel));
             for views in views.chunk_by(|(_, one), (_, other)| one.page == other.page) {
-                if let Err(wrong) = check(views) {
+                if let Err(wrong) = check(views, &asked) {
                     faults += 1;
                     if faults <= NAMED {
                         log::error!("audit: {:?} {:?}: {wrong}: {views:?}", self.id, views[0].1.page);
@@ -85,16 +86,20 @@ impl Space {
     }
 }
 
-/// The invariants of design section 2 for one page (the simulator's are in `sim/src/audit.rs`).
-fn check(views: &[View]) -> Result<(), String> {
+/// The invariants of design section 2 for one page (the simulator's are in `sim/src/audit.rs`). `replicas`: who has a replica of the
+/// space. That an owner believes a page to be where it is not is allowed (who has it may forget it), but not that it is where
+/// nothing of the space is: nobody there would be asked for it when the space ends.
+fn check(views: &[View], replicas: &KernelSet) -> Result<(), String> {
     let require = |holds: bool, wrong: &str| if holds { Ok(()) } else { Err(String::from(wrong)) };
     let mut owners = views.iter().filter(|(_, entry)| !entry.borrowed);
-    let Some((_, owner)) = owners.next() else { return Err(String::from("borrowed of nobody")) };
+    let Some((me, owner)) = owners.next() else { return Err(String::from("borrowed of nobody")) };
     require(owners.next().is_none(), "two owners")?;
     let Some(allowed) = owner.allowed else { return Err(String::from("page without region")) };
     require(allowed.contains(owner.access), "wider than its region")?;
     require(!(owner.copied && owner.access.contains(Access::WRITE)), "copy-on-write but writable")?;
     require(owner.exported != owner.sharers.is_empty(), "export bit")?;
+    require(!owner.sharers.contains(*me), "lent to its owner")?;
+    require(owner.sharers.iter().all(|kernel| replicas.contains(kernel)), "lent to a kernel without a replica")?;
     for (kernel, entry) in views {
         require(entry.owned != entry.borrowed, &format!("kernel {kernel} is mistaken about whose it is"))?;
         if entry.borrowed {
@@ -132,14 +137,21 @@ mod tests {
         let views = |owner: &CensusEntry, borrower: u16, lent: &CensusEntry| {
             Vec::from([(KernelId(0), owner.clone()), (KernelId(borrower), lent.clone())])
         };
-        assert_eq!(check(&views(&owner, 1, &lender)), Ok(()));
-        let wrong = |views: Vec<View>| check(&views).unwrap_err();
+        let replicas: KernelSet = [0, 1, 2].map(KernelId).into_iter().collect();
+        assert_eq!(check(&views(&owner, 1, &lender), &replicas), Ok(()));
+        let wrong = |views: Vec<View>| check(&views, &replicas).unwrap_err();
         assert!(wrong(views(&owner, 2, &lender)).contains("does not know"));
         assert!(
             wrong(views(&owner, 1, &CensusEntry { frame: Some(Frame(4)), ..lender.clone() })).contains("two frames")
         );
         assert!(wrong(views(&lender, 1, &lender)).contains("nobody"));
         assert!(wrong(views(&owner, 1, &owner)).contains("two owners"));
+        let to = |kernel: u16| CensusEntry { sharers: KernelSet::only(KernelId(kernel)), ..owner.clone() };
+        assert_eq!(check(&views(&to(2), 2, &lender), &replicas), Ok(()));
+        // Whoever has it may have forgotten it.
+        assert_eq!(check(&[(KernelId(0), to(2))], &replicas), Ok(()));
+        assert!(wrong(Vec::from([(KernelId(0), to(3))])).contains("without a replica"));
+        assert!(wrong(Vec::from([(KernelId(0), to(0))])).contains("to its owner"));
         let copied = CensusEntry { copied: true, access: Access::READ, ..owner.clone() };
         let written = CensusEntry { access: Access::WRITE, ..lender.clone() };
         assert!(wrong(views(&copied, 1, &written)).contains("copy-on-write here"));

@@ -12,11 +12,12 @@ use crate::{
     vm::{Shared, Vm},
     withdraw::Withdrawal,
 };
+use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Lost, Mappers};
 
 use machine::{errno::Result, BoxFuture, Errno, HashSet, KernelSet, Page, PageRange, Soft};
-use messages::vm::RegionReport;
+use messages::vm::{CountWriters, RegionReport};
 
 impl Mappers for Vm {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()> {
@@ -29,6 +30,10 @@ impl Mappers for Vm {
 
     fn borrow(&self, must: bool) -> BoxFuture<'_, bool> {
         Box::pin(self.shared.borrow_for_files(must))
+    }
+
+    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
+        Mappers::writers(&*self.shared, object)
     }
 }
 
@@ -51,6 +56,30 @@ impl Mappers for Shared {
 
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet> {
         self.objects.recall(others, lost)
+    }
+
+    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
+        Box::pin(async move {
+            let here = self.writers_here(object);
+            // Who died maps nothing.
+            let elsewhere = self.endpoint.multicast(&self.endpoint.others(), CountWriters { object }).await;
+            here + elsewhere.into_iter().map(|(_, count)| count.unwrap_or(0)).sum::<u64>()
+        })
+    }
+}
+
+impl Shared {
+    /// Of spaces in slices of this kernel. A fork may make one meanwhile: the list is made again until nothing new is on it.
+    pub(crate) fn writers_here(&self, object: ObjectId) -> u64 {
+        let (mut done, mut count) = (HashSet::default(), 0);
+        loop {
+            let mut new = self.all();
+            new.retain(|space| done.insert(space.id));
+            if new.is_empty() {
+                return count;
+            }
+            count += new.iter().map(|space| space.writers_of(object)).sum::<u64>();
+        }
     }
 }
 

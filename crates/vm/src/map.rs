@@ -8,7 +8,9 @@ use crate::{
     withdraw::Withdrawal,
     MapRequest, Place, Source, MMAP_MIN,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::future::Future;
+use fs::Object;
 use machine::{
     errno::Result, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
 };
@@ -199,6 +201,8 @@ impl Space {
                 None => region.backing = Some(SharedMemory::backing(self.vm.clone(), range.len())),
             }
         }
+        let object = region.backing.as_ref().filter(|_| region.may_write_through()).map(|backing| &backing.object);
+        let sealable = object.filter(|object| object.admit_writer().is_some()).cloned();
         let mut withdrawal = Withdrawal::new();
         let mut replaced = Vec::new();
         {
@@ -214,11 +218,53 @@ impl Space {
                 replaced.iter().for_each(|region| self.note_written(region));
                 self.take_pages(&mut state, range, &mut withdrawal, false);
             }
+            if sealable.is_some() {
+                // Nobody uses it before it is known what it may do.
+                state.busy.push(range);
+            }
             state.regions.insert(region);
         }
         drop(replaced);
-        self.settle(operating, withdrawal).await;
+        let settled = self.settle(operating, withdrawal);
+        match sealable {
+            Some(object) => Box::pin(self.admit_writer(operating, range, kind, object, settled)).await?,
+            None => settled.await,
+        }
         Ok(range.start.address().0)
+    }
+
+    /// The new mapping of a file that may be sealed stays as it is, or can't be made writable, or is not made.
+    async fn admit_writer(
+        self: &Arc<Self>,
+        operating: &Operating,
+        range: PageRange,
+        kind: RegionKind,
+        object: Arc<dyn Object>,
+        settled: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        let (space, operating) = (self.clone(), operating.clone());
+        self.detached(async move {
+            settled.await;
+            let admitted = match object.admit_writer() {
+                Some(question) => question.await,
+                None => Ok(()),
+            };
+            let result = match admitted {
+                Err(Errno::EPERM) if !kind.prot.contains(Access::WRITE) => {
+                    space.state.lock().regions.update(range, |kind| kind.limit -= Access::WRITE);
+                    Ok(())
+                }
+                Err(error) => {
+                    space.unmap_here(&operating, range).await;
+                    Err(error)
+                }
+                Ok(()) => Ok(()),
+            };
+            space.not_busy(range);
+            drop(operating);
+            result
+        })
+        .await
     }
 
     /// munmap.

@@ -79,6 +79,11 @@ impl Region {
         self.flags().contains(RegionFlags::SHARED)
     }
 
+    /// And there may be some.
+    pub fn may_write_through(&self) -> bool {
+        self.is_shared() && self.kind.limit.contains(Access::WRITE)
+    }
+
     /// Page of the backing object at `page`.
     pub fn object_page(&self, page: Page) -> Option<(&Backing, u64)> {
         self.backing.as_ref().map(|backing| (backing, backing.first + (page.0 - self.range.start.0)))

@@ -127,6 +127,15 @@ impl Space {
         state.regions.iter().filter(maps).count() as u64
     }
 
+    /// Mappings that write to the object, or may after an mprotect.
+    pub(crate) fn writers_of(&self, object: abi::ObjectId) -> u64 {
+        let state = self.state.lock();
+        let writes = |region: &&Region| {
+            region.may_write_through() && region.backing.as_ref().is_some_and(|backing| backing.object.id() == object)
+        };
+        state.regions.iter().filter(writes).count() as u64
+    }
+
     fn report(&self, region: &Region, counted: bool) -> RegionReport {
         let pages = if counted { self.count_pages(region) } else { PageCounts::default() };
         RegionReport {

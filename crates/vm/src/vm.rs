@@ -321,6 +321,7 @@ fn register(shared: &Arc<Shared>) {
         Vec::new(),
         |space, _from, request| async move { space.census(request.from).await }
     );
+    serve.on_sync(|shared, _, CountWriters { object }| shared.writers_here(object));
     answer!(on, Touched, Vec::new(), |space, _from, request| async move {
         space.serve_touched(request.range, request.clear, request.everywhere).await
     });

@@ -131,6 +131,8 @@ struct Recipe {
     itself: bool,
     /// The program is the /init of an initramfs.
     initramfs: bool,
+    /// For `cob run`.
+    options: Vec<String>,
     args: Vec<String>,
     timeout: u64,
     /// The arguments for a run with bad luck, if there is one.
@@ -144,6 +146,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         kernels: KERNELS.to_vec(),
         itself: false,
         initramfs: false,
+        options: Vec::new(),
         args: Vec::new(),
         timeout: TIMEOUT,
         shaken: None,
@@ -159,6 +162,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "kernels" => recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?,
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
+            "options" => recipe.options = list(),
             "args" => recipe.args = list(),
             "shake" if value == "no" => shakes = false,
             "shake" => recipe.shaken = Some(list()),
@@ -179,11 +183,11 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
         let binary = out.join(format!("{stem}.{link}"));
         compile(source, link, &recipe.flags, &binary).with_context(|| stem.clone())?;
         let mut command = vec![binary.to_string_lossy().into_owned()];
-        let mut options = Vec::new();
+        let mut options = recipe.options.clone();
         if recipe.initramfs {
             let archive = binary.with_extension("cpio");
             fs::write(&archive, initramfs(&fs::read(&binary)?))?;
-            options = vec!["--initramfs".to_string(), archive.to_string_lossy().into_owned()];
+            options.extend(["--initramfs".to_string(), archive.to_string_lossy().into_owned()]);
             command = vec!["/init".to_string()];
         }
         let with = |arguments: &Vec<String>| [&command[..], arguments].concat();
@@ -250,11 +254,13 @@ mod tests {
 
     #[test]
     fn recipes() {
-        let parsed = recipe("// cob: link=static,dynamic flags=-pthread kernels=4 compare=self args=1,2 timeout=9\n");
-        let parsed = parsed.unwrap();
+        let line =
+            "// cob: link=static,dynamic flags=-pthread kernels=4 compare=self args=1,2 timeout=9 options=--cpus,8\n";
+        let parsed = recipe(line).unwrap();
         assert_eq!(parsed.links, ["static", "dynamic"]);
         assert_eq!((parsed.kernels, parsed.itself, parsed.timeout), (vec![4], true, 9));
         assert_eq!(parsed.args, ["1", "2"]);
+        assert_eq!(parsed.options, ["--cpus", "8"]);
         assert_eq!(parsed.shaken, Some(vec!["1".to_string(), "2".to_string()]));
         assert_eq!(recipe("// cob: args=1 shake=no\n").unwrap().shaken, None);
         assert_eq!(recipe("// cob: shake=3 args=1\n").unwrap().shaken, Some(vec!["3".to_string()]));

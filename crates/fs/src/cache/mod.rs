@@ -90,6 +90,10 @@ pub struct PageCache {
     holders: Holders,
     /// No more holes (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE).
     pub(crate) sealed: AtomicBool,
+    /// It may be sealed some day.
+    pub(crate) sealable: AtomicBool,
+    /// Held while it is found out whether it can be sealed.
+    pub(crate) sealing: AsyncLock<()>,
     services: Arc<Services>,
     store: Option<Arc<dyn Store>>,
     state: Lock<State>,
@@ -162,6 +166,8 @@ impl PageCache {
             this: this.clone(),
             holders: Holders::default(),
             sealed: AtomicBool::new(false),
+            sealable: AtomicBool::new(false),
+            sealing: AsyncLock::new(()),
             services: services.clone(),
             store,
             state: Lock::new(State {
@@ -604,6 +610,15 @@ impl Object for PageCache {
 
     fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
         Box::pin(self.lend_page(index, to, write))
+    }
+
+    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.sealable.load(Ordering::Acquire).then(|| -> BoxFuture<'_, Result<()>> {
+            Box::pin(async move {
+                let _decided = self.sealing.lock().await;
+                (!self.sealed.load(Ordering::Acquire)).then_some(()).ok_or(Errno::EPERM)
+            })
+        })
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {

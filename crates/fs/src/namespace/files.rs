@@ -1,8 +1,9 @@
 //! Open descriptions of files that have names: regular files, O_PATH, and the cloak that gives a device,
 //! fifo or generated file the name it was opened by.
 
-use super::{dentry::Location, permission, walk::attributes};
+use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
 use crate::{
+    anonymous::Open,
     file::UserBuffer,
     inode::{Extent, WriteAt},
     inotify, lease,
@@ -40,12 +41,13 @@ pub(super) struct Opened {
     /// Names this description as an owner of locks.
     serial: u64,
     locked: Arc<Locked>,
+    _open: Open,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
         let (flags, serial) = (Lock::new(flags - TRANSIENT), services.object_id().serial);
-        Opened { at, flags, serial, locked: services.locked.clone() }
+        Opened { at, flags, serial, locked: services.locked.clone(), _open: Open::new() }
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -148,6 +150,7 @@ impl Drop for Opened {
 
 /// An open regular file.
 pub struct RegularFile {
+    services: Arc<Services>,
     opened: Opened,
     /// Held through a read or write, which makes them atomic to each other (man 2 read, "Bugs", as POSIX
     /// wants it).
@@ -155,8 +158,9 @@ pub struct RegularFile {
 }
 
 impl RegularFile {
-    pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Arc<Self> {
-        Arc::new(RegularFile { opened: Opened::new(services, at, flags), position: AsyncLock::new(0) })
+    pub fn new(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
+        let opened = Opened::new(services, at, flags);
+        Arc::new(RegularFile { services: services.clone(), opened, position: AsyncLock::new(0) })
     }
 
     async fn put(&self, data: &[u8], offset: u64) -> Result<(u64, usize)> {
@@ -336,8 +340,12 @@ impl File for RegularFile {
             if add != 0 && !self.opened.flags().writable() {
                 return Err(Errno::EPERM);
             }
-            self.opened.at.inode().seal(add)
+            self.opened.at.inode().seal(add).await
         })
+    }
+
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        Box::pin(reopen_regular(&self.services, caller, &self.opened.at, flags))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -360,8 +368,21 @@ impl File for RegularFile {
 
 /// O_PATH on anything but a directory: a place, not a file.
 pub(super) struct PathFile {
-    pub at: Location,
-    pub flags: OpenFlags,
+    of: Place,
+    flags: OpenFlags,
+    _open: Open,
+}
+
+impl PathFile {
+    pub fn new(of: Place, flags: OpenFlags) -> Arc<Self> {
+        Arc::new(PathFile { of, flags, _open: Open::new() })
+    }
+}
+
+pub(super) enum Place {
+    Named(Location),
+    /// What has no name here, reached by a link of /proc: a pipe, a memfd of another kernel.
+    File(Arc<dyn File>),
 }
 
 impl File for PathFile {
@@ -387,7 +408,10 @@ impl File for PathFile {
         crate::file::ready(Err(Errno::EBADF))
     }
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        Box::pin(attributes(self.at.inode()))
+        match &self.of {
+            Place::Named(at) => Box::pin(attributes(at.inode())),
+            Place::File(file) => file.attributes(),
+        }
     }
     fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         crate::file::ready(Err(Errno::EBADF))
@@ -402,10 +426,22 @@ impl File for PathFile {
         crate::file::ready(Err(Errno::EBADF))
     }
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        crate::file::ready(self.at.path())
+        match &self.of {
+            Place::Named(at) => crate::file::ready(at.path()),
+            Place::File(file) => file.path(),
+        }
+    }
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        match &self.of {
+            Place::Named(_) => crate::file::ready(Err(Errno::ENXIO)),
+            Place::File(file) => file.reopen(caller, flags),
+        }
     }
     fn location(&self) -> Option<&Location> {
-        Some(&self.at)
+        match &self.of {
+            Place::Named(at) => Some(at),
+            Place::File(file) => file.location(),
+        }
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -417,11 +453,12 @@ impl File for PathFile {
 pub(super) struct NodeFile {
     inner: Arc<dyn File>,
     at: Location,
+    _open: Open,
 }
 
 impl NodeFile {
     pub fn wrap(inner: Arc<dyn File>, at: Location) -> Arc<dyn File> {
-        Arc::new(NodeFile { inner, at })
+        Arc::new(NodeFile { inner, at, _open: Open::new() })
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     dentry::{Dentry, Location},
     directory::DirFile,
     fifo_opener,
-    files::{NodeFile, PathFile, RegularFile},
+    files::{NodeFile, PathFile, Place, RegularFile},
     mount::flags,
     permission::{self, READ, WRITE},
     walk::{attributes, Last, Target, Walk},
@@ -16,7 +16,7 @@ use crate::{
     inode::NewNode,
     inotify,
     lease::{self, Anchored, Lease},
-    Base, Caller, File, Kind, OpenFlags, SetAttributes,
+    remote, Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes,
 };
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
@@ -155,7 +155,7 @@ impl LocalPaths {
         if let (true, Some(tokens)) = (plain, may_share(&at, flags, lease)) {
             lease.note(inode, lease::ACCESS);
             lease.limit(inode.lasts());
-            self.check_open(caller, &at, flags, false).await?;
+            check_open(caller, &at, flags, false).await?;
             if inode.open(caller, flags).await?.is_none() {
                 let (attributes, quiet) = (attributes(inode).await?, !inode.notes_read());
                 if !inode.is_sparse() && !lease.is_refused() {
@@ -196,7 +196,7 @@ impl LocalPaths {
         if flags.contains(OpenFlags::PATH) {
             return Ok(match kind {
                 Kind::Directory => DirFile::new(&self.services, at, flags),
-                _ => Arc::new(PathFile { at, flags }),
+                _ => PathFile::new(Place::Named(at), flags),
             });
         }
         match kind {
@@ -208,7 +208,7 @@ impl LocalPaths {
         }
         let truncate = flags.contains(OpenFlags::TRUNC) && kind == Kind::Regular;
         if !made {
-            self.check_open(caller, &at, flags, truncate).await?;
+            check_open(caller, &at, flags, truncate).await?;
         }
         match kind {
             Kind::Directory if flags.contains(OpenFlags::DIRECT) => return Err(Errno::EINVAL),
@@ -234,32 +234,31 @@ impl LocalPaths {
             return Ok(NodeFile::wrap(file, at));
         }
         if truncate && !made {
-            let _changing = lease::change(&inode, &[lease::OWN]).await;
-            inode.set(SetAttributes { size: Some(0), ..SetAttributes::default() }).await?;
+            empty(&inode).await?;
         }
         Ok(RegularFile::new(&self.services, at, flags))
     }
+}
 
-    async fn check_open(&self, caller: &Caller, at: &Location, flags: OpenFlags, truncate: bool) -> Result<()> {
-        let now = attributes(at.inode()).await?;
-        let mut want = 0;
-        if flags.readable() {
-            want |= READ;
-        }
-        if flags.writable() || truncate {
-            want |= WRITE;
-        }
-        // Access mode 3 (Linux: ioctl only) needs both.
-        permission::may_use(&caller.credentials, at.inode(), &now, want)?;
-        if want & WRITE != 0 && matches!(now.kind(), Kind::Regular | Kind::Directory) {
-            at.mount.check_writable()?;
-        }
-        let owner = caller.credentials.can(abi::capability::FOWNER) || caller.credentials.fsuid == now.uid;
-        if flags.contains(OpenFlags::NOATIME) && !owner {
-            return Err(Errno::EPERM);
-        }
-        Ok(())
+async fn check_open(caller: &Caller, at: &Location, flags: OpenFlags, truncate: bool) -> Result<()> {
+    let now = attributes(at.inode()).await?;
+    let mut want = 0;
+    if flags.readable() {
+        want |= READ;
     }
+    if flags.writable() || truncate {
+        want |= WRITE;
+    }
+    // Access mode 3 (Linux: ioctl only) needs both.
+    permission::may_use(&caller.credentials, at.inode(), &now, want)?;
+    if want & WRITE != 0 && matches!(now.kind(), Kind::Regular | Kind::Directory) {
+        at.mount.check_writable()?;
+    }
+    let owner = caller.credentials.can(abi::capability::FOWNER) || caller.credentials.fsuid == now.uid;
+    if flags.contains(OpenFlags::NOATIME) && !owner {
+        return Err(Errno::EPERM);
+    }
+    Ok(())
 }
 
 /// May another kernel open the file by itself? Not if anybody is to be told of it, or there are locks that a close
@@ -274,14 +273,38 @@ fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>>
     (!told && !locked && !noisy).then_some(tokens)
 }
 
+/// At the end of a link of /proc to a file that has no name here: its own kernel opens it anew.
 async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Result<Arc<dyn File>> {
     if flags.contains(OpenFlags::DIRECTORY) {
         return Err(Errno::ENOTDIR);
     }
     if flags.contains(OpenFlags::PATH) {
-        return Ok(file);
+        return Ok(PathFile::new(Place::File(file), flags));
     }
-    file.reopen(caller, flags).await
+    let opened = file.reopen(caller, flags).await;
+    remote::close(file).await;
+    opened
+}
+
+/// The same on that kernel, for a regular file (a memfd) at `at`: with rights, flags and a position of its own.
+pub(super) async fn reopen_regular(
+    services: &Arc<Services>,
+    caller: &Caller,
+    at: &Location,
+    flags: OpenFlags,
+) -> Result<Arc<dyn File>> {
+    let truncate = flags.contains(OpenFlags::TRUNC);
+    check_open(caller, at, flags, truncate).await?;
+    if truncate {
+        empty(at.inode()).await?;
+    }
+    Ok(RegularFile::new(services, at.clone(), flags))
+}
+
+/// O_TRUNC.
+async fn empty(inode: &Arc<dyn Inode>) -> Result<()> {
+    let _changing = lease::change(inode, &[lease::OWN]).await;
+    inode.set(SetAttributes { size: Some(0), ..SetAttributes::default() }).await
 }
 
 /// A node whose owner and final mode [`LocalPaths::make`] decides.

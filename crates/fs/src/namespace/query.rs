@@ -6,10 +6,33 @@ use super::{
     LocalPaths,
 };
 use crate::{
-    inotify, inotify::Inotify, lease, Attributes, Base, Caller, Credentials, FileSystemInfo, Kind, SetAttributes,
+    inotify, inotify::Inotify, lease, remote, Attributes, Base, Caller, Credentials, File, FileSystemInfo, Kind,
+    OpenFlags, SetAttributes,
 };
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
+
+/// What a link of /proc leads to, and has no name here. Like a descriptor it is closed before the answer: who closes the program's own
+/// afterwards finds that to be the last.
+async fn attributes_of(file: Arc<dyn File>) -> Result<Attributes> {
+    let attributes = file.attributes().await;
+    remote::close(file).await;
+    attributes
+}
+
+async fn set_nameless(caller: &Caller, file: &Arc<dyn File>, set: SetAttributes) -> Result<()> {
+    if set.size.is_none() {
+        return file.set_attributes(caller, set).await;
+    }
+    if file.attributes().await?.kind() != Kind::Regular {
+        return Err(Errno::EINVAL);
+    }
+    // truncate(2) asks for rights of its own, not for the descriptor's.
+    let own = file.reopen(caller, OpenFlags::WRONLY).await?;
+    let done = own.set_attributes(caller, set).await;
+    remote::close(own).await;
+    done
+}
 
 impl LocalPaths {
     async fn target(&self, caller: &Caller, base: &Base, path: &[u8], follow: bool, empty_ok: bool) -> Result<Target> {
@@ -42,7 +65,7 @@ impl LocalPaths {
                 }
                 attributes(inode).await
             }
-            Target::File(file) => file.attributes().await,
+            Target::File(file) => attributes_of(file).await,
         }
     }
 
@@ -114,7 +137,7 @@ impl LocalPaths {
                 }
                 (attributes(location.inode()).await?, Some(location))
             }
-            Target::File(file) => (file.attributes().await?, None),
+            Target::File(file) => (attributes_of(file).await?, None),
         };
         match &location {
             Some(location) => permission::may_use(&caller.credentials, location.inode(), &now, mode)?,
@@ -146,7 +169,11 @@ impl LocalPaths {
         let location = match self.target(caller, base, path, follow, empty_ok).await? {
             Target::At(location) => location,
             Target::File(file) if path.is_empty() => return file.set_attributes(caller, set).await,
-            Target::File(file) => location_of(&file)?,
+            Target::File(file) => {
+                let done = set_nameless(caller, &file, set).await;
+                remote::close(file).await;
+                return done;
+            }
         };
         let now = attributes(location.inode()).await?;
         if set.size.is_some() && now.kind() == Kind::Regular {

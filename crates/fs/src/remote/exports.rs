@@ -8,7 +8,10 @@ use alloc::{
     vec::Vec,
 };
 use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
-use messages::fs::{Opened, Waiting};
+use messages::{
+    control::Reference,
+    fs::{Opened, Waiting},
+};
 
 struct Export {
     file: Arc<dyn File>,
@@ -199,6 +202,22 @@ impl Exports {
     pub fn end_observed(&self, id: u64) -> Vec<Arc<Observation>> {
         let seen = self.table.lock().forget_seen(id);
         seen.map(|seen| seen.by.into_values().collect()).unwrap_or_default()
+    }
+
+    /// What each kernel has of each file.
+    pub fn lent(&self, me: KernelId) -> Vec<Reference> {
+        let table = self.table.lock();
+        let of = |(&id, export): (&u64, &Export)| {
+            let file = FileRef { owner: me, id };
+            let each = export.holders.iter().map(|(&holder, &count)| Reference { file, holder, count });
+            each.collect::<Vec<_>>()
+        };
+        table.files.iter().flat_map(of).collect()
+    }
+
+    /// References of which only one of giver and receiver has told.
+    pub fn under_way(&self) -> usize {
+        self.table.lock().files.values().map(|export| export.given.len()).sum()
     }
 
     /// Files that other kernels hold or watch.

@@ -142,6 +142,10 @@ impl RemoteFile {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// The file as an epoll of this kernel sees it.
     pub async fn observe(&self) -> Result<Arc<Observed>> {
         self.remote.observe(self.name).await

@@ -12,6 +12,7 @@
 
 use super::{close_stand_in, names::Answer, Remote, RemoteFile};
 use crate::{
+    anonymous::Open,
     namespace::{SETTABLE, TRANSIENT},
     Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
@@ -125,6 +126,7 @@ pub(super) struct LeasedFile {
     /// The owner has heard of the close.
     told: bool,
     this: Weak<LeasedFile>,
+    _open: Open,
 }
 
 impl LeasedFile {
@@ -138,6 +140,7 @@ impl LeasedFile {
             real: Lock::new(None),
             told: false,
             this: this.clone(),
+            _open: Open::new(),
         })
     }
 

@@ -46,6 +46,7 @@
 //! a try is kept, and the next read gets it.
 
 mod ask;
+mod balance;
 mod convert;
 mod counted;
 mod exports;
@@ -62,6 +63,7 @@ mod shared;
 pub(crate) mod unix;
 mod watch;
 
+pub use balance::disagreements;
 pub use counted::Counted;
 pub use file::RemoteFile;
 pub use observe::{refresh, Observed};

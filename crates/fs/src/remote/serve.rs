@@ -258,6 +258,8 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
         PathAnswer::Done => PathReply::Done,
         PathAnswer::File(file) => {
             let opened = remote.hand_over(from, &file).await?.send();
+            // One of a third kernel (a link of /proc): it is to end with what the asker has of it.
+            super::close(file).await;
             match base.lease.and_then(|lease| lease.anchored()) {
                 Some(Anchored { attributes, quiet, tokens }) => {
                     PathReply::Anchor { file: opened, attributes, quiet, tokens }

@@ -17,7 +17,7 @@ use alloc::{
 };
 use core::any::Any;
 use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
-use messages::fs::{ObjectDirty, ObjectLost, ObjectPin, ObjectPunch, ObjectSync, Opened, ResolveObject};
+use messages::fs::{ObjectAdmit, ObjectDirty, ObjectLost, ObjectPin, ObjectPunch, ObjectSync, Opened, ResolveObject};
 
 /// The owner's own pages.
 pub struct SharedPages(Arc<Foreign>);
@@ -73,6 +73,12 @@ impl Object for SharedPages {
 
     fn losses(&self) -> u64 {
         self.0.losses()
+    }
+
+    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        let name = self.0.file.name();
+        let endpoint = &self.0.file.remote.endpoint;
+        Some(Box::pin(async move { endpoint.call(name.owner, ObjectAdmit { id: name.id }).await? }))
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
@@ -186,6 +192,14 @@ pub(super) fn register(remote: &Arc<Remote>) {
     });
     serve.on::<ObjectPunch, _, _>(|remote, _, ObjectPunch { id, first, end }| async move {
         remote.exports.get(id)?.object().await?.punch(first, end).await
+    });
+    serve.on::<ObjectAdmit, _, _>(|remote, _, ObjectAdmit { id }| async move {
+        let object = remote.exports.get(id)?.object().await?;
+        let admitted = match object.admit_writer() {
+            Some(admitted) => admitted.await,
+            None => Ok(()),
+        };
+        admitted
     });
     serve.on_to_completion(|remote, _, ObjectLost { lost }| async move { remote.hear_of_loss(lost).await });
     serve.on::<ObjectDirty, _, _>(|remote, _, ObjectDirty { id, index }| async move {

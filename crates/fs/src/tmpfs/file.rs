@@ -85,26 +85,47 @@ impl TmpInode {
         Ok(())
     }
 
-    pub(super) fn map(&self, write: bool) -> Result<Arc<dyn Object>> {
-        if write && self.meta.lock().seals & (seals::WRITE | seals::FUTURE_WRITE) != 0 {
-            // A sealed file can still be mapped privately; the caller asks again without `write`.
-            return Err(Errno::EPERM);
-        }
+    /// Whether a shared mapping may write is found out when it is made ([`Object::admit_writer`]).
+    pub(super) fn map(&self) -> Result<Arc<dyn Object>> {
         Ok(self.data().map_err(|_| Errno::ENODEV)?.clone())
     }
 
-    pub(super) fn add_seals(&self, add: u32) -> Result<u32> {
+    /// Writing can only be sealed while nobody has the file mapped so that he could write to it: mapping and sealing may meet, on two
+    /// kernels.
+    ///
+    /// ```text
+    /// sealer                                 kernel K: mmap
+    /// counts K's mappings: none
+    ///                                        the mapping is there
+    ///                                        "may I?": not sealed yet        <- and it is written for ever
+    /// sealed
+    /// ```
+    ///
+    /// So the question waits until what has begun is decided, and the mapping is there before it is asked: either it is counted, or
+    /// the answer is no.
+    pub(super) async fn add_seals(&self, add: u32) -> Result<u32> {
         let cache = self.data().map_err(|_| Errno::EINVAL)?;
-        let mut meta = self.meta.lock();
         if add == 0 {
-            return Ok(meta.seals);
+            return Ok(self.meta.lock().seals);
         }
         if add & !seals::ALL != 0 {
             return Err(Errno::EINVAL);
         }
-        if meta.seals & seals::SEAL != 0 {
+        let _deciding = cache.sealing.lock().await;
+        let before = self.meta.lock().seals;
+        if before & seals::SEAL != 0 {
             return Err(Errno::EPERM);
         }
+        if add & !before & seals::WRITE != 0 {
+            let writers = match self.shared.services.mappers() {
+                Some(mappers) => mappers.writers(cache.id()).await,
+                None => 0,
+            };
+            if writers > 0 {
+                return Err(Errno::EBUSY);
+            }
+        }
+        let mut meta = self.meta.lock();
         meta.seals |= add;
         if add & (seals::WRITE | seals::FUTURE_WRITE) != 0 {
             cache.sealed.store(true, core::sync::atomic::Ordering::Release);
@@ -148,12 +169,15 @@ pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dy
         target: Vec::new(),
     };
     let inode = TmpInode::make(&shared, new);
-    let seals = match flags {
+    let sealed = match flags {
         f if f & MFD_NOEXEC_SEAL != 0 => seals::EXEC,
         f if f & MFD_ALLOW_SEALING != 0 => 0,
         _ => seals::SEAL,
     };
-    inode.meta.lock().seals = seals;
+    inode.meta.lock().seals = sealed;
+    if let Ok(cache) = inode.data() {
+        cache.sealable.store(sealed & seals::SEAL == 0, core::sync::atomic::Ordering::Release);
+    }
     let root = Arc::new(Nowhere(TmpInode::directory(&shared, 0o700, 0, 0)));
     let mount = Mount::detached(root);
     let mut full = b"memfd:".to_vec();

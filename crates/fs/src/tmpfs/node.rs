@@ -401,11 +401,11 @@ impl Inode for TmpInode {
         ready(self.data().and_then(|cache| cache.seek(offset, what)))
     }
 
-    fn object(&self, write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
-        ready(self.map(write))
+    fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        ready(self.map())
     }
 
-    fn seal(&self, add: u32) -> Result<u32> {
-        self.add_seals(add)
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        Box::pin(self.add_seals(add))
     }
 }

@@ -398,7 +398,7 @@ impl Inode for UnionInode {
         })
     }
 
-    fn seal(&self, _add: u32) -> Result<u32> {
-        Err(Errno::EINVAL)
+    fn seal(&self, _add: u32) -> BoxFuture<'_, Result<u32>> {
+        crate::file::ready(Err(Errno::EINVAL))
     }
 }

@@ -205,7 +205,7 @@ impl Files {
                 let ask = DescriptorTake { table: self.id, fd };
                 let take = |from: &dyn Directory, reply: Result<Opened>| from.take(reply?);
                 let file = self.system.ask_for(self.id.home, ask, take).await??;
-                self.forget(fd);
+                drop(self.forget(fd));
                 return Ok(file);
             }
         };
@@ -220,7 +220,7 @@ impl Files {
             Part::Cache(_) => {
                 let ask = DescriptorFlag { table: self.id, fd, close_on_exec };
                 self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
-                self.forget(fd);
+                drop(self.forget(fd));
                 return Ok(());
             }
         };
@@ -379,16 +379,11 @@ impl Files {
     }
 
     /// On a caching kernel: the home calls a number back.
-    pub(crate) fn forget(&self, fd: u32) {
-        if let Part::Cache(cache) = &self.part {
-            // Dropped outside the lock: the last reference may close a file.
-            let forgotten = {
-                let mut cache = cache.lock();
-                cache.forgotten += 1;
-                cache.known.remove(&fd)
-            };
-            drop(forgotten);
-        }
+    pub(crate) fn forget(&self, fd: u32) -> Option<Descriptor> {
+        let Part::Cache(cache) = &self.part else { return None };
+        let mut cache = cache.lock();
+        cache.forgotten += 1;
+        cache.known.remove(&fd)
     }
 
     /// On a caching kernel: what still uses the table, if anything does, asks again.

@@ -76,7 +76,9 @@ impl Content for Open {
             let position = file.seek(0, Whence::Current).await.unwrap_or(0);
             let ino = file.attributes().await?.ino;
             let mut text = Text::default();
-            put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", file.flags().bits());
+            let flags = file.flags();
+            fs::remote::close(file).await;
+            put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", flags.bits());
             Ok(text.0)
         })
     }
@@ -117,11 +119,12 @@ impl Directory for Descriptors {
             let ino = hash_ino(format!("{}/{fd}", self.at).as_bytes());
             let subject = self.subject.clone();
             let file = subject.descriptor(fd, caller).await?;
+            let flags = file.flags();
+            fs::remote::close(file).await;
             let open = Open { subject, fd };
             let node = match self.info {
                 true => Node::file(ino, open).style(Style::Process),
                 false => {
-                    let flags = file.flags();
                     // The link's bits say how the file is open.
                     let access = if flags.contains(OpenFlags::PATH) {
                         0

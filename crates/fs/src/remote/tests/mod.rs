@@ -1,5 +1,6 @@
 //! Kernels stepped by hand, connected by real lanes.
 
+mod balance;
 mod interrupted;
 mod names;
 mod objects;
