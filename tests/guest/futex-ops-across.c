@@ -254,38 +254,106 @@ static void bitsets(void) {
     SHOW(futex(first, FUTEX_WAIT_BITSET | flag, 0, NULL, NULL, 0));
 }
 
-// -- requeueing: the words are neighbours ----------------------------------------------------------------------------------
+// -- requeueing ------------------------------------------------------------------------------------------------------------
 
-static void requeueing(void) {
+// The chain alternates between the two words' pages.
+static int32_t *link_of(int32_t *to, int i) { return i % 2 ? to + 16 + i : first + 16 + i; }
+
+static void requeueing(int32_t *to) {
     for (int wakes = 0; wakes <= 2; wakes++)
         for (long moves = 0; moves <= 3; moves++) {
             for (int who = 0; who < HANDS; who++)
                 begin_wait(who, first, 0, NULL);
-            *third = 7;
-            long done = futex(first, FUTEX_CMP_REQUEUE | flag, wakes, (void *)moves, third, 0);
-            int here = waiters(first), there = waiters(third);
+            *to = 7;
+            long done = futex(first, FUTEX_CMP_REQUEUE | flag, wakes, (void *)moves, to, 0);
+            int here = waiters(first), there = waiters(to);
             printf("wake %d, move %ld: %ld, here %d, there %d;", wakes, moves, done, here, there);
             printf(" woken %d here,", wake(first, 10));
-            printf(" %d", wake(third, 1));
-            printf(" and %d there\n", wake(third, 10));
+            printf(" %d", wake(to, 1));
+            printf(" and %d there\n", wake(to, 10));
             for (int who = 0; who < HANDS; who++)
                 MUST(strcmp(outcome(who), "woken") == 0);
         }
     begin_wait(1, first, 0, NULL);
-    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, 1, (void *)1L, third, 5));
-    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, -1, (void *)1L, third, 0));
-    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, 1, (void *)-1L, third, 0));
-    SHOW(futex(first, FUTEX_REQUEUE | flag, 1, (void *)1L, (char *)third + 1, 0));
+    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, 1, (void *)1L, to, 5));
+    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, -1, (void *)1L, to, 0));
+    SHOW(futex(first, FUTEX_CMP_REQUEUE | flag, 1, (void *)-1L, to, 0));
+    SHOW(futex(first, FUTEX_REQUEUE | flag, 1, (void *)1L, (char *)to + 1, 0));
     printf("still there: %d\n", wake(first, 1));
     outcome(1);
     // One after the other over a chain of words.
     for (int who = 0; who < HANDS; who++)
         begin_wait(who, first, 0, NULL);
+    MUST(futex(first, FUTEX_REQUEUE | flag, 0, (void *)10L, link_of(to, 0), 0) == HANDS);
     for (int i = 1; i < 50; i++)
-        MUST(futex(first + i - 1, FUTEX_REQUEUE | flag, 0, (void *)10L, first + i, 0) == HANDS);
-    printf("at the end of the chain: %d\n", wake(first + 49, 10));
+        MUST(futex(link_of(to, i - 1), FUTEX_REQUEUE | flag, 0, (void *)10L, link_of(to, i), 0) == HANDS);
+    printf("at the end of the chain: %d\n", wake(link_of(to, 49), 10));
     for (int who = 0; who < HANDS; who++)
         outcome(who);
+    *to = 0;
+}
+
+// Three threads move whoever waits round in a circle of words, each from another one, while everybody is woken at the last.
+static int32_t *circle[HANDS];
+static _Atomic int circling, moved_on;
+
+static void move_on(int who) {
+    while (circling) {
+        long moved = futex(circle[who], FUTEX_REQUEUE | flag, 0, (void *)10L, circle[(who + 1) % HANDS], 0);
+        MUST(moved >= 0);
+        moved_on += (int)moved;
+    }
+}
+
+static void *wait_in_circle(void *unused) {
+    (void)unused;
+    MUST(futex(first, FUTEX_WAIT | flag, *first, NULL, NULL, 0) == 0);
+    return NULL;
+}
+
+static void in_a_circle(void) {
+    enum { WAITERS = 5 };
+    pthread_t threads[WAITERS];
+    circle[0] = first, circle[1] = second, circle[2] = (int32_t *)pages[2] + 32;
+    for (int i = 0; i < WAITERS; i++)
+        MUST(pthread_create(&threads[i], NULL, wait_in_circle, NULL) == 0);
+    until_waiting(first, WAITERS);
+    moved_on = 0;
+    circling = 1;
+    BEGIN(0, move_on(0));
+    BEGIN(1, move_on(1));
+    BEGIN(2, move_on(2));
+    while (moved_on < 50 * WAITERS)
+        sched_yield();
+    int woken = 0;
+    while (woken < WAITERS)
+        for (int i = 0; i < HANDS; i++)
+            woken += wake(circle[i], 1);
+    circling = 0;
+    for (int i = 0; i < HANDS; i++)
+        finish(i);
+    for (int i = 0; i < WAITERS; i++)
+        MUST(pthread_join(threads[i], NULL) == 0);
+    printf("woken in the circle: %d, left %d\n", woken, waiters(first) + waiters(second) + waiters(circle[2]));
+}
+
+// A signal finds a waiter where it was moved to: it waits again, at its own word (or is interrupted).
+static void do_nothing(int signal) { (void)signal; }
+
+static void interrupted(int32_t *to) {
+    for (int restart = 0; restart < 2; restart++) {
+        struct sigaction action = {.sa_handler = do_nothing, .sa_flags = restart ? SA_RESTART : 0};
+        MUST(sigaction(SIGUSR1, &action, NULL) == 0);
+        begin_wait(1, first, 0, NULL);
+        MUST(futex(first, FUTEX_REQUEUE | flag, 0, (void *)10L, to, 0) == 1);
+        MUST(syscall(SYS_tgkill, getpid(), hands[1].tid, SIGUSR1) == 0);
+        if (restart)
+            until_waiting(first, 1);
+        printf("a signal: woken there %d,", restart ? wake(to, 10) : 0);
+        printf(" here %d,", restart ? wake(first, 10) : 0);
+        printf(" %s\n", outcome(1));
+        MUST(waiters(to) == 0);
+    }
 }
 
 // -- timeouts --------------------------------------------------------------------------------------------------------------
@@ -344,14 +412,17 @@ static void timeouts_everywhere(void) {
     printf(" %s,", outcome(0));
     printf(" %s\n", outcome(2));
     // It can't be seen whether it has begun to wait: it may give up first, and is not moved.
-    begin_wait(2, first, 0, NULL);
-    begin_wait(1, first, 0, &soon);
-    long moved = futex(first, FUTEX_REQUEUE | flag, 0, (void *)10L, third, 0);
-    MUST(moved == 1 || moved == 2);
-    printf("moved, gave up: %s,", outcome(1));
-    printf(" woken %d there,", wake(third, 10));
-    printf(" %d here,", wake(first, 10));
-    printf(" %s\n", outcome(2));
+    int32_t *targets[] = {third, second};
+    for (int i = 0; i < 2; i++) {
+        begin_wait(2, first, 0, NULL);
+        begin_wait(1, first, 0, &soon);
+        long moved = futex(first, FUTEX_REQUEUE | flag, 0, (void *)10L, targets[i], 0);
+        MUST(moved == 1 || moved == 2);
+        printf("moved, gave up: %s,", outcome(1));
+        printf(" woken %d there,", wake(targets[i], 10));
+        printf(" %d here,", wake(first, 10));
+        printf(" %s\n", outcome(2));
+    }
 }
 
 int main(void) {
@@ -375,7 +446,11 @@ int main(void) {
             show_counts();
             everybody_turns();
             bitsets();
-            requeueing();
+            requeueing(third);
+            requeueing(second);
+            interrupted(third);
+            interrupted(second);
+            in_a_circle();
             timeouts_everywhere();
         }
     }

@@ -21,23 +21,32 @@
 
 extern crate alloc;
 
+mod across;
 mod pi;
 mod queue;
 
 pub use pi::{Owners, OWNER_DIED, TID_MASK, WAITERS};
 
-use alloc::sync::{Arc, Weak};
-use core::{future::Future, pin::pin, task::Poll};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+};
+use core::{
+    future::{poll_fn, Future},
+    pin::{pin, Pin},
+    task::Poll,
+};
 use fabric::{CallError, Endpoint};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::{
     futex::{
-        FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWakeOp, OwnerDied, WordOp,
+        FutexForget, FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWakeOp,
+        OwnerDied, Waited, WordOp,
     },
     vm::FutexKey,
     Request,
 };
-use queue::Queues;
+use queue::{Obstacle, Queues};
 
 /// How the owner reads and changes a futex word.
 pub trait Words: Send + Sync {
@@ -63,11 +72,16 @@ pub const ANY: u32 = u32::MAX;
 
 impl Futexes {
     pub fn new(endpoint: Arc<Endpoint>, words: Arc<dyn Words>) -> Arc<Futexes> {
+        let sender = endpoint.clone();
+        let forget = Box::new(move |key: FutexKey, ticket| {
+            // If that kernel has died there is nothing to forget.
+            let _ = sender.send(key.kernel, FutexForget { key, ticket });
+        });
         let futexes = Arc::new(Futexes {
             me: endpoint.me(),
             endpoint,
             words,
-            queues: Queues::default(),
+            queues: Queues::new(forget),
             locks: Default::default(),
             owners: Lock::default(),
         });
@@ -86,10 +100,10 @@ impl Futexes {
 
     fn register(self: &Arc<Self>) {
         let serve = self.endpoint.serve(self);
-        serve.on(|state, _, ask: FutexWait| async move {
-            state.wait_here(ask.key, ask.expected, ask.bitset, ask.lock).await
+        serve.on(|state, from, ask: FutexWait| async move { state.wait_here(from, ask).await });
+        serve.on_to_completion(|state, _, ask: FutexWake| async move {
+            state.wake_here(&ask.key, ask.count, ask.bitset).await
         });
-        serve.on_sync(|state, _, ask: FutexWake| state.queues.wake(&ask.key, ask.count, ask.bitset));
         serve.on_to_completion(|state, _, ask: FutexRequeue| async move {
             state.requeue_here(ask.from, ask.to, ask.wake, ask.requeue, ask.expected).await
         });
@@ -102,6 +116,7 @@ impl Futexes {
         });
         serve.on_to_completion(|state, _, ask: OwnerDied| async move { state.owner_died(ask.thread).await });
         serve.on_to_completion(|state, _, ask: FutexWakeOp| async move { state.wake_op_here(ask).await });
+        self.register_across();
     }
 
     /// Sleeps on a word until woken. `interrupt` ends the wait with its error, unless the wake came first: a
@@ -114,11 +129,26 @@ impl Futexes {
         lock: Option<FutexKey>,
         interrupt: impl Future<Output = Errno>,
     ) -> Result<()> {
-        if key.kernel == self.me {
-            return unless_interrupted(self.wait_here(key, expected, bitset, lock), interrupt).await;
-        }
+        let (mut interrupt, mut came) = (pin!(interrupt), None);
+        // It is looked at again at every kernel that the wait goes on to.
+        let mut interrupt = poll_fn(|context| {
+            if came.is_none() {
+                came = match interrupt.as_mut().poll(context) {
+                    Poll::Ready(error) => Some(error),
+                    Poll::Pending => None,
+                };
+            }
+            came.map_or(Poll::Pending, Poll::Ready)
+        });
         let ask = FutexWait { key, expected, bitset, lock };
-        unless_cancelled(self.endpoint.start(key.kernel, ask), interrupt).await
+        let mut waited = match key.kernel == self.me {
+            true => unless_interrupted(self.wait_here(self.me, ask), &mut interrupt).await?,
+            false => unless_cancelled(self.endpoint.start(key.kernel, ask), &mut interrupt).await?,
+        };
+        while let Waited::Moved { to, ticket } = waited {
+            waited = self.go_on_at(to, ticket, &mut interrupt).await?;
+        }
+        Ok(())
     }
 
     /// Takes a lock with an owner for `thread`. After an interruption the word tells whether it got it all the same.
@@ -160,20 +190,31 @@ impl Futexes {
         }
     }
 
-    async fn wait_here(&self, key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey>) -> Result<()> {
+    /// What is in the way of a step at the queue of `key` goes away; then it is tried again.
+    async fn clear(&self, obstacle: Obstacle, key: &FutexKey, write: bool) -> Result<()> {
+        match obstacle {
+            Obstacle::Failed(error) => return Err(error),
+            Obstacle::Absent => self.words.make_resident(key, write).await?,
+            Obstacle::Held(key) => self.queues.until_free(&key).await,
+            Obstacle::MustHold => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, key: &FutexKey, expected: u32) -> core::result::Result<(), Obstacle> {
+        match self.words.load(key) {
+            Some(value) if value == expected => Ok(()),
+            Some(_) => Err(Errno::EAGAIN.into()),
+            None => Err(Obstacle::Absent),
+        }
+    }
+
+    async fn wait_here(&self, from: KernelId, ask: FutexWait) -> Result<Waited> {
+        let FutexWait { key, expected, bitset, lock } = ask;
         loop {
-            let joined = self.queues.join(key, bitset, lock, || match self.words.load(&key) {
-                Some(value) if value == expected => Ok(()),
-                Some(_) => Err(Some(Errno::EAGAIN)),
-                None => Err(None),
-            });
-            match joined {
-                Ok(waiting) => {
-                    waiting.await;
-                    return Ok(());
-                }
-                Err(Some(error)) => return Err(error),
-                Err(None) => self.words.make_resident(&key, false).await?,
+            match self.queues.join(from, key, bitset, lock, || self.check(&key, expected)) {
+                Ok(waiting) => return Ok(waiting.await),
+                Err(obstacle) => self.clear(obstacle, &key, false).await?,
             }
         }
     }
@@ -181,9 +222,18 @@ impl Futexes {
     /// Wakes up to `count` waiters; how many it were.
     pub async fn wake(&self, key: FutexKey, count: u32, bitset: u32) -> Result<u32> {
         if key.kernel == self.me {
-            return self.queues.wake(&key, count, bitset);
+            return self.wake_here(&key, count, bitset).await;
         }
         self.endpoint.call(key.kernel, FutexWake { key, count, bitset }).await.map_err(Errno::from)?
+    }
+
+    async fn wake_here(&self, key: &FutexKey, count: u32, bitset: u32) -> Result<u32> {
+        loop {
+            match self.queues.wake(key, count, bitset) {
+                Ok(woken) => return Ok(woken),
+                Err(obstacle) => self.clear(obstacle, key, false).await?,
+            }
+        }
     }
 
     /// FUTEX_CMP_REQUEUE_PI: those woken take `lock` by themselves, in whatever order they come; each holds it when its
@@ -198,21 +248,14 @@ impl Futexes {
 
     async fn wake_for_lock_here(&self, from: FutexKey, lock: FutexKey, count: u32, expected: u32) -> Result<u32> {
         loop {
-            let check = || match self.words.load(&from) {
-                Some(value) if value == expected => Ok(()),
-                Some(_) => Err(Some(Errno::EAGAIN)),
-                None => Err(None),
-            };
-            match self.queues.wake_for_lock(&from, &lock, count, check) {
+            match self.queues.wake_for_lock(&from, &lock, count, || self.check(&from, expected)) {
                 Ok(woken) => return Ok(woken),
-                Err(Some(error)) => return Err(error),
-                Err(None) => self.words.make_resident(&from, false).await?,
+                Err(obstacle) => self.clear(obstacle, &from, false).await?,
             }
         }
     }
 
-    /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: (woken, moved). Between words of different owners the waiters to
-    /// be moved are woken instead, which futex(2) allows: they look at their word again.
+    /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: (woken, moved).
     pub async fn requeue(
         &self,
         from: FutexKey,
@@ -236,24 +279,19 @@ impl Futexes {
         requeue: u32,
         expected: Option<u32>,
     ) -> Result<(u32, u32)> {
+        if to.kernel != self.me {
+            return self.requeue_across(from, to, (wake, requeue), expected).await;
+        }
         loop {
-            let check = || match expected.map(|expected| (expected, self.words.load(&from))) {
-                None => Ok(()),
-                Some((expected, Some(value))) if value == expected => Ok(()),
-                Some((_, Some(_))) => Err(Some(Errno::EAGAIN)),
-                Some((_, None)) => Err(None),
-            };
-            let target = (to.kernel == self.me).then_some(to);
-            match self.queues.requeue(&from, target, wake, requeue, check) {
+            let check = || expected.map_or(Ok(()), |expected| self.check(&from, expected));
+            match self.queues.requeue(&from, &to, wake, requeue, check) {
                 Ok(done) => return Ok(done),
-                Err(Some(error)) => return Err(error),
-                Err(None) => self.words.make_resident(&from, false).await?,
+                Err(obstacle) => self.clear(obstacle, &from, false).await?,
             }
         }
     }
 
-    /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second. All in one step where one
-    /// kernel queues for both words; else the first's are woken afterwards.
+    /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second, all in one step.
     pub async fn wake_op(
         &self,
         first: FutexKey,
@@ -263,32 +301,34 @@ impl Futexes {
         op: WordOp,
     ) -> Result<u32> {
         let ask = FutexWakeOp { first, second, wake, wake_second, op };
-        let woken = match second.kernel == self.me {
-            true => self.wake_op_here(ask).await?,
-            false => self.endpoint.call(second.kernel, ask).await.map_err(Errno::from)??,
-        };
-        match first.kernel == second.kernel {
-            true => Ok(woken),
-            false => Ok(woken + self.wake(first, wake, ANY).await?),
+        match second.kernel == self.me {
+            true => self.wake_op_here(ask).await,
+            false => self.endpoint.call(second.kernel, ask).await.map_err(Errno::from)?,
         }
     }
 
     async fn wake_op_here(&self, ask: FutexWakeOp) -> Result<u32> {
         let FutexWakeOp { first, second, wake, wake_second, op } = ask;
-        let first = (first.kernel == self.me).then_some((&first, wake));
+        if first.kernel != self.me {
+            return self.wake_op_across(ask).await;
+        }
         loop {
-            let change = || loop {
-                let old = self.words.load(&second).ok_or(None)?;
-                match self.words.compare_exchange(&second, old, op.applied_to(old)?) {
-                    None => return Err(None),
-                    Some(Err(_)) => {}
-                    Some(Ok(_)) => return Ok(op.is_met_by(old)?),
-                }
-            };
-            match self.queues.wake_op(first, (&second, wake_second), change) {
+            let change = || self.change(&second, op);
+            match self.queues.wake_op(Some((&first, wake)), (&second, wake_second), change) {
                 Ok(woken) => return Ok(woken),
-                Err(Some(error)) => return Err(error),
-                Err(None) => self.words.make_resident(&second, true).await?,
+                Err(obstacle) => self.clear(obstacle, &second, true).await?,
+            }
+        }
+    }
+
+    /// Does its operation on the second word; whether that's waiters are to be woken.
+    fn change(&self, second: &FutexKey, op: WordOp) -> core::result::Result<bool, Obstacle> {
+        loop {
+            let old = self.words.load(second).ok_or(Obstacle::Absent)?;
+            match self.words.compare_exchange(second, old, op.applied_to(old)?) {
+                None => return Err(Obstacle::Absent),
+                Some(Err(_)) => {}
+                Some(Ok(_)) => return Ok(op.is_met_by(old)?),
             }
         }
     }
@@ -305,7 +345,7 @@ async fn unless_interrupted<T>(
     interrupt: impl Future<Output = Errno>,
 ) -> Result<T> {
     let (mut wait, mut interrupt) = (pin!(wait), pin!(interrupt));
-    core::future::poll_fn(|context| {
+    poll_fn(|context| {
         if let Poll::Ready(result) = wait.as_mut().poll(context) {
             return Poll::Ready(result);
         }
@@ -323,21 +363,21 @@ async fn unless_interrupted<T>(
 }
 
 /// A wait on another kernel.
-async fn unless_cancelled<M: Request<Reply = Result<()>>>(
+async fn unless_cancelled<T, M: Request<Reply = Result<T>>>(
     mut call: fabric::Call<'_, M>,
     interrupt: impl Future<Output = Errno>,
-) -> Result<()> {
+) -> Result<T> {
     let mut interrupt = pin!(interrupt);
     let mut interrupted = None;
-    let answer = core::future::poll_fn(|context| {
-        if let Poll::Ready(answer) = core::pin::Pin::new(&mut call).poll(context) {
+    let answer = poll_fn(|context| {
+        if let Poll::Ready(answer) = Pin::new(&mut call).poll(context) {
             return Poll::Ready(answer);
         }
         if interrupted.is_none() {
             if let Poll::Ready(error) = interrupt.as_mut().poll(context) {
                 interrupted = Some(error);
                 call.cancel();
-                return core::pin::Pin::new(&mut call).poll(context);
+                return Pin::new(&mut call).poll(context);
             }
         }
         Poll::Pending

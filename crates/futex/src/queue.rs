@@ -1,24 +1,61 @@
 //! The queues of one kernel: waiters by word, first come first woken.
+//!
+//! A queue may be *held* by an operation on two words whose queues are on different kernels (across.rs): until it is
+//! released nobody else joins, wakes or moves waiters there. Waiters that such an operation brings along stand in the
+//! queue before the kernel of their thread knows (`arrived`); it then claims them by their ticket.
 
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
 use core::{
-    future::Future,
+    future::{poll_fn, Future},
     pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
     task::{Context, Poll, Waker},
 };
-use machine::{sync::Lock, Errno, HashMap};
-use messages::vm::{FutexKey, FutexPlace};
+use machine::{
+    sync::{Lock, LockGuard},
+    Errno, HashMap, KernelId,
+};
+use messages::{
+    futex::{MovedWaiter, Ticket, Waited},
+    vm::{FutexKey, FutexPlace},
+};
 
 /// Words hash onto this many locks, so that unrelated futexes don't meet on one.
 const BUCKETS: usize = 64;
 
-type Bucket = HashMap<FutexKey, VecDeque<Arc<Waiter>>>;
+#[derive(Default)]
+struct Bucket {
+    queues: HashMap<FutexKey, VecDeque<Arc<Waiter>>>,
+    held: HashMap<FutexKey, Hold>,
+}
+
+/// A queue that an operation of `holder` holds.
+struct Hold {
+    holder: KernelId,
+    /// Waiters on their way here that have given up.
+    left: BTreeSet<Ticket>,
+    waiting: Vec<Waker>,
+}
+
+/// Tells the kernel that queues for a word of a waiter that left on its way there.
+type Forget = Box<dyn Fn(FutexKey, Ticket) + Send + Sync>;
 
 pub(crate) struct Queues {
     buckets: Vec<Lock<Bucket>>,
+    /// Waiters from other kernels' queues that nobody has claimed. Locked under a bucket's lock.
+    arrived: Lock<BTreeMap<Ticket, Arc<Waiter>>>,
+    tickets: AtomicU64,
+    forget: Forget,
 }
 
 struct Waiter {
+    /// The kernel of its thread.
+    of: KernelId,
     bitset: u32,
     /// FUTEX_WAIT_REQUEUE_PI: the lock it will take. Only FUTEX_CMP_REQUEUE_PI to that lock may wake it.
     lock: Option<FutexKey>,
@@ -28,19 +65,50 @@ struct Waiter {
 struct State {
     /// Where it stands; requeueing changes it.
     key: FutexKey,
-    woken: bool,
+    /// Woken, or moved to another kernel: it stands in no queue here.
+    end: Option<Waited>,
     /// The wait was given up: nobody may wake or move it any more.
     left: bool,
     waker: Option<Waker>,
 }
 
-impl Default for Queues {
-    fn default() -> Self {
-        Queues { buckets: (0..BUCKETS).map(|_| Lock::default()).collect() }
+/// Why a step was not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Obstacle {
+    Failed(Errno),
+    /// The word is not in memory.
+    Absent,
+    /// Another operation holds the queue of this word.
+    Held(FutexKey),
+    /// There is somebody to be moved to another kernel, and the queues are not held.
+    MustHold,
+}
+
+impl From<Errno> for Obstacle {
+    fn from(error: Errno) -> Self {
+        Obstacle::Failed(error)
     }
 }
 
+/// What became of a waiter that was moved here.
+pub(crate) enum Claim<'a> {
+    Here(Waiting<'a>),
+    /// It may be on its way: its new queue is held.
+    NotYet,
+    /// It never came: who moved it has died.
+    Gone,
+}
+
 impl Queues {
+    pub fn new(forget: Forget) -> Self {
+        Queues {
+            buckets: (0..BUCKETS).map(|_| Lock::default()).collect(),
+            arrived: Lock::default(),
+            tickets: AtomicU64::default(),
+            forget,
+        }
+    }
+
     fn index(key: &FutexKey) -> usize {
         let word = match key.place {
             FutexPlace::Private { space, at } => space.serial.rotate_left(32) ^ at.0,
@@ -50,33 +118,47 @@ impl Queues {
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BUCKETS
     }
 
-    /// Joins the queue of `key` if `check`, run under its lock, agrees.
-    pub fn join<E>(
+    fn bucket(&self, key: &FutexKey) -> &Lock<Bucket> {
+        &self.buckets[Self::index(key)]
+    }
+
+    /// Locks the queues of two words; neither is held by anybody, unless it is the caller who holds them (`mine`).
+    fn lock_two(&self, keys: [&FutexKey; 2], mine: bool) -> Result<Two<'_>, Obstacle> {
+        // Two locks of a kind: always the lower one first.
+        let indices = keys.map(Self::index);
+        let lower = indices[0].min(indices[1]);
+        let low = self.buckets[lower].lock();
+        let high = (indices[0] != indices[1]).then(|| self.buckets[indices[0].max(indices[1])].lock());
+        let mut two = Two { lower, low, high };
+        keys.into_iter().try_for_each(|key| two.bucket(key).check_free(key, mine))?;
+        Ok(two)
+    }
+
+    /// Joins the queue of `key` for a thread of kernel `of`, if `check`, run under its lock, agrees.
+    pub fn join(
         &self,
+        of: KernelId,
         key: FutexKey,
         bitset: u32,
         lock: Option<FutexKey>,
-        check: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Waiting<'_>, E> {
-        let mut bucket = self.buckets[Self::index(&key)].lock();
+        check: impl FnOnce() -> Result<(), Obstacle>,
+    ) -> Result<Waiting<'_>, Obstacle> {
+        let mut bucket = self.bucket(&key).lock();
+        bucket.check_free(&key, false)?;
         check()?;
-        let waiter =
-            Arc::new(Waiter { bitset, lock, state: Lock::new(State { key, woken: false, left: false, waker: None }) });
-        bucket.entry(key).or_default().push_back(waiter.clone());
+        let waiter = Waiter::new(of, key, bitset, lock);
+        bucket.queues.entry(key).or_default().push_back(waiter.clone());
         Ok(Waiting { queues: self, waiter, done: false })
     }
 
     /// EINVAL if one of those meant can only be requeued.
-    pub fn wake(&self, key: &FutexKey, count: u32, bitset: u32) -> Result<u32, Errno> {
-        let mut wakers = Vec::new();
-        {
-            let mut bucket = self.buckets[Self::index(key)].lock();
-            check_locks(&bucket, key, count, bitset, None)?;
-            take(&mut bucket, key, count, bitset, true, |waiter| wakers.push(waiter));
-        }
-        let woken = wakers.len() as u32;
-        wakers.iter().for_each(wake_up);
-        Ok(woken)
+    pub fn wake(&self, key: &FutexKey, count: u32, bitset: u32) -> Result<u32, Obstacle> {
+        let woken = {
+            let mut bucket = self.bucket(key).lock();
+            bucket.check_free(key, false)?;
+            bucket.wake(key, count, bitset)?
+        };
+        Ok(wake_all(woken))
     }
 
     /// FUTEX_CMP_REQUEUE_PI: wakes up to `count` waiters, which then ask for `lock`; how many. EINVAL if one waits for
@@ -86,130 +168,310 @@ impl Queues {
         from: &FutexKey,
         lock: &FutexKey,
         count: u32,
-        check: impl FnOnce() -> Result<(), Option<Errno>>,
-    ) -> Result<u32, Option<Errno>> {
+        check: impl FnOnce() -> Result<(), Obstacle>,
+    ) -> Result<u32, Obstacle> {
         let mut woken = Vec::new();
         {
-            let mut bucket = self.buckets[Self::index(from)].lock();
+            let mut bucket = self.bucket(from).lock();
+            bucket.check_free(from, false)?;
             check()?;
-            check_locks(&bucket, from, count, u32::MAX, Some(lock))?;
-            take(&mut bucket, from, count, u32::MAX, true, |waiter| woken.push(waiter));
+            bucket.check_locks(from, count, u32::MAX, Some(lock))?;
+            bucket.take(from, count, u32::MAX, || Some(Waited::Woken), |waiter, _| woken.push(waiter));
         }
-        woken.iter().for_each(wake_up);
-        Ok(woken.len() as u32)
+        Ok(wake_all(woken))
     }
 
     /// FUTEX_WAKE_OP: does `change`, and wakes up to so many waiters of the first word and, if it says so, of the second. Nobody joins or
-    /// wakes either queue in between.
+    /// wakes either queue in between. With no first word that of another kernel and the second are held by the caller.
     pub fn wake_op(
         &self,
         first: Option<(&FutexKey, u32)>,
         second: (&FutexKey, u32),
-        change: impl FnOnce() -> Result<bool, Option<Errno>>,
-    ) -> Result<u32, Option<Errno>> {
+        change: impl FnOnce() -> Result<bool, Obstacle>,
+    ) -> Result<u32, Obstacle> {
+        let mine = first.is_none();
         let mut woken = Vec::new();
-        let done = {
-            // Two locks of a kind: always the lower one first.
-            let indices = [first.unwrap_or(second).0, second.0].map(Self::index);
-            let lower = indices[0].min(indices[1]);
-            let mut low = self.buckets[lower].lock();
-            let mut high = (indices[0] != indices[1]).then(|| self.buckets[indices[0].max(indices[1])].lock());
+        let done: Result<(), Errno> = {
+            let mut two = self.lock_two([first.unwrap_or(second).0, second.0], mine)?;
             let meets = change()?;
             first.into_iter().chain(meets.then_some(second)).try_for_each(|(key, count)| {
-                let bucket = match &mut high {
-                    Some(high) if Self::index(key) != lower => &mut **high,
-                    _ => &mut *low,
-                };
-                check_locks(bucket, key, count, u32::MAX, None)?;
-                take(bucket, key, count, u32::MAX, true, |waiter| woken.push(waiter));
+                woken.extend(two.bucket(key).wake(key, count, u32::MAX)?);
                 Ok(())
             })
         };
-        woken.iter().for_each(wake_up);
-        done.map(|()| woken.len() as u32).map_err(Some)
+        let woken = wake_all(woken);
+        Ok(done.map(|()| woken)?)
     }
 
-    /// Wakes and moves waiters if `check` agrees; with no target, those to be moved are woken too.
+    /// FUTEX_REQUEUE between words of this kernel: wakes and moves waiters if `check` agrees, in one step.
     pub fn requeue(
         &self,
         from: &FutexKey,
-        to: Option<FutexKey>,
+        to: &FutexKey,
         wake: u32,
         requeue: u32,
-        check: impl FnOnce() -> Result<(), Option<Errno>>,
-    ) -> Result<(u32, u32), Option<Errno>> {
+        check: impl FnOnce() -> Result<(), Obstacle>,
+    ) -> Result<(u32, u32), Obstacle> {
         let (mut woken, mut moved) = (Vec::new(), Vec::new());
         {
-            let mut source = self.buckets[Self::index(from)].lock();
+            let mut two = self.lock_two([from, to], false)?;
             check()?;
-            check_locks(&source, from, wake.saturating_add(requeue), u32::MAX, None)?;
-            take(&mut source, from, wake, u32::MAX, true, |waiter| woken.push(waiter));
-            // Out of the source, and soon in the target: in between, a wake of the target misses them as if it
-            // had come first. One that gives up meanwhile says so in `left` and is not queued again.
-            take(&mut source, from, requeue, u32::MAX, to.is_none(), |waiter| moved.push(waiter));
-        }
-        let result = (woken.len() as u32, moved.len() as u32);
-        woken.iter().for_each(wake_up);
-        match to {
-            None => moved.iter().for_each(wake_up),
-            Some(to) => {
-                let mut target = self.buckets[Self::index(&to)].lock();
-                for waiter in moved {
-                    let mut state = waiter.state.lock();
-                    if !state.left {
-                        state.key = to;
-                        target.entry(to).or_default().push_back(waiter.clone());
-                    }
+            let source = two.bucket(from);
+            source.check_locks(from, wake.saturating_add(requeue), u32::MAX, None)?;
+            source.take(from, wake, u32::MAX, || Some(Waited::Woken), |waiter, _| woken.push(waiter));
+            source.take(from, requeue, u32::MAX, || None, |waiter, _| moved.push(waiter));
+            for waiter in &moved {
+                // One that gives up meanwhile says so in `left` and is not queued again.
+                let mut state = waiter.state.lock();
+                if !state.left {
+                    state.key = *to;
+                    two.bucket(to).queues.entry(*to).or_default().push_back(waiter.clone());
                 }
             }
         }
-        Ok(result)
+        Ok((wake_all(woken), moved.len() as u32))
     }
 
+    /// FUTEX_REQUEUE to a word of another kernel: wakes waiters (how many), and takes out those who are to be moved, for whom `join` is
+    /// then called. The caller holds both queues; without (`held`), only if there is nobody to be moved.
+    pub fn take_across(
+        &self,
+        me: KernelId,
+        (from, to): (&FutexKey, &FutexKey),
+        (wake, requeue): (u32, u32),
+        held: bool,
+        check: impl FnOnce() -> Result<(), Obstacle>,
+        join: &mut dyn FnMut(Vec<MovedWaiter>),
+    ) -> Result<u32, Obstacle> {
+        let (mut woken, mut moved, mut joining) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            let mut source = self.bucket(from).lock();
+            source.check_free(from, held)?;
+            check()?;
+            source.check_locks(from, wake.saturating_add(requeue), u32::MAX, None)?;
+            let standing = source.queues.get(from).map_or(0, VecDeque::len);
+            if !held && requeue > 0 && standing > wake as usize {
+                return Err(Obstacle::MustHold);
+            }
+            source.take(from, wake, u32::MAX, || Some(Waited::Woken), |waiter, _| woken.push(waiter));
+            let ticket = || Ticket { by: me, serial: self.tickets.fetch_add(1, Ordering::Relaxed) };
+            source.take(
+                from,
+                requeue,
+                u32::MAX,
+                || Some(Waited::Moved { to: *to, ticket: ticket() }),
+                |waiter, end| {
+                    if let Some(Waited::Moved { ticket, .. }) = end {
+                        joining.push(MovedWaiter { ticket, of: waiter.of, bitset: waiter.bitset });
+                    }
+                    moved.push(waiter);
+                },
+            );
+        }
+        let woken = wake_all(woken);
+        join(joining);
+        wake_all(moved);
+        Ok(woken)
+    }
+
+    /// Waiters from another kernel's queue join that of `key`, which its operation holds. Those whose thread's kernel has died don't.
+    pub fn arrive(&self, key: &FutexKey, waiters: &[MovedWaiter], is_alive: impl Fn(KernelId) -> bool) {
+        let mut bucket = self.bucket(key).lock();
+        let mut arrived = self.arrived.lock();
+        let Bucket { queues, held } = &mut *bucket;
+        // Without a hold its operation's kernel has died, and nobody waits for them to arrive.
+        let Some(hold) = held.get(key) else { return };
+        for moved in waiters.iter().filter(|moved| !hold.left.contains(&moved.ticket) && is_alive(moved.of)) {
+            let waiter = Waiter::new(moved.of, *key, moved.bitset, None);
+            arrived.insert(moved.ticket, waiter.clone());
+            queues.entry(*key).or_default().push_back(waiter);
+        }
+    }
+
+    /// The kernel of a moved waiter's thread asks for it.
+    pub fn claim(&self, key: &FutexKey, ticket: Ticket) -> Claim<'_> {
+        let bucket = self.bucket(key).lock();
+        match self.arrived.lock().remove(&ticket) {
+            Some(waiter) => Claim::Here(Waiting { queues: self, waiter, done: false }),
+            None if bucket.held.contains_key(key) => Claim::NotYet,
+            None => Claim::Gone,
+        }
+    }
+
+    /// A waiter gives up that was moved to the queue of `key`, or is on its way there.
+    pub fn forget(&self, key: &FutexKey, ticket: Ticket) {
+        let gone = {
+            let mut bucket = self.bucket(key).lock();
+            let waiter = self.arrived.lock().remove(&ticket);
+            if let (None, Some(hold)) = (&waiter, bucket.held.get_mut(key)) {
+                hold.left.insert(ticket);
+            }
+            waiter
+        };
+        drop(gone.map(|waiter| Waiting { queues: self, waiter, done: false }));
+    }
+
+    /// Holds the queue of `key` for an operation of `holder`, if nobody does and `check`, run under its lock, agrees.
+    pub fn hold(
+        &self,
+        key: &FutexKey,
+        holder: KernelId,
+        check: impl FnOnce() -> Result<(), Obstacle>,
+    ) -> Result<(), Obstacle> {
+        let mut bucket = self.bucket(key).lock();
+        bucket.check_free(key, false)?;
+        check()?;
+        bucket.held.insert(*key, Hold { holder, left: BTreeSet::new(), waiting: Vec::new() });
+        Ok(())
+    }
+
+    /// The operation is over, and the last it does is to wake up to `count`; how many it were.
+    pub fn release(&self, key: &FutexKey, holder: KernelId, count: u32) -> Result<u32, Errno> {
+        let (woken, hold) = {
+            let mut bucket = self.bucket(key).lock();
+            if bucket.held.get(key).is_none_or(|hold| hold.holder != holder) {
+                return Ok(0);
+            }
+            let woken = bucket.wake(key, count, u32::MAX);
+            (woken, bucket.held.remove(key))
+        };
+        hold.into_iter().flat_map(|hold| hold.waiting).for_each(Waker::wake);
+        woken.map(wake_all)
+    }
+
+    /// Returns when nobody holds the queue of `key`.
+    pub async fn until_free(&self, key: &FutexKey) {
+        poll_fn(|context| match self.bucket(key).lock().held.get_mut(key) {
+            None => Poll::Ready(()),
+            Some(hold) => {
+                hold.waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Releases what operations of a kernel hold that has died, and takes out its threads that nobody will claim.
+    pub fn release_of(&self, dead: KernelId) {
+        let mut waiting = Vec::new();
+        for bucket in &self.buckets {
+            bucket.lock().held.retain(|_, hold| {
+                let over = hold.holder == dead;
+                if over {
+                    waiting.append(&mut hold.waiting);
+                }
+                !over
+            });
+        }
+        waiting.into_iter().for_each(Waker::wake);
+        let gone: Vec<Ticket> = {
+            let arrived = self.arrived.lock();
+            arrived.iter().filter(|(_, waiter)| waiter.of == dead).map(|(ticket, _)| *ticket).collect()
+        };
+        for ticket in gone {
+            let waiter = self.arrived.lock().remove(&ticket);
+            drop(waiter.map(|waiter| Waiting { queues: self, waiter, done: false }));
+        }
+    }
+
+    /// Waiters in queues, queues that are held, and waiters that were woken or moved on before they were claimed.
     pub fn len(&self) -> usize {
-        self.buckets.iter().map(|bucket| bucket.lock().values().map(VecDeque::len).sum::<usize>()).sum()
+        let in_bucket = |bucket: &Bucket| bucket.queues.values().map(VecDeque::len).sum::<usize>() + bucket.held.len();
+        let queued: usize = self.buckets.iter().map(|bucket| in_bucket(&bucket.lock())).sum();
+        queued + self.arrived.lock().values().filter(|waiter| waiter.state.lock().end.is_some()).count()
     }
 }
 
-/// Do the first `count` matching waiters all want `lock` (none of them any, if None)? EINVAL.
-fn check_locks(bucket: &Bucket, key: &FutexKey, count: u32, bitset: u32, lock: Option<&FutexKey>) -> Result<(), Errno> {
-    let queue = bucket.get(key).into_iter().flatten();
-    let mut meant = queue.filter(|waiter| waiter.bitset & bitset != 0).take(count as usize);
-    match meant.all(|waiter| waiter.lock.as_ref() == lock) {
-        true => Ok(()),
-        false => Err(Errno::EINVAL),
-    }
+/// The locked queues of two words.
+struct Two<'a> {
+    lower: usize,
+    low: LockGuard<'a, Bucket>,
+    high: Option<LockGuard<'a, Bucket>>,
 }
 
-/// Takes up to `count` matching waiters out of a queue, oldest first. With `wake` they count as woken from here
-/// on: one that gives up at this moment either is skipped, or sees it and passes the wake on.
-fn take(bucket: &mut Bucket, key: &FutexKey, count: u32, bitset: u32, wake: bool, mut each: impl FnMut(Arc<Waiter>)) {
-    let Some(queue) = bucket.get_mut(key) else { return };
-    let mut left = count;
-    queue.retain(|waiter| {
-        if left == 0 || waiter.bitset & bitset == 0 {
-            return true;
+impl Two<'_> {
+    fn bucket(&mut self, key: &FutexKey) -> &mut Bucket {
+        match &mut self.high {
+            Some(high) if Queues::index(key) != self.lower => high,
+            _ => &mut self.low,
         }
-        let mut state = waiter.state.lock();
-        if state.left {
-            return true;
-        }
-        state.woken = wake;
-        drop(state);
-        left -= 1;
-        each(waiter.clone());
-        false
-    });
-    if queue.is_empty() {
-        bucket.remove(key);
     }
 }
 
-fn wake_up(waiter: &Arc<Waiter>) {
-    let waker = waiter.state.lock().waker.take();
-    if let Some(waker) = waker {
-        waker.wake();
+impl Waiter {
+    fn new(of: KernelId, key: FutexKey, bitset: u32, lock: Option<FutexKey>) -> Arc<Waiter> {
+        Arc::new(Waiter { of, bitset, lock, state: Lock::new(State { key, end: None, left: false, waker: None }) })
     }
+}
+
+impl Bucket {
+    fn check_free(&self, key: &FutexKey, mine: bool) -> Result<(), Obstacle> {
+        match !mine && self.held.contains_key(key) {
+            true => Err(Obstacle::Held(*key)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes out those to be woken.
+    fn wake(&mut self, key: &FutexKey, count: u32, bitset: u32) -> Result<Vec<Arc<Waiter>>, Errno> {
+        let mut woken = Vec::new();
+        self.check_locks(key, count, bitset, None)?;
+        self.take(key, count, bitset, || Some(Waited::Woken), |waiter, _| woken.push(waiter));
+        Ok(woken)
+    }
+
+    /// Do the first `count` matching waiters all want `lock` (none of them any, if None)? EINVAL.
+    fn check_locks(&self, key: &FutexKey, count: u32, bitset: u32, lock: Option<&FutexKey>) -> Result<(), Errno> {
+        let queue = self.queues.get(key).into_iter().flatten();
+        let mut meant = queue.filter(|waiter| waiter.bitset & bitset != 0).take(count as usize);
+        match meant.all(|waiter| waiter.lock.as_ref() == lock) {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Takes up to `count` matching waiters out of a queue, oldest first. With an `end` their wait is over from here
+    /// on: one that gives up at this moment either is skipped, or sees it and passes the wake on.
+    fn take(
+        &mut self,
+        key: &FutexKey,
+        count: u32,
+        bitset: u32,
+        end: impl Fn() -> Option<Waited>,
+        mut each: impl FnMut(Arc<Waiter>, Option<Waited>),
+    ) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let mut left = count;
+        queue.retain(|waiter| {
+            if left == 0 || waiter.bitset & bitset == 0 {
+                return true;
+            }
+            let mut state = waiter.state.lock();
+            if state.left {
+                return true;
+            }
+            let end = end();
+            state.end = end;
+            drop(state);
+            left -= 1;
+            each(waiter.clone(), end);
+            false
+        });
+        if queue.is_empty() {
+            self.queues.remove(key);
+        }
+    }
+}
+
+/// Tells those whose wait is over; how many they are.
+fn wake_all(waiters: Vec<Arc<Waiter>>) -> u32 {
+    for waiter in &waiters {
+        let waker = waiter.state.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+    waiters.len() as u32
 }
 
 /// A place in a queue; dropping it leaves the queue. A wake that came but was not seen before the drop (the
@@ -221,22 +483,18 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Future for Waiting<'_> {
-    type Output = ();
+    type Output = Waited;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let woken = {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
+        let end = {
             let mut state = self.waiter.state.lock();
-            if !state.woken {
+            if state.end.is_none() {
                 state.waker = Some(context.waker().clone());
             }
-            state.woken
+            state.end
         };
-        self.done = woken;
-        if woken {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        self.done = end.is_some();
+        end.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -245,24 +503,27 @@ impl Drop for Waiting<'_> {
         if self.done {
             return;
         }
-        let (woken, key) = {
+        let (end, key) = {
             let mut state = self.waiter.state.lock();
             state.left = true;
-            (state.woken, state.key)
+            (state.end, state.key)
         };
-        if woken {
-            // Those behind wait for the same kind of wake.
-            let _ = match self.waiter.lock {
-                None => self.queues.wake(&key, 1, self.waiter.bitset),
-                Some(_) => Ok(0),
-            };
-            return;
-        }
-        let mut bucket = self.queues.buckets[Queues::index(&key)].lock();
-        if let Some(queue) = bucket.get_mut(&key) {
-            queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
-            if queue.is_empty() {
-                bucket.remove(&key);
+        match end {
+            Some(Waited::Moved { to, ticket }) => (self.queues.forget)(to, ticket),
+            // Those behind wait for the same kind of wake. A queue that is held has its next wake at its release or after.
+            Some(Waited::Woken) if self.waiter.lock.is_none() => {
+                let next = self.queues.bucket(&key).lock().wake(&key, 1, self.waiter.bitset);
+                next.map(wake_all).unwrap_or_default();
+            }
+            Some(Waited::Woken) => {}
+            None => {
+                let mut bucket = self.queues.bucket(&key).lock();
+                if let Some(queue) = bucket.queues.get_mut(&key) {
+                    queue.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+                    if queue.is_empty() {
+                        bucket.queues.remove(&key);
+                    }
+                }
             }
         }
     }
@@ -279,7 +540,16 @@ mod tests {
     }
 
     fn join(queues: &Queues, at: u64) -> Waiting<'_> {
-        queues.join(key(at), u32::MAX, None, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!())
+        join_as(queues, at, u32::MAX, None)
+    }
+
+    fn join_as(queues: &Queues, at: u64, bitset: u32, lock: Option<FutexKey>) -> Waiting<'_> {
+        let joined = queues.join(KernelId(0), key(at), bitset, lock, || Ok(()));
+        joined.unwrap_or_else(|obstacle| unreachable!("{obstacle:?}"))
+    }
+
+    fn queues() -> Queues {
+        Queues::new(Box::new(|_, _| unreachable!("nobody is moved")))
     }
 
     fn is_woken(waiting: &mut Waiting<'_>) -> bool {
@@ -288,7 +558,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_woken_first_and_leaving_empties_the_queue() {
-        let queues = Queues::default();
+        let queues = queues();
         let (mut first, mut second, third) = (join(&queues, 4), join(&queues, 4), join(&queues, 4));
         assert_eq!(queues.wake(&key(4), 1, u32::MAX), Ok(1));
         assert!(is_woken(&mut first) && !is_woken(&mut second));
@@ -300,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_wake_that_met_an_interrupted_waiter_goes_to_the_next() {
-        let queues = Queues::default();
+        let queues = queues();
         let (first, mut second) = (join(&queues, 4), join(&queues, 4));
         assert_eq!(queues.wake(&key(4), 1, u32::MAX), Ok(1));
         drop(first);
@@ -309,9 +579,9 @@ mod tests {
 
     #[test]
     fn moved_waiters_are_woken_at_their_new_word_only() {
-        let queues = Queues::default();
+        let queues = queues();
         let (mut first, mut second) = (join(&queues, 4), join(&queues, 4));
-        assert_eq!(queues.requeue(&key(4), Some(key(8)), 1, 9, || Ok(())), Ok((1, 1)));
+        assert_eq!(queues.requeue(&key(4), &key(8), 1, 9, || Ok(())), Ok((1, 1)));
         assert!(is_woken(&mut first));
         assert_eq!(queues.wake(&key(4), 9, u32::MAX), Ok(0));
         assert_eq!(queues.wake(&key(8), 9, u32::MAX), Ok(1));
@@ -319,21 +589,55 @@ mod tests {
     }
 
     #[test]
+    fn who_was_moved_here_is_claimed_or_forgotten() {
+        let (other, queues) = (KernelId(1), queues());
+        let waiters: Vec<_> = (0..4).map(|serial| Ticket { by: other, serial }).collect();
+        let claim = |ticket| match queues.claim(&key(4), ticket) {
+            Claim::Here(waiting) => Some(waiting),
+            Claim::NotYet | Claim::Gone => None,
+        };
+        assert!(matches!(queues.claim(&key(4), waiters[0]), Claim::Gone));
+        assert_eq!(queues.hold(&key(4), other, || Ok(())), Ok(()));
+        assert_eq!(queues.wake(&key(4), 1, u32::MAX), Err(Obstacle::Held(key(4))));
+        assert_eq!(queues.requeue(&key(8), &key(4), 1, 1, || Ok(())), Err(Obstacle::Held(key(4))));
+        assert!(matches!(queues.claim(&key(4), waiters[0]), Claim::NotYet));
+        queues.forget(&key(4), waiters[0]);
+        let moved = |ticket| MovedWaiter { ticket, of: KernelId(2), bitset: u32::MAX };
+        let moved: Vec<_> = waiters.iter().copied().map(moved).collect();
+        queues.arrive(&key(4), &moved, |_| true);
+        assert_eq!(queues.release(&key(4), other, 0), Ok(0));
+        // The first has given up. The second is woken before it is claimed, the third moved on and then forgotten; the last one's kernel dies.
+        assert!(matches!(queues.claim(&key(4), waiters[0]), Claim::Gone));
+        assert_eq!(queues.wake(&key(4), 1, u32::MAX), Ok(1));
+        assert!(is_woken(&mut claim(waiters[1]).unwrap()));
+        assert_eq!(queues.requeue(&key(4), &key(8), 0, 1, || Ok(())), Ok((0, 1)));
+        queues.forget(&key(4), waiters[2]);
+        assert_eq!((queues.wake(&key(8), 9, u32::MAX), queues.len()), (Ok(0), 1));
+        queues.release_of(KernelId(2));
+        assert_eq!(queues.len(), 0);
+        // What a dead kernel held is free, and nobody arrives from it.
+        assert_eq!(queues.hold(&key(4), other, || Ok(())), Ok(()));
+        queues.release_of(other);
+        queues.arrive(&key(4), &moved, |_| true);
+        assert_eq!(queues.wake(&key(4), 9, u32::MAX), Ok(0));
+    }
+
+    #[test]
     fn a_word_is_changed_and_wakes_in_one_step() {
-        let queues = Queues::default();
+        let queues = queues();
         // Words of the same lock and of others.
         for at in (8..8 + 4 * 2 * BUCKETS as u64).step_by(4) {
             let (mut first, mut second) = (join(&queues, 4), join(&queues, at));
             let none = queues.wake_op(Some((&key(4), 0)), (&key(at), 9), || Ok(false));
             assert_eq!((none, is_woken(&mut second)), (Ok(0), false));
-            let failed = queues.wake_op(Some((&key(4), 9)), (&key(at), 9), || Err(Some(Errno::ENOSYS)));
-            assert_eq!((failed, is_woken(&mut first)), (Err(Some(Errno::ENOSYS)), false));
+            let failed = queues.wake_op(Some((&key(4), 9)), (&key(at), 9), || Err(Errno::ENOSYS.into()));
+            assert_eq!((failed, is_woken(&mut first)), (Err(Errno::ENOSYS.into()), false));
             assert_eq!(queues.wake_op(None, (&key(at), 9), || Ok(true)), Ok(1));
             assert!(is_woken(&mut second) && !is_woken(&mut first));
             // Who can only be requeued is no reason to forget who was woken before.
-            let _stays = queues.join(key(at), u32::MAX, Some(key(0)), || Ok::<(), ()>(()));
+            let _stays = join_as(&queues, at, u32::MAX, Some(key(0)));
             let refused = queues.wake_op(Some((&key(4), 9)), (&key(at), 9), || Ok(true));
-            assert_eq!((refused, is_woken(&mut first)), (Err(Some(Errno::EINVAL)), true));
+            assert_eq!((refused, is_woken(&mut first)), (Err(Errno::EINVAL.into()), true));
         }
         let (mut first, mut second) = (join(&queues, 4), join(&queues, 4));
         assert_eq!(queues.wake_op(Some((&key(4), 1)), (&key(4), 1), || Ok(true)), Ok(2));
@@ -342,8 +646,8 @@ mod tests {
 
     #[test]
     fn a_bitset_picks_its_waiters() {
-        let queues = Queues::default();
-        let mut odd = queues.join(key(4), 1, None, || Ok::<(), ()>(())).unwrap_or_else(|()| unreachable!());
+        let queues = queues();
+        let mut odd = join_as(&queues, 4, 1, None);
         assert_eq!(queues.wake(&key(4), 9, 2), Ok(0));
         assert_eq!(queues.wake(&key(4), 9, 3), Ok(1));
         assert!(is_woken(&mut odd));

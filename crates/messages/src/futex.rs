@@ -1,7 +1,8 @@
 //! Futexes: waiting and waking at the kernel that queues a word's waiters.
 
 use crate::vm::FutexKey;
-use machine::{errno, Errno, Pid};
+use alloc::vec::Vec;
+use machine::{errno, Errno, KernelId, Pid};
 use serde::{Deserialize, Serialize};
 
 /// FUTEX_OP_* of man 2 futex: what to do with the second word, and which of its old values wake.
@@ -44,17 +45,44 @@ impl WordOp {
     }
 }
 
+/// A waiter that was moved to another kernel's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Who moved it.
+    pub by: KernelId,
+    pub serial: u64,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waited {
+    Woken,
+    /// It goes on at another kernel: [`FutexClaim`].
+    Moved {
+        to: FutexKey,
+        ticket: Ticket,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedWaiter {
+    pub ticket: Ticket,
+    /// The kernel of its thread, which will claim it.
+    pub of: KernelId,
+    pub bitset: u32,
+}
+
 messages! {
     "futex" 0x400;
 
     /// A thread sleeps on a word of the receiver, if the word still holds `expected`; answered when it is
     /// woken (to take `lock`, if one is given; the key may have changed by requeueing), or at once with EAGAIN. Cancelled on a signal or timeout.
-    futex_wait: FutexWait { key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey> } -> errno::Result<()>, Low;
+    futex_wait: FutexWait { key: FutexKey, expected: u32, bitset: u32, lock: Option<FutexKey> } -> errno::Result<Waited>, Low;
 
     /// Wakes up to `count` waiters whose bitset meets `bitset`; answers how many.
     futex_wake: FutexWake { key: FutexKey, count: u32, bitset: u32 } -> errno::Result<u32>, Low;
 
-    /// Wakes up to `wake` waiters of `from` and moves up to `requeue` of the others to `to` (same receiver), if
+    /// Wakes up to `wake` waiters of `from` and moves up to `requeue` of the others to `to` (whoever queues for it), if
     /// the word at `from` still holds `expected`. Answers (woken, moved).
     futex_requeue: FutexRequeue { from: FutexKey, to: FutexKey, wake: u32, requeue: u32, expected: Option<u32> }
         -> errno::Result<(u32, u32)>, Low;
@@ -73,6 +101,22 @@ messages! {
     owner_died: OwnerDied { thread: Pid } -> (), High;
 
     /// FUTEX_WAKE_OP: changes the receiver's word `second` and, before anybody can wait for the new value, wakes up to `wake` waiters of
-    /// `first`, if the receiver queues them too, and up to `wake_second` of `second`, if the old value meets the comparison. Answers how many.
+    /// `first`, and up to `wake_second` of `second`, if the old value meets the comparison. Answers how many.
     futex_wake_op: FutexWakeOp { first: FutexKey, second: FutexKey, wake: u32, wake_second: u32, op: WordOp } -> errno::Result<u32>, Low;
+
+    /// The sender has an operation on two words of which the receiver queues for one: until it says so nobody else joins, wakes or moves
+    /// waiters there. Answered when nobody else holds the queue.
+    futex_hold: FutexHold { key: FutexKey } -> errno::Result<()>, Low;
+
+    /// Waiters join the receiver's queue of a word, which the sender holds and hereby releases.
+    futex_join: FutexJoin { key: FutexKey, waiters: Vec<MovedWaiter> } -> (), Low;
+
+    /// The sender's operation is over, and the last that it does is to wake up to `wake` waiters; answers how many.
+    futex_release: FutexRelease { key: FutexKey, wake: u32 } -> errno::Result<u32>, Low;
+
+    /// A waiter that was moved to the receiver's queue of a word goes on waiting there: like `FutexWait`.
+    futex_claim: FutexClaim { key: FutexKey, ticket: Ticket } -> errno::Result<Waited>, Low;
+
+    /// Nobody will claim this waiter.
+    futex_forget: FutexForget { key: FutexKey, ticket: Ticket } -> (), Low;
 }

@@ -110,6 +110,8 @@ impl System {
 
     async fn end_what_had_something_on(self: &Arc<Self>, dead: KernelId) {
         self.endpoint.silence(dead).await;
+        // First of all: those that are about to end may be waiting for it.
+        self.futexes.release_of(dead);
         self.directory.mourn(dead).await;
         self.vm.stop_waiting_for(dead);
         // A replica that is being made may be of a process that is at home there.

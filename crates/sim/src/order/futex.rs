@@ -7,7 +7,7 @@ use crate::{
     rng::Rng,
 };
 use machine::KernelId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Ordinary words; the last word is the lock with an owner.
 const WORDS: usize = 4;
@@ -67,13 +67,9 @@ struct Waiter {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Futex {
     addresses: Vec<u64>,
-    /// Who queues the waiters of each word.
-    owners: Vec<KernelId>,
     values: Vec<u32>,
     /// Who came first is in front.
     queues: Vec<VecDeque<Waiter>>,
-    /// FUTEX_WAKE_OP under way: whether the word was as compared, and who was woken on the first word, if that is done.
-    waking: BTreeMap<Id, (bool, Option<u32>)>,
     /// Threads that were woken and have not returned.
     woken: Vec<Id>,
     owner: Option<Id>,
@@ -102,11 +98,7 @@ impl Futex {
         let woken = self.wake(from, wake, ALL_BITS);
         let count = self.queues[from].len().min(take as usize);
         let moved: Vec<Waiter> = self.queues[from].drain(..count).collect();
-        match self.owners[from] == self.owners[to] {
-            true => self.queues[to].extend(moved),
-            // No queue is moved to another kernel: they are woken instead, which a waiter must expect (futex(2)).
-            false => self.woken.extend(moved.into_iter().map(|waiter| waiter.thread)),
-        }
+        self.queues[to].extend(moved);
         woken + count as u32
     }
 
@@ -150,16 +142,14 @@ impl Subject for Futex {
         const ANONYMOUS: u64 = 0x20;
         let words = (0..=WORDS as u64).map(|word| {
             let flags = ANONYMOUS | if word % 3 == 2 { 1 } else { 2 };
-            let (at, owner) = call(Command::plain(call::MMAP, &[0, 0x1000, READ_WRITE, flags, u64::MAX, 0]));
-            (at as u64 + 64 * word, owner)
+            let (at, _) = call(Command::plain(call::MMAP, &[0, 0x1000, READ_WRITE, flags, u64::MAX, 0]));
+            at as u64 + 64 * word
         });
-        let (addresses, owners) = words.unzip();
+        let addresses = words.collect();
         Futex {
             addresses,
-            owners,
             values: vec![0; WORDS],
             queues: vec![VecDeque::new(); WORDS],
-            waking: BTreeMap::new(),
             woken: Vec::new(),
             owner: None,
             abandoned: false,
@@ -240,12 +230,13 @@ impl Subject for Futex {
             Op::Wake { word, count, bits } => done(self.wake(word, count, bits).into()),
             Op::Requeue { from, value: Some(value), .. } if self.values[from] != value => done(EAGAIN),
             Op::Requeue { from, to, wake, take, .. } => done(self.requeue(from, to, wake, take).into()),
-            // The words may be different kernels': the change and the two wakes are three steps (docs/limits.md).
-            Op::AddAndWake { second, compare, .. } => {
+            // One step, whoever queues for the words.
+            Op::AddAndWake { word, second, count, compare } => {
                 let before = self.values[second];
                 self.values[second] = before.wrapping_add(1);
-                self.waking.insert(thread, (before == compare, None));
-                Outcome::Waits
+                let woken = self.wake(word, count, ALL_BITS);
+                let more = if before == compare { self.wake(second, count, ALL_BITS) } else { 0 };
+                done((woken + more).into())
             }
             Op::Store { word, value } => {
                 self.values[word] = value;
@@ -278,15 +269,6 @@ impl Subject for Futex {
             return Some(done(0));
         }
         match op {
-            Op::AddAndWake { word, second, count, .. } => Some(match self.waking.remove(&thread)? {
-                (met, None) => {
-                    let woken = self.wake(word, count, ALL_BITS);
-                    self.waking.insert(thread, (met, Some(woken)));
-                    Outcome::Waits
-                }
-                (true, Some(woken)) => done((woken + self.wake(second, count, ALL_BITS)).into()),
-                (false, Some(woken)) => done(woken.into()),
-            }),
             Op::Wait { short: true, .. } => {
                 self.queues.iter_mut().for_each(|queue| queue.retain(|waiter| waiter.thread != thread));
                 Some(done(ETIMEDOUT))
