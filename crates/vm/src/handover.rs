@@ -100,7 +100,11 @@ impl Space {
         access: Access,
         pages: Range<u64>,
     ) -> Option<Stretch> {
-        if state.gone || state.operating || self.owner(state, page) != self.me() || self.slice_owner(state, page) != self.me() {
+        if state.gone
+            || state.operating
+            || self.owner(state, page) != self.me()
+            || self.slice_owner(state, page) != self.me()
+        {
             return None;
         }
         let region = state.regions.find(page)?;
