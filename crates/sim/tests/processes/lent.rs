@@ -100,12 +100,12 @@ fn another_kernels_memory_is_not_in_messages() {
     let pid = setup.results([fill(at, vectors)])[0];
     let (results, bytes) = setup.run([transfer(PROCESS_VM_READV, pid)]);
     assert_eq!(results[0].0, SIZE as i64);
-    assert!((100..1000).contains(&bytes), "{bytes} bytes of messages");
+    assert!((20..1000).contains(&bytes), "{bytes} bytes of messages");
     assert_eq!(setup.run([show(HERE, SIZE)]).0[0].1, pattern(1, SIZE));
     setup.results([fill(HERE, pattern(2, SIZE))]);
     let (results, bytes) = setup.run([transfer(PROCESS_VM_WRITEV, pid)]);
     assert_eq!(results[0].0, SIZE as i64);
-    assert!((100..1000).contains(&bytes), "{bytes} bytes of messages");
+    assert!((20..1000).contains(&bytes), "{bytes} bytes of messages");
     setup.go_to(0);
     assert_eq!(setup.run([show(THERE, SIZE)]).0[0].1, pattern(2, SIZE));
     setup.nodes.end_all();
@@ -122,12 +122,12 @@ fn what_goes_through_another_kernels_queue_is_not_in_messages() {
     let send = Command::plain(MSGSND, &[queue as u64, HERE, LONG as u64, 0]);
     let (results, bytes) = setup.run([send]);
     assert_eq!(results[0].0, 0);
-    assert!((100..1000).contains(&bytes), "{bytes} bytes of messages");
+    assert!((20..1000).contains(&bytes), "{bytes} bytes of messages");
     setup.results([fill(HERE, vec![0; message.len()])]);
     let receive = Command::plain(MSGRCV, &[queue as u64, HERE, LONG as u64, 0, 0]);
     let (results, bytes) = setup.run([receive]);
     assert_eq!(results[0].0, LONG as i64);
-    assert!((100..1000).contains(&bytes), "{bytes} bytes of messages");
+    assert!((20..1000).contains(&bytes), "{bytes} bytes of messages");
     assert_eq!(setup.run([show(HERE, message.len())]).0[0].1, message);
     setup.nodes.end_all();
 }
