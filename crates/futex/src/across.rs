@@ -37,25 +37,26 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::future::Future;
-use fabric::Call;
+use fabric::{Call, Endpoint};
 use machine::{errno::Result, Errno, KernelId};
 use messages::{
     futex::{FutexClaim, FutexForget, FutexHold, FutexJoin, FutexRelease, FutexWakeOp, MovedWaiter, Ticket, Waited},
     vm::FutexKey,
 };
 
-/// A queue that an operation of this kernel holds; dropping it releases it.
-struct Held<'a> {
-    futexes: &'a Futexes,
+/// A queue that an operation of this kernel holds; dropping it releases it. Made in the drain, when the answer comes: so it is
+/// released also if the operation was dropped meanwhile.
+struct Held {
+    futexes: Arc<Futexes>,
     key: FutexKey,
     released: bool,
 }
 
-impl<'a> Held<'a> {
+impl Held {
     /// Wakes up to `count` waiters as the last thing.
     async fn release(mut self, count: u32) -> Result<u32> {
         self.released = true;
-        let (futexes, key) = (self.futexes, self.key);
+        let (futexes, key) = (&self.futexes, self.key);
         if key.kernel == futexes.me {
             return futexes.queues.release(&key, futexes.me, count);
         }
@@ -63,15 +64,15 @@ impl<'a> Held<'a> {
     }
 
     /// Waiters join it as the last thing.
-    fn join(mut self, waiters: Vec<MovedWaiter>) -> Call<'a, FutexJoin> {
+    fn join(mut self, endpoint: &Endpoint, waiters: Vec<MovedWaiter>) -> Call<'_, FutexJoin> {
         self.released = true;
-        self.futexes.endpoint.start(self.key.kernel, FutexJoin { key: self.key, waiters })
+        endpoint.start(self.key.kernel, FutexJoin { key: self.key, waiters })
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
-        let (futexes, key) = (self.futexes, self.key);
+        let (futexes, key) = (&self.futexes, self.key);
         match (self.released, key.kernel == futexes.me) {
             (true, _) => {}
             // Nobody is woken.
@@ -131,16 +132,18 @@ impl Futexes {
         Ok(())
     }
 
-    async fn hold(&self, key: FutexKey) -> Result<Held<'_>> {
-        match key.kernel == self.me {
-            true => self.hold_here(key, self.me).await?,
-            false => self.endpoint.call(key.kernel, FutexHold { key }).await.map_err(Errno::from)??,
+    async fn hold(self: &Arc<Self>, key: FutexKey) -> Result<Held> {
+        let futexes = self.clone();
+        let held = move || Held { futexes, key, released: false };
+        if key.kernel == self.me {
+            return self.hold_here(key, self.me).await.map(|()| held());
         }
-        Ok(Held { futexes: self, key, released: false })
+        let take = move |answer: Result<()>| answer.map(|()| held());
+        self.endpoint.call_for(key.kernel, FutexHold { key }, take).await.map_err(Errno::from)?
     }
 
     /// Holds the queues of two words of different kernels, in the order of these.
-    async fn hold_both(&self, one: FutexKey, other: FutexKey) -> Result<(Held<'_>, Held<'_>)> {
+    async fn hold_both(self: &Arc<Self>, one: FutexKey, other: FutexKey) -> Result<(Held, Held)> {
         if one.kernel < other.kernel {
             let one = self.hold(one).await?;
             return Ok((one, self.hold(other).await?));
@@ -151,7 +154,7 @@ impl Futexes {
 
     /// FUTEX_REQUEUE from a word of this kernel to one of another: (woken, moved).
     pub(crate) async fn requeue_across(
-        &self,
+        self: &Arc<Self>,
         from: FutexKey,
         to: FutexKey,
         counts: (u32, u32),
@@ -173,7 +176,7 @@ impl Futexes {
                 // Sent before the waiters' kernels hear of it, so that their claims seldom come first.
                 let taken = take(true, &mut |waiters| {
                     moved = waiters.len() as u32;
-                    joining = target.take_if(|_| moved > 0).map(|target| target.join(waiters));
+                    joining = target.take_if(|_| moved > 0).map(|target| target.join(&self.endpoint, waiters));
                 });
                 match (taken, joining) {
                     (Ok(woken), Some(joining)) => {
@@ -189,7 +192,7 @@ impl Futexes {
     }
 
     /// FUTEX_WAKE_OP on a second word of this kernel, with a first one of another.
-    pub(crate) async fn wake_op_across(&self, ask: FutexWakeOp) -> Result<u32> {
+    pub(crate) async fn wake_op_across(self: &Arc<Self>, ask: FutexWakeOp) -> Result<u32> {
         let FutexWakeOp { first, second, wake, wake_second, op } = ask;
         loop {
             let obstacle = {

@@ -257,7 +257,7 @@ impl Futexes {
 
     /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: (woken, moved).
     pub async fn requeue(
-        &self,
+        self: &Arc<Self>,
         from: FutexKey,
         to: FutexKey,
         wake: u32,
@@ -272,7 +272,7 @@ impl Futexes {
     }
 
     async fn requeue_here(
-        &self,
+        self: &Arc<Self>,
         from: FutexKey,
         to: FutexKey,
         wake: u32,
@@ -293,7 +293,7 @@ impl Futexes {
 
     /// FUTEX_WAKE_OP: changes the second word, wakes on the first and, if the old value says so, on the second, all in one step.
     pub async fn wake_op(
-        &self,
+        self: &Arc<Self>,
         first: FutexKey,
         second: FutexKey,
         wake: u32,
@@ -307,7 +307,7 @@ impl Futexes {
         }
     }
 
-    async fn wake_op_here(&self, ask: FutexWakeOp) -> Result<u32> {
+    async fn wake_op_here(self: &Arc<Self>, ask: FutexWakeOp) -> Result<u32> {
         let FutexWakeOp { first, second, wake, wake_second, op } = ask;
         if first.kernel != self.me {
             return self.wake_op_across(ask).await;

@@ -1,0 +1,101 @@
+//! What the memory of programs sees of a file: the object behind their mappings.
+
+use super::{PageCache, Slot, PAGE};
+use crate::{Loaned, Object, ObjectId};
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering;
+use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+
+impl Object for PageCache {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.len()
+    }
+
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+        Box::pin(async move {
+            let held = self.load(index).await?;
+            self.services.memory.retain(held.frame);
+            Ok(held.frame)
+        })
+    }
+
+    fn resident(&self, index: u64) -> Option<Frame> {
+        let state = self.state.lock();
+        match state.pages.get(&index) {
+            Some(Slot::Ready { frame, .. }) if index < state.size.div_ceil(PAGE) => {
+                self.services.memory.retain(*frame);
+                Some(*frame)
+            }
+            _ => None,
+        }
+    }
+
+    fn mark_dirty(&self, index: u64) {
+        self.dirty(self.state.lock(), index);
+    }
+
+    fn write(&self, index: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.is_copied(index) {
+            return false;
+        }
+        if let Some(Slot::Ready { exposed, .. }) = state.pages.get_mut(&index) {
+            *exposed = true;
+        }
+        self.dirty(state, index);
+        true
+    }
+
+    fn take_back(&self, index: u64) -> BoxFuture<'_, ()> {
+        Box::pin(self.take_copies_back(index..index + 1))
+    }
+
+    fn losses(&self) -> u64 {
+        self.state.lock().losses
+    }
+
+    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        Box::pin(self.lend_page(index, to, write))
+    }
+
+    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.sealable.load(Ordering::Acquire).then(|| -> BoxFuture<'_, Result<()>> {
+            Box::pin(async move {
+                let _decided = self.sealing.lock().await;
+                (!self.sealed.load(Ordering::Acquire)).then_some(()).ok_or(Errno::EPERM)
+            })
+        })
+    }
+
+    fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if self.store.is_some() {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            if self.sealed.load(Ordering::Acquire) {
+                return Err(Errno::EPERM);
+            }
+            PageCache::punch(self, first.saturating_mul(PAGE), end.saturating_mul(PAGE)).await;
+            Ok(())
+        })
+    }
+
+    fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let pages = first..end.min(self.len().div_ceil(PAGE));
+            for index in pages.filter(|_| self.store.is_some()) {
+                if !self.services.memory.has_room() || self.load(index).await.is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.write_back(start, end))
+    }
+}
