@@ -79,7 +79,7 @@ impl Space {
             self.audit(&self.others()).await;
         }
         // From now on nobody gets a page, nor is counted.
-        self.leave();
+        self.state.lock().gone = true;
         let others = self.others();
         if others.is_empty() {
             return self.drop_everything();
@@ -87,6 +87,7 @@ impl Space {
         let space = self.clone();
         self.detached(async move {
             let endpoint = &space.vm.endpoint;
+            space.leave();
             endpoint.multicast(&others, Detach { space: space.id }).await;
             endpoint.multicast(&others, Destroy { space: space.id }).await;
             space.drop_everything();
