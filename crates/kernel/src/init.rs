@@ -1,10 +1,10 @@
-//! Runs the program that the host asked for, and ends the machine with it. What a Linux machine has as
-//! process 1 is done by the kernel here: orphans are adopted and reaped by crate `process`.
+//! Runs the program that the host asked for, and ends the machine with it. What process 1 does on a Linux machine
+//! is done by the kernel here: orphans are adopted and reaped by crate `process`. There is one to be looked at.
 
 use crate::{audit, console, control, root, services::Kernel};
 use abi::{
     signal::{Signal, SignalInfo},
-    Capabilities, Credentials,
+    Capabilities, CpuSet, Credentials,
 };
 use alloc::{format, string::String, sync::Arc, vec, vec::Vec};
 use dev::{
@@ -94,6 +94,7 @@ async fn run(
     let (paths, terminals) = root::mount(kernel, devices, config).await?;
     kernel.paths.set(paths.clone());
     control::gather(kernel).await;
+    init(kernel, &paths).await.map_err(because("process 1"))?;
     let before = match kernel.audit {
         true => Some(audit::stocks(kernel).await),
         false => None,
@@ -128,20 +129,27 @@ async fn run(
     Ok((status, before))
 }
 
+async fn init(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>) -> Result<()> {
+    let mut shared = Shared::first(LIMITS.to_vec(), Vec::new());
+    (shared.parent, shared.executed) = (Pid(0), false);
+    let mut state = ThreadState::first(credentials_of(0, 0, Vec::new()), every_cpu(kernel), 0);
+    state.name = b"init".to_vec();
+    kernel.system.make_init(shared, paths.root().await?, state).await
+}
+
+fn credentials_of(uid: u32, gid: u32, groups: Vec<u32>) -> Credentials {
+    let effective = Capabilities::of_user(uid).permitted;
+    Credentials { uid, euid: uid, suid: uid, fsuid: uid, gid, egid: gid, sgid: gid, fsgid: gid, groups, effective }
+}
+
+/// As on Linux: also CPUs that may come later (`cobctl boot`).
+fn every_cpu(kernel: &Kernel) -> CpuSet {
+    kernel.plan.kernels.iter().flat_map(|partition| partition.cpus.iter().copied()).collect()
+}
+
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
     let system = &kernel.system;
-    let credentials = Credentials {
-        uid: config.uid,
-        euid: config.uid,
-        suid: config.uid,
-        fsuid: config.uid,
-        gid: config.gid,
-        egid: config.gid,
-        sgid: config.gid,
-        fsgid: config.gid,
-        groups: config.groups.clone(),
-        effective: Capabilities::of_user(config.uid).permitted,
-    };
+    let credentials = credentials_of(config.uid, config.gid, config.groups.clone());
     let mut limits = LIMITS.to_vec();
     for limit in &config.rlimits {
         if let Some(slot) = limits.get_mut(usize::from(limit.resource)) {
@@ -150,9 +158,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
     }
     let mut shared = Shared::first(limits, config.program.clone());
     (shared.umask, shared.started) = (config.umask, system.now());
-    // As on Linux: also CPUs that may come later (`cobctl boot`).
-    let affinity = kernel.plan.kernels.iter().flat_map(|partition| partition.cpus.iter().copied()).collect();
-    let state = ThreadState::first(credentials, affinity, system.now());
+    let state = ThreadState::first(credentials, every_cpu(kernel), system.now());
     let root = paths.root().await?;
     let base = Base { root: root.clone(), at: root.clone(), to: None, lease: None };
     let flags = OpenFlags::PATH | OpenFlags::DIRECTORY;

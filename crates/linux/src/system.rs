@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use abi::{RELEASE, VERSION};
-use machine::{errno::Result, Errno, PAGE_SIZE};
+use machine::{errno::Result, CpuId, Errno, PAGE_SIZE};
 use messages::process::Change;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -95,33 +95,46 @@ pub(crate) async fn membarrier(call: &mut Call<'_>) -> Result<u64> {
     const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
     const PRIVATE_EXPEDITED_SYNC_CORE: u32 = 32;
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: u32 = 64;
+    const PRIVATE_EXPEDITED_RSEQ: u32 = 128;
+    const REGISTER_PRIVATE_EXPEDITED_RSEQ: u32 = 256;
     const GET_REGISTRATIONS: u32 = 512;
-    // Without the two of RSEQ, which also abort critical sections.
-    const ALL: u32 = 127 | GET_REGISTRATIONS;
-    let command = call.arg(0) as u32;
-    if call.arg(1) as u32 != 0 {
+    const ALL: u32 = 1023;
+    const FLAG_CPU: u32 = 1;
+    let (command, flags) = (call.arg(0) as u32, call.arg(1) as u32);
+    if flags != 0 && (command, flags) != (PRIVATE_EXPEDITED_RSEQ, FLAG_CPU) {
         return Err(Errno::EINVAL);
     }
     let registered = |commands| call.process().with_shared(|shared| shared.barriers & commands != 0);
     match command {
         QUERY => return Ok(u64::from(ALL)),
         // Whoever has not registered for the expedited one gets it all the same.
-        GLOBAL | GLOBAL_EXPEDITED => call.system().barrier(None).await?,
-        PRIVATE_EXPEDITED | PRIVATE_EXPEDITED_SYNC_CORE => {
+        GLOBAL | GLOBAL_EXPEDITED => call.system().barrier(None).await,
+        PRIVATE_EXPEDITED | PRIVATE_EXPEDITED_SYNC_CORE | PRIVATE_EXPEDITED_RSEQ => {
             // The command that registers is the next bit.
             if !registered(command << 1) {
                 return Err(Errno::EPERM);
             }
-            call.system().barrier(Some(call.process())).await?;
+            match command {
+                PRIVATE_EXPEDITED_RSEQ => {
+                    let only = (flags == FLAG_CPU).then_some(call.arg(2) as i32);
+                    // A negative number is that of no CPU, and means all (as in Linux).
+                    let only = only.and_then(|cpu| u32::try_from(cpu).ok()).map(CpuId);
+                    call.system().barrier_and_abort(call.process(), only).await;
+                }
+                _ => call.system().barrier(Some(call.process())).await,
+            }
         }
-        REGISTER_GLOBAL_EXPEDITED | REGISTER_PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED_SYNC_CORE => {
+        REGISTER_GLOBAL_EXPEDITED
+        | REGISTER_PRIVATE_EXPEDITED
+        | REGISTER_PRIVATE_EXPEDITED_SYNC_CORE
+        | REGISTER_PRIVATE_EXPEDITED_RSEQ => {
             // Also if it is registered: another thread's may be on its way to other kernels.
             call.process().change(Change::Barriers(command)).await?;
         }
         GET_REGISTRATIONS => {
             let registrations = call.process().with_shared(|shared| shared.barriers);
             // Linux registers for the plain one as well, and tells, but does not let it be used.
-            let plain = registrations & REGISTER_PRIVATE_EXPEDITED_SYNC_CORE != 0;
+            let plain = registrations & (REGISTER_PRIVATE_EXPEDITED_SYNC_CORE | REGISTER_PRIVATE_EXPEDITED_RSEQ) != 0;
             return Ok(u64::from(registrations | if plain { REGISTER_PRIVATE_EXPEDITED } else { 0 }));
         }
         _ => return Err(Errno::EINVAL),

@@ -2,6 +2,7 @@
 
 use crate::{CpuId, PageTable, UserAddr};
 use alloc::{boxed::Box, vec};
+use core::sync::atomic::AtomicBool;
 use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
 use serde_bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -157,8 +158,9 @@ pub trait Cpu: Send + Sync {
     fn index(&self) -> usize {
         self.cpus().binary_search(&self.current()).unwrap_or(0)
     }
-    /// Runs user code until a trap.
-    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap;
+    /// Runs user code until a trap; none if `unless` is set when others can see that this CPU uses the table, which is
+    /// then as if it had been interrupted at once. So who sets it and flushes the table knows that it is seen.
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable, unless: &AtomicBool) -> Trap;
     /// Bytes of extended state a thread needs.
     fn fpu_size(&self) -> usize;
     /// Makes `state` the live extended state of this CPU.

@@ -86,8 +86,8 @@ messages! {
     timer: TimerCall { process: Pid, op: TimerOp } -> errno::Result<TimerState>, Low;
 
     /// membarrier(2): answered once every CPU of the receiver that runs in the space (or, without one, in any
-    /// space) has been in the kernel since the question.
-    barrier: Barrier { space: Option<SpaceId> } -> (), High;
+    /// space) has been in the kernel since the question; with `aborts`, also out of the restartable sequence it was in.
+    barrier: Barrier { space: Option<SpaceId>, aborts: bool } -> (), High;
 
     /// pidfd_open(2) on another kernel: answered when the process, which is at home here, has ended.
     ended: AwaitEnd { process: Pid } -> errno::Result<()>, Low;

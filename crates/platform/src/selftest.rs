@@ -5,7 +5,7 @@ use crate::lanes::Lanes;
 use crate::layout::Area;
 use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
 use alloc::{sync::Arc, vec, vec::Vec};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fabric::{LanePort, Port};
 use machine::{
     Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
@@ -17,6 +17,9 @@ use x86_64::registers::rflags::RFlags;
 const CODE: UserAddr = UserAddr(0x40_0000);
 const DATA: UserAddr = UserAddr(0x50_0000);
 const WILD: UserAddr = UserAddr(0x60_0000);
+
+/// Nothing keeps a CPU from running user code.
+static GO: AtomicBool = AtomicBool::new(false);
 
 static GREETED: AtomicU32 = AtomicU32::new(0);
 
@@ -65,7 +68,7 @@ fn sibling(cpu: CpuId) -> ! {
             Some(table) if crate::cpu().cpus().get(1) == Some(&cpu) => {
                 let mut registers = Registers { rip: CODE.0, ..Registers::default() };
                 SIBLING_TRAPS.fetch_or(1 << 63, AcqRel);
-                let trap = crate::cpu().run_user(&mut registers, &*table);
+                let trap = crate::cpu().run_user(&mut registers, &*table, &GO);
                 SIBLING_LAST.store(if trap == Trap::Interrupt { 1 } else { 2 }, Release);
                 SIBLING_TRAPS.fetch_add(1, AcqRel);
                 irq::take_events();
@@ -92,7 +95,7 @@ fn install(table: &dyn PageTable, at: UserAddr, bytes: &[u8], access: Access) {
 fn run_code(table: &Arc<dyn PageTable>, code: &[u8], registers: &mut Registers) -> Trap {
     install(&**table, CODE, code, Access::READ | Access::EXEC);
     registers.rip = CODE.0;
-    crate::cpu().run_user(registers, &**table)
+    crate::cpu().run_user(registers, &**table, &GO)
 }
 
 fn user_mode(table: &Arc<dyn PageTable>) {
@@ -102,8 +105,11 @@ fn user_mode(table: &Arc<dyn PageTable>) {
     assert_eq!(run_code(table, &[0x4a, 0x8d, 0x1c, 0x3b, 0x0f, 0x05, 0x0f, 0x05], &mut r), Trap::Syscall);
     assert_eq!((r.rax, r.rbx, r.r15, r.rsp, r.rip), (1, 17, 15, 0x1234_5670, CODE.0 + 6));
     assert_eq!((r.fs_base, r.gs_base, r.rcx, r.r11), (0x7000, 0x8000, r.rip, r.rflags));
+    // Not a step if somebody says so before it begins.
+    assert_eq!(crate::cpu().run_user(&mut r, &**table, &AtomicBool::new(true)), Trap::Interrupt);
+    assert_eq!((r.rip, r.r15), (CODE.0 + 6, 15));
     // Straight on, this time by sysret.
-    assert_eq!(crate::cpu().run_user(&mut r, &**table), Trap::Syscall);
+    assert_eq!(crate::cpu().run_user(&mut r, &**table, &GO), Trap::Syscall);
     assert_eq!((r.rip, r.r15), (CODE.0 + 8, 15));
     // By iretq: rcx and r11 come through.
     r.rcx = 77;
@@ -131,7 +137,7 @@ fn user_mode(table: &Arc<dyn PageTable>) {
         r.rip = wild;
         r.rcx = wild;
         r.r11 = r.rflags;
-        assert_eq!(crate::cpu().run_user(&mut r, &**table), Trap::Exception { vector: 13, code: 0 });
+        assert_eq!(crate::cpu().run_user(&mut r, &**table, &GO), Trap::Exception { vector: 13, code: 0 });
     }
 }
 
@@ -207,7 +213,7 @@ fn alarm(table: &dyn PageTable) {
             crate::cpu().set_alarm(Some(at));
             if in_user {
                 let mut r = Registers { rip: CODE.0, ..Default::default() };
-                assert_eq!(crate::cpu().run_user(&mut r, table), Trap::Interrupt);
+                assert_eq!(crate::cpu().run_user(&mut r, table, &GO), Trap::Interrupt);
             } else {
                 crate::idle();
             }

@@ -2,34 +2,59 @@
 
 use crate::{Process, System};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange, Pid, SpaceId};
+use machine::{errno::Result, CpuId, Errno, KernelId, KernelSet, Page, PageRange, Pid};
 use messages::timer::{AwaitEnd, Barrier};
 
 impl System {
     /// Every CPU that runs user code of `process` (None: of anybody), on every kernel, passes a full barrier
     /// and serialises its instruction stream before this returns.
-    pub async fn barrier(self: &Arc<Self>, process: Option<&Arc<Process>>) -> Result<()> {
+    pub async fn barrier(self: &Arc<Self>, process: Option<&Arc<Process>>) {
         let space = process.map(|process| process.space().id());
-        self.barrier_here(space);
+        self.barrier_on_all(process, Barrier { space, aborts: false }).await
+    }
+
+    /// [`System::barrier`] of one process, after which none of its threads is in a restartable sequence (rseq(2)) that it was in
+    /// before: it has gone on at the abort address, or will. `only`: those that run on this CPU.
+    pub async fn barrier_and_abort(self: &Arc<Self>, process: &Arc<Process>, only: Option<CpuId>) {
+        let ask = Barrier { space: Some(process.space().id()), aborts: true };
+        let Some(cpu) = only else { return self.barrier_on_all(Some(process), ask).await };
+        match self.kernel_of(cpu) {
+            Some(kernel) if kernel == self.kernel => self.barrier_here(&ask),
+            // A kernel that dies runs nothing any more.
+            Some(kernel) => drop(self.endpoint.call(kernel, ask).await),
+            None => {}
+        }
+    }
+
+    async fn barrier_on_all(self: &Arc<Self>, process: Option<&Arc<Process>>, ask: Barrier) {
+        self.barrier_here(&ask);
         // Only the home knows who holds a replica, if no other process is in the space. A kernel without one answers
         // at once.
-        let alone = |process: &&Arc<Process>| process.is_home() && space.is_some_and(|space| self.is_private(space));
+        let alone =
+            |process: &&Arc<Process>| process.is_home() && ask.space.is_some_and(|space| self.is_private(space));
         let kernels: KernelSet = match process.filter(alone) {
             Some(process) => process.replicas(),
             None => self.others().into_iter().collect(),
         };
         if !kernels.is_empty() {
-            self.endpoint.multicast(&kernels, Barrier { space }).await;
+            self.endpoint.multicast(&kernels, ask).await;
         }
-        Ok(())
     }
 
     /// A flush of one page of the table: it interrupts the CPUs that are in user mode on it and waits until
     /// they have left; a CPU that is in the kernel finds the new generation, behind a full fence, when it next
     /// enters, and forgets the page by INVLPG or a write of CR3, which serialise (SDM 3A 9.3). The platform's
     /// shootdown.rs proves that no CPU falls between the two.
-    pub(crate) fn barrier_here(&self, space: Option<SpaceId>) {
-        let spaces: Vec<_> = match space {
+    ///
+    /// What is in a restartable sequence leaves it when it next gets the CPU. A thread that is in the kernel without having
+    /// lost its CPU (a fault, say) would go on in its sequence: it is told before the flush, and looks when it has entered.
+    pub(crate) fn barrier_here(&self, ask: &Barrier) {
+        if ask.aborts {
+            let threads = self.threads.lock();
+            let of_it = threads.values().filter(|thread| Some(thread.process.space().id()) == ask.space);
+            of_it.for_each(|thread| thread.note_descheduled());
+        }
+        let spaces: Vec<_> = match ask.space {
             Some(id) => self.vm.find(id).into_iter().collect(),
             None => self.vm.spaces(),
         };

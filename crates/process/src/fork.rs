@@ -240,7 +240,7 @@ impl crate::System {
         state.handed_out.is_none()
     }
 
-    /// The first process of the machine: `parent` is init (1), which is nobody's thread.
+    /// The first program's process, a child of init.
     pub async fn first_process(
         self: &Arc<Self>,
         shared: Shared,
@@ -248,13 +248,32 @@ impl crate::System {
         cwd: Arc<dyn fs::File>,
         state: ThreadState,
     ) -> Result<Arc<Thread>> {
-        let id = self.new_pid();
+        self.make_process(self.new_pid(), shared, Directories { root, cwd }, state).await
+    }
+
+    /// Process 1, for those who look at it: it is asleep for ever, with no memory, and takes no signals. Its children are
+    /// reaped by their own homes.
+    pub async fn make_init(
+        self: &Arc<Self>,
+        shared: Shared,
+        root: Arc<dyn fs::File>,
+        state: ThreadState,
+    ) -> Result<()> {
+        self.make_process(INIT, shared, Directories { cwd: root.clone(), root }, state).await.map(drop)
+    }
+
+    async fn make_process(
+        self: &Arc<Self>,
+        id: Pid,
+        mut shared: Shared,
+        directories: Directories,
+        state: ThreadState,
+    ) -> Result<Arc<Thread>> {
         let space = self.vm.create()?;
-        let mut shared = shared;
         shared.group = id;
         shared.session = id;
         let files = Files::new(self, self.kernel);
-        let process = Process::new(self, id, self.kernel, shared, Directories { root, cwd }, space, files);
+        let process = Process::new(self, id, self.kernel, shared, directories, space, files);
         process.bound_space();
         process.enter();
         if let Some(home) = process.home() {

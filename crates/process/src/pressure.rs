@@ -4,7 +4,7 @@
 //! shares with others (as after a fork) does not count, other than on Linux: else a shell would go for its many children.
 //! One that is ending already is waited for rather than that a second one is ended.
 
-use crate::{process::Flags, Process, System, Thread};
+use crate::{exit::INIT, process::Flags, Process, System, Thread};
 use abi::signal::Signal;
 use alloc::{string::String, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
@@ -169,8 +169,13 @@ impl System {
 
     /// The same of this kernel alone; of equals the youngest.
     pub(crate) fn heaviest(&self) -> Option<Heaviest> {
-        let all: Vec<Arc<Process>> =
-            self.processes.lock().values().filter(|process| !process.has_ended()).cloned().collect();
+        let all: Vec<Arc<Process>> = self
+            .processes
+            .lock()
+            .values()
+            .filter(|process| process.id != INIT && !process.has_ended())
+            .cloned()
+            .collect();
         let sized = all.into_iter().map(|process| Heaviest {
             process: process.id,
             ending: process.has(Flags::ENDING),

@@ -151,7 +151,8 @@ impl System {
                 None => process.id != except,
             };
             let new = |process: &&Arc<Process>| signal.is_none_or(|signal| !process.knows(signal.round));
-            processes.values().filter(|process| process.is_home()).filter(meant).filter(new).cloned().collect()
+            let at_home = processes.values().filter(|process| process.is_home() && process.id != INIT);
+            at_home.filter(meant).filter(new).cloned().collect()
         };
         let mut reached = 0;
         for process in &meant {
@@ -263,7 +264,7 @@ impl System {
         if message.sender.is_some_and(|sender| !may_signal(&sender, &thread.state.lock().credentials)) {
             return Err(Errno::EPERM);
         }
-        let Some(info) = message.info else { return Ok(()) };
+        let Some(info) = message.info.filter(|_| thread.tid != INIT) else { return Ok(()) };
         let process = thread.process.clone();
         // KILL acts on the whole process (man 7 signal).
         if info.signal == Signal::KILL {

@@ -133,7 +133,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.timer_here(ask.op).await,
         None => Err(Errno::ESRCH),
     });
-    answer!(Barrier, |system, _from, ask| system.barrier_here(ask.space));
+    answer!(Barrier, |system, _from, ask| system.barrier_here(&ask));
     serve.on(|system, _, ask: AwaitEnd| async move { system.await_end_here(ask.process).await });
 
     answer!(DescriptorGet, |system, from, ask| {

@@ -157,7 +157,7 @@ impl Thread {
         let space = self.process.known_space(space);
         self.account.enters_user(cpu.now());
         self.in_user.store(true, Relaxed);
-        let trap = cpu.run_user(&mut context.registers, &**space.table());
+        let trap = cpu.run_user(&mut context.registers, &**space.table(), &self.descheduled);
         self.in_user.store(false, Relaxed);
         self.account.leaves_user(cpu.now());
         trap
@@ -231,7 +231,8 @@ impl Thread {
         was
     }
 
-    /// Makes [`Thread::was_descheduled`] say yes.
+    /// Makes [`Thread::was_descheduled`] say yes before it runs user code again. By another CPU with a flush afterwards: before
+    /// it runs any after that.
     pub fn note_descheduled(&self) {
         self.descheduled.store(true, Relaxed);
     }

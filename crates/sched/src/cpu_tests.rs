@@ -19,7 +19,7 @@ impl Cpu for Hand {
     fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
-    fn run_user(&self, _: &mut Registers, _: &dyn PageTable) -> Trap {
+    fn run_user(&self, _: &mut Registers, _: &dyn PageTable, _: &AtomicBool) -> Trap {
         Trap::Interrupt
     }
     fn fpu_size(&self) -> usize {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{remote::tests::TestMemory, services::Clock, testing::*, Timestamp};
+use core::sync::atomic::AtomicBool;
 use machine::{CpuId, FpuState, KernelId, PageTable, Registers, Trap};
 
 struct TestCpu;
@@ -11,7 +12,7 @@ impl Cpu for TestCpu {
     fn cpus(&self) -> &[CpuId] {
         &[CpuId(0)]
     }
-    fn run_user(&self, _: &mut Registers, _: &dyn PageTable) -> Trap {
+    fn run_user(&self, _: &mut Registers, _: &dyn PageTable, _: &AtomicBool) -> Trap {
         unimplemented!("no user code here")
     }
     fn fpu_size(&self) -> usize {

@@ -2,7 +2,10 @@
 
 use crate::cpu::{features, trap, Fpu};
 use crate::{apic, clock, heartbeat, irq, paging, percpu, random, usercopy};
-use core::arch::asm;
+use core::{
+    arch::asm,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use machine::{Access, Counter, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
 use x86_64::registers::control::Cr2;
 use x86_64::registers::model_specific::Msr;
@@ -47,7 +50,7 @@ impl Cpu for X86Cpu {
         percpu::current_index()
     }
 
-    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable, unless: &AtomicBool) -> Trap {
         // A non-canonical rip would fault in the middle of iretq (or, worse, sysret), in kernel mode;
         // bases likewise. The program gets what the CPU would have said.
         if !(is_canonical(registers.rip) & is_canonical(registers.fs_base) & is_canonical(registers.gs_base)) {
@@ -61,6 +64,11 @@ impl Cpu for X86Cpu {
             && registers.rflags & (TRAP_FLAG | RESUME) == 0;
 
         paging::enter(table);
+        // After the fence in it; pairs with the one of a flush (paging/shootdown.rs).
+        if unless.load(Ordering::Relaxed) {
+            paging::leave();
+            return Trap::Interrupt;
+        }
         write_bases(registers);
         // SAFETY: the registers outlive the call; the area behind gs is this CPU's; user code can only
         // come back through the entries of trap.s.

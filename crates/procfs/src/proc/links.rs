@@ -48,7 +48,8 @@ impl Link for Executable {
             if !(who.can(abi::capability::SYS_PTRACE) || who.fsuid == view.credentials.uid) {
                 return Err(Errno::EACCES);
             }
-            if view.zombie {
+            // Init has none.
+            if view.zombie || view.shared.executable.is_empty() {
                 return Err(Errno::ENOENT);
             }
             Ok(Followed::Path(view.shared.executable))

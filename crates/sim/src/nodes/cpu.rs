@@ -4,7 +4,7 @@ use super::user::User;
 use crate::world::World;
 use ::machine::{Cpu, CpuId, FpuState, PageTable, Registers, Trap};
 use std::sync::{
-    atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     Arc,
 };
 
@@ -30,8 +30,11 @@ impl Cpu for SimCpu {
         self.current.load(SeqCst)
     }
 
-    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
-        self.user.run(registers, table)
+    fn run_user(&self, registers: &mut Registers, table: &dyn PageTable, unless: &AtomicBool) -> Trap {
+        match unless.load(SeqCst) {
+            true => Trap::Interrupt,
+            false => self.user.run(registers, table),
+        }
     }
 
     fn fpu_size(&self) -> usize {

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use loom::{
     cell::UnsafeCell,
     model,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
 };
 
@@ -60,6 +60,37 @@ fn the_frame_of_a_flushed_page_is_not_touched() {
             }
         }
         machine.frame.with_mut(|_| ());
+        user.join().unwrap();
+    });
+}
+
+/// membarrier(2) with restartable sequences: a CPU that is in the kernel, with a thread that is inside of one, runs no user code
+/// of it once the flush is over.
+#[test]
+fn a_sequence_is_left_by_who_was_in_the_kernel() {
+    model(|| {
+        let machine = Arc::new((AtomicBool::new(false), AtomicBool::new(false), Generation::new(), Presence::new()));
+        let user = thread::spawn({
+            let machine = machine.clone();
+            move || {
+                let (told, over, generation, cpu) = &*machine;
+                cpu.enter(TABLE, generation);
+                if !told.load(Relaxed) {
+                    assert!(!over.load(Relaxed), "goes on with its sequence");
+                }
+                cpu.leave();
+            }
+        });
+        let (told, over, generation, cpu) = &*machine;
+        told.store(true, Relaxed);
+        generation.bump();
+        let seen = cpu.look();
+        if seen.using == TABLE {
+            while !cpu.has_left(seen) {
+                thread::yield_now();
+            }
+        }
+        over.store(true, Relaxed);
         user.join().unwrap();
     });
 }
