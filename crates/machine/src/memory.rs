@@ -205,6 +205,8 @@ pub trait PageTable: Any + Send + Sync {
         });
         (now, now)
     }
+    /// The most entries there have been are those there are. Under the lock that changes of entries are made under.
+    fn forget_most_owned(&self) {}
     /// Returns once no CPU of this kernel can use an older translation of `range`.
     fn flush(&self, range: PageRange);
 

@@ -74,6 +74,8 @@ pub enum Inspect {
         anonymous: bool,
         files: bool,
     },
+    /// clear_refs: the most pages that have been resident are those that are now.
+    ClearPeak,
     /// Bytes of its memory.
     Memory {
         start: u64,

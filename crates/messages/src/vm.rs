@@ -484,8 +484,8 @@ messages! {
     describe_replica: DescribeReplica { space: SpaceId } -> Option<ReplicaReport>, Low;
 
     /// Pages in memory and pages mapped, of what a kernel owns of a space: the most there have been. `everywhere`: home adds up
-    /// what all replicas say.
-    ask_peak: AskPeak { space: SpaceId, everywhere: bool } -> Peak, Low;
+    /// what all replicas say. `clear`: of those in memory, from now on what there are at present.
+    ask_peak: AskPeak { space: SpaceId, everywhere: bool, clear: bool } -> Peak, Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.

@@ -216,6 +216,10 @@ impl System {
                 process.space().clear_touched(anonymous, files).await;
                 Inspection::Count(0)
             }
+            Inspect::ClearPeak => {
+                process.space().clear_peak().await;
+                Inspection::Count(0)
+            }
             Inspect::Memory { start, end } => {
                 let len = end.saturating_sub(start).min(1 << 20) as usize;
                 let mut bytes = alloc::vec![0; len];

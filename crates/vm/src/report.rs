@@ -245,18 +245,31 @@ impl Space {
     /// The most pages it has had (getrusage, VmHWM, VmPeak). Each kernel keeps the peak of what it owns; if they had theirs at different
     /// times, the sum is more than there ever was. A space that never left its kernel costs no message.
     pub async fn peak(&self) -> Peak {
-        if self.is_home() {
-            return self.serve_peak(true).await;
-        }
-        let asked = self.vm.endpoint.call(self.id.home, AskPeak { space: self.id, everywhere: true }).await;
-        // The process dies with its home.
-        asked.unwrap_or_default()
+        self.ask_peak(false).await
     }
 
-    pub(crate) async fn serve_peak(&self, everywhere: bool) -> Peak {
+    /// The most pages that were resident are from now on those that are (clear_refs).
+    pub async fn clear_peak(&self) {
+        self.ask_peak(true).await;
+    }
+
+    async fn ask_peak(&self, clear: bool) -> Peak {
+        if self.is_home() {
+            return self.serve_peak(true, clear).await;
+        }
+        let question = AskPeak { space: self.id, everywhere: true, clear };
+        // The process dies with its home.
+        self.vm.endpoint.call(self.id.home, question).await.unwrap_or_default()
+    }
+
+    pub(crate) async fn serve_peak(&self, everywhere: bool, clear: bool) -> Peak {
         let mut sum = Peak { resident: self.table.owned_entries().1, mapped: self.state.lock().regions.most() };
+        if clear {
+            let _state = self.state.lock();
+            self.table.forget_most_owned();
+        }
         if everywhere {
-            let question = AskPeak { space: self.id, everywhere: false };
+            let question = AskPeak { space: self.id, everywhere: false, clear };
             for (_, answer) in self.vm.endpoint.multicast(&self.others(), question).await {
                 let there = answer.unwrap_or_default();
                 sum = Peak { resident: sum.resident + there.resident, mapped: sum.mapped + there.mapped };

@@ -304,12 +304,9 @@ fn register(shared: &Arc<Shared>) {
         space.inspect(request.range, request.counted).await
     });
     answer!(on, DescribeReplica, None, |space, _from, _request| async move { Some(space.describe()) });
-    answer!(
-        on,
-        AskPeak,
-        Peak::default(),
-        |space, _from, request| async move { space.serve_peak(request.everywhere).await }
-    );
+    answer!(on, AskPeak, Peak::default(), |space, _from, request| async move {
+        space.serve_peak(request.everywhere, request.clear).await
+    });
     answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });
     let gone = Changed::Done(Err(Errno::ESRCH));
     answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {

@@ -99,6 +99,10 @@ impl<H: Hardware> PageTable for Table<H> {
         self.space.tree.owned_entries()
     }
 
+    fn forget_most_owned(&self) {
+        self.space.tree.forget_most_owned();
+    }
+
     fn flush(&self, range: PageRange) {
         self.shared.cpus.flush(&self.space, range);
     }

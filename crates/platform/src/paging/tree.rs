@@ -120,6 +120,11 @@ impl Tree {
         (self.owned.now.load(Ordering::Relaxed), self.owned.most.load(Ordering::Relaxed))
     }
 
+    /// See [`machine::PageTable::forget_most_owned`].
+    pub fn forget_most_owned(&self) {
+        self.owned.most.store(self.owned.now.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     fn leaf(&self, page: Page) -> Option<&AtomicU64> {
         if !PageRange::user().contains(page) {
             return None;

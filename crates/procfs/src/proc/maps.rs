@@ -190,8 +190,8 @@ pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     Ok(text.0)
 }
 
-/// clear_refs: 1 makes all pages untouched, 2 those of anonymous mappings, 3 those of mapped files. 4 (soft-dirty bits)
-/// and 5 (the peak of the resident size) clear what is not kept here, as on a Linux that was built without.
+/// clear_refs: 1 makes all pages untouched, 2 those of anonymous mappings, 3 those of mapped files. 5 sets the peak of the resident
+/// size back to what is resident. 4 clears the soft-dirty bits, which are not kept here, as on a Linux that was built without.
 pub(super) struct ClearRefs(pub Subject);
 
 impl Content for ClearRefs {
@@ -208,17 +208,18 @@ impl Content for ClearRefs {
             // Of more, the first bytes are a write of their own.
             let data = &data[..data.len().min(12)];
             let text = core::str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
-            let (anonymous, files) = match text.trim().parse::<i32>() {
-                Ok(1) => (true, true),
-                Ok(2) => (true, false),
-                Ok(3) => (false, true),
-                Ok(4 | 5) => return Ok(data.len()),
+            let what = match text.trim().parse::<i32>() {
+                Ok(1) => Inspect::ClearTouched { anonymous: true, files: true },
+                Ok(2) => Inspect::ClearTouched { anonymous: true, files: false },
+                Ok(3) => Inspect::ClearTouched { anonymous: false, files: true },
+                Ok(4) => return Ok(data.len()),
+                Ok(5) => Inspect::ClearPeak,
                 Err(error) if matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => {
                     return Err(Errno::ERANGE)
                 }
                 _ => return Err(Errno::EINVAL),
             };
-            match self.0.inspect(Inspect::ClearTouched { anonymous, files }, caller).await {
+            match self.0.inspect(what, caller).await {
                 // A zombie has no memory.
                 Ok(_) | Err(Errno::ENOENT) => Ok(data.len()),
                 Err(error) => Err(error),
