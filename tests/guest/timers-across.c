@@ -218,6 +218,34 @@ static void posix(void) {
     ON(0, SHOW(sigtimedwait(&set, NULL, &at_once)); SHOW(timer_delete(timer)));
 }
 
+// How many expirations a signal stands for that had to wait is known when it is taken, to whoever asks.
+static void overruns(void) {
+    static int overrun;
+    static struct timespec now, from;
+    only(SIGRTMIN);
+    to = (struct sigevent){.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN};
+    for (int who = 0; who <= HANDS; who++) {
+        to.sigev_notify = who < HANDS ? SIGEV_THREAD_ID : SIGEV_SIGNAL;
+        to._sigev_un._tid = hands[who % HANDS].tid;
+        printf("overruns of %d\n", who);
+        ON((who + 1) % HANDS, SHOW(timer_create(CLOCK_MONOTONIC, &to, &timer)); SHOW(timer_settime(timer, 0, &often, NULL)));
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        do
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        while ((now.tv_sec - from.tv_sec) * 1000000000 + now.tv_nsec - from.tv_nsec < 20000000);
+        // It waits still.
+        ON((who + 2) % HANDS, SHOW(timer_getoverrun(timer)));
+        static int taker;
+        taker = who % HANDS;
+        ON(taker, MUST(sigwaitinfo(&set, &info) == SIGRTMIN); overrun = timer_getoverrun(timer));
+        printf("some %d, as told %d", overrun > 0, overrun == info.si_overrun);
+        ON((taker + 1) % HANDS, overrun = timer_getoverrun(timer));
+        printf(" %d\n", overrun == info.si_overrun);
+        ON(taker, SHOW(timer_settime(timer, 0, &never, NULL)); SHOW(timer_getoverrun(timer)); SHOW(timer_delete(timer)));
+        ON(taker, while (sigtimedwait(&set, NULL, &at_once) > 0));
+    }
+}
+
 static void *moves(void *unused) {
     to.sigev_notify = SIGEV_THREAD_ID, to._sigev_un._tid = (pid_t)syscall(SYS_gettid);
     timer_t own;
@@ -256,6 +284,7 @@ int main(void) {
     timerfds(CLOCK_BOOTTIME);
     intervals();
     posix();
+    overruns();
     pthread_t thread;
     MUST(pthread_create(&thread, NULL, moves, NULL) == 0 && pthread_join(thread, NULL) == 0);
     ON(2, SHOW(timer_settime(timer, 0, &soon, NULL)));

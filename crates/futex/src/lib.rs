@@ -22,6 +22,7 @@
 extern crate alloc;
 
 mod across;
+mod circle;
 mod pi;
 mod queue;
 
@@ -40,8 +41,8 @@ use fabric::{CallError, Endpoint};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::{
     futex::{
-        FutexForget, FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWake, FutexWakeForLock, FutexWakeOp,
-        OwnerDied, Waited, WordOp,
+        FutexForget, FutexLock, FutexRequeue, FutexUnlock, FutexWait, FutexWaitOf, FutexWake, FutexWakeForLock,
+        FutexWakeOp, OwnerDied, Waited, WordOp,
     },
     vm::FutexKey,
     Request,
@@ -115,6 +116,7 @@ impl Futexes {
             state.locks.unlock(&*state.words, ask.key, ask.thread).await
         });
         serve.on_to_completion(|state, _, ask: OwnerDied| async move { state.owner_died(ask.thread).await });
+        serve.on_sync(|state, _, ask: FutexWaitOf| state.locks.wait_of(ask.thread));
         serve.on_to_completion(|state, _, ask: FutexWakeOp| async move { state.wake_op_here(ask).await });
         self.register_across();
     }
@@ -168,7 +170,10 @@ impl Futexes {
 
     async fn lock_here(&self, key: FutexKey, thread: Pid, only_try: bool) -> Result<()> {
         let owners = self.owners().ok_or(Errno::ESRCH)?;
-        self.locks.lock(&*self.words, &*owners, key, thread, only_try).await
+        match self.locks.join(&*self.words, &*owners, key, thread, only_try).await? {
+            Some(waiting) => self.unless_in_circle(&*owners, waiting).await,
+            None => Ok(()),
+        }
     }
 
     pub async fn unlock(&self, key: FutexKey, thread: Pid) -> Result<()> {

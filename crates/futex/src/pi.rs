@@ -7,7 +7,7 @@
 //!
 //! - Unlocking hands the lock over: the word gets the next waiter's id before anybody wakes, so it is never free while
 //!   threads wait, and nobody can come in between.
-//! - Waiting for a lock one holds, also by way of other locks queued here, is EDEADLK.
+//! - Waiting for a lock one holds, also by way of other locks queued here, is EDEADLK (by way of other kernels: circle.rs).
 //! - The owner's end hands the lock over too, with FUTEX_OWNER_DIED.
 //!
 //! **Owners that end.** Nothing is known of an owner until somebody waits. So before a thread waits, the home of the
@@ -37,8 +37,8 @@ use core::{
     pin::Pin,
     task::{Context, Poll, Waker},
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, HashMap, HashSet, Pid};
-use messages::vm::FutexKey;
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, HashMap, HashSet, KernelSet, Pid};
+use messages::{futex::LockWait, vm::FutexKey};
 
 /// The bits of a word beside the id.
 pub const WAITERS: u32 = 0x8000_0000;
@@ -47,8 +47,11 @@ pub const TID_MASK: u32 = 0x3fff_ffff;
 
 /// Who knows the threads.
 pub trait Owners: Send + Sync {
-    /// From now on this kernel hears of the end of `thread`. ESRCH if it has ended.
-    fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>>;
+    /// From now on this kernel hears of the end of `thread`, as those do that this answers. ESRCH if it has ended.
+    fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<KernelSet>>;
+    /// Nanoseconds, the same on all kernels.
+    fn now(&self) -> u64;
+    fn sleep_until(&self, at: u64) -> BoxFuture<'_, ()>;
 }
 
 #[derive(Default)]
@@ -60,11 +63,17 @@ pub(crate) struct Locks {
 struct Table {
     queues: HashMap<FutexKey, Queue>,
     /// What each waiting thread waits for.
-    waiting: HashMap<Pid, FutexKey>,
+    waiting: HashMap<Pid, Place>,
     /// Threads whose end this kernel will hear of.
     watched: HashSet<Pid>,
     /// Ends told so far.
     deaths: u64,
+}
+
+struct Place {
+    key: FutexKey,
+    /// When it was taken.
+    since: u64,
 }
 
 struct Queue {
@@ -107,13 +116,17 @@ impl Table {
             if owner == thread {
                 return true;
             }
-            let next = self.waiting.get(&owner).and_then(|key| self.queues.get(key));
-            match next {
-                Some(queue) => owner = queue.owner,
+            match self.wait_of(owner) {
+                Some(wait) => owner = wait.owner,
                 None => return false,
             }
         }
         true
+    }
+
+    fn wait_of(&self, thread: Pid) -> Option<LockWait> {
+        let place = self.waiting.get(&thread)?;
+        Some(LockWait { since: place.since, owner: self.queues.get(&place.key)?.owner })
     }
 
     /// Hands `key` to the next waiter; `keep` are bits of the word that stay. False if nobody waits.
@@ -138,24 +151,24 @@ impl Table {
 }
 
 impl Locks {
-    /// FUTEX_LOCK_PI, FUTEX_TRYLOCK_PI (`only_try`) at the kernel of the word's queue.
-    pub async fn lock(
+    /// FUTEX_LOCK_PI, FUTEX_TRYLOCK_PI (`only_try`) at the kernel of the word's queue: a place in it, or the lock itself.
+    pub async fn join(
         &self,
         words: &dyn Words,
         owners: &dyn Owners,
         key: FutexKey,
         thread: Pid,
         only_try: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<Waiting<'_>>> {
         loop {
-            match self.attempt(words, key, thread, only_try)? {
+            match self.attempt(words, owners, key, thread, only_try)? {
                 Step::Again => words.make_resident(&key, true).await?,
-                Step::Done(Attempt::Taken) => return Ok(()),
-                Step::Done(Attempt::Waiting(waiter)) => return Waiting { locks: self, key, waiter }.await,
+                Step::Done(Attempt::Taken) => return Ok(None),
+                Step::Done(Attempt::Waiting(waiter)) => return Ok(Some(Waiting { locks: self, key, waiter })),
                 Step::Done(Attempt::Unwatched(owner)) => {
                     let deaths = self.table.lock().deaths;
                     match owners.watch(owner).await {
-                        Ok(()) => {
+                        Ok(_) => {
                             let mut table = self.table.lock();
                             if table.deaths == deaths {
                                 table.watched.insert(owner);
@@ -175,7 +188,14 @@ impl Locks {
         words.load(key).is_none_or(|word| word & TID_MASK == owner.0)
     }
 
-    fn attempt(&self, words: &dyn Words, key: FutexKey, thread: Pid, only_try: bool) -> Result<Step<Attempt>> {
+    fn attempt(
+        &self,
+        words: &dyn Words,
+        owners: &dyn Owners,
+        key: FutexKey,
+        thread: Pid,
+        only_try: bool,
+    ) -> Result<Step<Attempt>> {
         let mut table = self.table.lock();
         let Some(word) = words.load(&key) else { return Ok(Step::Again) };
         let owner = Pid(word & TID_MASK);
@@ -216,7 +236,7 @@ impl Locks {
         let waiter = Arc::new(Waiter { thread, state: Lock::default() });
         let queue = table.queues.entry(key).or_insert_with(|| Queue { owner, waiters: VecDeque::new() });
         queue.waiters.push_back(waiter.clone());
-        table.waiting.insert(thread, key);
+        table.waiting.insert(thread, Place { key, since: owners.now() });
         Ok(Step::Done(Attempt::Waiting(waiter)))
     }
 
@@ -311,6 +331,10 @@ impl Locks {
         waiters.iter().for_each(|waiter| waiter.finish(Err(error)));
     }
 
+    pub fn wait_of(&self, thread: Pid) -> Option<LockWait> {
+        self.table.lock().wait_of(thread)
+    }
+
     pub fn len(&self) -> usize {
         self.table.lock().waiting.len()
     }
@@ -330,10 +354,32 @@ impl Waiter {
 }
 
 /// A place in a lock's queue; dropping it leaves the queue.
-struct Waiting<'a> {
+pub(crate) struct Waiting<'a> {
     locks: &'a Locks,
     key: FutexKey,
     waiter: Arc<Waiter>,
+}
+
+impl Waiting<'_> {
+    pub fn thread(&self) -> Pid {
+        self.waiter.thread
+    }
+
+    /// Leaves the queue. False if it is not there any more: it ends by itself.
+    pub fn leave(&self) -> bool {
+        let mut table = self.locks.table.lock();
+        let Some(queue) = table.queues.get_mut(&self.key) else { return false };
+        let before = queue.waiters.len();
+        queue.waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+        let (left, was_there) = (queue.waiters.len(), queue.waiters.len() < before);
+        if left == 0 {
+            table.queues.remove(&self.key);
+        }
+        if was_there {
+            table.waiting.remove(&self.waiter.thread);
+        }
+        was_there
+    }
 }
 
 impl Future for Waiting<'_> {
@@ -353,17 +399,7 @@ impl Future for Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut table = self.locks.table.lock();
-        let Some(queue) = table.queues.get_mut(&self.key) else { return };
-        let before = queue.waiters.len();
-        queue.waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
-        let (left, was_there) = (queue.waiters.len(), queue.waiters.len() < before);
-        if left == 0 {
-            table.queues.remove(&self.key);
-        }
-        if was_there {
-            table.waiting.remove(&self.waiter.thread);
-        }
+        self.leave();
     }
 }
 
@@ -402,20 +438,33 @@ mod tests {
     struct Below100;
 
     impl Owners for Below100 {
-        fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>> {
+        fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<KernelSet>> {
             alloc::boxed::Box::pin(async move {
                 if thread.0 < 100 {
-                    Ok(())
+                    Ok(KernelSet::only(KernelId(0)))
                 } else {
                     Err(Errno::ESRCH)
                 }
             })
+        }
+        fn now(&self) -> u64 {
+            0
+        }
+        fn sleep_until(&self, _: u64) -> BoxFuture<'_, ()> {
+            unreachable!("circles over kernels are circle.rs's")
         }
     }
 
     fn key(at: u64) -> FutexKey {
         let place = FutexPlace::Private { space: SpaceId { home: KernelId(0), serial: 1 }, at: UserAddr(at) };
         FutexKey { kernel: KernelId(0), place }
+    }
+
+    async fn lock(locks: &Locks, words: &Two, at: u64, thread: u32, only_try: bool) -> Result<()> {
+        match locks.join(words, &Below100, key(at), Pid(thread), only_try).await? {
+            Some(waiting) => waiting.await,
+            None => Ok(()),
+        }
     }
 
     fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -432,7 +481,7 @@ mod tests {
     #[test]
     fn a_lock_is_handed_over_in_order_of_arrival() {
         let (locks, words) = (Locks::default(), Two::default());
-        let lock = |thread| locks.lock(&words, &Below100, key(0), Pid(thread), false);
+        let lock = |thread| lock(&locks, &words, 0, thread, false);
         assert_eq!(now(lock(1)), Ok(()));
         assert_eq!(words.0[0].load(SeqCst), 1);
         let (mut second, mut third) = (pin!(lock(2)), pin!(lock(3)));
@@ -451,7 +500,7 @@ mod tests {
     #[test]
     fn waiting_for_oneself_is_a_deadlock_also_through_others() {
         let (locks, words) = (Locks::default(), Two::default());
-        let lock = |at, thread| locks.lock(&words, &Below100, key(at), Pid(thread), false);
+        let lock = |at, thread| lock(&locks, &words, at, thread, false);
         assert_eq!((now(lock(0, 1)), now(lock(4, 2))), (Ok(()), Ok(())));
         assert_eq!(now(lock(0, 1)), Err(Errno::EDEADLK));
         {
@@ -468,7 +517,7 @@ mod tests {
     #[test]
     fn the_end_of_an_owner_hands_its_locks_over_marked() {
         let (locks, words) = (Locks::default(), Two::default());
-        let lock = |thread| locks.lock(&words, &Below100, key(0), Pid(thread), false);
+        let lock = |thread| lock(&locks, &words, 0, thread, false);
         assert_eq!(now(lock(1)), Ok(()));
         let mut second = pin!(lock(2));
         assert!(poll(second.as_mut()).is_pending());
@@ -476,14 +525,14 @@ mod tests {
         assert_eq!(poll(second.as_mut()), Poll::Ready(Ok(())));
         assert_eq!(words.0[0].load(SeqCst), 2 | WAITERS | OWNER_DIED);
         words.0[1].store(100, SeqCst);
-        assert_eq!(now(locks.lock(&words, &Below100, key(4), Pid(3), false)), Err(Errno::ESRCH));
+        assert_eq!(now(self::lock(&locks, &words, 4, 3, false)), Err(Errno::ESRCH));
     }
 
     #[test]
     fn who_only_tries_does_not_wait() {
         let (locks, words) = (Locks::default(), Two::default());
         words.0[0].store(1, SeqCst);
-        assert_eq!(now(locks.lock(&words, &Below100, key(0), Pid(2), true)), Err(Errno::EAGAIN));
+        assert_eq!(now(lock(&locks, &words, 0, 2, true)), Err(Errno::EAGAIN));
         assert_eq!((words.0[0].load(SeqCst), locks.len()), (1 | WAITERS, 0));
     }
 }

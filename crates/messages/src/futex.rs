@@ -72,6 +72,15 @@ pub struct MovedWaiter {
     pub bitset: u32,
 }
 
+/// A thread stands in the queue of a lock with an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockWait {
+    /// When it joined, on the machine's clock.
+    pub since: u64,
+    /// Who has the lock now.
+    pub owner: Pid,
+}
+
 messages! {
     "futex" 0x400;
 
@@ -119,4 +128,7 @@ messages! {
 
     /// Nobody will claim this waiter.
     futex_forget: FutexForget { key: FutexKey, ticket: Ticket } -> (), Low;
+
+    /// The lock with an owner that `thread` waits for on the receiver, if any: the sender follows a circle of them.
+    futex_wait_of: FutexWaitOf { thread: Pid } -> Option<LockWait>, Low;
 }

@@ -62,6 +62,11 @@ pub enum TimerOp {
     Overrun {
         id: TimerId,
     },
+    /// That signal has been taken from the queue of a thread.
+    Taken {
+        id: TimerId,
+        overrun: i32,
+    },
     Delete {
         id: TimerId,
     },

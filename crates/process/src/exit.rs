@@ -109,13 +109,14 @@ impl Process {
         let mut state = home.state.lock();
         if let Some(member) = state.members.remove(&survivor) {
             state.members.insert(self.id, member);
+            state.last_tuning = None;
         }
         Ok(())
     }
 
     /// At home: a member has gone.
     pub(crate) async fn member_gone(self: &Arc<Self>, gone: ThreadGone) {
-        let ThreadGone { thread, name, usage, visited, status, .. } = gone;
+        let ThreadGone { thread, name, usage, visited, status, last, .. } = gone;
         let Some(home) = self.home() else { return };
         let (last, watchers) = {
             let mut state = home.state.lock();
@@ -126,6 +127,7 @@ impl Process {
             if thread == self.id {
                 // What a zombie is called.
                 state.name = name;
+                state.last_tuning = last;
             }
             (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
         };
@@ -274,17 +276,18 @@ impl Thread {
         system.threads.lock().remove(&self.tid);
         *self.presence.lock() = Presence::Ended;
         self.forget_destination();
-        let (name, usage, visited) = {
+        // As the home calls it.
+        let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
+        let (name, usage, visited, last) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);
             self.settle_account(&mut state);
-            (state.name.clone(), state.usage, visited)
+            let last = (thread == process.id).then(|| state.tuning());
+            (state.name.clone(), state.usage, visited, last)
         };
-        // As the home calls it.
-        let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
         // Whoever hears of the end finds nobody of this id any more.
         system.forget_birth(self.tid, process.id);
-        let gone = ThreadGone { process: process.id, thread, name, usage, visited, status };
+        let gone = ThreadGone { process: process.id, thread, name, usage, visited, status, last };
         if process.is_home() {
             process.member_gone(gone).await;
         } else {

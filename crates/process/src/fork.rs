@@ -35,7 +35,7 @@ impl Thread {
     /// can write its id where both will look.
     pub async fn clone_from(self: &Arc<Self>, request: &CloneRequest) -> Result<Arc<Thread>> {
         let system = &self.process.system;
-        system.admit_thread(self, !request.thread)?;
+        system.admit_thread(self, !request.thread).await?;
         let tid = system.new_pid();
         let fpu = self.with_fpu(|fpu| fpu.clone());
         let state = self.child_state(request);

@@ -10,8 +10,8 @@ use alloc::{
 use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
-    ChildEvent, ExitStatus, Join, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds, Standing,
-    ThreadBorn, Usage,
+    ChildEvent, ExitStatus, Join, LastTuning, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds,
+    Standing, ThreadBorn, Usage,
 };
 
 #[derive(Default)]
@@ -53,6 +53,8 @@ pub(crate) struct HomeState {
     pub credentials: Credentials,
     /// Name of the main thread, for ps when it is gone.
     pub name: Vec<u8>,
+    /// Of the main thread when it is gone.
+    pub last_tuning: Option<LastTuning>,
     /// The signal that stopped it.
     pub stop_signal: Option<abi::signal::Signal>,
     /// How often it was stopped or continued.

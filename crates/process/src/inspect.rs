@@ -13,7 +13,7 @@ use messages::control::KernelStatus;
 use messages::{
     fs::{Data, Opened, Taken},
     inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
-    process::{ListProcesses, Tune, TuneThread},
+    process::{LastTuning, ListProcesses, Tune, TuneThread},
     vm::RegionReport,
 };
 use vm::Space;
@@ -281,9 +281,44 @@ impl System {
                     }
                 }
                 Trail::At(kernel) => return self.endpoint.call(kernel, message).await.map_err(|_| Errno::ESRCH)?,
-                Trail::Cold => return Err(Errno::ESRCH),
+                Trail::Cold => return self.tune_ended(message),
             }
         }
+    }
+
+    /// At home: the thread is no more. The main thread can be asked for all the same, until its process has gone.
+    fn tune_ended(&self, message: TuneThread) -> Result<Tuning> {
+        let process =
+            self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
+        let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
+        let last = state.last_tuning.as_mut().ok_or(Errno::ESRCH)?;
+        check_tune(&message.tune, (last.uid, last.euid), &message.sender)?;
+        let LastTuning { affinity, nice, policy, .. } = last;
+        match message.tune {
+            Tune::Read => {}
+            Tune::Affinity(wanted) => *affinity = self.usable(&wanted)?,
+            Tune::Nice(new) => *nice = new.clamp(-20, 19),
+            Tune::Policy(new, priority) => *policy = (new, priority),
+            Tune::Name(_) => return Err(Errno::ESRCH),
+        }
+        Ok((affinity.clone(), *nice, *policy))
+    }
+
+    fn usable(&self, wanted: &CpuSet) -> Result<CpuSet> {
+        let usable = wanted.intersect(&self.all_cpus());
+        match usable.is_empty() {
+            true => Err(Errno::EINVAL),
+            false => Ok(usable),
+        }
+    }
+}
+
+/// EPERM if `sender` must not do that to a thread of user `uid`, effectively `euid`.
+fn check_tune(tune: &Tune, (uid, euid): (u32, u32), sender: &Credentials) -> Result<()> {
+    let owns = sender.can(abi::capability::SYS_NICE) || [uid, euid].contains(&sender.euid);
+    match owns || matches!(tune, Tune::Read) {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
     }
 }
 
@@ -314,19 +349,12 @@ impl Thread {
 
     fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
         let mut state = self.state.lock();
-        let owns = sender.can(abi::capability::SYS_NICE)
-            || [state.credentials.uid, state.credentials.euid].contains(&sender.euid);
-        if !matches!(tune, Tune::Read) && !owns {
-            return Err(Errno::EPERM);
-        }
+        check_tune(&tune, (state.credentials.uid, state.credentials.euid), sender)?;
         let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
         match tune {
             Tune::Read => {}
             Tune::Affinity(wanted) => {
-                let usable = wanted.intersect(&self.process.system.all_cpus());
-                if usable.is_empty() {
-                    return Err(Errno::EINVAL);
-                }
+                let usable = self.process.system.usable(&wanted)?;
                 // Looked at when the thread next goes to user mode.
                 let here = self.process.system.cpu.current();
                 let stays = usable == state.affinity && usable.contains(here);

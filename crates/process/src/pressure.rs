@@ -5,10 +5,10 @@
 //! One that is ending already is waited for rather than that a second one is ended.
 
 use crate::{exit::INIT, process::Flags, Process, System, Thread};
-use abi::signal::Signal;
+use abi::{capability, signal::Signal};
 use alloc::{string::String, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
-use messages::process::{AskHeaviest, EndHeaviest, ExitStatus, Heaviest};
+use messages::process::{AskHeaviest, CountThreads, EndHeaviest, ExitStatus, Heaviest};
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
@@ -29,31 +29,43 @@ const BYTES_PER_THREAD: usize = 128 << 10;
 const BYTES_PER_PROCESS: usize = 512 << 10;
 
 impl System {
-    /// EAGAIN if `parent` must not have another thread, or `process`: user 0 within what the memory is good for,
-    /// others within RLIMIT_NPROC. Both count what was born on this kernel or is there.
-    pub(crate) fn admit_thread(&self, parent: &Thread, process: bool) -> Result<()> {
+    /// EAGAIN if `parent` must not have another thread, or `process`: more than the memory of this kernel, where it is born, is good for; or
+    /// than RLIMIT_NPROC lets the user have, on all kernels. They are asked only for users that have a limit.
+    pub(crate) async fn admit_thread(&self, parent: &Thread, process: bool) -> Result<()> {
         let most = |bytes: usize| (self.memory.totals().0 as usize / (bytes / PAGE_SIZE)).max(1);
         if self.threads.lock().len() >= most(BYTES_PER_THREAD)
             || process && self.processes.lock().len() >= most(BYTES_PER_PROCESS)
         {
             return Err(Errno::EAGAIN);
         }
-        let (limit, uid) = {
+        let limit = parent.process.limit(NPROC);
+        let (uid, exempt) = {
             let credentials = &parent.state.lock().credentials;
-            match credentials.euid {
-                0 => return Ok(()),
-                _ => (parent.process.limit(NPROC), credentials.uid),
-            }
+            let may = [capability::SYS_RESOURCE, capability::SYS_ADMIN].into_iter().any(|one| credentials.can(one));
+            (credentials.uid, credentials.uid == 0 || may)
         };
-        if limit == u64::MAX {
+        if exempt || limit == u64::MAX {
             return Ok(());
         }
-        let all: Vec<Arc<Thread>> = self.threads.lock().values().cloned().collect();
-        let own = all.iter().filter(|thread| thread.state.lock().credentials.uid == uid).count();
-        if own as u64 >= limit {
-            return Err(Errno::EAGAIN);
+        let mut own = self.threads_of(uid);
+        if own < limit {
+            let elsewhere = self.endpoint.multicast(&self.endpoint.others(), CountThreads { uid }).await;
+            // One that has died has none any more.
+            own += elsewhere.into_iter().filter_map(|(_, count)| count.ok()).sum::<u64>();
         }
-        Ok(())
+        match own < limit {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Threads of user `uid` here, and processes at home here that have ended and not been waited for.
+    pub(crate) fn threads_of(&self, uid: u32) -> u64 {
+        let threads: Vec<Arc<Thread>> = self.threads.lock().values().cloned().collect();
+        let processes: Vec<Arc<Process>> = self.processes.lock().values().cloned().collect();
+        let own = |thread: &&Arc<Thread>| !thread.is_away() && thread.state.lock().credentials.uid == uid;
+        let zombie = |process: &&Arc<Process>| process.has_ended() && process.credentials().uid == uid;
+        (threads.iter().filter(own).count() + processes.iter().filter(zombie).count()) as u64
     }
 
     /// Waits until the heap of this kernel may grow again.

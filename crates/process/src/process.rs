@@ -300,6 +300,7 @@ impl Process {
         let Some((taken, left)) = self.with_pending(|pending| pending.take(wanted)) else { return Default::default() };
         if let Some(taken) = &taken {
             self.tell_pending(left);
+            self.note_taken(&taken.info).await;
             if acts {
                 Box::pin(self.decide(taken)).await;
             }

@@ -184,6 +184,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(NoteIpc, |system, _from, ask| system.note_ipc_here(ask.process, ask.kernel));
     answer!(AskUsage, |system, _from, ask| system.usage_here(ask.process, ask.thread).await);
     answer!(AskHeir, |system, _from, ask| system.heir_here(ask.process));
+    answer!(CountThreads, |system, _from, ask| system.threads_of(ask.uid));
     answer!(AskHeaviest, |system, _from, _ask| system.heaviest());
     answer!(EndHeaviest, |system, _from, ask| system.end_heaviest_here(ask.process).await);
     answer!(ProcessLimit, |system, _from, ask| {

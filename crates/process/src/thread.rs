@@ -384,13 +384,15 @@ impl Thread {
     }
 
     async fn take(&self, wanted: SignalSet, acts: bool) -> Option<Taken> {
-        {
+        let own = {
             let mut state = self.state.lock();
             let own = state.pending.take(wanted);
             self.pending.store(state.pending.set().0, SeqCst);
-            if own.is_some() {
-                return own;
-            }
+            own
+        };
+        if let Some(own) = own {
+            self.process.note_taken(&own.info).await;
+            return Some(own);
         }
         if self.process.pending().0 & wanted.0 == 0 {
             return None;

@@ -6,7 +6,8 @@
 //! timer could expire at the earliest, that is if all threads had been running all the time.
 //!
 //! Expirations are never made up for: a signal stands for all that came since the last, and says how many
-//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`). However short an interval
+//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`), so only who takes it knows the
+//! sum: the home is told when a thread has taken one (timer_getoverrun). However short an interval
 //! is, the program goes on: the task rests [`REST`] times as long as it fired, a tick at most. A timer that tells nobody needs no task.
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
@@ -39,9 +40,8 @@ struct Timer {
     /// On its clock (a realtime timer's is turned into monotonic time: their distance never changes).
     next: Option<u64>,
     interval: u64,
-    /// Of the newest signal, and of the one before.
+    /// Of the last signal that was taken.
     overrun: i32,
-    last_overrun: i32,
 }
 
 #[derive(Default)]
@@ -225,7 +225,15 @@ impl Process {
                 table.timers.remove(&id).ok_or(Errno::EINVAL)?;
                 table.version += 1;
             }
-            TimerOp::Overrun { id } => return self.timer_overrun(home, id),
+            TimerOp::Overrun { id } => {
+                let table = home.timers.table.lock();
+                let overrun = table.timers.get(&id).ok_or(Errno::EINVAL)?.overrun;
+                return Ok(TimerState { overrun, ..TimerState::default() });
+            }
+            TimerOp::Taken { id, overrun } => {
+                home.timers.table.lock().timers.get_mut(&id).ok_or(Errno::EINVAL)?.overrun = overrun;
+                return Ok(TimerState::default());
+            }
             TimerOp::Get { id } => {
                 let now = self.clocks(clock_of(home, id)?).await;
                 let mut table = home.timers.table.lock();
@@ -262,7 +270,7 @@ impl Process {
             number = number.wrapping_add(1) & i32::MAX;
         }
         table.next_number = number.wrapping_add(1) & i32::MAX;
-        let timer = Timer { clock, notify, next: None, interval: 0, overrun: 0, last_overrun: 0 };
+        let timer = Timer { clock, notify, next: None, interval: 0, overrun: 0 };
         table.timers.insert(TimerId::Posix(number), timer);
         Ok(TimerState { number, ..TimerState::default() })
     }
@@ -290,7 +298,7 @@ impl Process {
             let mut table = home.timers.table.lock();
             if let Some((clock, signal)) = own_signal(id) {
                 let notify = Notify::Signal { number: signal.number(), thread: None, value: None };
-                let new = Timer { clock, notify, next: None, interval: 0, overrun: 0, last_overrun: 0 };
+                let new = Timer { clock, notify, next: None, interval: 0, overrun: 0 };
                 if !table.over {
                     table.timers.entry(id).or_insert(new);
                 }
@@ -299,6 +307,7 @@ impl Process {
             let old = timer.state(now.on(clock));
             timer.next = next;
             timer.interval = if next.is_some() { interval } else { 0 };
+            timer.overrun = 0;
             table.version += 1;
             let start = next.is_some() && !table.runs;
             table.runs |= start;
@@ -312,25 +321,11 @@ impl Process {
         Ok(old)
     }
 
-    fn timer_overrun(&self, home: &Home, id: TimerId) -> Result<TimerState> {
-        let (notify, newest, last) = {
-            let table = home.timers.table.lock();
-            let timer = table.timers.get(&id).ok_or(Errno::EINVAL)?;
-            (timer.notify, timer.overrun, timer.last_overrun)
-        };
-        let overrun = if self.timer_waits(home, id, notify) { last } else { newest };
-        Ok(TimerState { overrun, ..TimerState::default() })
-    }
-
-    /// Is the timer's signal still in the queue? Of a thread on another kernel it is not known: no.
-    fn timer_waits(&self, home: &Home, id: TimerId, notify: Notify) -> bool {
-        let (TimerId::Posix(number), Notify::Signal { thread, .. }) = (id, notify) else { return false };
-        match thread {
-            None => home.state.lock().pending.overrun_of(number).is_some(),
-            Some(tid) => {
-                let thread = self.system.thread(tid);
-                thread.is_some_and(|thread| thread.state.lock().pending.overrun_of(number).is_some())
-            }
+    /// A signal that was taken: if it is a timer's, the home hears what it stood for before the taker goes on.
+    pub(crate) async fn note_taken(self: &Arc<Self>, signal: &SignalInfo) {
+        if let SignalFields::Timer { id, overrun, .. } = signal.fields {
+            // It may have been deleted since.
+            let _ = self.timer(TimerOp::Taken { id: TimerId::Posix(id), overrun }).await;
         }
     }
 
@@ -381,7 +376,7 @@ impl Process {
             };
             let begun = self.system.now();
             for expired in expired {
-                self.fire(home, expired).await;
+                self.fire(expired).await;
             }
             home.timers.table.lock().firing.remove(&round);
             home.timers.fired.wake_all();
@@ -400,19 +395,11 @@ impl Process {
         }
     }
 
-    async fn fire(self: &Arc<Self>, home: &Home, Expired { id, notify, missed }: Expired) {
+    async fn fire(self: &Arc<Self>, Expired { id, notify, missed }: Expired) {
         let Notify::Signal { number, thread, value } = notify else { return };
         let Some(signal) = Signal::new(u64::from(number)) else { return };
         let info = match id {
             TimerId::Posix(number) => {
-                let waits = self.timer_waits(home, id, notify);
-                if let Some(timer) = home.timers.table.lock().timers.get_mut(&id) {
-                    if waits {
-                        timer.overrun = timer.overrun.saturating_add(missed).saturating_add(1);
-                    } else {
-                        timer.last_overrun = core::mem::replace(&mut timer.overrun, missed);
-                    }
-                }
                 let value = value.unwrap_or(number as u64);
                 let fields = SignalFields::Timer { id: number, overrun: missed, value };
                 SignalInfo { signal, code: SignalInfo::SI_TIMER, errno: 0, fields }
@@ -443,7 +430,7 @@ mod tests {
 
     fn timer(clock: TimerClock, next: u64, interval: u64) -> Timer {
         let notify = Notify::Signal { number: 14, thread: None, value: None };
-        Timer { clock, notify, next: Some(next), interval, overrun: 0, last_overrun: 0 }
+        Timer { clock, notify, next: Some(next), interval, overrun: 0 }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use messages::{
 };
 
 impl Owners for System {
-    fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<()>> {
+    fn watch(&self, thread: Pid) -> BoxFuture<'_, Result<KernelSet>> {
         alloc::boxed::Box::pin(async move {
             let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
             let home = self.origin(process).ok_or(Errno::ESRCH)?;
@@ -20,17 +20,26 @@ impl Owners for System {
             self.endpoint.call(home, WatchThread { process, thread }).await.map_err(|_| Errno::ESRCH)?
         })
     }
+
+    fn now(&self) -> u64 {
+        System::now(self)
+    }
+
+    fn sleep_until(&self, at: u64) -> BoxFuture<'_, ()> {
+        alloc::boxed::Box::pin(self.scheduler.sleep_until(at))
+    }
 }
 
 impl System {
-    pub(crate) fn watch_here(&self, process: Pid, thread: Pid, watcher: KernelId) -> Result<()> {
+    pub(crate) fn watch_here(&self, process: Pid, thread: Pid, watcher: KernelId) -> Result<KernelSet> {
         let process = self.process(process).ok_or(Errno::ESRCH)?;
         let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
         if !state.members.contains_key(&thread) {
             return Err(Errno::ESRCH);
         }
-        state.watchers.entry(thread).or_default().insert(watcher);
-        Ok(())
+        let watchers = state.watchers.entry(thread).or_default();
+        watchers.insert(watcher);
+        Ok(watchers.clone())
     }
 }
 

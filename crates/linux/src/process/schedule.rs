@@ -254,6 +254,10 @@ async fn all_threads(call: &Call<'_>, wanted: impl Fn(&ProcessView) -> bool) -> 
         if let Ok(Inspection::View(view)) = call.system().inspect(process, Inspect::View, sees).await {
             if wanted(&view) {
                 threads.extend(view.threads.iter().map(|thread| thread.thread));
+                // The main thread counts also when it has ended.
+                if !threads.contains(&process) {
+                    threads.push(process);
+                }
             }
         }
     }

@@ -74,6 +74,16 @@ pub enum Tune {
     Read,
 }
 
+/// How a main thread is scheduled that has ended: as long as its process is there it may be asked for, and set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LastTuning {
+    pub uid: u32,
+    pub euid: u32,
+    pub affinity: CpuSet,
+    pub nice: i8,
+    pub policy: (u32, u32),
+}
+
 messages! {
     "process" 0x200;
 
@@ -102,7 +112,9 @@ messages! {
     born: ThreadBorn { process: Pid, thread: Pid, at: KernelId } -> errno::Result<()>, Low;
 
     /// A thread has ended on the sender; the home drops it, and finishes the process with the last one.
-    gone: ThreadGone { process: Pid, thread: Pid, name: Vec<u8>, usage: Usage, visited: KernelSet, status: ExitStatus } -> (), Low;
+    gone: ThreadGone {
+        process: Pid, thread: Pid, name: Vec<u8>, usage: Usage, visited: KernelSet, status: ExitStatus, last: Option<LastTuning>,
+    } -> (), Low;
 
     /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
     end_shadow: EndShadow { process: Pid, thread: Pid } -> (), High;
@@ -233,12 +245,15 @@ messages! {
     /// Memory is used up on the sender: which process should end, of those with memory on the receiver?
     ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;
 
+    /// A thread of user `uid` is about to be born on the sender, within a limit: how many of the user's are on the receiver?
+    count_threads: CountThreads { uid: u32 } -> u64, Low;
+
     /// It is this one, of all kernels' answers. Answered when its end is under way; true: it is still there, ask again.
     end_heaviest: EndHeaviest { process: Pid } -> bool, Low;
 
     /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
-    /// hear of its end. ESRCH if it has ended.
-    watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<()>, Low;
+    /// hear of its end. Answers all that do. ESRCH if it has ended.
+    watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<KernelSet>, Low;
 
     /// A thread goes on without its memory (execve): locks with an owner that it holds and others wait for are handed over when this is
     /// answered.

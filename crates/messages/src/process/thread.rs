@@ -1,5 +1,6 @@
 //! What is one thread's, and goes with it when it moves.
 
+use super::LastTuning;
 use abi::{
     signal::{AltStack, Pending, SignalSet},
     Capabilities, CapabilitySet, CpuSet, Credentials,
@@ -81,6 +82,18 @@ pub struct ThreadState {
     pub visited: KernelSet,
     /// How often it has moved.
     pub moves: u64,
+}
+
+impl ThreadState {
+    pub fn tuning(&self) -> LastTuning {
+        LastTuning {
+            uid: self.credentials.uid,
+            euid: self.credentials.euid,
+            affinity: self.affinity.clone(),
+            nice: self.nice,
+            policy: self.policy,
+        }
+    }
 }
 
 /// The numbers of a [`ThreadState`]. They are many and travel often: as they lie in memory, like registers, not one by one.

@@ -1,5 +1,5 @@
 //! Futex words (man 2 futex) of one process, on pages of different kernels: who is woken, in which order, and who
-//! owns the lock.
+//! owns the locks, and that nobody waits for itself.
 
 use super::{Id, Outcome, Subject, EAGAIN, EDEADLK, EPERM, ESRCH, ETIMEDOUT};
 use crate::{
@@ -9,9 +9,9 @@ use crate::{
 use machine::KernelId;
 use std::collections::VecDeque;
 
-/// Ordinary words; the last word is the lock with an owner.
+/// Ordinary words; after them come the locks with an owner.
 const WORDS: usize = 4;
-const LOCK: usize = WORDS;
+const LOCKS: usize = 3;
 const ALL_BITS: u32 = u32::MAX;
 /// Sooner than the simulator's patience ends.
 const SHORT_NS: u64 = 1_000_000;
@@ -52,9 +52,9 @@ pub enum Op {
     Load {
         word: usize,
     },
-    Lock,
-    TryLock,
-    Unlock,
+    Lock(usize),
+    TryLock(usize),
+    Unlock(usize),
     Exit,
 }
 
@@ -62,6 +62,14 @@ pub enum Op {
 struct Waiter {
     thread: Id,
     bits: u32,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
+struct Lock {
+    owner: Option<Id>,
+    /// The owner has ended when nobody waited: its id stays in the word for ever.
+    abandoned: bool,
+    queue: VecDeque<Id>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -72,10 +80,7 @@ pub struct Futex {
     queues: Vec<VecDeque<Waiter>>,
     /// Threads that were woken and have not returned.
     woken: Vec<Id>,
-    owner: Option<Id>,
-    /// The owner has ended when nobody waited: its id stays in the word for ever.
-    abandoned: bool,
-    lock_queue: VecDeque<Id>,
+    locks: [Lock; LOCKS],
     process: Id,
 }
 
@@ -103,25 +108,38 @@ impl Futex {
     }
 
     /// The owner gives the lock away, or dies.
-    fn hand_over(&mut self) {
-        self.owner = self.lock_queue.pop_front();
-        self.woken.extend(self.owner);
+    fn hand_over(&mut self, lock: usize) {
+        let lock = &mut self.locks[lock];
+        lock.owner = lock.queue.pop_front();
+        self.woken.extend(lock.owner);
     }
 
-    fn lock(&mut self, thread: Id, only_try: bool) -> Outcome {
-        match self.owner {
+    fn lock(&mut self, lock: usize, thread: Id, only_try: bool) -> Outcome {
+        match self.locks[lock].owner {
             None => {
-                self.owner = Some(thread);
+                self.locks[lock].owner = Some(thread);
                 done(0)
             }
             Some(owner) if owner == thread => done(EDEADLK),
-            Some(_) if self.abandoned => done(ESRCH),
+            Some(_) if self.locks[lock].abandoned => done(ESRCH),
             Some(_) if only_try => done(EAGAIN),
+            Some(owner) if self.waits_for(owner, thread) => done(EDEADLK),
             Some(_) => {
-                self.lock_queue.push_back(thread);
+                self.locks[lock].queue.push_back(thread);
                 Outcome::Waits
             }
         }
+    }
+
+    /// Does `thread` wait for a lock of `owner`, also by way of others? No circle is ever there.
+    fn waits_for(&self, mut thread: Id, owner: Id) -> bool {
+        while let Some(lock) = self.locks.iter().find(|lock| lock.queue.contains(&thread)) {
+            match lock.owner {
+                Some(next) if next != owner => thread = next,
+                next => return next.is_some(),
+            }
+        }
+        false
     }
 }
 
@@ -140,7 +158,7 @@ impl Subject for Futex {
     fn new(first: Id, call: &mut dyn FnMut(Command) -> (i64, KernelId)) -> Self {
         const READ_WRITE: u64 = 3;
         const ANONYMOUS: u64 = 0x20;
-        let words = (0..=WORDS as u64).map(|word| {
+        let words = (0..(WORDS + LOCKS) as u64).map(|word| {
             let flags = ANONYMOUS | if word % 3 == 2 { 1 } else { 2 };
             let (at, _) = call(Command::plain(call::MMAP, &[0, 0x1000, READ_WRITE, flags, u64::MAX, 0]));
             at as u64 + 64 * word
@@ -151,9 +169,7 @@ impl Subject for Futex {
             values: vec![0; WORDS],
             queues: vec![VecDeque::new(); WORDS],
             woken: Vec::new(),
-            owner: None,
-            abandoned: false,
-            lock_queue: VecDeque::new(),
+            locks: Default::default(),
             process: first,
         }
     }
@@ -163,19 +179,20 @@ impl Subject for Futex {
         let other = if second == word { (second + 1) % WORDS } else { second };
         let bits = *rng.pick(&[ALL_BITS, ALL_BITS, 1, 2, 3]);
         let value = if rng.one_in(4) { rng.below(3) as u32 } else { self.values[word] };
+        let lock = rng.below(LOCKS);
         let (few, count) = (rng.below(3) as u32, 1 + rng.below(3) as u32);
         let compared = rng.one_in(2).then_some(value);
         match rng.below(100) {
             0..=34 if patient => Op::Wait { word, value, bits, short: rng.one_in(5) },
-            35..=44 if patient => Op::Lock,
+            35..=44 if patient => Op::Lock(lock),
             45..=46 if patient && rng.one_in(3) => Op::Exit,
             0..=54 => Op::Wake { word, count, bits },
             55..=64 => Op::Requeue { from: word, to: other, wake: few, take: count, value: compared },
             65..=73 => Op::AddAndWake { word, second: other, count, compare: rng.below(3) as u32 },
             74..=80 => Op::Store { word, value: rng.below(3) as u32 },
             81..=86 => Op::Load { word },
-            87..=91 => Op::TryLock,
-            _ => Op::Unlock,
+            87..=91 => Op::TryLock(lock),
+            _ => Op::Unlock(lock),
         }
     }
 
@@ -210,9 +227,9 @@ impl Subject for Futex {
             }
             Op::Store { word, value } => Command::plain(call::GETPID, &[]).input(value.to_le_bytes()).at(at(word)),
             Op::Load { word } => Command::plain(call::GETPID, &[]).output(4).at(at(word)),
-            Op::Lock => plain(&[at(LOCK), LOCK_PI]),
-            Op::TryLock => plain(&[at(LOCK), TRYLOCK_PI]),
-            Op::Unlock => plain(&[at(LOCK), UNLOCK_PI]),
+            Op::Lock(lock) => plain(&[at(WORDS + lock), LOCK_PI]),
+            Op::TryLock(lock) => plain(&[at(WORDS + lock), TRYLOCK_PI]),
+            Op::Unlock(lock) => plain(&[at(WORDS + lock), UNLOCK_PI]),
             Op::Exit => Command::plain(call::EXIT, &[0]),
         }
     }
@@ -244,18 +261,19 @@ impl Subject for Futex {
                 done(self.process.into())
             }
             Op::Load { word } => Outcome::Reply((self.process.into(), self.values[word].to_le_bytes().into())),
-            Op::Lock => self.lock(thread, false),
-            Op::TryLock => self.lock(thread, true),
-            Op::Unlock if self.owner != Some(thread) => done(EPERM),
-            Op::Unlock => {
-                self.hand_over();
+            Op::Lock(lock) => self.lock(lock, thread, false),
+            Op::TryLock(lock) => self.lock(lock, thread, true),
+            Op::Unlock(lock) if self.locks[lock].owner != Some(thread) => done(EPERM),
+            Op::Unlock(lock) => {
+                self.hand_over(lock);
                 done(0)
             }
             Op::Exit => {
-                if self.owner == Some(thread) {
-                    match self.lock_queue.is_empty() {
-                        true => self.abandoned = true,
-                        false => self.hand_over(),
+                for lock in 0..LOCKS {
+                    match self.locks[lock].owner == Some(thread) {
+                        true if self.locks[lock].queue.is_empty() => self.locks[lock].abandoned = true,
+                        true => self.hand_over(lock),
+                        false => {}
                     }
                 }
                 Outcome::Ends
