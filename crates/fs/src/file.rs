@@ -31,6 +31,10 @@ pub trait Object: Send + Sync + 'static {
     fn take_back(&self, _index: u64) -> BoxFuture<'_, ()> {
         ready(())
     }
+    /// Is there no other place that its pages are kept at? Then who keeps it in case it is wanted again keeps all its memory.
+    fn is_only_in_memory(&self) -> bool {
+        false
+    }
     /// Goes up whenever pages of the object are lost ([`messages::fs::Lost`]): a frame that was got before counts no more.
     fn losses(&self) -> u64 {
         0

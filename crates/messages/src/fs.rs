@@ -346,8 +346,9 @@ messages! {
     /// A new description of the same file.
     file_reopen: FileReopen { id: u64, caller: Caller, flags: OpenFlags } -> Result<Opened>, Low;
 
-    /// mmap: which object, and a reference to it.
-    file_object: FileObject { id: u64 } -> Result<(Opened, ObjectId)>, Low;
+    /// mmap: which object, a reference to it, and whether that may be kept in case the object is mapped again: it keeps no memory
+    /// that can't be had back.
+    file_object: FileObject { id: u64 } -> Result<(Opened, ObjectId, bool)>, Low;
 
     /// Pages of a mapped object, for reading; at least one. The owner asks for them back (`ObjectLost`) before it changes
     /// what it gave copies of.

@@ -54,6 +54,10 @@ impl Object for PageCache {
         Box::pin(self.take_copies_back(index..index + 1))
     }
 
+    fn is_only_in_memory(&self) -> bool {
+        self.store.is_none()
+    }
+
     fn losses(&self) -> u64 {
         self.state.lock().losses
     }

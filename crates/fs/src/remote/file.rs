@@ -475,9 +475,9 @@ impl File for RemoteFile {
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         Box::pin(async move {
             let remote = self.remote.clone();
-            let accept = move |reply: Result<(Opened, ObjectId)>| -> Result<Arc<dyn Object>> {
-                let (opened, id) = reply?;
-                Ok(remote.mapped(opened, id)?)
+            let accept = move |reply: Result<(Opened, ObjectId, bool)>| -> Result<Arc<dyn Object>> {
+                let (opened, id, keep) = reply?;
+                Ok(if keep { remote.mapped(opened, id)? } else { remote.object(opened, id)? })
             };
             self.remote.ask(self.name.owner, FileObject { id: self.name.id }, accept, drop).await?
         })

@@ -76,8 +76,8 @@ pub fn register(remote: &Arc<Remote>) {
     serve.on::<FileControl, _, _>(|remote, from, message| async move { control(&remote, from, message).await });
     serve.on::<FileObject, _, _>(|remote, from, FileObject { id }| async move {
         let object = remote.exports.get(id)?.object().await?;
-        let id = object.id();
-        Ok((remote.hand_object(from, object), id))
+        let (id, keep) = (object.id(), !object.is_only_in_memory());
+        Ok((remote.hand_object(from, object), id, keep))
     });
     serve.on::<ObjectPages, _, _>(|remote, from, message| async move { pages(&remote, from, message).await });
     serve.on::<RunPath, _, _>(|remote, from, message| async move { answer_path(&remote, from, message).await });

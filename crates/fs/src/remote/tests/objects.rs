@@ -12,17 +12,19 @@ struct Mapped {
     holders: crate::Holders,
     asked: Mutex<Vec<u64>>,
     written: Mutex<Vec<u64>>,
+    only_in_memory: bool,
 }
 
 struct MappedFile(Arc<Mapped>);
 
-fn mapped(machine: &Machine) -> Arc<Mapped> {
+fn mapped(machine: &Machine, only_in_memory: bool) -> Arc<Mapped> {
     Arc::new(Mapped {
         memory: TestMemory(KernelId(0), machine.ram.clone()),
         generation: Mutex::new(10),
         holders: Default::default(),
         asked: Mutex::default(),
         written: Mutex::default(),
+        only_in_memory,
     })
 }
 
@@ -45,6 +47,9 @@ impl crate::Object for Mapped {
     }
     fn mark_dirty(&self, index: u64) {
         self.written.lock().unwrap().push(index);
+    }
+    fn is_only_in_memory(&self) -> bool {
+        self.only_in_memory
     }
     fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
         self.holders.add(to);
@@ -105,7 +110,7 @@ impl Mappers for Asking {
 #[test]
 fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     let machine = Machine::new(2);
-    let mapped = mapped(&machine);
+    let mapped = mapped(&machine, false);
     let file: Arc<dyn File> = Arc::new(MappedFile(mapped.clone()));
     let far = machine.pass(0, 1, &file);
     let object = machine.run(far.object()).unwrap();
@@ -158,9 +163,22 @@ fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
 }
 
 #[test]
+fn what_exists_only_in_memory_ends_with_its_last_mapping() {
+    let machine = Machine::new(2);
+    let mapped = mapped(&machine, true);
+    let weak = Arc::downgrade(&mapped);
+    let file: Arc<dyn File> = Arc::new(MappedFile(mapped));
+    let far = machine.pass(0, 1, &file);
+    let object = machine.run(far.object()).unwrap();
+    drop((file, far, object));
+    machine.settle();
+    assert_eq!((weak.strong_count(), machine.kernels[0].exported()), (0, 0));
+}
+
+#[test]
 fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
     let machine = Machine::new(2);
-    let mapped = mapped(&machine);
+    let mapped = mapped(&machine, false);
     let id = crate::Object::id(&*mapped);
     assert_eq!(machine.run(machine.kernels[1].resolve(id)).err(), Some(Errno::ESTALE));
     let own = Arc::downgrade(&mapped);
