@@ -169,7 +169,7 @@ async fn deadline(call: &Call<'_>, at: UserAddr, timeout: Timeout) -> Result<u64
     let (ns, now) = (time.to_ns()?, call.system().now());
     Ok(match timeout {
         Timeout::Relative => now.saturating_add(ns),
-        Timeout::Realtime => ns.saturating_sub(call.system().realtime() - now),
+        Timeout::Realtime => ns.saturating_sub(call.system().realtime_offset()),
         Timeout::Monotonic => ns,
     })
 }

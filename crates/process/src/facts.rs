@@ -13,7 +13,13 @@ use messages::process::{Facts, SetName, TellFacts};
 impl System {
     /// CLOCK_REALTIME in ns.
     pub fn realtime(&self) -> u64 {
-        self.now() + self.realtime_offset.load(Relaxed)
+        self.now() + self.realtime_offset()
+    }
+
+    /// How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, ns; it never changes while programs run. (The difference of two readings
+    /// is not that: time goes on in between.)
+    pub fn realtime_offset(&self) -> u64 {
+        self.realtime_offset.load(Relaxed)
     }
 
     /// Host name and domain name.

@@ -286,7 +286,7 @@ impl Process {
         let clock = clock_of(home, id)?;
         let now = self.clocks(clock).await;
         let ahead = match clock {
-            TimerClock::Realtime => self.system.realtime().saturating_sub(self.system.now()),
+            TimerClock::Realtime => self.system.realtime_offset(),
             _ => 0,
         };
         let next = match (value, absolute) {

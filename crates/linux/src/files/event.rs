@@ -46,7 +46,7 @@ impl SystemTimers {
     /// What this clock is ahead of the monotonic one.
     fn ahead(&self) -> u64 {
         if self.realtime {
-            self.system.realtime().saturating_sub(self.system.now())
+            self.system.realtime_offset()
         } else {
             0
         }

@@ -37,9 +37,8 @@ pub(crate) async fn clock_nanosleep(call: &mut Call<'_>) -> Result<u64> {
     if call.arg(1) & ABSOLUTE == 0 {
         return relative(call, ns, call.pointer(3)).await;
     }
-    // The offset between the two clocks never changes.
     let deadline = match clock {
-        Clock::Realtime => ns.saturating_sub(call.system().realtime() - call.system().now()),
+        Clock::Realtime => ns.saturating_sub(call.system().realtime_offset()),
         _ => ns,
     };
     match until(call, deadline).await {

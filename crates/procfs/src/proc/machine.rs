@@ -70,7 +70,7 @@ fn cpu_times(all: &[(KernelId, KernelStatus)]) -> Vec<CpuTime> {
 
 async fn stat(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let all = statuses(&proc.system).await;
-    let started = (proc.system.realtime() - proc.system.now()) / 1_000_000_000;
+    let started = proc.system.realtime_offset() / 1_000_000_000;
     Ok(stat_text(&all, started))
 }
 
