@@ -4,20 +4,6 @@
 
 enum { MIB = 1 << 20, MUCH = 24 * MIB, SOME = 8 * MIB };
 
-// In KiB, of the main thread's process.
-static long field(const char *name) {
-    char text[4096];
-    int fd = open("/proc/self/status", O_RDONLY);
-    MUST(fd >= 0);
-    long length = read(fd, text, sizeof text - 1);
-    MUST(length > 0);
-    close(fd);
-    text[length] = 0;
-    char *at = strstr(text, name);
-    MUST(at);
-    return atol(at + strlen(name));
-}
-
 static void clear(const char *how) {
     int fd = open("/proc/self/clear_refs", O_WRONLY);
     MUST(fd >= 0);
@@ -35,7 +21,7 @@ static void touch_and_unmap(long bytes) {
 
 // What may differ by a little: pages of the program itself, and batches that Linux counts in.
 static void show(const char *what, long above) {
-    long more = (field("VmHWM:") - field("VmRSS:")) * 1024;
+    long more = (status_field("VmHWM:") - status_field("VmRSS:")) * 1024;
     printf("%s: as expected %d\n", what, more > above - 2 * MIB && more < above + 2 * MIB);
 }
 
@@ -53,8 +39,8 @@ int main(void) {
     show("peak cleared there", 0);
     ON(1, touch_and_unmap(SOME));
     show("some, on another one", SOME);
-    long most = field("VmPeak:");
+    long most = status_field("VmPeak:");
     clear("5");
-    printf("the peak of the mapped size stays: %d\n", field("VmPeak:") == most);
+    printf("the peak of the mapped size stays: %d\n", status_field("VmPeak:") == most);
     return 0;
 }

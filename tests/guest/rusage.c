@@ -6,19 +6,6 @@
 
 enum { MIB = 1024, MUCH = 16 * MIB };
 
-static long field(const char *name) {
-    static char text[8192];
-    int fd = open("/proc/self/status", O_RDONLY);
-    MUST(fd >= 0);
-    ssize_t got = read(fd, text, sizeof text - 1);
-    MUST(got > 0);
-    close(fd);
-    text[got] = 0;
-    char *at = strstr(text, name);
-    MUST(at);
-    return atol(at + strlen(name));
-}
-
 static struct rusage usage(int who) {
     struct rusage usage;
     MUST(getrusage(who, &usage) == 0);
@@ -54,11 +41,11 @@ static struct rusage waited(pid_t child) {
 
 static void peaks(int cpu) {
     move_to(cpu);
-    long resident = field("\nVmRSS:"), size = field("\nVmSize:");
+    long resident = status_field("\nVmRSS:"), size = status_field("\nVmSize:");
     forget(touched());
-    expect("resident", field("\nVmRSS:"), 0, resident + MIB);
-    expect("most resident", field("\nVmHWM:"), MUCH, MUCH + resident + MIB);
-    expect("most mapped", field("\nVmPeak:"), size + MUCH, size + MUCH + MIB);
+    expect("resident", status_field("\nVmRSS:"), 0, resident + MIB);
+    expect("most resident", status_field("\nVmHWM:"), MUCH, MUCH + resident + MIB);
+    expect("most mapped", status_field("\nVmPeak:"), size + MUCH, size + MUCH + MIB);
     expect("of the process", usage(RUSAGE_SELF).ru_maxrss, MUCH, MUCH + resident + MIB);
     expect("of the thread", usage(RUSAGE_THREAD).ru_maxrss, MUCH, MUCH + resident + MIB);
 }
@@ -130,7 +117,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 10; i++)
             usleep(1000);
         MUST(usage(RUSAGE_SELF).ru_nvcsw >= before + 10 && usage(RUSAGE_THREAD).ru_nvcsw >= own + 10);
-        MUST(field("\nvoluntary_ctxt_switches:") >= own + 10);
+        MUST(status_field("\nvoluntary_ctxt_switches:") >= own + 10);
     }
     printf("slept\n");
 
@@ -142,7 +129,7 @@ int main(int argc, char **argv) {
             children[i] = fork();
             if (children[i] == 0) {
                 spin(NULL);
-                MUST(field("\nnonvoluntary_ctxt_switches:") >= 3);
+                MUST(status_field("\nnonvoluntary_ctxt_switches:") >= 3);
                 _exit(0);
             }
         }

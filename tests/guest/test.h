@@ -83,6 +83,20 @@ static inline void show_status(const char *what, int status) {
         show_status(what, status_);                                                                                  \
     } while (0)
 
+// The number that /proc/self/status has after `name`, as "VmRSS:": KiB, if it is a size.
+static inline long status_field(const char *name) {
+    static char text[8192];
+    int fd = open("/proc/self/status", O_RDONLY);
+    MUST(fd >= 0);
+    ssize_t got = read(fd, text, sizeof text - 1);
+    MUST(got > 0);
+    close(fd);
+    text[got] = 0;
+    char *at = strstr(text, name);
+    MUST(at);
+    return atol(at + strlen(name));
+}
+
 static inline int cpu_count(void) { return (int)sysconf(_SC_NPROCESSORS_ONLN); }
 
 // Moves the calling thread to one CPU and waits until it is there.

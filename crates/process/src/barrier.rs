@@ -50,8 +50,9 @@ impl System {
     /// lost its CPU (a fault, say) would go on in its sequence: it is told before the flush, and looks when it has entered.
     pub(crate) fn barrier_here(&self, ask: &Barrier) {
         if ask.aborts {
-            let threads = self.threads.lock();
-            let of_it = threads.values().filter(|thread| Some(thread.process.space().id()) == ask.space);
+            // Not under the lock: the last that holds a space which execve has just left may be this.
+            let threads: Vec<_> = self.threads.lock().values().cloned().collect();
+            let of_it = threads.iter().filter(|thread| Some(thread.process.space().id()) == ask.space);
             of_it.for_each(|thread| thread.note_descheduled());
         }
         let spaces: Vec<_> = match ask.space {
