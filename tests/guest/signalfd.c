@@ -1,5 +1,5 @@
 // signalfd: signals for the process and for the thread, read and polled on the CPU (and kernel) where the process was made
-// and after it has moved; descriptors made there and here.
+// and after it has moved; descriptors made there and here; polled by threads and by children of who made them.
 // cob: link=static flags=-pthread kernels=1,2,4 compare=host
 #include "test.h"
 #include <poll.h>
@@ -109,6 +109,60 @@ static void *another(void *fd) {
     return NULL;
 }
 
+static void *polls(void *fd) {
+    printf(" the other's: %d\n", readable(*(int *)fd, 0));
+    MUST(raise(SIGUSR1) == 0);
+    printf(" its own: %d\n", readable(*(int *)fd, -1));
+    return NULL;
+}
+
+static int waits(int epoll, int timeout) {
+    struct epoll_event got;
+    return epoll_wait(epoll, &got, 1, timeout);
+}
+
+// What is polled are the signals of who polls: a daemon's, though its parent has made the descriptor.
+static void daemons(int fd, int inherited, int cpu) {
+    pid_t child = fork();
+    if (child == 0) {
+        move_to(cpu);
+        printf(" the parent's: %d %d\n", readable(fd, 0), waits(inherited, 0));
+        int epoll = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN};
+        MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+        printf(" the parent's, by an epoll of the child: %d\n", waits(epoll, 0));
+        MUST(kill(getpid(), SIGUSR1) == 0);
+        printf(" its own: %d %d\n", readable(fd, -1), waits(epoll, -1));
+        show(fd);
+        printf(" read: %d %d\n", readable(fd, 0), waits(epoll, 0));
+        for (int by_epoll = 0; by_epoll < 2; by_epoll++) {
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                move_to(cpu_count() - 1 - cpu);
+                kill(getppid(), SIGUSR1);
+                _exit(0);
+            }
+            // Either signal makes it readable.
+            printf(" waited for: %d\n", by_epoll ? waits(epoll, -1) : readable(fd, -1));
+            MUST(waitpid(grandchild, NULL, 0) == grandchild);
+            printf(" both:\n");
+            show(fd);
+        }
+        sigset_t other;
+        sigemptyset(&other);
+        sigaddset(&other, SIGRTMIN);
+        MUST(signalfd(fd, &other, 0) == fd);
+        MUST(kill(getpid(), SIGUSR1) == 0);
+        printf(" not wanted: %d %d\n", readable(fd, 0), waits(epoll, 0));
+        MUST(kill(getpid(), SIGRTMIN) == 0);
+        printf(" wanted: %d %d\n", readable(fd, -1), waits(epoll, -1));
+        close(fd);
+        _exit(0);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void *sender(void *thread) {
     move_to(0);
     MUST(pthread_kill(*(pthread_t *)thread, SIGUSR1) == 0);
@@ -182,6 +236,26 @@ int main(void) {
     MUST(kill(getpid(), SIGUSR1) == 0);
     show(old);
     show(old);
+    printf("polled by another thread\n");
+    int here = signalfd(-1, &set, SFD_NONBLOCK);
+    MUST(here >= 0 && raise(SIGUSR1) == 0);
+    MUST(pthread_create(&other, NULL, polls, &here) == 0 && pthread_join(other, NULL) == 0);
+    show(here);
+    for (int cpu = 0; cpu < cpu_count(); cpu += cpu_count() - 1) {
+        printf("polled by a child\n");
+        int fd = signalfd(-1, &set, SFD_NONBLOCK), epoll = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN};
+        MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+        MUST(kill(getpid(), SIGUSR1) == 0);
+        daemons(fd, epoll, cpu);
+        MUST(signalfd(fd, &set, 0) == fd);
+        printf(" the parent's is still there: %d %d\n", readable(fd, 0), waits(epoll, 0));
+        show(fd);
+        close(fd);
+        close(epoll);
+        if (cpu_count() == 1)
+            break;
+    }
     // Left open, made here and there.
     move_to(cpu_count() - 1);
     MUST(signalfd(-1, &set, 0) >= 0);

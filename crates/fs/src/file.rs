@@ -7,7 +7,7 @@ use abi::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame, KernelId};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame, KernelId, Pid};
 
 /// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
 pub trait Object: Send + Sync + 'static {
@@ -176,6 +176,12 @@ pub trait File: Any + Send + Sync + 'static {
     /// a subscription at the owner for a remote one.
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
+    }
+
+    /// What a process polls, or one thread of it, where that depends on who looks (a signalfd's signals are the reader's).
+    /// None: the file itself. What is given does not keep the file open.
+    fn seen_by(&self, _process: Pid, _thread: Option<Pid>) -> Option<Arc<dyn File>> {
+        None
     }
 
     /// What mmap maps. Errors: ENODEV.

@@ -11,7 +11,7 @@
 //! looks again: IN                                        <- without this look it would sleep forever
 //! ```
 
-use crate::{Events, File};
+use crate::{Caller, Events, File};
 use alloc::{sync::Arc, vec::Vec};
 use core::{future::poll_fn, task::Poll};
 use machine::{errno::Result, sync::Registration, BoxFuture};
@@ -19,14 +19,21 @@ use machine::{errno::Result, sync::Registration, BoxFuture};
 /// Reported whether asked for or not.
 pub const ALWAYS: Events = Events::ERR.union(Events::HUP).union(Events::NVAL);
 
-/// What is ready of each file, waiting until something is or `timeout` is over (None: forever). All
+/// What is ready of each file for `caller`, waiting until something is or `timeout` is over (None: forever). All
 /// empty after the timeout.
-pub async fn wait(files: &[(Arc<dyn File>, Events)], timeout: Option<BoxFuture<'_, ()>>) -> Result<Vec<Events>> {
+pub async fn wait(
+    caller: &Caller,
+    files: &[(Arc<dyn File>, Events)],
+    timeout: Option<BoxFuture<'_, ()>>,
+) -> Result<Vec<Events>> {
+    let seen: Vec<Arc<dyn File>> =
+        files.iter().map(|(file, _)| seen(file, caller)).collect();
     let look = || {
-        let found: Vec<Events> = files.iter().map(|(file, wanted)| file.poll() & (*wanted | ALWAYS)).collect();
+        let found: Vec<Events> =
+            seen.iter().zip(files).map(|(file, (_, wanted))| file.poll() & (*wanted | ALWAYS)).collect();
         found.iter().any(|events| !events.is_empty()).then_some(found)
     };
-    for (file, _) in files {
+    for file in &seen {
         file.watch().await?;
     }
     if let Some(found) = look() {
@@ -34,7 +41,7 @@ pub async fn wait(files: &[(Arc<dyn File>, Events)], timeout: Option<BoxFuture<'
     }
     let mut timeout = timeout;
     let mut registrations: Vec<Registration> =
-        files.iter().filter_map(|(file, _)| file.changes().map(Registration::new)).collect();
+        seen.iter().filter_map(|file| file.changes().map(Registration::new)).collect();
     let found = poll_fn(|context| {
         for registration in &mut registrations {
             registration.register(context.waker());
@@ -51,9 +58,13 @@ pub async fn wait(files: &[(Arc<dyn File>, Events)], timeout: Option<BoxFuture<'
     Ok(found.unwrap_or_else(|| files.iter().map(|_| Events::empty()).collect()))
 }
 
+fn seen(file: &Arc<dyn File>, caller: &Caller) -> Arc<dyn File> {
+    file.seen_by(caller.process, Some(caller.thread)).unwrap_or_else(|| file.clone())
+}
+
 /// poll with a timeout of zero.
-pub async fn now(files: &[(Arc<dyn File>, Events)]) -> Result<Vec<Events>> {
-    wait(files, Some(crate::file::ready(()))).await
+pub async fn now(caller: &Caller, files: &[(Arc<dyn File>, Events)]) -> Result<Vec<Events>> {
+    wait(caller, files, Some(crate::file::ready(()))).await
 }
 
 #[cfg(test)]
@@ -66,7 +77,8 @@ mod tests {
     fn a_write_between_looking_and_sleeping_is_seen() {
         let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
         let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
-        let mut waiting = Box::pin(wait(&files, None));
+        let who = caller(1);
+        let mut waiting = Box::pin(wait(&who, &files, None));
         let (waker, woken) = counter();
         let mut context = std::task::Context::from_waker(&waker);
         assert!(waiting.as_mut().poll(&mut context).is_pending());
@@ -80,9 +92,9 @@ mod tests {
     fn a_timeout_gives_nothing_and_hang_up_is_always_told() {
         let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
         let mut files: Vec<(Arc<dyn File>, Events)> = vec![(read, Events::IN), (write, Events::empty())];
-        assert_eq!(block_on(now(&files)).unwrap(), [Events::empty(), Events::empty()]);
+        assert_eq!(block_on(now(&caller(1), &files)).unwrap(), [Events::empty(), Events::empty()]);
         files.truncate(1);
-        assert_eq!(block_on(now(&files)).unwrap(), [Events::HUP]);
+        assert_eq!(block_on(now(&caller(1), &files)).unwrap(), [Events::HUP]);
     }
 
     #[test]
@@ -90,7 +102,8 @@ mod tests {
         let (read, _write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
         let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
         {
-            let mut waiting = Box::pin(wait(&files, None));
+            let who = caller(1);
+            let mut waiting = Box::pin(wait(&who, &files, None));
             assert!(once(waiting.as_mut()).is_none());
             assert!(read.changes().unwrap().has_waiters());
         }

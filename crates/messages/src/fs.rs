@@ -6,7 +6,7 @@ use abi::{
     SetAttributes, Whence,
 };
 use alloc::vec::Vec;
-use machine::{errno::Result, Frame, KernelId, Pid};
+use machine::{errno::Result, Frame, KernelId};
 use serde::{Deserialize, Serialize};
 
 /// Data of one message; longer transfers are several, or go by frames.
@@ -140,9 +140,8 @@ pub enum Waiting {
     AtOwner,
     /// As `Here`, and a writer is named: sockets, whose messages say who sent them.
     Socket { stream: bool },
-    /// Not at the owner: what is read are the signals of whoever reads, and what is polled those of this process, which made the
-    /// descriptor. The owner keeps the mask and the flags.
-    Signals { maker: Pid },
+    /// Not at the owner: what is read or polled are the signals of whoever does. The owner keeps the mask and the flags.
+    Signals,
 }
 
 /// A reference to a file, handed over: the receiver owns one count at the owner, and knows what a

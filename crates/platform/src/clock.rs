@@ -1,7 +1,10 @@
 //! Time: nanoseconds since the machine started, from the time-stamp counter, the same on every kernel.
 //! The primary measures rates once and puts them on the board; nobody else calibrates.
 
-use crate::{apic, board};
+use crate::{
+    apic, board,
+    interval::{self, Instruments, Reading},
+};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use x86_64::instructions::port::Port;
@@ -93,55 +96,42 @@ fn cpu_rates() -> Option<(u64, u64)> {
     known.then(|| (crystal * numerator / denominator / 1000, crystal / 1000))
 }
 
-const PIT_HZ: u64 = 1_193_182;
-
-/// Both counters against channel 2 of the interval timer. Each end of the interval is the tightest
-/// of several readings, because under emulation the CPU may be descheduled in between. None if the timer
-/// does not count.
+/// Both counters against channel 2 of the interval timer. None if that does not count.
 fn measure() -> Option<(u64, u64)> {
-    fn out(port: u16, value: u8) {
-        // SAFETY: the interval timer and the speaker gate: no memory is touched.
-        unsafe { Port::<u8>::new(port).write(value) }
-    }
-    fn read(port: u16) -> u8 {
-        // SAFETY: as above.
-        unsafe { Port::<u8>::new(port).read() }
-    }
-    struct Sample {
-        tsc: u64,
-        apic: u32,
-        pit: u16,
-    }
-    fn sample() -> Sample {
-        let once = || {
-            let before = ticks();
-            out(0x43, 0x80); // latch channel 2
-            let apic = apic::timer_count();
-            let after = ticks();
-            let pit = u16::from(read(0x42)) | u16::from(read(0x42)) << 8;
-            (after - before, Sample { tsc: before + (after - before) / 2, apic, pit })
-        };
-        let tightest = (0..16).map(|_| once()).min_by_key(|(width, _)| *width);
-        tightest.expect("sixteen samples").1
-    }
-    out(0x61, read(0x61) & !2 | 1); // gate on, speaker off
-    out(0x43, 0b1011_0000); // channel 2, both bytes, mode 0
-    out(0x42, 0xff);
-    out(0x42, 0xff);
-    apic::start_timer(u32::MAX);
-    let first = sample();
-    // 15 ms: long enough for 1e-4, short against the boot.
-    let last = loop {
-        let last = sample();
-        if first.pit.wrapping_sub(last.pit) > 17_900 {
-            break last;
-        }
-        // Half a second even on the fastest CPU.
-        if last.tsc - first.tsc > 5_000_000_000 {
-            return None;
-        }
-    };
+    let rates = interval::rates(&mut Ports);
     apic::start_timer(0);
-    let khz = |ticks: u64| ticks * PIT_HZ / u64::from(first.pit.wrapping_sub(last.pit).max(1)) / 1000;
-    Some((khz(last.tsc - first.tsc), khz(u64::from(first.apic - last.apic))))
+    rates
+}
+
+struct Ports;
+
+fn out(port: u16, value: u8) {
+    // SAFETY: the interval timer and the speaker gate: no memory is touched.
+    unsafe { Port::<u8>::new(port).write(value) }
+}
+
+fn read(port: u16) -> u8 {
+    // SAFETY: as above.
+    unsafe { Port::<u8>::new(port).read() }
+}
+
+impl Instruments for Ports {
+    fn start(&mut self) {
+        out(0x61, read(0x61) & !2 | 1); // gate on, speaker off
+        out(0x43, 0b1011_0000); // channel 2, both bytes, mode 0
+        out(0x42, 0xff);
+        out(0x42, 0xff);
+        apic::start_timer(u32::MAX);
+    }
+
+    fn read(&mut self) -> Reading {
+        let before = ticks();
+        out(0x43, 0b1100_1000); // read back status and count of channel 2
+        let apic = apic::timer_count();
+        let after = ticks();
+        // Output up: the count is over. Null count: it has not begun.
+        let runs = read(0x42) & 0xc0 == 0;
+        let count = u16::from(read(0x42)) | u16::from(read(0x42)) << 8;
+        Reading { before, after, apic, left: runs.then_some(count) }
+    }
 }

@@ -11,6 +11,8 @@
 
 extern crate alloc;
 
+#[cfg(any(test, target_os = "none"))]
+mod interval;
 pub mod layout;
 #[cfg(any(test, target_os = "none"))]
 mod magazine;

@@ -1,7 +1,7 @@
 //! One file that an epoll watches.
 
 use super::{Held, Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP};
-use crate::{control::EpollInterest, poll::ALWAYS, remote::Observed, Events, File};
+use crate::{control::EpollInterest, poll::ALWAYS, remote::Observed, Caller, Events, File};
 use alloc::{
     sync::{Arc, Weak},
     task::Wake,
@@ -17,6 +17,8 @@ const BEHAVIOUR: u32 = EXCLUSIVE | WAKEUP | ONESHOT | EDGE;
 pub struct Entry {
     pub key: Key,
     held: Lock<Option<Held>>,
+    /// What is asked and listened to instead, if the file is another for each who looks: as the process sees it that added it.
+    seen: Option<Arc<dyn File>>,
     interest: Lock<EpollInterest>,
     /// Its place in the file's queue of watchers.
     subscription: Lock<Option<usize>>,
@@ -43,10 +45,17 @@ impl Wake for Notify {
 }
 
 impl Entry {
-    pub fn new(key: Key, file: &Arc<dyn File>, interest: EpollInterest, epoll: &Arc<Shared>) -> Arc<Self> {
+    pub fn new(
+        key: Key,
+        file: &Arc<dyn File>,
+        seen: Option<Arc<dyn File>>,
+        interest: EpollInterest,
+        epoll: &Arc<Shared>,
+    ) -> Arc<Self> {
         Arc::new(Entry {
             key,
             held: Lock::new(Some(Held::new(file))),
+            seen,
             interest: Lock::new(EpollInterest { events: interest.events & !SPENT, ..interest }),
             subscription: Lock::new(None),
             listed: AtomicBool::new(false),
@@ -69,7 +78,7 @@ impl Entry {
 
     pub fn watch(self: &Arc<Self>, file: &Arc<dyn File>) {
         let waker = Waker::from(Arc::new(Notify(Arc::downgrade(self))));
-        *self.subscription.lock() = file.changes().map(|queue| queue.subscribe(waker));
+        *self.subscription.lock() = self.seen(file).changes().map(|queue| queue.subscribe(waker));
     }
 
     /// Stops watching.
@@ -77,7 +86,7 @@ impl Entry {
         let file = self.file();
         let subscription = self.subscription.lock().take();
         if let (Some(file), Some(key)) = (&file, subscription) {
-            if let Some(queue) = file.changes() {
+            if let Some(queue) = self.seen(file).changes() {
                 queue.unsubscribe(key);
             }
         }
@@ -104,12 +113,22 @@ impl Entry {
     }
 
     pub fn is_ready(&self, file: &Arc<dyn File>) -> bool {
-        file.poll().intersects(self.wanted())
+        self.seen(file).poll().intersects(self.wanted())
     }
 
-    /// The event to report, and whether the entry goes back on the list.
-    pub fn report(&self, file: &Arc<dyn File>) -> Option<(EpollInterest, bool)> {
-        let ready = file.poll() & self.wanted();
+    fn seen<'a>(&'a self, file: &'a Arc<dyn File>) -> &'a Arc<dyn File> {
+        self.seen.as_ref().unwrap_or(file)
+    }
+
+    /// What stands for a file that is another for each who looks.
+    pub fn seen_differently(&self) -> Option<&Arc<dyn File>> {
+        self.seen.as_ref()
+    }
+
+    /// The event to report to `caller`, and whether the entry goes back on the list.
+    pub fn report(&self, file: &Arc<dyn File>, caller: &Caller) -> Option<(EpollInterest, bool)> {
+        let callers = self.seen.as_ref().and_then(|seen| seen.seen_by(caller.process, Some(caller.thread)));
+        let ready = callers.as_ref().unwrap_or(self.seen(file)).poll() & self.wanted();
         if ready.is_empty() {
             return None;
         }

@@ -106,7 +106,7 @@ impl Epoll {
     }
 
     /// epoll_ctl(2). EBADF and EFAULT are the system call's.
-    pub async fn change(&self, control: EpollControl) -> Result<()> {
+    pub async fn change(&self, caller: &Caller, control: EpollControl) -> Result<()> {
         let file = match &control {
             EpollControl::Add { file, .. } | EpollControl::Modify { file, .. } | EpollControl::Delete { file, .. } => {
                 file
@@ -124,14 +124,18 @@ impl Epoll {
             EpollControl::Add { fd, file, interest } => {
                 check_exclusive(&interest, nested, true)?;
                 let key = (fd, Description::of(&file));
+                let seen = file.seen_by(caller.process, None);
+                if let Some(seen) = &seen {
+                    seen.watch().await?;
+                }
                 match file.as_any().downcast_ref::<RemoteFile>() {
-                    Some(stand_in) => self.add_foreign(key, stand_in.observe().await?, interest).await,
-                    None => self.add_own(key, &file, interest).await,
+                    Some(stand_in) => self.add_foreign(key, stand_in.observe().await?, seen, interest).await,
+                    None => self.add_own(key, &file, seen, interest).await,
                 }
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
-                refresh(&entry.observed().into_iter().collect::<Vec<_>>()).await?;
+                refresh_all(&[entry.clone()]).await?;
                 check_exclusive(&interest, nested, false)?;
                 entry.modify(interest)?;
                 entry.list_if_ready();
@@ -152,32 +156,50 @@ impl Epoll {
         entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
     }
 
-    async fn add_own(&self, key: Key, file: &Arc<dyn File>, interest: EpollInterest) -> Result<()> {
+    async fn add_own(
+        &self,
+        key: Key,
+        file: &Arc<dyn File>,
+        seen: Option<Arc<dyn File>>,
+        interest: EpollInterest,
+    ) -> Result<()> {
         file.watch().await?;
-        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else { return self.add(key, file, interest) };
+        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else { return self.add(key, file, seen, interest) };
         let _nesting = NESTING.lock().await;
         let deepest = inner.depth_below(self, self.name(), 0).await?;
         if deepest > MAX_NESTS {
             return Err(Errno::ELOOP);
         }
-        self.add(key, file, interest)
+        self.add(key, file, seen, interest)
     }
 
-    async fn add_foreign(&self, key: Key, file: Arc<Observed>, interest: EpollInterest) -> Result<()> {
+    async fn add_foreign(
+        &self,
+        key: Key,
+        file: Arc<Observed>,
+        seen: Option<Arc<dyn File>>,
+        interest: EpollInterest,
+    ) -> Result<()> {
         let _nesting = NESTING.lock().await;
         if file.depth(file.name_here(self.address()), 0).await? > MAX_NESTS {
             return Err(Errno::ELOOP);
         }
-        self.add(key, &(file as Arc<dyn File>), interest)
+        self.add(key, &(file as Arc<dyn File>), seen, interest)
     }
 
-    fn add(&self, key: Key, file: &Arc<dyn File>, interest: EpollInterest) -> Result<()> {
+    fn add(
+        &self,
+        key: Key,
+        file: &Arc<dyn File>,
+        seen: Option<Arc<dyn File>>,
+        interest: EpollInterest,
+    ) -> Result<()> {
         let entry = {
             let mut entries = self.shared.entries.lock();
             if entries.get(&key).is_some_and(|entry| entry.file().is_some()) {
                 return Err(Errno::EEXIST);
             }
-            let entry = Entry::new(key, file, interest, &self.shared);
+            let entry = Entry::new(key, file, seen, interest, &self.shared);
             entries.insert(key, entry.clone());
             entry
         };
@@ -190,18 +212,16 @@ impl Epoll {
         core::ptr::from_ref(self).cast::<()>() as usize
     }
 
-    fn observed(&self) -> Vec<Arc<Observed>> {
-        self.shared.entries.lock().values().filter_map(|entry| entry.observed()).collect()
-    }
-
     /// What is known of other kernels' files becomes what is so.
     async fn refresh(&self) -> Result<()> {
-        refresh(&self.observed()).await
+        let entries: Vec<_> = self.shared.entries.lock().values().cloned().collect();
+        refresh_all(&entries).await
     }
 
     /// The name under which other kernels know it: only through a foreign file could it be watched by itself.
     fn name(&self) -> Option<FileRef> {
-        self.observed().first()?.name_here(self.address())
+        let first = self.shared.entries.lock().values().find_map(|entry| entry.observed())?;
+        first.name_here(self.address())
     }
 
     /// For another kernel: see `Observed::depth`.
@@ -244,9 +264,9 @@ impl Epoll {
         })
     }
 
-    /// Up to `max` events that are ready now. Level-triggered entries go to the end of the list, so that
+    /// Up to `max` events that are ready now for `caller`. Level-triggered entries go to the end of the list, so that
     /// all get their turn.
-    pub fn take(&self, max: usize) -> Vec<EpollInterest> {
+    pub fn take(&self, caller: &Caller, max: usize) -> Vec<EpollInterest> {
         let mut events = Vec::new();
         let mut again = Vec::new();
         let listed = self.shared.ready.lock().len();
@@ -260,7 +280,7 @@ impl Epoll {
                 self.forget(&entry);
                 continue;
             };
-            let Some((event, stays)) = entry.report(&file) else { continue };
+            let Some((event, stays)) = entry.report(&file, caller) else { continue };
             events.push(event);
             if stays {
                 again.push(entry);
@@ -279,6 +299,16 @@ impl Epoll {
             entries.remove(&entry.key);
         }
     }
+}
+
+async fn refresh_all(entries: &[Arc<Entry>]) -> Result<()> {
+    let observed: Vec<_> = entries.iter().filter_map(|entry| entry.observed()).collect();
+    refresh(&observed).await?;
+    for seen in entries.iter().filter_map(|entry| entry.seen_differently()) {
+        // A file that is closed has an end, and so has its entry.
+        let _ = seen.watch().await;
+    }
+    Ok(())
 }
 
 /// EPOLLEXCLUSIVE: at ADD only, with few other bits, not for epolls (man 2 epoll_ctl).
@@ -310,7 +340,7 @@ pub async fn wait(
             }
         }
         let limit = timeout.as_mut().map(|timeout| -> BoxFuture<'_, ()> { alloc::boxed::Box::pin(timeout.as_mut()) });
-        if poll::wait(&files, limit).await?[0].is_empty() {
+        if poll::wait(caller, &files, limit).await?[0].is_empty() {
             return Ok(Vec::new());
         }
     }
@@ -343,14 +373,14 @@ impl File for Epoll {
         ready(Ok(self.inode.attributes()))
     }
 
-    fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         match control {
             Control::Epoll(control) => {
-                alloc::boxed::Box::pin(async move { self.change(control).await.map(|()| ControlAnswer::Done) })
+                alloc::boxed::Box::pin(async move { self.change(caller, control).await.map(|()| ControlAnswer::Done) })
             }
             Control::EpollTake(max) => alloc::boxed::Box::pin(async move {
                 self.refresh().await?;
-                Ok(ControlAnswer::Events(self.take(max as usize)))
+                Ok(ControlAnswer::Events(self.take(caller, max as usize)))
             }),
             _ => ready(Err(Errno::EINVAL)),
         }

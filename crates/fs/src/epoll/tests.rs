@@ -7,20 +7,20 @@ const HUP: u32 = Events::HUP.bits();
 
 fn add(epoll: &Epoll, fd: i32, file: &Arc<dyn File>, events: u32) -> Result<()> {
     let interest = EpollInterest { events, data: fd as u64 };
-    block_on(epoll.change(EpollControl::Add { fd, file: file.clone(), interest }))
+    block_on(epoll.change(&caller(1), EpollControl::Add { fd, file: file.clone(), interest }))
 }
 
 fn modify(epoll: &Epoll, fd: i32, file: &Arc<dyn File>, events: u32) -> Result<()> {
     let interest = EpollInterest { events, data: fd as u64 };
-    block_on(epoll.change(EpollControl::Modify { fd, file: file.clone(), interest }))
+    block_on(epoll.change(&caller(1), EpollControl::Modify { fd, file: file.clone(), interest }))
 }
 
 fn delete(epoll: &Epoll, fd: i32, file: &Arc<dyn File>) -> Result<()> {
-    block_on(epoll.change(EpollControl::Delete { fd, file: file.clone() }))
+    block_on(epoll.change(&caller(1), EpollControl::Delete { fd, file: file.clone() }))
 }
 
 fn taken(epoll: &Epoll) -> Vec<(u64, u32)> {
-    epoll.take(64).into_iter().map(|event| (event.data, event.events)).collect()
+    epoll.take(&caller(1), 64).into_iter().map(|event| (event.data, event.events)).collect()
 }
 
 fn ends() -> (Arc<dyn File>, Arc<PipeEnd>) {
@@ -106,7 +106,7 @@ fn more_ready_than_asked_for_takes_turns() {
     for (fd, file) in files.iter().enumerate() {
         add(&epoll, fd as i32, file, IN).unwrap();
     }
-    let mut seen: Vec<u64> = (0..5).flat_map(|_| epoll.take(2)).map(|event| event.data).collect();
+    let mut seen: Vec<u64> = (0..5).flat_map(|_| epoll.take(&caller(1), 2)).map(|event| event.data).collect();
     seen.sort();
     assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
 }

@@ -7,7 +7,7 @@
 use crate::{
     anonymous::{Identity, StatusFlags},
     file::ready,
-    remote::RemoteFile,
+    remote::{Mask, RemoteFile},
     Attributes, Caller, Events, File, OpenFlags,
 };
 use abi::signal::{SignalFields, SignalInfo, SignalSet, Taken};
@@ -153,10 +153,9 @@ pub(crate) async fn read(
 
 pub struct SignalFd {
     sources: Arc<dyn SignalSources>,
-    maker: Pid,
-    /// Who polls is not known: these are looked at.
+    /// For an epoll on whose kernel nothing is known of the process that watches.
     makers: Arc<dyn SignalSource>,
-    wanted: Lock<SignalSet>,
+    wanted: Arc<Lock<SignalSet>>,
     flags: StatusFlags,
     inode: Identity,
 }
@@ -174,14 +173,13 @@ pub fn signalfd(
     Ok(Arc::new(SignalFd {
         makers: sources.of(maker).ok_or(Errno::ESRCH)?,
         sources,
-        maker,
-        wanted: Lock::new(wanted.without(SignalSet::UNBLOCKABLE)),
+        wanted: Arc::new(Lock::new(wanted.without(SignalSet::UNBLOCKABLE))),
         flags: StatusFlags::new(flags | OpenFlags::RDWR),
         inode: Identity::untyped(),
     }))
 }
 
-/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none.
+/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none. Who waits is to be woken then.
 pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> {
     match (file.as_any().downcast_ref::<SignalFd>(), file.as_any().downcast_ref::<RemoteFile>()) {
         (Some(file), _) => drop(file.mask(Some(wanted))),
@@ -192,16 +190,11 @@ pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> 
 }
 
 impl SignalFd {
-    pub(crate) fn maker(&self) -> Pid {
-        self.maker
-    }
-
     /// Mask and flags, after a change of the mask.
     pub(crate) fn mask(&self, wanted: Option<SignalSet>) -> (SignalSet, OpenFlags) {
         let mut mask = self.wanted.lock();
         if let Some(wanted) = wanted {
             *mask = wanted.without(SignalSet::UNBLOCKABLE);
-            self.makers.changes().wake_all();
         }
         (*mask, self.flags.get())
     }
@@ -210,6 +203,60 @@ impl SignalFd {
         let source = reader.and_then(|reader| self.sources.of(reader.process)).unwrap_or(self.makers.clone());
         let reader = reader.map(|reader| reader.thread);
         read(&source, reader, || *self.wanted.lock(), self.flags.nonblocking(), buf).await
+    }
+}
+
+/// A signalfd as a process of this kernel, or one thread of it, polls it.
+pub(crate) struct Seen {
+    pub sources: Arc<dyn SignalSources>,
+    pub source: Arc<dyn SignalSource>,
+    pub thread: Option<Pid>,
+    pub mask: Mask,
+}
+
+impl File for Seen {
+    fn flags(&self) -> OpenFlags {
+        OpenFlags::empty()
+    }
+
+    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EBADF))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        ready(Err(Errno::EBADF))
+    }
+
+    fn poll(&self) -> Events {
+        readiness(self.source.pending(self.thread), self.mask.get())
+    }
+
+    fn changes(&self) -> Option<&WaitQueue> {
+        Some(self.source.changes())
+    }
+
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.mask.refresh())
+    }
+
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+        let (sources, mask) = (self.sources.clone(), self.mask.clone());
+        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
+    }
+
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        ready(Vec::new())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn readiness(pending: SignalSet, wanted: SignalSet) -> Events {
+    match pending.0 & wanted.0 {
+        0 => Events::empty(),
+        _ => Events::IN,
     }
 }
 
@@ -294,10 +341,12 @@ impl File for SignalFd {
     }
 
     fn poll(&self) -> Events {
-        match self.makers.pending(None).0 & self.wanted.lock().0 {
-            0 => Events::empty(),
-            _ => Events::IN,
-        }
+        readiness(self.makers.pending(None), *self.wanted.lock())
+    }
+
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+        let (sources, mask) = (self.sources.clone(), Mask::here(self.wanted.clone()));
+        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
     }
 
     fn changes(&self) -> Option<&WaitQueue> {

@@ -285,7 +285,7 @@ fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
     let signals = file.as_any().downcast_ref::<SignalFd>();
     let waiting = match (signals, pollable) {
-        (Some(file), _) => Waiting::Signals { maker: file.maker() },
+        (Some(_), _) => Waiting::Signals,
         _ if file.as_any().is::<Socket>() => {
             let stream = file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_stream);
             Waiting::Socket { stream }

@@ -26,7 +26,7 @@ use fabric::CallError;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno, Shield,
+    BoxFuture, Errno, Pid, Shield,
 };
 use messages::{
     fs::{
@@ -36,7 +36,7 @@ use messages::{
     },
     Request,
 };
-use signals::Makers;
+pub(crate) use signals::Mask;
 
 pub struct RemoteFile {
     pub(super) remote: Arc<Remote>,
@@ -48,7 +48,6 @@ pub struct RemoteFile {
     /// References of the owner's that this stand-in gives back in the end.
     count: AtomicU64,
     news: Arc<News>,
-    makers: Option<Makers>,
     this: Weak<RemoteFile>,
 }
 
@@ -96,13 +95,8 @@ pub(super) fn interrupted(error: CallError) -> Errno {
 
 impl RemoteFile {
     pub(super) fn new(remote: Arc<Remote>, opened: Opened, this: Weak<RemoteFile>) -> Self {
-        let makers = match opened.waiting {
-            Waiting::Signals { maker } => remote.signals_of(maker),
-            _ => None,
-        };
         RemoteFile {
             remote,
-            makers: makers.map(|source| Makers { source, wanted: Lock::default() }),
             name: opened.file,
             flags: StatusFlags::new(opened.flags),
             waiting: opened.waiting,
@@ -262,7 +256,7 @@ impl RemoteFile {
 
     /// Does the owner only try, and the caller wait here?
     fn tries(&self) -> bool {
-        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. } | Waiting::Signals { .. })
+        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. } | Waiting::Signals)
     }
 
     async fn read_all(
@@ -451,25 +445,22 @@ impl File for RemoteFile {
         if !self.pollable {
             return Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
         }
-        match &self.makers {
-            Some(makers) => makers.poll(),
-            None => *self.news.ready.lock(),
-        }
+        *self.news.ready.lock()
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
-        match &self.makers {
-            Some(makers) => Some(makers.source.changes()),
-            None => self.pollable.then_some(&self.news.changes),
-        }
+        self.pollable.then_some(&self.news.changes)
     }
 
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
         match self.pollable {
-            true if self.makers.is_some() => Box::pin(async move { self.signals(None).await.map(drop) }),
             true => Box::pin(self.watch_now()),
             false => crate::file::ready(Ok(())),
         }
+    }
+
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+        self.signals_seen_by(process, thread)
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {

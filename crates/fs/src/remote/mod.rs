@@ -65,6 +65,7 @@ mod watch;
 
 pub use balance::disagreements;
 pub use counted::Counted;
+pub(crate) use file::Mask;
 pub use file::RemoteFile;
 pub use observe::{refresh, Observed};
 pub use paths::RemotePaths;
@@ -72,7 +73,7 @@ pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;
 
 use crate::{
-    event::{SignalSource, SignalSources},
+    event::SignalSources,
     paths::Paths,
     File, FileRef, Mappers, ObjectId,
 };
@@ -86,7 +87,7 @@ use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
 use leased::LeasedFile;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Pid, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Serials, Spawner};
 use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
 use names::Names;
 use object::Foreign;
@@ -186,9 +187,8 @@ impl Remote {
         *self.signals.lock() = Some(sources);
     }
 
-    fn signals_of(&self, process: Pid) -> Option<Arc<dyn SignalSource>> {
-        let sources = self.signals.lock().clone();
-        sources?.of(process)
+    fn sources(&self) -> Option<Arc<dyn SignalSources>> {
+        self.signals.lock().clone()
     }
 
     /// A reference in a question to `holder`, which becomes the owner of one count. The caller keeps the file until it is answered.

@@ -138,9 +138,10 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
             Err(error) => return Err(error),
         }
     }
+    let caller = call.caller();
     let found = match invalid {
-        true => fs::poll::now(&files).await?,
-        false => until_ready(call, fs::poll::wait(&files, deadline.future(call))).await?,
+        true => fs::poll::now(&caller, &files).await?,
+        false => until_ready(call, fs::poll::wait(&caller, &files, deadline.future(call))).await?,
     };
     for (index, events) in places.into_iter().zip(found) {
         list[index].found = events.bits() as u16;

@@ -77,14 +77,14 @@ pub(crate) async fn preadv2(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EOPNOTSUPP);
     }
     if flags & RWF_NOWAIT != 0 {
-        ready_now(&file, Events::IN).await?;
+        ready_now(call, &file, Events::IN).await?;
     }
     into(call, &file, &segments, offset).await
 }
 
 /// RWF_NOWAIT: EAGAIN for what a program would wait on. A regular file counts as being there.
-pub(super) async fn ready_now(file: &Arc<dyn File>, wanted: Events) -> Result<()> {
-    if file.changes().is_some() && fs::poll::now(&[(file.clone(), wanted)]).await?[0].is_empty() {
+pub(super) async fn ready_now(call: &Call<'_>, file: &Arc<dyn File>, wanted: Events) -> Result<()> {
+    if file.changes().is_some() && fs::poll::now(&call.caller(), &[(file.clone(), wanted)]).await?[0].is_empty() {
         return Err(Errno::EAGAIN);
     }
     Ok(())

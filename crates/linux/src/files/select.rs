@@ -107,11 +107,12 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
 
 /// poll reports hang-ups and errors even to those who asked for neither, and would not sleep; select does not.
 async fn wait(files: &[(Arc<dyn File>, Events)], deadline: Deadline, call: &Call<'_>) -> Result<Vec<Events>> {
+    let caller = call.caller();
     let mut watched: Vec<usize> = (0..files.len()).collect();
     let mut answer = vec![Events::empty(); files.len()];
     loop {
         let list: Vec<_> = watched.iter().map(|&index| files[index].clone()).collect();
-        let found = fs::poll::wait(&list, deadline.future(call)).await?;
+        let found = fs::poll::wait(&caller, &list, deadline.future(call)).await?;
         for (&index, &events) in watched.iter().zip(&found) {
             answer[index] = events;
         }

@@ -135,5 +135,6 @@ async fn run(call: &Call<'_>, mask: UserAddr, size: u64, flags: OpenFlags) -> Re
         return call.install(file, flags.contains(OpenFlags::CLOEXEC)).await;
     }
     set_signals(&call.file(0).await?, wanted).await?;
+    call.process().signal_changes().wake_all();
     Ok(u64::from(call.arg(0) as u32))
 }

@@ -218,10 +218,10 @@ async fn refuses(file: &Arc<dyn File>) -> Result<bool> {
 
 /// Waits until a pipe takes PIPE_BUF bytes, or breaks.
 async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
-    let files = [(pipe.clone(), Events::OUT)];
+    let (caller, files) = (call.caller(), [(pipe.clone(), Events::OUT)]);
     let found = match nonblocking {
-        true => fs::poll::now(&files).await?,
-        false => call.interruptible(fs::poll::wait(&files, None)).await?,
+        true => fs::poll::now(&caller, &files).await?,
+        false => call.interruptible(fs::poll::wait(&caller, &files, None)).await?,
     };
     if found[0].is_empty() {
         Err(Errno::EAGAIN)
@@ -384,7 +384,7 @@ async fn stream_to_a_pipe(call: &Call<'_>, source: &Arc<dyn File>, pipe: &Arc<dy
             Err(Errno::EAGAIN) => {}
             Err(error) => return Err(broken(call, error).await),
         }
-        call.thread.unless_killed(fs::poll::wait(&room, None)).await.unwrap_or(Err(Errno::EINTR))?;
+        call.thread.unless_killed(fs::poll::wait(&caller, &room, None)).await.unwrap_or(Err(Errno::EINTR))?;
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EOPNOTSUPP);
     }
     if flags & RWF_NOWAIT != 0 {
-        ready_now(&file, Events::OUT).await?;
+        ready_now(call, &file, Events::OUT).await?;
     }
     let appends = flags & RWF_APPEND != 0 && file.changes().is_none();
     let written = match appends {

@@ -1,31 +1,46 @@
 //! A signalfd of another kernel: the signals are the reader's, so they are taken here. The owner is asked for the mask.
 
-use super::RemoteFile;
+use super::{Remote, RemoteFile};
 use crate::{
-    event::{read_signals, SignalSource},
-    Caller, Events, OpenFlags,
+    event::{read_signals, Seen, SignalSource},
+    Caller, File, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
 use alloc::sync::Arc;
-use machine::{errno::Result, sync::Lock, Errno};
+use machine::{errno::Result, sync::Lock, Errno, Pid};
 use messages::fs::{FileSignals, Waiting};
 
-/// Of the process that made the descriptor, if it was on this kernel when the stand-in was made: what poll looks at. Else the
-/// owner's word counts, as for other files.
-pub(super) struct Makers {
-    pub source: Arc<dyn SignalSource>,
-    /// As last heard.
-    pub wanted: Lock<SignalSet>,
+/// Which signals a signalfd is for.
+#[derive(Clone)]
+pub(crate) struct Mask {
+    /// If another kernel has it: as last heard.
+    wanted: Arc<Lock<SignalSet>>,
+    owner: Option<(Arc<Remote>, FileRef)>,
+}
+
+impl Mask {
+    pub fn here(wanted: Arc<Lock<SignalSet>>) -> Self {
+        Mask { wanted, owner: None }
+    }
+
+    pub fn get(&self) -> SignalSet {
+        *self.wanted.lock()
+    }
+
+    pub async fn refresh(&self) -> Result<()> {
+        if let Some((remote, name)) = &self.owner {
+            let (wanted, _) = remote.endpoint.call(name.owner, FileSignals { id: name.id, wanted: None }).await??;
+            *self.wanted.lock() = wanted;
+        }
+        Ok(())
+    }
 }
 
 impl RemoteFile {
     /// Mask and flags, after a change of the mask. EINVAL: it is no signalfd.
     pub(crate) async fn signals(&self, wanted: Option<SignalSet>) -> Result<(SignalSet, OpenFlags)> {
-        let Waiting::Signals { .. } = self.waiting else { return Err(Errno::EINVAL) };
+        let Waiting::Signals = self.waiting else { return Err(Errno::EINVAL) };
         let (wanted, flags) = self.ask(FileSignals { id: self.name.id, wanted }).await??;
-        if let Some(makers) = &self.makers {
-            *makers.wanted.lock() = wanted;
-        }
         self.flags.set(flags);
         Ok((wanted, flags))
     }
@@ -33,9 +48,16 @@ impl RemoteFile {
     /// The signals of who reads, if this is a signalfd.
     pub(super) fn signals_of(&self, reader: &Caller) -> Option<Arc<dyn SignalSource>> {
         match self.waiting {
-            Waiting::Signals { .. } => self.remote.signals_of(reader.process),
+            Waiting::Signals => self.remote.sources()?.of(reader.process),
             _ => None,
         }
+    }
+
+    pub(super) fn signals_seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+        let Waiting::Signals = self.waiting else { return None };
+        let sources = self.remote.sources()?;
+        let mask = Mask { wanted: Arc::default(), owner: Some((self.remote.clone(), self.name)) };
+        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
     }
 
     pub(super) async fn read_signals(
@@ -46,14 +68,5 @@ impl RemoteFile {
     ) -> Result<usize> {
         let (wanted, flags) = self.signals(None).await?;
         read_signals(&source, Some(reader.thread), || wanted, flags.contains(OpenFlags::NONBLOCK), buf).await
-    }
-}
-
-impl Makers {
-    pub fn poll(&self) -> Events {
-        match self.source.pending(None).0 & self.wanted.lock().0 {
-            0 => Events::empty(),
-            _ => Events::IN,
-        }
     }
 }

@@ -296,8 +296,8 @@ fn poll_and_epoll_hear_of_changes_elsewhere() {
     let machine = Machine::new(3);
     let (read, write) = ends();
     let far = machine.pass(0, 1, &read);
-    let files = [(far.clone(), Events::IN)];
-    let mut waiting: BoxFuture<'_, _> = Box::pin(poll::wait(&files, None));
+    let (files, who) = ([(far.clone(), Events::IN)], caller(1));
+    let mut waiting: BoxFuture<'_, _> = Box::pin(poll::wait(&who, &files, None));
     assert!(machine.poll(&mut waiting).is_none());
     machine.run(write.write(b"x")).unwrap();
     assert_eq!(machine.poll(&mut waiting), Some(Ok(vec![Events::IN])));
@@ -307,7 +307,6 @@ fn poll_and_epoll_hear_of_changes_elsewhere() {
     let interest = crate::control::EpollInterest { events: Events::IN.bits(), data: 5 };
     let add = crate::control::EpollControl::Add { fd: 3, file: far.clone(), interest };
     machine.run(epoll_far.control(&caller(1), Control::Epoll(add))).unwrap();
-    let who = caller(1);
     let events = machine.run(epoll::wait(&epoll_far, &who, 8, None)).unwrap();
     assert_eq!(events, [interest]);
     machine.run(far.read(&mut [0; 9])).unwrap();
