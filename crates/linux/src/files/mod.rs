@@ -19,6 +19,7 @@ pub(crate) mod open;
 pub(crate) mod pipe;
 pub(crate) mod poll;
 pub(crate) mod read;
+pub(crate) mod room;
 pub(crate) mod select;
 pub(crate) mod signalfd;
 pub(crate) mod socket;

@@ -1,6 +1,7 @@
 //! read, pread64, readv, preadv, preadv2, lseek (man 2 read, readv, lseek).
 
 use super::{
+    room,
     transfer::{self, Buffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
@@ -115,7 +116,7 @@ pub(crate) async fn into(
     segments: &[Segment],
     offset: Option<u64>,
 ) -> Result<u64> {
-    let wanted = total(segments);
+    let mut wanted = total(segments);
     check_end(offset, wanted)?;
     if wanted > 0 {
         if let Some(read) = transfer::read_now(call, &**file, segments, offset) {
@@ -125,6 +126,10 @@ pub(crate) async fn into(
     let stream = file.changes().is_some();
     if wanted == 0 && stream {
         return Ok(0);
+    }
+    if stream && offset.is_none() {
+        let is_stream = room::is_stream(call, file);
+        wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
     let (caller, space) = (call.caller(), call.space());
     let mut buffer = Buffer::for_bytes(call.system(), wanted);
@@ -148,12 +153,18 @@ pub(crate) async fn into(
                 let back = file.seek(copied as i64 - read as i64, Whence::Current).await;
                 back.or_else(|error| if error == Errno::ESPIPE { Ok(0) } else { Err(error) })?;
             }
-            return if done > 0 { Ok(done as u64) } else { Err(error) };
+            // A datagram, or the number of an eventfd or timerfd, comes whole or is lost.
+            let whole = stream && (read == size_of::<u64>() || is_socket(file).await?);
+            return if done > 0 && !whole { Ok(done as u64) } else { Err(error) };
         }
         if stream || read < asked || done == wanted {
             return Ok(done as u64);
         }
     }
+}
+
+async fn is_socket(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(Kind::of_mode(file.attributes().await?.mode) == Some(Kind::Socket))
 }
 
 pub(crate) async fn lseek(call: &mut Call<'_>) -> Result<u64> {

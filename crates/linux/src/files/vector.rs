@@ -3,7 +3,7 @@
 use crate::call::Call;
 use alloc::sync::Arc;
 use alloc::{vec, vec::Vec};
-use machine::{errno::Result, Errno, UserAddr, USER_END};
+use machine::{errno::Result, Errno, Page, PageRange, UserAddr, PAGE_SIZE, USER_END};
 use vm::Space;
 
 /// Most bytes one call moves (MAX_RW_COUNT: INT_MAX rounded down to a page).
@@ -16,6 +16,18 @@ pub(crate) const IOV_MAX: u64 = 1024;
 pub(crate) struct Segment {
     pub at: UserAddr,
     pub len: usize,
+}
+
+impl Segment {
+    /// The pages that it touches.
+    pub fn pages(&self) -> impl Iterator<Item = Page> {
+        PageRange::new(self.at.page(), self.at.add(self.len + PAGE_SIZE - 1).page()).pages()
+    }
+
+    /// How much of it lies below one of its pages.
+    pub fn bytes_before(&self, page: Page) -> usize {
+        page.address().0.saturating_sub(self.at.0) as usize
+    }
 }
 
 /// One buffer, cut to what a call may move. EFAULT if it is not in the user half.
@@ -80,7 +92,7 @@ pub(crate) fn total(segments: &[Segment]) -> usize {
 }
 
 /// The parts of the segments that hold bytes `from..from + len` of the whole.
-fn parts(segments: &[Segment], from: usize, len: usize) -> impl Iterator<Item = Segment> + '_ {
+pub(crate) fn parts(segments: &[Segment], from: usize, len: usize) -> impl Iterator<Item = Segment> + '_ {
     let (mut skip, mut left) = (from, len);
     segments.iter().filter_map(move |segment| {
         let skipped = skip.min(segment.len);
@@ -131,6 +143,17 @@ mod tests {
         let found: Vec<_> = parts(&list, 2, 3).collect();
         assert_eq!(found, [segment(0x1002, 1), segment(0x3000, 2)]);
         assert_eq!(parts(&list, 7, 1).count(), 0);
+    }
+
+    #[test]
+    fn a_buffer_touches_each_of_its_pages_once() {
+        let pages = |at, len| segment(at, len).pages().map(|page| page.address().0).collect::<Vec<_>>();
+        assert_eq!(pages(0x1ffe, 3), [0x1000, 0x2000]);
+        assert_eq!(pages(0x1ffe, 2), [0x1000]);
+        assert_eq!(pages(0x1000, 0x2000), [0x1000, 0x2000]);
+        assert_eq!(pages(0x1fff, 1), [0x1000]);
+        let buffer = segment(0x1ffe, 0x2000);
+        assert_eq!(buffer.pages().map(|page| buffer.bytes_before(page)).collect::<Vec<_>>(), [0, 2, 0x1002]);
     }
 
     #[test]

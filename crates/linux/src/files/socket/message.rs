@@ -8,6 +8,7 @@ use crate::{
     call::Call,
     files::{
         poll::Deadline,
+        room,
         vector::{self, gather, scatter, single, total, Segment, MAX_RW_COUNT},
     },
 };
@@ -66,7 +67,7 @@ struct Along {
     control: Vec<u8>,
 }
 
-async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
+pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
     match control(call, file, SocketControl::GetOption { level: 1, name: SO_TYPE }).await? {
         ControlAnswer::Bytes(value) => Ok(value.first() == Some(&STREAM)),
         _ => Err(Errno::EIO),
@@ -229,7 +230,18 @@ async fn receive(
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;
     loop {
-        let operation = SocketControl::Receive { bytes: (wanted - done) as u64, flags };
+        let room = match flags & MSG_PEEK {
+            0 => {
+                let (left, dont_wait) = (wanted - done, flags & MSG_DONTWAIT != 0);
+                room::for_bytes(call, file, segments, done, left, dont_wait, is_stream(call, file)).await
+            }
+            _ => Ok(wanted - done),
+        };
+        let bytes = match room {
+            Err(Errno::EFAULT) if first.is_some() => return first.map(|first| (first, done)).ok_or(Errno::EIO),
+            room => room? as u64,
+        };
+        let operation = SocketControl::Receive { bytes, flags };
         let mut message = match control(call, file, operation).await {
             Ok(ControlAnswer::Message(message)) => message,
             Ok(_) => return Err(Errno::EIO),
