@@ -144,6 +144,10 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.foreign.stock(frames, |frame| self.foreign_home(frame));
     }
 
+    fn stocked(&self) -> Vec<Frame> {
+        self.0.foreign.stocked()
+    }
+
     fn forget(&self, kernel: KernelId) {
         self.foreign().forget(kernel, |frame| self.home_of(frame) == Some(kernel));
     }

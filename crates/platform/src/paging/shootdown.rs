@@ -56,8 +56,8 @@
 //! # Tables that die
 //!
 //! A CPU keeps the table it has loaded alive by a reference, however stale: its CR3 points there until
-//! it loads another one. [`Cpus::idle`] lets a CPU with nothing to do give up one that nobody else
-//! holds.
+//! it loads another one. [`Cpus::idle`] lets a CPU with nothing to do give up one that nobody will enter
+//! any more. A CPU that has halted before that is so is woken to look once more ([`Cpus::abandon`]).
 
 use super::{
     hardware::Hardware,
@@ -65,7 +65,7 @@ use super::{
     tree::Tree,
 };
 use alloc::{boxed::Box, sync::Arc};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use machine::{sync::Lock, Page, PageRange};
 
 /// Flushes that a table remembers.
@@ -87,6 +87,7 @@ pub struct Space {
     log: Lock<[PageRange; LOG]>,
     /// CPUs that ever loaded it, as bits.
     loaded_on: Box<[AtomicUsize]>,
+    abandoned: AtomicBool,
 }
 
 /// What a CPU tells the others, on cache lines of its own, and what it keeps to itself.
@@ -173,6 +174,7 @@ impl<H: Hardware> Cpus<H> {
             generation: Generation::new(),
             log: Lock::new([PageRange::new(Page(0), Page(0)); LOG]),
             loaded_on: (0..words).map(|_| AtomicUsize::new(0)).collect(),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -217,19 +219,30 @@ impl<H: Hardware> Cpus<H> {
         drop(old);
     }
 
-    /// This CPU has nothing to run: gives up a loaded table that nobody else holds any more.
+    /// This CPU has nothing to run: gives up a loaded table that nobody will enter any more.
     pub fn idle(&self) {
         let state = &self.states[self.hardware.cpu()];
         let dead = {
             let mut keeps = state.keeps.lock();
             match &*keeps {
-                Some(space) if Arc::strong_count(space) == 1 => keeps.take(),
+                Some(space) if space.abandoned.load(Ordering::Acquire) => keeps.take(),
                 _ => return,
             }
         };
         self.hardware.load_root(self.hardware.kernel_root());
         state.loaded.store(NOTHING, Ordering::Relaxed);
         drop(dead);
+    }
+
+    /// Nobody will enter `space` any more.
+    pub fn abandon(&self, space: &Space) {
+        space.abandoned.store(true, Ordering::Release);
+        let me = self.hardware.cpu();
+        for (cpu, state) in self.states.iter().enumerate() {
+            if cpu != me && state.loaded.load(Ordering::Relaxed) == space.id {
+                self.hardware.interrupt(cpu);
+            }
+        }
     }
 
     /// Returns once no CPU uses a translation of `range` that is older than the call.

@@ -18,6 +18,12 @@ pub struct Table<H: Hardware> {
     pub(super) space: Arc<Space>,
 }
 
+impl<H: Hardware> Drop for Table<H> {
+    fn drop(&mut self) {
+        self.shared.cpus.abandon(&self.space);
+    }
+}
+
 impl<H: Hardware> Table<H> {
     /// `access` with this table loaded.
     fn stay<T>(&self, access: impl FnOnce(&H) -> T) -> T {

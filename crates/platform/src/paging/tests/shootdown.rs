@@ -95,6 +95,29 @@ fn switching_tables_forgets_and_the_dead_are_given_up() {
     assert_eq!(machine.free(), free);
 }
 
+#[test]
+fn a_cpu_that_has_halted_with_a_table_is_woken_when_that_is_abandoned() {
+    let machine = machine(2);
+    let free = machine.free();
+    let table = machine.memory.new_table().unwrap();
+    let page = Page(0x1234);
+    let frame = map(&machine, &*table, page);
+    for cpu in [1, 0] {
+        CPU.set(cpu);
+        assert_eq!(user(&machine, &*table, |cpu| cpu.load(page.address())), Ok(0));
+        machine.memory.idle();
+    }
+    machine.memory.release(frame);
+    drop(table);
+    assert_eq!(machine.hardware.interrupts.load(SeqCst), 1, "CPU 1 is woken");
+    // It looks before CPU 0 does, which has the table loaded, too.
+    for cpu in [1, 0] {
+        CPU.set(cpu);
+        machine.memory.idle();
+    }
+    assert_eq!(machine.free(), free);
+}
+
 /// CPUs in user mode and in copies go on writing to a page; another takes it away, flushes, and looks
 /// whether its frame is still written to.
 #[test]
