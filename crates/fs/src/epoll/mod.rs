@@ -187,13 +187,7 @@ impl Epoll {
         self.add(key, &(file as Arc<dyn File>), seen, interest)
     }
 
-    fn add(
-        &self,
-        key: Key,
-        file: &Arc<dyn File>,
-        seen: Option<Arc<dyn File>>,
-        interest: EpollInterest,
-    ) -> Result<()> {
+    fn add(&self, key: Key, file: &Arc<dyn File>, seen: Option<Arc<dyn File>>, interest: EpollInterest) -> Result<()> {
         let entry = {
             let mut entries = self.shared.entries.lock();
             if entries.get(&key).is_some_and(|entry| entry.file().is_some()) {
