@@ -84,6 +84,10 @@ impl Foreign {
         self.stock.lock().extend_from_slice(frames);
     }
 
+    pub fn stocked(&self) -> Vec<Frame> {
+        self.stock.lock().clone()
+    }
+
     pub fn has_stock(&self) -> bool {
         !self.stock.lock().is_empty()
     }

@@ -26,8 +26,7 @@ pub async fn wait(
     files: &[(Arc<dyn File>, Events)],
     timeout: Option<BoxFuture<'_, ()>>,
 ) -> Result<Vec<Events>> {
-    let seen: Vec<Arc<dyn File>> =
-        files.iter().map(|(file, _)| seen(file, caller)).collect();
+    let seen: Vec<Arc<dyn File>> = files.iter().map(|(file, _)| seen(file, caller)).collect();
     let look = || {
         let found: Vec<Events> =
             seen.iter().zip(files).map(|(file, (_, wanted))| file.poll() & (*wanted | ALWAYS)).collect();

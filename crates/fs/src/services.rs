@@ -3,11 +3,14 @@
 use crate::{cache::PageCache, locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     boxed::Box,
+    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelSet, Memory, Pid, Serials, Spawner};
+use machine::{
+    errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid, Serials, Spawner,
+};
 use messages::fs::Lost;
 
 /// Cached pages that go at a time when memory is short.
@@ -121,10 +124,14 @@ impl Services {
         self.objects.lock().get(&id.serial)?.upgrade()
     }
 
-    /// Frames of this kernel that the caches hold.
-    pub fn pages(&self) -> usize {
+    /// Frames that the caches hold, by the kernels whose they are.
+    pub fn pages(&self) -> BTreeMap<KernelId, u64> {
         let objects: Vec<_> = self.objects.lock().values().filter_map(Weak::upgrade).collect();
-        objects.iter().map(|cache| cache.pages()).sum()
+        let mut pages = BTreeMap::new();
+        for home in objects.iter().flat_map(|cache| cache.homes()) {
+            *pages.entry(home).or_default() += 1;
+        }
+        pages
     }
 
     /// Gives back up to `frames` frames of clean, unmapped cache pages; says how many.

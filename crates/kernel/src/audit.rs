@@ -4,7 +4,7 @@
 //! others hold, calls without an answer, and frames in use. What each kernel has of another's files must be what that one has
 //! counted for it (`fs/src/remote/balance.rs`). Frames are counted after everything that can be had again was given back
 //! (clean pages of files, copies of other kernels' files); what stays for a reason is counted exactly and taken off: the
-//! heap's frames, the lanes of kernels that came meanwhile, and pages of files that exist only in memory.
+//! heap's frames, the lanes of kernels that came meanwhile, and pages of files that exist only in memory, in frames of whichever kernel.
 //!
 //! Ends take a moment: a notice may be under way, frames go home in batches. So what differs is looked at again, for a
 //! while; what stays different is a leak, a line in the log, and `cob run` ends with status 125.
@@ -19,6 +19,8 @@ use process::Target;
 /// Looks at what differs, and the time between them.
 const LOOKS: usize = 60;
 const BETWEEN_NS: u64 = 50_000_000;
+/// The name of their count.
+const FRAMES: &str = "frames";
 
 /// What this kernel has.
 pub fn stock(kernel: &Kernel) -> Stock {
@@ -35,11 +37,17 @@ pub fn stock(kernel: &Kernel) -> Stock {
     add("open files", fs::anonymous::open_files() as usize);
     add("references under way", kernel.remote.under_way());
     add("futex waiters", kernel.system.futexes.waiting());
-    let (total, free) = kernel.system.memory.totals();
-    let lasting = platform::heap::frames() + kernel.lanes.frames() + kernel.services.pages() as u64;
-    add("frames", ((total - free).saturating_sub(lasting)) as usize);
+    let memory = &kernel.system.memory;
+    let (total, free) = memory.totals();
+    let mut borrowed = kernel.services.pages();
+    let own = borrowed.remove(&kernel.system.kernel).unwrap_or_default();
+    for home in memory.stocked().into_iter().filter_map(|frame| memory.home_of(frame)) {
+        *borrowed.entry(home).or_default() += 1;
+    }
+    let lasting = platform::heap::frames() + kernel.lanes.frames() + own;
+    add(FRAMES, ((total - free).saturating_sub(lasting)) as usize);
     add("audit faults", kernel.system.vm.audit_faults() as usize);
-    Stock { counts, held: kernel.remote.held(), lent: kernel.remote.lent() }
+    Stock { counts, borrowed: borrowed.into_iter().collect(), held: kernel.remote.held(), lent: kernel.remote.lent() }
 }
 
 /// Of all kernels.
@@ -47,6 +55,12 @@ pub async fn stocks(kernel: &'static Kernel) -> Vec<(KernelId, Stock)> {
     let mut all = Vec::from([(kernel.system.kernel, stock(kernel))]);
     for (id, answer) in kernel.endpoint.multicast(&kernel.endpoint.others(), TakeStock {}).await {
         all.extend(answer.map(|stock| (id, stock)));
+    }
+    let borrowed: Vec<_> = all.iter().flat_map(|(_, stock)| stock.borrowed.clone()).collect();
+    for (home, frames) in borrowed {
+        let lender = all.iter_mut().find(|(id, _)| *id == home);
+        let counts = lender.into_iter().flat_map(|(_, stock)| &mut stock.counts);
+        counts.filter(|(what, _)| what == FRAMES).for_each(|(_, count)| *count = count.saturating_sub(frames));
     }
     all
 }

@@ -90,6 +90,10 @@ pub trait Memory: Send + Sync {
             self.release(*frame);
         });
     }
+    /// Those that nobody has needed so far.
+    fn stocked(&self) -> Vec<Frame> {
+        Vec::new()
+    }
     /// `kernel` is no more: what is in stock of its frames is not used, and what is in use here of its frames, or because it pinned
     /// them, goes nowhere in the end.
     fn forget(&self, _kernel: KernelId) {}

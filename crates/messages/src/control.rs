@@ -65,6 +65,8 @@ pub struct Partition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
     pub counts: Vec<(String, u64)>,
+    /// Frames of other kernels that stay here: pages of files that are only in memory, and what is in stock.
+    pub borrowed: Vec<(KernelId, u64)>,
     /// To files of others, and of others to files of this kernel: at rest the two sides agree.
     pub held: Vec<Reference>,
     pub lent: Vec<Reference>,

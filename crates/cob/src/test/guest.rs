@@ -248,9 +248,13 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
         command.args(["--cpus", &job.kernels.max(4).to_string()]);
     }
     if let Some(seed) = job.shake {
-        command.args(["--shake", &seed.to_string(), "--audit"]);
+        command.args(["--shake", &seed.to_string()]);
     }
-    command.args(["--timeout", &job.timeout().to_string()]).args(&case.options).arg("--").args(&case.command);
+    command
+        .args(["--audit", "--timeout", &job.timeout().to_string()])
+        .args(&case.options)
+        .arg("--")
+        .args(&case.command);
     // Where it ran on the host: outputs name their directory. The guest does not change it.
     let directory = work.join(case.name.replace('/', "-"));
     fs::create_dir_all(&directory)?;

@@ -27,7 +27,7 @@ use lent::Copies;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Errno, Frame, PAGE_SIZE,
+    BoxFuture, Errno, Frame, KernelId, PAGE_SIZE,
 };
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -520,12 +520,14 @@ impl PageCache {
         }
     }
 
-    /// Frames of this kernel that it holds.
-    pub(crate) fn pages(&self) -> usize {
-        let memory = &self.services.memory;
-        let own = |frame: &Frame| memory.home_of(*frame) == Some(memory.kernel());
+    /// Whose the frames are that it holds.
+    pub(crate) fn homes(&self) -> Vec<KernelId> {
         let state = self.state.lock();
-        state.pages.values().filter(|slot| matches!(slot, Slot::Ready { frame, .. } if own(frame))).count()
+        let frames = state.pages.values().filter_map(|slot| match slot {
+            Slot::Ready { frame, .. } => Some(*frame),
+            _ => None,
+        });
+        frames.filter_map(|frame| self.services.memory.home_of(frame)).collect()
     }
 
     /// Drops up to `frames` clean pages that nobody maps; says how many.

@@ -72,11 +72,7 @@ pub use paths::RemotePaths;
 pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;
 
-use crate::{
-    event::SignalSources,
-    paths::Paths,
-    File, FileRef, Mappers, ObjectId,
-};
+use crate::{event::SignalSources, paths::Paths, File, FileRef, Mappers, ObjectId};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},

@@ -275,7 +275,8 @@ impl Nodes {
 
     /// But for pages of files, which may stay.
     fn frames_in_use(&self, node: &SimNode) -> usize {
-        self.world.used_of(node.id) - node.node.services.pages()
+        let in_files = |of: &SimNode| of.node.services.pages().get(&node.id).copied().unwrap_or_default();
+        self.world.used_of(node.id) - self.living().map(in_files).sum::<u64>() as usize
     }
 
     /// Gives back whatever is only kept in case it is wanted again.

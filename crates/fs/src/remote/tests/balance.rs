@@ -5,7 +5,7 @@ use crate::remote::disagreements;
 use messages::{control::Stock, fs::FileRelease};
 
 fn stocks(machine: &Machine) -> Vec<(KernelId, Stock)> {
-    let stock = |remote: &Arc<Remote>| Stock { counts: Vec::new(), held: remote.held(), lent: remote.lent() };
+    let stock = |remote: &Arc<Remote>| Stock { held: remote.held(), lent: remote.lent(), ..Stock::default() };
     machine.kernels.iter().map(|remote| (remote.me(), stock(remote))).collect()
 }
 
