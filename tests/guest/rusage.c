@@ -50,15 +50,17 @@ static void peaks(int cpu) {
     expect("of the thread", usage(RUSAGE_THREAD).ru_maxrss, MUCH, MUCH + resident + MIB);
 }
 
-static void *spin(void *unused) {
-    (void)unused;
-    struct timespec used;
-    do {
+// Of two that spin beside each other: which of them have lost the CPU three times.
+static volatile int *lost_it;
+
+// Until both have. (After a time of its own one may have been alone: the CPU of a busy host stands still for long.)
+static void *spin(void *number) {
+    while (!lost_it[0] || !lost_it[1]) {
         for (volatile int i = 0; i < 100000; i++)
             ;
-        MUST(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0);
-    } while (used.tv_sec == 0 && used.tv_nsec < 200000000);
-    MUST(usage(RUSAGE_THREAD).ru_nivcsw >= 3);
+        if (usage(RUSAGE_THREAD).ru_nivcsw >= 3)
+            lost_it[(long)number] = 1;
+    }
     return NULL;
 }
 
@@ -122,13 +124,16 @@ int main(int argc, char **argv) {
     printf("slept\n");
 
     // Two that never sleep lose it to each other.
+    lost_it = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    MUST(lost_it != MAP_FAILED);
     for (int cpu = 0;; cpu = last) {
         move_to(cpu);
         pid_t children[2];
+        lost_it[0] = lost_it[1] = 0;
         for (int i = 0; i < 2; i++) {
             children[i] = fork();
             if (children[i] == 0) {
-                spin(NULL);
+                spin((void *)(long)i);
                 MUST(status_field("\nnonvoluntary_ctxt_switches:") >= 3);
                 _exit(0);
             }
@@ -141,8 +146,9 @@ int main(int argc, char **argv) {
         }
         MUST(usage(RUSAGE_CHILDREN).ru_nivcsw >= before + sum);
         pthread_t threads[2];
+        lost_it[0] = lost_it[1] = 0;
         for (int i = 0; i < 2; i++)
-            MUST(pthread_create(&threads[i], NULL, spin, NULL) == 0);
+            MUST(pthread_create(&threads[i], NULL, spin, (void *)(long)i) == 0);
         for (int i = 0; i < 2; i++)
             MUST(pthread_join(threads[i], NULL) == 0);
         MUST(usage(RUSAGE_SELF).ru_nivcsw >= 6);

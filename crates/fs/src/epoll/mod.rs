@@ -135,7 +135,7 @@ impl Epoll {
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
-                refresh_all(&[entry.clone()]).await?;
+                refresh_all(core::slice::from_ref(&entry)).await?;
                 check_exclusive(&interest, nested, false)?;
                 entry.modify(interest)?;
                 entry.list_if_ready();
