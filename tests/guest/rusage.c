@@ -53,11 +53,19 @@ static void peaks(int cpu) {
 // Of two that spin beside each other: which of them have lost the CPU three times.
 static volatile int *lost_it;
 
-// Until both have. (After a time of its own one may have been alone: the CPU of a busy host stands still for long.)
+static double cpu_time(void) {
+    struct timespec used;
+    MUST(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0);
+    return used.tv_sec + used.tv_nsec / 1e9;
+}
+
+// Until both have. After a time of its own one may have been alone: the CPU of a busy host stands still for long. Looks rarely: who asks
+// another kernel waits, and gives the CPU away.
 static void *spin(void *number) {
     while (!lost_it[0] || !lost_it[1]) {
-        for (volatile int i = 0; i < 100000; i++)
-            ;
+        for (double until = cpu_time() + 0.2; cpu_time() < until;)
+            for (volatile int i = 0; i < 100000; i++)
+                ;
         if (usage(RUSAGE_THREAD).ru_nivcsw >= 3)
             lost_it[(long)number] = 1;
     }
