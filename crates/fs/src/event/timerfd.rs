@@ -120,7 +120,6 @@ impl TimerFd {
             generation
         };
         self.shared.rearmed.wake_all();
-        self.shared.changes.wake_all();
         if next.is_some() {
             self.spawner.spawn(Box::pin(announce(self.shared.clone(), generation)));
         }
@@ -258,15 +257,34 @@ mod tests {
         assert_eq!(read(&timer), None);
     }
 
+    #[derive(Default)]
+    struct Later(Lock<Vec<BoxFuture<'static, ()>>>);
+
+    impl Spawner for Later {
+        fn spawn(&self, task: BoxFuture<'static, ()>) {
+            self.0.lock().push(task);
+        }
+    }
+
+    /// What an epoll takes for an edge: a second wake would be a second one.
+    #[test]
+    fn who_watches_hears_of_the_expiry_and_of_nothing_else() {
+        let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
+        let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
+        let (waker, woken) = counter();
+        timer.changes().unwrap().subscribe(waker);
+        timer.set(Some(10), 0);
+        let _ = once(later.0.lock()[0].as_mut());
+        assert_eq!(woken(), 0);
+        clock.advance(10);
+        let _ = once(later.0.lock()[0].as_mut());
+        assert_eq!((woken(), timer.poll()), (1, Events::IN));
+        timer.set(None, 0);
+        assert_eq!((woken(), timer.poll()), (1, Events::empty()));
+    }
+
     #[test]
     fn an_expiry_before_the_task_first_runs_wakes_too() {
-        #[derive(Default)]
-        struct Later(Lock<Vec<BoxFuture<'static, ()>>>);
-        impl Spawner for Later {
-            fn spawn(&self, task: BoxFuture<'static, ()>) {
-                self.0.lock().push(task);
-            }
-        }
         for interval in [0, 100] {
             let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
             let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();

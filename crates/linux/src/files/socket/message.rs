@@ -237,12 +237,11 @@ async fn receive(
             }
             _ => Ok(wanted - done),
         };
-        let bytes = match room {
-            Err(Errno::EFAULT) if first.is_some() => return first.map(|first| (first, done)).ok_or(Errno::EIO),
-            room => room? as u64,
+        let received = match room {
+            Ok(room) => control(call, file, SocketControl::Receive { bytes: room as u64, flags }).await,
+            Err(error) => Err(error),
         };
-        let operation = SocketControl::Receive { bytes, flags };
-        let mut message = match control(call, file, operation).await {
+        let mut message = match received {
             Ok(ControlAnswer::Message(message)) => message,
             Ok(_) => return Err(Errno::EIO),
             Err(error) => match first {
