@@ -169,6 +169,29 @@ static void *sender(void *thread) {
     return NULL;
 }
 
+// An epoll and a signalfd of one kernel, and a thread that waits on another: what is sent to it is known there only.
+static void waits_elsewhere(sigset_t *set, int mode) {
+    int fd = signalfd(-1, set, SFD_NONBLOCK), epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | mode};
+    MUST(fd >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+    for (int back = 0; back < 2; back++) {
+        move_to(back ? 0 : cpu_count() - 1);
+        printf(" nothing: %d\n", waits(epoll, 0));
+        MUST(raise(SIGUSR1) == 0);
+        printf(" raised: %d\n", waits(epoll, -1));
+        printf(" again: %d\n", waits(epoll, 0));
+        show(fd);
+        printf(" read: %d\n", waits(epoll, 0));
+        pthread_t self = pthread_self(), other;
+        MUST(pthread_create(&other, NULL, sender, &self) == 0);
+        printf(" sent: %d\n", waits(epoll, -1));
+        MUST(pthread_join(other, NULL) == 0);
+        show(fd);
+    }
+    close(fd);
+    close(epoll);
+}
+
 int main(void) {
     sigset_t set;
     sigemptyset(&set);
@@ -241,6 +264,10 @@ int main(void) {
     MUST(here >= 0 && raise(SIGUSR1) == 0);
     MUST(pthread_create(&other, NULL, polls, &here) == 0 && pthread_join(other, NULL) == 0);
     show(here);
+    printf("waited for by epoll elsewhere\n");
+    waits_elsewhere(&set, 0);
+    printf("each signal is an edge\n");
+    waits_elsewhere(&set, EPOLLET);
     for (int cpu = 0; cpu < cpu_count(); cpu += cpu_count() - 1) {
         printf("polled by a child\n");
         int fd = signalfd(-1, &set, SFD_NONBLOCK), epoll = epoll_create1(0);

@@ -1,6 +1,7 @@
 //! [`File`]: an open file description.
 
 use crate::control::{Control, ControlAnswer};
+use crate::event::Seen;
 use crate::namespace::Location;
 use abi::{
     Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, SetAttributes, Whence,
@@ -180,7 +181,7 @@ pub trait File: Any + Send + Sync + 'static {
 
     /// What a process polls, or one thread of it, where that depends on who looks (a signalfd's signals are the reader's).
     /// None: the file itself. What is given does not keep the file open.
-    fn seen_by(&self, _process: Pid, _thread: Option<Pid>) -> Option<Arc<dyn File>> {
+    fn seen_by(&self, _process: Pid, _thread: Option<Pid>) -> Option<Arc<Seen>> {
         None
     }
 

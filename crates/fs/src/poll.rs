@@ -58,7 +58,10 @@ pub async fn wait(
 }
 
 fn seen(file: &Arc<dyn File>, caller: &Caller) -> Arc<dyn File> {
-    file.seen_by(caller.process, Some(caller.thread)).unwrap_or_else(|| file.clone())
+    match file.seen_by(caller.process, Some(caller.thread)) {
+        Some(seen) => seen,
+        None => file.clone(),
+    }
 }
 
 /// poll with a timeout of zero.

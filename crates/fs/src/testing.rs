@@ -1,8 +1,14 @@
 //! What the tests of this crate run futures with.
 
-use crate::{Caller, Credentials};
-use abi::CapabilitySet;
-use alloc::{boxed::Box, sync::Arc, task::Wake};
+use crate::{
+    event::{Fetched, SignalSource, SignalSources},
+    Caller, Credentials,
+};
+use abi::{
+    signal::{Pending, Signal, SignalInfo, SignalSet, Taken},
+    CapabilitySet,
+};
+use alloc::{boxed::Box, sync::Arc, task::Wake, vec::Vec};
 use core::{
     future::Future,
     pin::Pin,
@@ -112,5 +118,65 @@ impl crate::event::Timers for Arc<FakeTimers> {
     fn at(&self, ns: u64) -> BoxFuture<'static, ()> {
         let timers = self.clone();
         Box::pin(async move { timers.moved.wait_until(|| (*timers.now.lock() >= ns).then_some(())).await })
+    }
+}
+
+/// What is pending for a process, as a kernel that is not its home knows.
+#[derive(Default)]
+pub struct Signals {
+    pub pending: Lock<Pending>,
+    /// At the home.
+    pub away: Lock<Pending>,
+    asked: Lock<Vec<(SignalSet, usize, Fetched)>>,
+    came: AtomicUsize,
+    pub changes: WaitQueue,
+}
+
+impl Signals {
+    pub fn send(&self, signal: Signal) {
+        self.pending.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
+        self.came.fetch_add(1, SeqCst);
+        self.changes.wake_all();
+    }
+
+    /// The home's answer.
+    pub fn answer(&self) {
+        let (wanted, most, then) = self.asked.lock().pop().expect("a read asks");
+        let taken = core::iter::from_fn(|| self.away.lock().take(wanted)).take(most);
+        then(taken.collect());
+    }
+}
+
+impl SignalSource for Signals {
+    fn take(&self, _: Option<Pid>, wanted: SignalSet) -> Option<SignalInfo> {
+        self.pending.lock().take(wanted).map(|taken| taken.info)
+    }
+    fn fetch(&self, wanted: SignalSet, most: usize, then: Fetched) -> bool {
+        let there = self.away.lock().set().0 & wanted.0 != 0;
+        if there {
+            self.asked.lock().push((wanted, most, then));
+        }
+        there
+    }
+    fn put_back(&self, signals: Vec<Taken>) {
+        self.away.lock().put_back(signals.into_iter());
+    }
+    fn pending(&self, _: Option<Pid>) -> SignalSet {
+        self.pending.lock().set().union(self.away.lock().set())
+    }
+    fn came(&self) -> u64 {
+        self.came.load(SeqCst) as u64
+    }
+    fn changes(&self) -> &WaitQueue {
+        &self.changes
+    }
+}
+
+/// The same for every process.
+pub struct OfAll(pub Arc<Signals>);
+
+impl SignalSources for OfAll {
+    fn of(&self, _: Pid) -> Option<Arc<dyn SignalSource>> {
+        Some(self.0.clone())
     }
 }

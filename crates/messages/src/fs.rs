@@ -38,8 +38,12 @@ pub enum Control<F> {
     },
     TimerGet,
     Epoll(EpollControl<F>),
-    /// Up to so many events that are ready now.
-    EpollTake(u32),
+    /// Up to `most` events that are ready now.
+    EpollTake {
+        most: u32,
+        /// The signals of a caller on another kernel than the epoll's.
+        signals: Option<SignalsSeen>,
+    },
     Socket(SocketControl<F>),
     /// inotify_rm_watch.
     Unwatch(i32),
@@ -58,6 +62,20 @@ pub enum EpollControl<F> {
 pub struct EpollInterest {
     pub events: u32,
     pub data: u64,
+}
+
+/// The signals that a thread could take, as its own kernel knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalsSeen {
+    pub pending: SignalSet,
+    pub as_of: SignalsCame,
+}
+
+/// A point in time: after so many signals for a process have come to a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalsCame {
+    pub kernel: KernelId,
+    pub count: u64,
 }
 
 /// What is ready of a file, as of its so many-th change.
@@ -124,7 +142,11 @@ pub enum ControlAnswer<F> {
         value: u64,
         interval: u64,
     },
-    Events(Vec<EpollInterest>),
+    Events {
+        ready: Vec<EpollInterest>,
+        /// The signals of which one more may make a signalfd ready for the caller.
+        awaited: SignalSet,
+    },
     Message(SocketMessage<F>),
 }
 

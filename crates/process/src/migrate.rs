@@ -225,6 +225,9 @@ impl Thread {
         if let Some(mail) = mail {
             self.push_all(mail);
         }
+        if !self.pending().is_empty() {
+            process.signal_came();
+        }
         // It may have been under way while its process was continued.
         self.continued(process.continues());
         self.doom_if_replaced();

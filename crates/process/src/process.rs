@@ -59,6 +59,7 @@ pub struct Process {
     pending_version: Lock<u64>,
     /// Woken when the flags change.
     pub(crate) changed: Arc<WaitQueue>,
+    signals_came: AtomicU64,
     /// How the process ends, once that is decided.
     pub(crate) ending: Lock<Option<ExitStatus>>,
     /// From when execve has ended all other threads until the new program is there.
@@ -97,6 +98,7 @@ impl Process {
             pending: AtomicU64::new(0),
             pending_version: Lock::new(0),
             changed: Arc::default(),
+            signals_came: AtomicU64::new(0),
             ending: Lock::new(None),
             survivor: Lock::new(None),
             space_released: WaitQueue::new(),
@@ -233,14 +235,24 @@ impl Process {
         }
     }
 
+    /// A signal has become pending for the process or a local thread: for those who wait for it by sigwait or signalfd.
+    pub(crate) fn signal_came(&self) {
+        self.signals_came.fetch_add(1, SeqCst);
+        self.changed.wake_all();
+    }
+
+    /// How many have come. Whoever asks for this and then for what is pending may see more in that, never less.
+    pub fn signals_came(&self) -> u64 {
+        self.signals_came.load(SeqCst)
+    }
+
     /// Wakes a local thread that could take one of `set`, the main thread by preference.
     pub(crate) fn rouse(&self, set: SignalSet) {
         let threads = self.local_threads();
         if let Some(thread) = threads.iter().find(|thread| !set.without(thread.blocked()).is_empty()) {
             thread.wake();
         }
-        // Those in sigwait or signalfd wait for signals they block.
-        self.changed.wake_all();
+        self.signal_came();
         for thread in threads.iter().filter(|thread| set.without(thread.blocked()).is_empty()) {
             thread.wake();
         }

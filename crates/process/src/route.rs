@@ -281,7 +281,6 @@ impl System {
         if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
             process.check_room(&info, thread.state.lock().pending.len())?;
             thread.push_signal(info, continues);
-            process.changed.wake_all();
         }
         Ok(())
     }

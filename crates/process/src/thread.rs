@@ -316,8 +316,7 @@ impl Thread {
             Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to),
             Presence::Ended => {}
         }
-        // For those who wait for it by signalfd.
-        self.process.changed.wake_all();
+        self.process.signal_came();
         self.wake();
     }
 

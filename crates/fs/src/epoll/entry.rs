@@ -1,7 +1,8 @@
 //! One file that an epoll watches.
 
 use super::{Held, Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP};
-use crate::{control::EpollInterest, poll::ALWAYS, remote::Observed, Caller, Events, File};
+use crate::{control::EpollInterest, event::Seen, poll::ALWAYS, remote::Observed, Caller, Events, File};
+use abi::signal::SignalSet;
 use alloc::{
     sync::{Arc, Weak},
     task::Wake,
@@ -10,18 +11,23 @@ use core::{
     sync::atomic::{AtomicBool, Ordering},
     task::Waker,
 };
-use machine::{errno::Result, sync::Lock, Errno};
+use machine::{errno::Result, sync::Lock, Errno, Pid};
+use messages::fs::{SignalsCame, SignalsSeen};
 
 const BEHAVIOUR: u32 = EXCLUSIVE | WAKEUP | ONESHOT | EDGE;
 
 pub struct Entry {
     pub key: Key,
     held: Lock<Option<Held>>,
-    /// What is asked and listened to instead, if the file is another for each who looks: as the process sees it that added it.
-    seen: Option<Arc<dyn File>>,
+    /// A signalfd as the process sees it that added it: this is asked and listened to as well.
+    seen: Option<Arc<Seen>>,
+    /// A thread of another kernel that it was reported to, and as of when.
+    told: Lock<Option<(Pid, SignalsCame)>>,
     interest: Lock<EpollInterest>,
     /// Its place in the file's queue of watchers.
     subscription: Lock<Option<usize>>,
+    /// And in that of the signals.
+    signals: Lock<Option<usize>>,
     /// Is it on the ready list?
     listed: AtomicBool,
     epoll: Weak<Shared>,
@@ -48,7 +54,7 @@ impl Entry {
     pub fn new(
         key: Key,
         file: &Arc<dyn File>,
-        seen: Option<Arc<dyn File>>,
+        seen: Option<Arc<Seen>>,
         interest: EpollInterest,
         epoll: &Arc<Shared>,
     ) -> Arc<Self> {
@@ -56,8 +62,10 @@ impl Entry {
             key,
             held: Lock::new(Some(Held::new(file))),
             seen,
+            told: Lock::new(None),
             interest: Lock::new(EpollInterest { events: interest.events & !SPENT, ..interest }),
             subscription: Lock::new(None),
+            signals: Lock::new(None),
             listed: AtomicBool::new(false),
             epoll: Arc::downgrade(epoll),
         })
@@ -78,18 +86,21 @@ impl Entry {
 
     pub fn watch(self: &Arc<Self>, file: &Arc<dyn File>) {
         let waker = Waker::from(Arc::new(Notify(Arc::downgrade(self))));
-        *self.subscription.lock() = self.seen(file).changes().map(|queue| queue.subscribe(waker));
+        *self.subscription.lock() = file.changes().map(|queue| queue.subscribe(waker.clone()));
+        let signals = self.seen.as_ref().and_then(|seen| seen.changes());
+        *self.signals.lock() = signals.map(|queue| queue.subscribe(waker));
     }
 
     /// Stops watching.
     pub fn close(&self) {
-        let file = self.file();
-        let subscription = self.subscription.lock().take();
-        if let (Some(file), Some(key)) = (&file, subscription) {
-            if let Some(queue) = self.seen(file).changes() {
+        let unsubscribe = |file: Option<&dyn File>, subscription: &Lock<Option<usize>>| {
+            let subscription = subscription.lock().take();
+            if let (Some(queue), Some(key)) = (file.and_then(|file| file.changes()), subscription) {
                 queue.unsubscribe(key);
             }
-        }
+        };
+        unsubscribe(self.file().as_deref(), &self.subscription);
+        unsubscribe(self.seen.as_deref().map(|seen| seen as &dyn File), &self.signals);
         let held = self.held.lock().take();
         drop(held);
     }
@@ -113,22 +124,52 @@ impl Entry {
     }
 
     pub fn is_ready(&self, file: &Arc<dyn File>) -> bool {
-        self.seen(file).poll().intersects(self.wanted())
+        let ready = self.seen.as_ref().map_or_else(|| file.poll(), |seen| seen.poll());
+        ready.intersects(self.wanted())
     }
 
-    fn seen<'a>(&'a self, file: &'a Arc<dyn File>) -> &'a Arc<dyn File> {
-        self.seen.as_ref().unwrap_or(file)
-    }
-
-    /// What stands for a file that is another for each who looks.
-    pub fn seen_differently(&self) -> Option<&Arc<dyn File>> {
+    /// A signalfd, as the process sees it that added it.
+    pub fn seen(&self) -> Option<&Arc<Seen>> {
         self.seen.as_ref()
     }
 
+    /// The signals whose coming may make it ready.
+    pub fn signals(&self) -> SignalSet {
+        match &self.seen {
+            Some(seen) if self.wanted().contains(Events::IN) => seen.wanted(),
+            _ => SignalSet::default(),
+        }
+    }
+
+    /// Has a caller of another kernel signals to be told of? An edge is news only if one has come since it was told.
+    fn are_ready(&self, caller: &Caller, signals: &SignalsSeen) -> bool {
+        let is_known = *self.told.lock() == Some((caller.thread, signals.as_of));
+        signals.pending.0 & self.signals().0 != 0 && !(is_known && self.interest.lock().events & EDGE != 0)
+    }
+
+    /// The signals of who asks, at the moment.
+    fn signals_ready(&self, seen: &Seen, caller: &Caller, signals: Option<&SignalsSeen>) -> Events {
+        match signals {
+            None => seen.seen_by(caller.process, Some(caller.thread)).map_or(Events::empty(), |seen| seen.poll()),
+            Some(signals) if self.are_ready(caller, signals) => {
+                *self.told.lock() = Some((caller.thread, signals.as_of));
+                Events::IN
+            }
+            Some(_) => Events::empty(),
+        }
+    }
+
     /// The event to report to `caller`, and whether the entry goes back on the list.
-    pub fn report(&self, file: &Arc<dyn File>, caller: &Caller) -> Option<(EpollInterest, bool)> {
-        let callers = self.seen.as_ref().and_then(|seen| seen.seen_by(caller.process, Some(caller.thread)));
-        let ready = callers.as_ref().unwrap_or(self.seen(file)).poll() & self.wanted();
+    pub fn report(
+        &self,
+        file: &Arc<dyn File>,
+        caller: &Caller,
+        signals: Option<&SignalsSeen>,
+    ) -> Option<(EpollInterest, bool)> {
+        let ready = match &self.seen {
+            Some(seen) => self.signals_ready(seen, caller, signals),
+            None => file.poll(),
+        } & self.wanted();
         if ready.is_empty() {
             return None;
         }

@@ -25,14 +25,17 @@ mod entry;
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer, EpollControl, EpollInterest},
+    event::Seen,
     file::ready,
     poll,
     remote::{refresh, Observed, RemoteFile},
     Attributes, Caller, Events, File, FileRef, OpenFlags,
 };
+use abi::signal::SignalSet;
 use alloc::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
+    vec,
     vec::Vec,
 };
 use core::any::Any;
@@ -42,6 +45,7 @@ use machine::{
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Errno,
 };
+use messages::fs::SignalsSeen;
 
 /// Bits of `epoll_event.events` that are no poll events.
 pub const EXCLUSIVE: u32 = 1 << 28;
@@ -160,7 +164,7 @@ impl Epoll {
         &self,
         key: Key,
         file: &Arc<dyn File>,
-        seen: Option<Arc<dyn File>>,
+        seen: Option<Arc<Seen>>,
         interest: EpollInterest,
     ) -> Result<()> {
         file.watch().await?;
@@ -177,7 +181,7 @@ impl Epoll {
         &self,
         key: Key,
         file: Arc<Observed>,
-        seen: Option<Arc<dyn File>>,
+        seen: Option<Arc<Seen>>,
         interest: EpollInterest,
     ) -> Result<()> {
         let _nesting = NESTING.lock().await;
@@ -187,7 +191,7 @@ impl Epoll {
         self.add(key, &(file as Arc<dyn File>), seen, interest)
     }
 
-    fn add(&self, key: Key, file: &Arc<dyn File>, seen: Option<Arc<dyn File>>, interest: EpollInterest) -> Result<()> {
+    fn add(&self, key: Key, file: &Arc<dyn File>, seen: Option<Arc<Seen>>, interest: EpollInterest) -> Result<()> {
         let entry = {
             let mut entries = self.shared.entries.lock();
             if entries.get(&key).is_some_and(|entry| entry.file().is_some()) {
@@ -258,23 +262,39 @@ impl Epoll {
         })
     }
 
-    /// Up to `max` events that are ready now for `caller`. Level-triggered entries go to the end of the list, so that
-    /// all get their turn.
-    pub fn take(&self, caller: &Caller, max: usize) -> Vec<EpollInterest> {
+    /// Entries of signalfds, whose files are others for each who looks.
+    fn of_signals(&self) -> Vec<Arc<Entry>> {
+        self.shared.entries.lock().values().filter(|entry| entry.seen().is_some()).cloned().collect()
+    }
+
+    /// Up to `max` events that are ready now for `caller`, who knows of `signals` if it is on another kernel. Level-triggered
+    /// entries go to the end of the list, so that all get their turn.
+    pub fn take(&self, caller: &Caller, signals: Option<&SignalsSeen>, max: usize) -> Vec<EpollInterest> {
         let mut events = Vec::new();
         let mut again = Vec::new();
-        let listed = self.shared.ready.lock().len();
-        for _ in 0..listed {
-            if events.len() >= max {
-                break;
-            }
-            let Some(entry) = self.shared.ready.lock().pop_front() else { break };
-            entry.unmark();
+        // What it could read is not known here, so these are asked whether they are listed or not. (Listing them for it would not
+        // do: who polls the epoll meanwhile takes off the list what is not ready as far as is known here.)
+        let mut asked: VecDeque<_> = signals.map_or_else(VecDeque::new, |_| self.of_signals().into());
+        let mut listed = self.shared.ready.lock().len();
+        while events.len() < max {
+            let entry = match asked.pop_front() {
+                Some(entry) => entry,
+                None if listed == 0 => break,
+                None => {
+                    listed -= 1;
+                    let Some(entry) = self.shared.ready.lock().pop_front() else { break };
+                    entry.unmark();
+                    if signals.is_some() && entry.seen().is_some() {
+                        continue;
+                    }
+                    entry
+                }
+            };
             let Some(file) = entry.file() else {
                 self.forget(&entry);
                 continue;
             };
-            let Some((event, stays)) = entry.report(&file, caller) else { continue };
+            let Some((event, stays)) = entry.report(&file, caller, signals) else { continue };
             events.push(event);
             if stays {
                 again.push(entry);
@@ -298,7 +318,7 @@ impl Epoll {
 async fn refresh_all(entries: &[Arc<Entry>]) -> Result<()> {
     let observed: Vec<_> = entries.iter().filter_map(|entry| entry.observed()).collect();
     refresh(&observed).await?;
-    for seen in entries.iter().filter_map(|entry| entry.seen_differently()) {
+    for seen in entries.iter().filter_map(|entry| entry.seen()) {
         // A file that is closed has an end, and so has its entry.
         let _ = seen.watch().await;
     }
@@ -325,16 +345,23 @@ pub async fn wait(
     if max == 0 || max > i32::MAX as u32 / 12 {
         return Err(Errno::EINVAL);
     }
-    let files = [(epoll.clone(), Events::IN)];
+    let far = epoll.as_any().downcast_ref::<RemoteFile>();
     let mut timeout = timeout;
     loop {
-        if let ControlAnswer::Events(events) = epoll.control(caller, Control::EpollTake(max)).await? {
-            if !events.is_empty() {
-                return Ok(events);
-            }
+        let signals = far.and_then(|far| far.signals_from_now_on(caller));
+        let take = Control::EpollTake { most: max, signals: signals.as_ref().map(|(now, _)| *now) };
+        let ControlAnswer::Events { ready, awaited } = epoll.control(caller, take).await? else {
+            return Err(Errno::EINVAL);
+        };
+        if !ready.is_empty() {
+            return Ok(ready);
+        }
+        let mut files = vec![(epoll.clone(), Events::IN)];
+        if let (Some((_, more)), false) = (signals, awaited.is_empty()) {
+            files.push((more.only(awaited), Events::IN));
         }
         let limit = timeout.as_mut().map(|timeout| -> BoxFuture<'_, ()> { alloc::boxed::Box::pin(timeout.as_mut()) });
-        if poll::wait(caller, &files, limit).await?[0].is_empty() {
+        if poll::wait(caller, &files, limit).await?.iter().all(|events| events.is_empty()) {
             return Ok(Vec::new());
         }
     }
@@ -372,9 +399,11 @@ impl File for Epoll {
             Control::Epoll(control) => {
                 alloc::boxed::Box::pin(async move { self.change(caller, control).await.map(|()| ControlAnswer::Done) })
             }
-            Control::EpollTake(max) => alloc::boxed::Box::pin(async move {
+            Control::EpollTake { most, signals } => alloc::boxed::Box::pin(async move {
                 self.refresh().await?;
-                Ok(ControlAnswer::Events(self.take(caller, max as usize)))
+                let awaited =
+                    self.of_signals().iter().fold(SignalSet::default(), |all, entry| all.union(entry.signals()));
+                Ok(ControlAnswer::Events { ready: self.take(caller, signals.as_ref(), most as usize), awaited })
             }),
             _ => ready(Err(Errno::EINVAL)),
         }

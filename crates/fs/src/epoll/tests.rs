@@ -20,7 +20,7 @@ fn delete(epoll: &Epoll, fd: i32, file: &Arc<dyn File>) -> Result<()> {
 }
 
 fn taken(epoll: &Epoll) -> Vec<(u64, u32)> {
-    epoll.take(&caller(1), 64).into_iter().map(|event| (event.data, event.events)).collect()
+    epoll.take(&caller(1), None, 64).into_iter().map(|event| (event.data, event.events)).collect()
 }
 
 fn ends() -> (Arc<dyn File>, Arc<PipeEnd>) {
@@ -106,7 +106,7 @@ fn more_ready_than_asked_for_takes_turns() {
     for (fd, file) in files.iter().enumerate() {
         add(&epoll, fd as i32, file, IN).unwrap();
     }
-    let mut seen: Vec<u64> = (0..5).flat_map(|_| epoll.take(&caller(1), 2)).map(|event| event.data).collect();
+    let mut seen: Vec<u64> = (0..5).flat_map(|_| epoll.take(&caller(1), None, 2)).map(|event| event.data).collect();
     seen.sort();
     assert_eq!(seen, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
 }

@@ -7,6 +7,6 @@ mod timerfd;
 
 pub use eventfd::EventFd;
 pub use pidfd::PidFd;
-pub(crate) use signalfd::{read as read_signals, Seen};
-pub use signalfd::{set_signals, signalfd, Fetched, SignalFd, SignalSource, SignalSources};
+pub(crate) use signalfd::read as read_signals;
+pub use signalfd::{set_signals, signalfd, Fetched, Seen, SignalFd, SignalSource, SignalSources};
 pub use timerfd::{TimerFd, Timers};

@@ -16,8 +16,9 @@ use core::any::Any;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno, Pid,
+    BoxFuture, Errno, KernelId, Pid,
 };
+use messages::fs::{SignalsCame, SignalsSeen};
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
@@ -34,6 +35,8 @@ pub trait SignalSource: Send + Sync {
     fn put_back(&self, signals: Vec<Taken>);
     /// Those that `reader` could take, also on other kernels as far as is known here; without a reader, any thread of this kernel.
     fn pending(&self, reader: Option<Pid>) -> SignalSet;
+    /// How many have become pending: first counted, then pending, so what is pending may be more, never less.
+    fn came(&self) -> u64;
     /// Woken whenever a signal becomes pending.
     fn changes(&self) -> &WaitQueue;
 }
@@ -153,33 +156,29 @@ pub(crate) async fn read(
 
 pub struct SignalFd {
     sources: Arc<dyn SignalSources>,
-    /// For an epoll on whose kernel nothing is known of the process that watches.
-    makers: Arc<dyn SignalSource>,
     wanted: Arc<Lock<SignalSet>>,
+    /// Woken when the mask changes.
+    changes: WaitQueue,
     flags: StatusFlags,
     inode: Identity,
 }
 
-/// signalfd4(2) with fd -1, by a process of this kernel. KILL and STOP are left out silently.
-pub fn signalfd(
-    sources: Arc<dyn SignalSources>,
-    maker: Pid,
-    wanted: SignalSet,
-    flags: OpenFlags,
-) -> Result<Arc<SignalFd>> {
+/// signalfd4(2) with fd -1. KILL and STOP are left out silently.
+pub fn signalfd(sources: Arc<dyn SignalSources>, wanted: SignalSet, flags: OpenFlags) -> Result<Arc<SignalFd>> {
     if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
         return Err(Errno::EINVAL);
     }
     Ok(Arc::new(SignalFd {
-        makers: sources.of(maker).ok_or(Errno::ESRCH)?,
         sources,
         wanted: Arc::new(Lock::new(wanted.without(SignalSet::UNBLOCKABLE))),
+        changes: WaitQueue::new(),
         flags: StatusFlags::new(flags | OpenFlags::RDWR),
         inode: Identity::untyped(),
     }))
 }
 
-/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none. Who waits is to be woken then.
+/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none. Who of the process waits is to be
+/// woken then.
 pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> {
     match (file.as_any().downcast_ref::<SignalFd>(), file.as_any().downcast_ref::<RemoteFile>()) {
         (Some(file), _) => drop(file.mask(Some(wanted))),
@@ -192,26 +191,51 @@ pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> 
 impl SignalFd {
     /// Mask and flags, after a change of the mask.
     pub(crate) fn mask(&self, wanted: Option<SignalSet>) -> (SignalSet, OpenFlags) {
-        let mut mask = self.wanted.lock();
         if let Some(wanted) = wanted {
-            *mask = wanted.without(SignalSet::UNBLOCKABLE);
+            *self.wanted.lock() = wanted.without(SignalSet::UNBLOCKABLE);
+            self.changes.wake_all();
         }
-        (*mask, self.flags.get())
-    }
-
-    async fn read_as(&self, reader: Option<&Caller>, buf: &mut [u8]) -> Result<usize> {
-        let source = reader.and_then(|reader| self.sources.of(reader.process)).unwrap_or(self.makers.clone());
-        let reader = reader.map(|reader| reader.thread);
-        read(&source, reader, || *self.wanted.lock(), self.flags.nonblocking(), buf).await
+        (*self.wanted.lock(), self.flags.get())
     }
 }
 
-/// A signalfd as a process of this kernel, or one thread of it, polls it.
-pub(crate) struct Seen {
-    pub sources: Arc<dyn SignalSources>,
-    pub source: Arc<dyn SignalSource>,
-    pub thread: Option<Pid>,
-    pub mask: Mask,
+/// A signalfd as a process, or one thread of it, polls it.
+pub struct Seen {
+    sources: Arc<dyn SignalSources>,
+    /// None: the process has nothing on this kernel.
+    source: Option<Arc<dyn SignalSource>>,
+    thread: Option<Pid>,
+    mask: Mask,
+    /// Ready only once more than so many have come.
+    since: Option<u64>,
+}
+
+impl Seen {
+    pub(crate) fn new(sources: Arc<dyn SignalSources>, process: Pid, thread: Option<Pid>, mask: Mask) -> Arc<Self> {
+        Arc::new(Seen { source: sources.of(process), sources, thread, mask, since: None })
+    }
+
+    /// For an epoll of another kernel: what `caller` could take now, and what is to be polled until it could take more.
+    pub(crate) fn from_now_on(
+        sources: Arc<dyn SignalSources>,
+        kernel: KernelId,
+        caller: &Caller,
+    ) -> Option<(SignalsSeen, Self)> {
+        let (source, thread) = (sources.of(caller.process)?, Some(caller.thread));
+        let count = source.came();
+        let seen = SignalsSeen { pending: source.pending(thread), as_of: SignalsCame { kernel, count } };
+        let mask = Mask::here(Arc::default());
+        Some((seen, Seen { sources, source: Some(source), thread, mask, since: Some(count) }))
+    }
+
+    /// Which signals it is for.
+    pub(crate) fn only(self, wanted: SignalSet) -> Arc<Self> {
+        Arc::new(Seen { mask: Mask::here(Arc::new(Lock::new(wanted))), ..self })
+    }
+
+    pub(crate) fn wanted(&self) -> SignalSet {
+        self.mask.get()
+    }
 }
 
 impl File for Seen {
@@ -228,20 +252,23 @@ impl File for Seen {
     }
 
     fn poll(&self) -> Events {
-        readiness(self.source.pending(self.thread), self.mask.get())
+        let Some(source) = &self.source else { return Events::empty() };
+        match self.since {
+            Some(count) if count == source.came() => Events::empty(),
+            _ => readiness(source.pending(self.thread), self.mask.get()),
+        }
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
-        Some(self.source.changes())
+        self.source.as_ref().map(|source| source.changes())
     }
 
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.mask.refresh())
     }
 
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
-        let (sources, mask) = (self.sources.clone(), self.mask.clone());
-        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
+        self.since.is_none().then(|| Seen::new(self.sources.clone(), process, thread, self.mask.clone()))
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -319,12 +346,11 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
 }
 
 impl File for SignalFd {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_as(None, buf))
-    }
-
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_as(Some(caller), buf))
+        Box::pin(async move {
+            let source = self.sources.of(caller.process).ok_or(Errno::ESRCH)?;
+            read(&source, Some(caller.thread), || *self.wanted.lock(), self.flags.nonblocking(), buf).await
+        })
     }
 
     fn flags(&self) -> OpenFlags {
@@ -340,17 +366,17 @@ impl File for SignalFd {
         ready(Ok(self.inode.attributes()))
     }
 
+    /// Nothing: see `seen_by`.
     fn poll(&self) -> Events {
-        readiness(self.makers.pending(None), *self.wanted.lock())
+        Events::empty()
     }
 
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
-        let (sources, mask) = (self.sources.clone(), Mask::here(self.wanted.clone()));
-        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
+        Some(Seen::new(self.sources.clone(), process, thread, Mask::here(self.wanted.clone())))
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
-        Some(self.makers.changes())
+        Some(&self.changes)
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {
@@ -366,100 +392,62 @@ impl File for SignalFd {
 mod tests {
     use super::*;
     use crate::testing::*;
-    use abi::signal::{Pending, Signal};
+    use abi::signal::Signal;
 
-    #[derive(Default)]
-    struct Fake {
-        pending: Lock<Pending>,
-        /// At the home.
-        away: Lock<Pending>,
-        asked: Lock<Vec<(SignalSet, usize, Fetched)>>,
-        changes: WaitQueue,
-    }
-
-    impl Fake {
-        /// The home's answer.
-        fn answer(&self) {
-            let (wanted, most, then) = self.asked.lock().pop().expect("a read asks");
-            let taken = core::iter::from_fn(|| self.away.lock().take(wanted)).take(most);
-            then(taken.collect());
-        }
-    }
-
-    impl SignalSource for Fake {
-        fn take(&self, _: Option<Pid>, wanted: SignalSet) -> Option<SignalInfo> {
-            self.pending.lock().take(wanted).map(|taken| taken.info)
-        }
-        fn fetch(&self, wanted: SignalSet, most: usize, then: Fetched) -> bool {
-            let there = self.away.lock().set().0 & wanted.0 != 0;
-            if there {
-                self.asked.lock().push((wanted, most, then));
-            }
-            there
-        }
-        fn put_back(&self, signals: Vec<Taken>) {
-            self.away.lock().put_back(signals.into_iter());
-        }
-        fn pending(&self, _: Option<Pid>) -> SignalSet {
-            self.pending.lock().set().union(self.away.lock().set())
-        }
-        fn changes(&self) -> &WaitQueue {
-            &self.changes
-        }
-    }
-
-    struct Only(Arc<Fake>);
-
-    impl SignalSources for Only {
-        fn of(&self, _: Pid) -> Option<Arc<dyn SignalSource>> {
-            Some(self.0.clone())
-        }
-    }
-
-    fn make(source: &Arc<Fake>, wanted: SignalSet, flags: OpenFlags) -> Arc<SignalFd> {
-        signalfd(Arc::new(Only(source.clone())), Pid(7), wanted, flags).unwrap()
+    fn make(source: &Arc<Signals>, wanted: SignalSet, flags: OpenFlags) -> Arc<SignalFd> {
+        signalfd(Arc::new(OfAll(source.clone())), wanted, flags).unwrap()
     }
 
     #[test]
     fn only_wanted_signals_are_read_and_unblockable_ones_never() {
-        let source = Arc::new(Fake::default());
+        let source = Arc::new(Signals::default());
         let all = SignalSet(u64::MAX).without(SignalSet::only(Signal::INT));
         let file = make(&source, all, OpenFlags::NONBLOCK);
         for signal in [Signal::INT, Signal::KILL] {
             source.pending.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
         }
         let mut buf = [0; 300];
-        assert_eq!(file.poll(), Events::empty());
-        assert_eq!(block_on(file.read(&mut buf)), Err(Errno::EAGAIN));
+        assert_eq!(poll(&*file), Events::empty());
+        assert_eq!(block_on(file.read_for(&caller(7), &mut buf)), Err(Errno::EAGAIN));
         source.pending.lock().push(SignalInfo::user(Signal::TERM, 0, Pid(7), 9));
-        assert_eq!(block_on(file.read(&mut buf)), Ok(RECORD));
+        assert_eq!(block_on(file.read_for(&caller(7), &mut buf)), Ok(RECORD));
         assert_eq!((buf[0], buf[12], buf[16]), (Signal::TERM.number(), 7, 9));
-        assert_eq!(block_on(file.read(&mut buf[..127])), Err(Errno::EINVAL));
+        assert_eq!(block_on(file.read_for(&caller(7), &mut buf[..127])), Err(Errno::EINVAL));
         let file: Arc<dyn File> = file;
         block_on(set_signals(&file, SignalSet::only(Signal::INT))).unwrap();
-        assert_eq!(file.poll(), Events::IN);
+        assert_eq!(poll(&*file), Events::IN);
+    }
+
+    fn poll(file: &dyn File) -> Events {
+        file.seen_by(Pid(7), Some(Pid(7))).unwrap().poll()
     }
 
     /// Begins to read, and has the signals on their way.
-    fn begin<'a>(source: &Fake, file: &'a SignalFd, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        let mut reading = file.read(buf);
+    fn begin<'a>(
+        source: &Signals,
+        file: &'a SignalFd,
+        reader: &'a Caller,
+        buf: &'a mut [u8],
+    ) -> BoxFuture<'a, Result<usize>> {
+        let mut reading = file.read_for(reader, buf);
         let mut context = core::task::Context::from_waker(core::task::Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());
         for signal in [Signal::CHLD, Signal::TERM, Signal::USR1] {
             source.away.lock().push(SignalInfo::user(signal, 0, Pid(7), 9));
         }
         source.changes.wake_all();
-        assert_eq!(file.poll(), Events::IN);
+        assert_eq!(poll(file), Events::IN);
         assert!(reading.as_mut().poll(&mut context).is_pending());
         reading
     }
 
     #[test]
     fn a_signal_that_waits_elsewhere_is_seen_and_fetched() {
-        let source = Arc::new(Fake::default());
+        let source = Arc::new(Signals::default());
         let file = make(&source, SignalSet(u64::MAX), OpenFlags::empty());
         let mut buf = [0; 300];
-        let reading = begin(&source, &file, &mut buf);
+        let reader = caller(7);
+        let reading = begin(&source, &file, &reader, &mut buf);
         source.answer();
         assert_eq!(block_on(reading), Ok(2 * RECORD));
         assert_eq!((buf[0], buf[RECORD]), (Signal::USR1.number(), Signal::TERM.number()));
@@ -471,10 +459,11 @@ mod tests {
         let all = [Signal::CHLD, Signal::TERM, Signal::USR1].into_iter();
         let all = all.fold(SignalSet::default(), |all, signal| all.union(SignalSet::only(signal)));
         for answered_first in [false, true] {
-            let source = Arc::new(Fake::default());
+            let source = Arc::new(Signals::default());
             let file = make(&source, SignalSet(u64::MAX), OpenFlags::empty());
             let mut buf = [0; 300];
-            let reading = begin(&source, &file, &mut buf);
+            let reader = caller(7);
+            let reading = begin(&source, &file, &reader, &mut buf);
             if answered_first {
                 source.answer();
                 drop(reading);

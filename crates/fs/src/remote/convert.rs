@@ -55,7 +55,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),
-            EpollTake(max) => EpollTake(max),
+            EpollTake { most, signals } => EpollTake { most, signals },
             Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),
             Epoll(E::Modify { fd, interest, .. }) => Epoll(E::Modify { fd, file: names.next()?, interest }),
             Epoll(E::Delete { fd, .. }) => Epoll(E::Delete { fd, file: names.next()? }),
@@ -95,7 +95,7 @@ impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
             Bytes(bytes) => Bytes(bytes),
             File(_) => File(names.next()?),
             Timer { value, interval } => Timer { value, interval },
-            Events(events) => Events(events),
+            Events { ready, awaited } => Events { ready, awaited },
             Message(message) => Message(message.replace(names)?),
         })
     }

@@ -7,6 +7,7 @@ use super::{loan::Loan, Observed, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer},
+    event::Seen,
     file::APPEND_AT,
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
@@ -459,7 +460,7 @@ impl File for RemoteFile {
         }
     }
 
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
         self.signals_seen_by(process, thread)
     }
 

@@ -110,6 +110,10 @@ impl SignalSource for ProcessSignals {
         }
     }
 
+    fn came(&self) -> u64 {
+        self.process.upgrade().map_or(0, |process| process.signals_came())
+    }
+
     fn changes(&self) -> &WaitQueue {
         &self.changes
     }
@@ -131,7 +135,7 @@ async fn run(call: &Call<'_>, mask: UserAddr, size: u64, flags: OpenFlags) -> Re
     }
     if call.int(0) == -1 {
         let sources = Arc::new(Processes(Arc::downgrade(call.system())));
-        let file = make(sources, call.process().id, wanted, flags)?;
+        let file = make(sources, wanted, flags)?;
         return call.install(file, flags.contains(OpenFlags::CLOEXEC)).await;
     }
     set_signals(&call.file(0).await?, wanted).await?;

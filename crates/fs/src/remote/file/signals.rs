@@ -3,12 +3,12 @@
 use super::{Remote, RemoteFile};
 use crate::{
     event::{read_signals, Seen, SignalSource},
-    Caller, File, FileRef, OpenFlags,
+    Caller, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
 use alloc::sync::Arc;
 use machine::{errno::Result, sync::Lock, Errno, Pid};
-use messages::fs::{FileSignals, Waiting};
+use messages::fs::{FileSignals, SignalsSeen, Waiting};
 
 /// Which signals a signalfd is for.
 #[derive(Clone)]
@@ -53,11 +53,15 @@ impl RemoteFile {
         }
     }
 
-    pub(super) fn signals_seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn File>> {
+    pub(super) fn signals_seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
         let Waiting::Signals = self.waiting else { return None };
-        let sources = self.remote.sources()?;
         let mask = Mask { wanted: Arc::default(), owner: Some((self.remote.clone(), self.name)) };
-        Some(Arc::new(Seen { source: sources.of(process)?, sources, thread, mask }))
+        Some(Seen::new(self.remote.sources()?, process, thread, mask))
+    }
+
+    /// For who waits for this, an epoll: see [`Seen::from_now_on`].
+    pub(crate) fn signals_from_now_on(&self, caller: &Caller) -> Option<(SignalsSeen, Seen)> {
+        Seen::from_now_on(self.remote.sources()?, self.remote.me(), caller)
     }
 
     pub(super) async fn read_signals(

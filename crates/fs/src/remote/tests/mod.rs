@@ -6,6 +6,7 @@ mod names;
 mod objects;
 mod pipes;
 mod races;
+mod signals;
 mod sockets;
 
 use super::*;
@@ -325,8 +326,8 @@ fn add(machine: &Machine, epoll: &Arc<dyn File>, fd: i32, file: &Arc<dyn File>, 
 }
 
 fn take(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
-    match machine.run(epoll.control(&caller(1), Control::EpollTake(8))).unwrap() {
-        ControlAnswer::Events(events) => events.iter().map(|event| (event.data, event.events)).collect(),
+    match machine.run(epoll.control(&caller(1), Control::EpollTake { most: 8, signals: None })).unwrap() {
+        ControlAnswer::Events { ready, .. } => ready.iter().map(|event| (event.data, event.events)).collect(),
         _ => panic!("no events"),
     }
 }

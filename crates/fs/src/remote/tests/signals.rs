@@ -1,0 +1,71 @@
+//! Signalfds that an epoll of one kernel watches for a thread of another: the signals are known there only.
+
+use super::*;
+use crate::{
+    epoll::EDGE,
+    event::signalfd,
+    testing::{OfAll, Signals},
+};
+use abi::signal::{Signal, SignalSet};
+
+const IN: u32 = Events::IN.bits();
+
+/// Two kernels, an epoll of the first as the second knows it, which watches a signalfd, and the signals on the second.
+fn watched(events: u32) -> (Machine, Arc<dyn File>, Arc<dyn File>, Arc<Signals>) {
+    let machine = Machine::new(2);
+    let (here, there) = (Arc::new(Signals::default()), Arc::new(Signals::default()));
+    machine.kernels[1].set_signals(Arc::new(OfAll(there.clone())));
+    let file: Arc<dyn File> =
+        signalfd(Arc::new(OfAll(here)), SignalSet::only(Signal::USR1), OpenFlags::NONBLOCK).unwrap();
+    let epoll = an_epoll();
+    add(&machine, &epoll, 3, &file, events).unwrap();
+    let (far_epoll, far_file) = (machine.pass(0, 1, &epoll), machine.pass(0, 1, &file));
+    (machine, far_epoll, far_file, there)
+}
+
+fn now(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
+    let events = machine.run(epoll::wait(epoll, &caller(1), 8, Some(crate::file::ready(())))).unwrap();
+    events.iter().map(|event| (event.data, event.events)).collect()
+}
+
+#[test]
+fn a_signal_known_at_the_waiter_only_is_told_until_it_is_read() {
+    let (machine, epoll, file, signals) = watched(IN);
+    assert_eq!(now(&machine, &epoll), []);
+    signals.send(Signal::INT);
+    assert_eq!(now(&machine, &epoll), [], "not wanted");
+    signals.send(Signal::USR1);
+    assert_eq!(now(&machine, &epoll), [(3, IN)]);
+    assert_eq!(now(&machine, &epoll), [(3, IN)]);
+    machine.run(file.read_for(&caller(1), &mut [0; 128])).unwrap();
+    assert_eq!(now(&machine, &epoll), []);
+}
+
+#[test]
+fn who_waits_is_woken_by_it_and_by_nothing_else() {
+    for events in [IN, IN | EDGE] {
+        let (machine, epoll, _file, signals) = watched(events);
+        let who = caller(1);
+        let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, None));
+        assert!(machine.poll(&mut waiting).is_none());
+        signals.send(Signal::INT);
+        assert!(machine.poll(&mut waiting).is_none());
+        signals.send(Signal::USR1);
+        assert_eq!(machine.poll(&mut waiting).unwrap().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn an_edge_is_told_once_for_each_signal() {
+    let (machine, epoll, file, signals) = watched(IN | EDGE);
+    signals.send(Signal::USR1);
+    assert_eq!(now(&machine, &epoll), [(3, IN)]);
+    assert_eq!(now(&machine, &epoll), []);
+    let who = caller(1);
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, None));
+    assert!(machine.poll(&mut waiting).is_none());
+    machine.run(file.read_for(&caller(1), &mut [0; 128])).unwrap();
+    assert!(machine.poll(&mut waiting).is_none());
+    signals.send(Signal::USR1);
+    assert_eq!(machine.poll(&mut waiting).unwrap().unwrap().len(), 1);
+}
