@@ -3,7 +3,8 @@
 //! Every entry keeps a waker in the queue of its file for as long as it lives. A change of the file puts
 //! the entry on the ready list, at most once, and wakes those who wait in epoll_wait; they take entries
 //! from the list and ask the file what is really there. So a wait costs what is ready, not what is
-//! watched, and an edge that falls between two waits is kept.
+//! watched (but for other kernels' files and signalfds: all of those are asked about), and an edge that falls between two
+//! waits is kept.
 //!
 //! The dangerous interleaving is a change while its entry is being taken:
 //!
@@ -56,7 +57,7 @@ pub const EDGE: u32 = 1 << 31;
 /// How deep epolls may watch epolls (Linux's EP_MAX_NESTS).
 const MAX_NESTS: u32 = 4;
 
-/// Taken to add an epoll to an epoll, so that two cannot close a circle at once on one kernel.
+/// Taken to add an epoll to an epoll: of two that would close a circle at once on one kernel, one is refused.
 static NESTING: AsyncLock<()> = AsyncLock::new(());
 
 /// An entry's name: descriptor number and description.
@@ -75,8 +76,31 @@ impl Description {
     }
 }
 
+/// What is watched.
+#[derive(Default)]
+struct Entries {
+    all: BTreeMap<Key, Arc<Entry>>,
+    /// Those among them that each wait asks about: other kernels' files and signalfds.
+    asked: BTreeMap<Key, Arc<Entry>>,
+}
+
+impl Entries {
+    fn insert(&mut self, entry: &Arc<Entry>) {
+        self.remove(&entry.key);
+        if entry.observed().is_some() || entry.seen().is_some() {
+            self.asked.insert(entry.key, entry.clone());
+        }
+        self.all.insert(entry.key, entry.clone());
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.all.remove(key);
+        self.asked.remove(key);
+    }
+}
+
 struct Shared {
-    entries: Lock<BTreeMap<Key, Arc<Entry>>>,
+    entries: Lock<Entries>,
     ready: Lock<VecDeque<Arc<Entry>>>,
     changes: WaitQueue,
 }
@@ -97,11 +121,7 @@ impl Epoll {
         if !OpenFlags::CLOEXEC.contains(flags) {
             return Err(Errno::EINVAL);
         }
-        let shared = Shared {
-            entries: Lock::new(BTreeMap::new()),
-            ready: Lock::new(VecDeque::new()),
-            changes: WaitQueue::new(),
-        };
+        let shared = Shared { entries: Lock::default(), ready: Lock::new(VecDeque::new()), changes: WaitQueue::new() };
         Ok(Arc::new(Epoll {
             shared: Arc::new(shared),
             flags: StatusFlags::new(flags | OpenFlags::RDWR),
@@ -155,7 +175,7 @@ impl Epoll {
     }
 
     fn find(&self, key: Key) -> Result<Arc<Entry>> {
-        let entry = self.shared.entries.lock().get(&key).cloned();
+        let entry = self.shared.entries.lock().all.get(&key).cloned();
         // A descriptor can lead to a file that is closed: to one of a kernel that has died.
         entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
     }
@@ -168,13 +188,17 @@ impl Epoll {
         interest: EpollInterest,
     ) -> Result<()> {
         file.watch().await?;
-        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else { return self.add(key, file, seen, interest) };
+        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else {
+            self.enter(key, file, seen, interest)?.begin(file);
+            return Ok(());
+        };
         let _nesting = NESTING.lock().await;
-        let deepest = inner.depth_below(self, self.name(), 0).await?;
-        if deepest > MAX_NESTS {
+        let entered = self.enter(key, file, seen, interest)?;
+        if inner.depth_below(self, self.name(), 0).await? > MAX_NESTS {
             return Err(Errno::ELOOP);
         }
-        self.add(key, file, seen, interest)
+        entered.begin(file);
+        Ok(())
     }
 
     async fn add_foreign(
@@ -185,25 +209,31 @@ impl Epoll {
         interest: EpollInterest,
     ) -> Result<()> {
         let _nesting = NESTING.lock().await;
+        let watched: Arc<dyn File> = file.clone();
+        let entered = self.enter(key, &watched, seen, interest)?;
         if file.depth(file.name_here(self.address()), 0).await? > MAX_NESTS {
             return Err(Errno::ELOOP);
         }
-        self.add(key, &(file as Arc<dyn File>), seen, interest)
+        entered.begin(&watched);
+        Ok(())
     }
 
-    fn add(&self, key: Key, file: &Arc<dyn File>, seen: Option<Arc<Seen>>, interest: EpollInterest) -> Result<()> {
-        let entry = {
-            let mut entries = self.shared.entries.lock();
-            if entries.get(&key).is_some_and(|entry| entry.file().is_some()) {
-                return Err(Errno::EEXIST);
-            }
-            let entry = Entry::new(key, file, seen, interest, &self.shared);
-            entries.insert(key, entry.clone());
-            entry
-        };
-        entry.watch(file);
-        entry.list_if_ready();
-        Ok(())
+    /// Enters what is to be watched, before it is looked for circles: of two that would close one at the same moment, on two
+    /// kernels, each sees the other's entry (or one does, which comes later). Left again if it is not begun.
+    fn enter(
+        &self,
+        key: Key,
+        file: &Arc<dyn File>,
+        seen: Option<Arc<Seen>>,
+        interest: EpollInterest,
+    ) -> Result<Entered<'_>> {
+        let mut entries = self.shared.entries.lock();
+        if entries.all.get(&key).is_some_and(|entry| entry.file().is_some()) {
+            return Err(Errno::EEXIST);
+        }
+        let entry = Entry::new(key, file, seen, interest, &self.shared);
+        entries.insert(&entry);
+        Ok(Entered { epoll: self, entry, begun: false })
     }
 
     fn address(&self) -> usize {
@@ -212,13 +242,13 @@ impl Epoll {
 
     /// What is known of other kernels' files becomes what is so.
     async fn refresh(&self) -> Result<()> {
-        let entries: Vec<_> = self.shared.entries.lock().values().cloned().collect();
+        let entries: Vec<_> = self.shared.entries.lock().asked.values().cloned().collect();
         refresh_all(&entries).await
     }
 
     /// The name under which other kernels know it: only through a foreign file could it be watched by itself.
     fn name(&self) -> Option<FileRef> {
-        let first = self.shared.entries.lock().values().find_map(|entry| entry.observed())?;
+        let first = self.shared.entries.lock().asked.values().find_map(|entry| entry.observed())?;
         first.name_here(self.address())
     }
 
@@ -249,7 +279,7 @@ impl Epoll {
                 return Ok(above);
             }
             let watched: Vec<Arc<dyn File>> =
-                self.shared.entries.lock().values().filter_map(|entry| entry.file()).collect();
+                self.shared.entries.lock().all.values().filter_map(|entry| entry.file()).collect();
             let mut deepest = above + 1;
             for file in &watched {
                 if let Some(inner) = file.as_any().downcast_ref::<Epoll>() {
@@ -264,7 +294,7 @@ impl Epoll {
 
     /// Entries of signalfds, whose files are others for each who looks.
     fn of_signals(&self) -> Vec<Arc<Entry>> {
-        self.shared.entries.lock().values().filter(|entry| entry.seen().is_some()).cloned().collect()
+        self.shared.entries.lock().asked.values().filter(|entry| entry.seen().is_some()).cloned().collect()
     }
 
     /// Up to `max` events that are ready now for `caller`, who knows of `signals` if it is on another kernel. Level-triggered
@@ -309,8 +339,32 @@ impl Epoll {
     /// The file is closed everywhere.
     fn forget(&self, entry: &Arc<Entry>) {
         let mut entries = self.shared.entries.lock();
-        if entries.get(&entry.key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
+        if entries.all.get(&entry.key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
             entries.remove(&entry.key);
+        }
+    }
+}
+
+/// An entry that nothing is told to yet.
+struct Entered<'a> {
+    epoll: &'a Epoll,
+    entry: Arc<Entry>,
+    begun: bool,
+}
+
+impl Entered<'_> {
+    fn begin(mut self, file: &Arc<dyn File>) {
+        self.begun = true;
+        self.entry.watch(file);
+        self.entry.list_if_ready();
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if !self.begun {
+            self.epoll.forget(&self.entry);
+            self.entry.close();
         }
     }
 }
@@ -370,7 +424,7 @@ pub async fn wait(
 impl Drop for Epoll {
     fn drop(&mut self) {
         let entries = core::mem::take(&mut *self.shared.entries.lock());
-        for entry in entries.into_values() {
+        for entry in entries.all.into_values() {
             entry.close();
         }
     }

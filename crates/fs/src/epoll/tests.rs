@@ -90,7 +90,7 @@ fn a_closed_file_vanishes_and_its_number_is_free_again() {
     block_on(write.write(b"a")).unwrap();
     drop(read);
     assert_eq!(taken(&epoll), []);
-    assert!(epoll.shared.entries.lock().is_empty());
+    assert!(epoll.shared.entries.lock().all.is_empty());
     let (read, write) = ends();
     add(&epoll, 3, &read, IN).unwrap();
     block_on(write.write(b"a")).unwrap();
@@ -160,4 +160,19 @@ fn a_waiter_wakes_up_for_an_event_and_gives_up_after_the_timeout() {
     let events = once(waiting.as_mut()).unwrap().unwrap();
     assert_eq!(events, [EpollInterest { events: IN, data: 3 }]);
     assert_eq!(block_on(wait(&file, &who, 0, None)), Err(Errno::EINVAL));
+}
+
+#[test]
+fn an_epoll_that_is_being_added_closes_a_circle_already() {
+    let (one, other) = (epoll(), epoll());
+    let (first, second): (Arc<dyn File>, Arc<dyn File>) = (one.clone(), other.clone());
+    let interest = EpollInterest { events: IN, data: 0 };
+    // As long as another kernel is asked what lies below.
+    let entered = one.enter((3, Description::of(&second)), &second, None, interest).unwrap();
+    assert_eq!(add(&other, 3, &first, IN), Err(Errno::ELOOP));
+    assert_eq!(add(&one, 3, &second, IN), Err(Errno::EEXIST));
+    drop(entered);
+    add(&other, 3, &first, IN).unwrap();
+    assert_eq!(add(&one, 3, &second, IN), Err(Errno::ELOOP));
+    assert!(one.shared.entries.lock().all.is_empty());
 }
