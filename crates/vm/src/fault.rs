@@ -93,8 +93,8 @@ pub(crate) enum Resolution {
     TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
     Withdraw(Withdrawal),
-    /// Pages of zeros are no longer there, and kernels that can read them give them back before anything else is.
-    Settle(Withdrawal),
+    /// Pages of zeros in this range are about to be others: kernels that can read them give them back first.
+    WithdrawZeros(Withdrawal, PageRange),
 }
 
 use Resolution::{Failed, Mapped, NoRoom};
@@ -144,7 +144,9 @@ impl Space {
                     let page = demand.page;
                     self.settle_then(None, withdrawal, move |space| space.not_exported(page)).await;
                 }
-                Resolution::Settle(withdrawal) => self.settle_then(None, withdrawal, |_| ()).await,
+                Resolution::WithdrawZeros(withdrawal, range) => {
+                    self.settle_then(None, withdrawal, move |space| space.zeros_given_back(range)).await;
+                }
                 NoRoom(Missing::Anywhere) if !demand.to_the_last => {
                     demand.to_the_last = !Box::pin(self.vm.borrow(false)).await;
                 }
@@ -170,6 +172,31 @@ impl Space {
         self.clear_exported(page);
         drop(state);
         self.not_busy(PageRange::one(page));
+    }
+
+    /// The sharers of the pages of zeros in a range that was kept busy have given them back. Some may have gone with a change.
+    fn zeros_given_back(&self, range: PageRange) {
+        let mut state = self.state.lock();
+        let mut given_back = Ranges::default();
+        self.table.walk(range, &mut |page, mapping| {
+            if !self.is_own_zero(&mapping) || !mapping.soft.contains(Soft::EXPORTED) {
+                return Step::Keep;
+            }
+            given_back.add(PageRange::one(page));
+            Step::Remove
+        });
+        self.table.flush(range);
+        for range in given_back.iter() {
+            state.exports.remove(range);
+            range.pages().for_each(|_| self.vm.memory.release(self.vm.zero));
+        }
+        drop(state);
+        self.not_busy(range);
+    }
+
+    /// This kernel's page of zeros, in a page that it owns.
+    fn is_own_zero(&self, mapping: &Mapping) -> bool {
+        mapping.frame == self.vm.zero && !mapping.soft.contains(Soft::BORROWED)
     }
 
     pub(crate) fn clear_exported(&self, page: Page) {
@@ -411,7 +438,7 @@ impl Space {
         let page = demand.page;
         let exported = mapping.soft.contains(Soft::EXPORTED);
         if mapping.frame == self.vm.zero && (exported || demand.export) {
-            return Resolution::Settle(self.take_zeros(state, demand));
+            return self.take_zeros(state, demand);
         }
         if exported {
             let mut withdrawal = Withdrawal::new();
@@ -436,7 +463,8 @@ impl Space {
     }
 
     /// Takes pages of zeros out of the table that are about to be written: this one, and as many behind it as a row may fill.
-    fn take_zeros(&self, state: &mut State, demand: &Demand) -> Withdrawal {
+    /// Those that other kernels can read stay until they are given back, for the same reason.
+    fn take_zeros(&self, state: &mut State, demand: &Demand) -> Resolution {
         let more = if demand.export { demand.offers.len() as u64 } else { AROUND };
         let mut range = PageRange::new(demand.page, demand.page.add(more.max(1)));
         if state.is_busy(range) {
@@ -445,22 +473,20 @@ impl Space {
         let mut withdrawal = Withdrawal::new();
         let (mut own, mut shared) = (0, Ranges::default());
         self.table.walk(range, &mut |page, mapping| {
-            if mapping.frame != self.vm.zero || mapping.soft.contains(Soft::BORROWED) {
+            if !self.is_own_zero(&mapping) {
                 return Step::Keep;
             }
-            match mapping.soft.contains(Soft::EXPORTED) {
-                true => shared.add(PageRange::one(page)),
-                false => own += 1,
+            if mapping.soft.contains(Soft::EXPORTED) {
+                shared.add(PageRange::one(page));
+                return Step::Keep;
             }
+            own += 1;
             Step::Remove
         });
         self.table.flush(range);
         (0..own).for_each(|_| self.vm.memory.release(self.vm.zero));
-        for range in shared.iter() {
-            range.pages().for_each(|_| withdrawal.frames.push(self.vm.zero, 1));
-            withdrawal.unexport(state, range);
-        }
-        withdrawal.hold(state, range);
-        withdrawal
+        shared.iter().for_each(|range| withdrawal.narrow(state, range));
+        state.busy.push(range);
+        Resolution::WithdrawZeros(withdrawal, range)
     }
 }
