@@ -59,6 +59,7 @@ pub struct Process {
     pending_version: Lock<u64>,
     /// Woken when the flags change.
     pub(crate) changed: Arc<WaitQueue>,
+    /// How many signals have become pending for it, or for a thread of it here.
     signals_came: AtomicU64,
     /// How the process ends, once that is decided.
     pub(crate) ending: Lock<Option<ExitStatus>>,
