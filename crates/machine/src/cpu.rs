@@ -1,11 +1,11 @@
 //! A CPU as the kernel sees it: user mode is a function that is called and returns with a trap.
 
 use crate::{CpuId, PageTable, UserAddr};
-use alloc::{boxed::Box, vec};
+use alloc::boxed::Box;
 use core::sync::atomic::AtomicBool;
-use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_bytes::Bytes;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 bitflags::bitflags! {
     /// What may be done with a page, or what a fault tried to do.
@@ -44,23 +44,9 @@ pub struct Registers {
     pub gs_base: u64,
 }
 
-/// As they lie in memory: most are addresses, which numbers of variable length make longer.
-impl Serialize for Registers {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Bytes::new(self.as_bytes()).serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Registers {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let bytes: &'de Bytes = Deserialize::deserialize(from)?;
-        Registers::read_from_bytes(bytes).map_err(|_| D::Error::invalid_length(bytes.len(), &"all registers"))
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct Line([u64; 8]);
 
 /// Extended state (x87, SSE, AVX) in the XSAVE layout (Intel SDM 1, 13.4), 64-byte aligned.
 #[derive(Clone, Debug)]
@@ -69,7 +55,7 @@ pub struct FpuState(Box<[Line]>);
 /// How many lines, and the bytes of the first of them: those that follow are zero.
 impl Serialize for FpuState {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let used = self.0.iter().rposition(|line| line.0 != [0; 64]).map_or(0, |last| last + 1);
+        let used = self.0.iter().rposition(|line| line.0.iter().any(|word| *word != 0)).map_or(0, |last| last + 1);
         (self.0.len() as u16, Bytes::new(self.0[..used].as_bytes())).serialize(to)
     }
 }
@@ -77,7 +63,7 @@ impl Serialize for FpuState {
 impl<'de> Deserialize<'de> for FpuState {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let (lines, bytes): (u16, &'de Bytes) = Deserialize::deserialize(from)?;
-        let mut state = FpuState(vec![Line([0; 64]); lines.into()].into_boxed_slice());
+        let mut state = FpuState::zero(lines.into());
         state.set_bytes(bytes);
         Ok(state)
     }
@@ -88,10 +74,14 @@ impl FpuState {
     /// load the initial configuration (SDM 1, 13.8.1); MXCSR and FCW get their reset values here for
     /// machines that only have FXSAVE.
     pub fn initial(bytes: usize) -> Self {
-        let mut state = FpuState(vec![Line([0; 64]); bytes.div_ceil(64)].into_boxed_slice());
+        let mut state = FpuState::zero(bytes.div_ceil(64));
         state.bytes_mut(0, 2).copy_from_slice(&0x037fu16.to_le_bytes());
         state.bytes_mut(24, 4).copy_from_slice(&0x1f80u32.to_le_bytes());
         state
+    }
+
+    fn zero(lines: usize) -> Self {
+        FpuState(FromZeros::new_box_zeroed_with_elems(lines).expect("the kernel has memory for a thread"))
     }
 
     /// Bytes of the area.
@@ -124,7 +114,7 @@ impl FpuState {
     }
 
     fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
-        &mut self.0[at / 64].0[at % 64..at % 64 + len]
+        &mut self.as_mut_bytes()[at..at + len]
     }
 }
 

@@ -1,7 +1,6 @@
 //! Identifiers that mean the same on every kernel.
 
-use crate::Memory;
-use alloc::vec::Vec;
+use crate::{bits::Bits, Memory};
 use core::{
     fmt,
     sync::atomic::{AtomicU64, Ordering},
@@ -72,17 +71,13 @@ impl Serials {
     }
 }
 
-/// A set of kernels of any size: one word inline, more on the heap once an id needs it.
+/// A set of kernels of any size.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct KernelSet {
-    low: u64,
-    /// Words for ids 64 and up; no trailing zero words, so equal sets compare equal.
-    high: Vec<u64>,
-}
+pub struct KernelSet(Bits);
 
 impl KernelSet {
     pub const fn new() -> Self {
-        KernelSet { low: 0, high: Vec::new() }
+        KernelSet(Bits::new())
     }
 
     pub fn only(kernel: KernelId) -> Self {
@@ -93,69 +88,29 @@ impl KernelSet {
 
     /// Adds `kernel`; true if it was not there.
     pub fn insert(&mut self, kernel: KernelId) -> bool {
-        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
-        let slot = match word {
-            0 => &mut self.low,
-            _ => {
-                if self.high.len() < word {
-                    self.high.resize(word, 0);
-                }
-                &mut self.high[word - 1]
-            }
-        };
-        let new = *slot & bit == 0;
-        *slot |= bit;
-        new
+        self.0.insert(kernel.index())
     }
 
     /// Takes `kernel` out; true if it was there.
     pub fn remove(&mut self, kernel: KernelId) -> bool {
-        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
-        let slot = match word {
-            0 => &mut self.low,
-            _ => match self.high.get_mut(word - 1) {
-                Some(slot) => slot,
-                None => return false,
-            },
-        };
-        let had = *slot & bit != 0;
-        *slot &= !bit;
-        while self.high.last() == Some(&0) {
-            self.high.pop();
-        }
-        had
+        self.0.remove(kernel.index())
     }
 
     pub fn contains(&self, kernel: KernelId) -> bool {
-        let (word, bit) = (kernel.index() / 64, 1u64 << (kernel.index() % 64));
-        match word {
-            0 => self.low & bit != 0,
-            _ => self.high.get(word - 1).is_some_and(|slot| slot & bit != 0),
-        }
+        self.0.contains(kernel.index())
     }
 
     pub fn is_empty(&self) -> bool {
-        self.low == 0 && self.high.is_empty()
+        self.0.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.words().map(|word| word.count_ones() as usize).sum()
+        self.0.len()
     }
 
     /// The members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = KernelId> + '_ {
-        self.words().enumerate().flat_map(|(index, word)| {
-            let mut rest = word;
-            core::iter::from_fn(move || {
-                let kernel = (rest != 0).then(|| KernelId((index as u32 * 64 + rest.trailing_zeros()) as u16));
-                rest &= rest.wrapping_sub(1);
-                kernel
-            })
-        })
-    }
-
-    fn words(&self) -> impl Iterator<Item = u64> + '_ {
-        core::iter::once(self.low).chain(self.high.iter().copied())
+        self.0.iter().map(|number| KernelId(number as u16))
     }
 }
 
@@ -172,23 +127,5 @@ impl FromIterator<KernelId> for KernelSet {
 impl fmt::Debug for KernelSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_grows_past_one_word_and_shrinks_back() {
-        let mut set = KernelSet::new();
-        assert!(set.insert(KernelId(3)));
-        assert!(set.insert(KernelId(200)));
-        assert!(!set.insert(KernelId(200)));
-        assert_eq!(set.iter().collect::<Vec<_>>(), [KernelId(3), KernelId(200)]);
-        assert!(set.remove(KernelId(200)));
-        assert!(!set.remove(KernelId(64)));
-        assert_eq!(set, KernelSet::only(KernelId(3)));
-        assert_eq!(set.len(), 1);
     }
 }

@@ -10,17 +10,20 @@
 extern crate alloc;
 
 mod address;
+mod bits;
 mod collections;
 mod cpu;
 mod device;
 pub mod errno;
 mod ids;
 mod memory;
+pub mod plain;
 mod shield;
 pub mod sync;
 mod task;
 
 pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
+pub use bits::Bits;
 pub use collections::{HashMap, HashSet};
 pub use cpu::{Access, Counter, Cpu, FpuState, Registers, Trap};
 pub use device::{ByteStream, Exchange};

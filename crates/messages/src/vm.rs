@@ -45,6 +45,14 @@ impl Run {
     }
 }
 
+/// A page that is about to be touched, and how; and what may come with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touch {
+    pub page: Page,
+    pub access: Access,
+    pub around: PageRange,
+}
+
 /// Limits of a process that its mappings obey, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
@@ -411,6 +419,10 @@ messages! {
     /// The same kernel goes through memory in order and will want these pages soon: the owner answers with what of them is
     /// ready.
     fault_ahead: FaultAhead { space: SpaceId, range: PageRange } -> Vec<Run>, Low;
+
+    /// A thread comes to a kernel that has no page of its process yet: those that it will touch at once, all together. The owner answers
+    /// with what it need not wait for; the thread asks for the rest when it gets there.
+    first_pages: FirstPages { space: SpaceId, touches: Vec<Touch> } -> Vec<Run>, Low;
 
     /// A kernel asks the owner of a range to change it.
     change_space: Change {

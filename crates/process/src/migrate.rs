@@ -9,7 +9,7 @@
 //!   presence = Away(K2)
 //!   -- Migrate ------------------------> arriving += thread
 //!                                        first visit: Join --------------> replicas += K2
-//!                                        beside it: faults --------------> (of the owners of its first pages)
+//!                                        beside it: FirstPages ----------> (to the owners of its first pages)
 //!                                        <------------------- Replica ----
 //!                                        thread runs (or shadow wakes)
 //!                                        -- Moved ------------------------> at = K2
@@ -47,9 +47,8 @@ use core::{
     sync::atomic::Ordering::*,
     task::Poll,
 };
-use machine::{errno::Result, Access, Errno, KernelId, Page, Registers, SpaceId, UserAddr};
+use machine::{errno::Result, Access, Errno, KernelId, Page, Registers, UserAddr};
 use messages::process::{Baggage, Migrate, Survivor, ThreadState};
-use vm::Space;
 
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +113,13 @@ impl Thread {
             let mut presence = self.presence.lock();
             let state = self.pack();
             let (sent, moves) = (state.pending.clone(), state.moves);
+            // One that has been there has its process there.
+            let touches = match state.visited.contains(to) {
+                true => Vec::new(),
+                false => self.first_pages(&context.registers),
+            };
+            let space = process.space().id();
             let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
-            let (space, touches) = (process.space().id(), self.first_pages(&context.registers));
             let message =
                 Migrate { process: process.id, home: process.home, thread: self.tid, baggage, space, touches };
             // In the drain, as with Moved: before anything else that comes from there about the thread.
@@ -156,9 +160,8 @@ impl Thread {
         self.settle_account(&mut state);
         // Also counted if the move fails: the next one must be newer.
         state.moves += 1;
-        let packed = state.clone();
-        state.pending = Default::default();
-        packed
+        let pending = core::mem::take(&mut state.pending);
+        ThreadState { pending, ..state.clone() }
     }
 
     /// The pages that it will touch at once elsewhere: its text, stack and thread-local data, and, as it mostly leaves in a system call
@@ -280,7 +283,8 @@ impl System {
         // The home is asked first: it is at it while this kernel makes room for the pages.
         let mut joining = pin!(self.join(process, home));
         let at_once = poll_fn(|context| Poll::Ready(joining.as_mut().poll(context))).await;
-        let touched = self.touch(space, touches);
+        // They come while this kernel joins its process.
+        let touched = self.vm.attach(space).inspect(|space| space.expect_touches(&touches)).ok();
         let process: Result<Arc<Process>> = match at_once {
             Poll::Ready(process) => process,
             Poll::Pending => joining.await,
@@ -307,19 +311,5 @@ impl System {
         self.counters.migrations_in.fetch_add(1, Relaxed);
         thread.start(Context { registers });
         Ok(())
-    }
-
-    /// Asks for the pages that a newcomer touches at once, all together, while this kernel joins its process. It would ask for
-    /// one after the other, later.
-    fn touch(&self, space: SpaceId, pages: Vec<(Page, Access)>) -> Option<Arc<Space>> {
-        let space = self.vm.attach(space).ok()?;
-        for (page, access) in pages {
-            let space = space.clone();
-            self.scheduler.spawn(async move {
-                // What is wrong with it the thread finds out.
-                let _ = space.fault(page.address(), access).await;
-            });
-        }
-        Some(space)
     }
 }

@@ -136,9 +136,14 @@ impl Choices<'_> {
                 Operation::Brk { to }
             }
             40..=43 if self.spaces < 5 && !full => Operation::Fork,
-            44..=62 => {
+            44..=57 => {
                 let page = some(rng);
                 Operation::Read { page, word: word(rng, page) }
+            }
+            58..=62 => {
+                let page = some(rng);
+                let (word, pages) = (word(rng, page), 1 + rng.below(4) as u64);
+                Operation::Arrive { page, word, pages, write: rng.one_in(2) }
             }
             63..=70 => {
                 let page = some(rng);
@@ -206,6 +211,15 @@ pub async fn perform(space: Arc<Space>, operation: Operation, objects: Arc<SimOb
         }
         Operation::Brk { to } => Outcome::At(space.brk(UserAddr(to)).await.0),
         Operation::Fork => Outcome::Child(space.fork().await?.id()),
+        Operation::Arrive { page, word, pages, write } => {
+            let access = if write { Access::WRITE } else { Access::READ };
+            // Not in order, and one twice.
+            let some = (0..=pages).map(|index| (address(page + index * 3 % pages).page(), access));
+            space.expect_touches(&some.collect::<Vec<_>>());
+            let mut value = [0; 8];
+            space.read(at(page, word), &mut value).await?;
+            Outcome::Value(u64::from_le_bytes(value))
+        }
         Operation::Read { page, word } => {
             let mut value = [0; 8];
             space.read(at(page, word), &mut value).await?;

@@ -115,6 +115,13 @@ pub enum Operation {
         old: u32,
         new: u32,
     },
+    /// A thread comes and reads: the pages from there on are asked for together.
+    Arrive {
+        page: u64,
+        word: usize,
+        pages: u64,
+        write: bool,
+    },
     /// As through /proc/PID/mem.
     ForceRead {
         page: u64,
@@ -175,6 +182,10 @@ impl fmt::Display for Operation {
             Operation::Brk { to } => write!(out, "brk {to:x}"),
             Operation::Fork => write!(out, "fork"),
             Operation::Read { page, word } => write!(out, "read {page:x}[{word}]"),
+            Operation::Arrive { page, word, pages, write } => {
+                let access = if write { "write" } else { "read" };
+                write!(out, "arrive to {access} {page:x}+{pages:x}, read {page:x}[{word}]")
+            }
             Operation::Write { page, word, value } => write!(out, "write {page:x}[{word}] = {value:x}"),
             Operation::Exchange { page, word, old, new } => write!(out, "exchange {page:x}[{word}] {old:x} by {new:x}"),
             Operation::ForceRead { page, word } => write!(out, "force read {page:x}[{word}]"),
@@ -356,7 +367,7 @@ impl Model {
                     None => outcome == Error(Errno::EIO),
                 }
             }
-            Operation::Read { page, word } => match self.word(id, page, word) {
+            Operation::Read { page, word } | Operation::Arrive { page, word, .. } => match self.word(id, page, word) {
                 Some(value) => outcome == Value(value),
                 None => outcome == Error(Errno::EFAULT),
             },

@@ -40,6 +40,8 @@ pub(crate) struct Demand {
     pub adopted: u16,
     /// Who offers them, and in which life: frames of the dead are not taken (death.rs).
     giver: Option<(KernelId, Option<u32>)>,
+    /// Nothing is begun for it that would have to be waited for, and nothing made that nobody has touched: Busy instead.
+    at_once: bool,
     /// No other kernel has memory to spare: the rest at home is for everybody.
     to_the_last: bool,
     /// A page of an object that was waited for.
@@ -62,8 +64,18 @@ impl Fetched {
 
 impl Demand {
     pub fn local(page: Page, access: Access) -> Self {
-        let (offers, giver, fetched) = (Vec::new(), None, None);
-        Demand { page, access, export: false, forced: false, offers, adopted: 0, giver, to_the_last: false, fetched }
+        Demand {
+            page,
+            access,
+            export: false,
+            forced: false,
+            offers: Vec::new(),
+            adopted: 0,
+            giver: None,
+            at_once: false,
+            to_the_last: false,
+            fetched: None,
+        }
     }
 
     pub fn forced(page: Page, access: Access) -> Self {
@@ -74,6 +86,11 @@ impl Demand {
     pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>, from: KernelId, life: Option<u32>) -> Self {
         offers.reverse();
         Demand { export: true, offers, giver: Some((from, life)), ..Self::local(page, access) }
+    }
+
+    /// For another kernel, of what there is.
+    pub fn at_once(page: Page, access: Access) -> Self {
+        Demand { export: true, at_once: true, ..Self::local(page, access) }
     }
 }
 
@@ -296,6 +313,9 @@ impl Space {
 
     /// A page of anonymous memory that does not exist yet.
     fn resolve_new(&self, state: &mut State, demand: &mut Demand, region: &Region) -> Resolution {
+        if demand.at_once {
+            return Resolution::Busy;
+        }
         let full = region.access();
         if !demand.access.contains(Access::WRITE) {
             return self.put_zero(demand.page, region);
@@ -437,6 +457,9 @@ impl Space {
     fn copy_on_write(&self, state: &mut State, demand: &mut Demand, full: Access, mapping: Mapping) -> Resolution {
         let page = demand.page;
         let exported = mapping.soft.contains(Soft::EXPORTED);
+        if demand.at_once && (exported || mapping.frame == self.vm.zero) {
+            return Resolution::Busy;
+        }
         if mapping.frame == self.vm.zero && (exported || demand.export) {
             return self.take_zeros(state, demand);
         }

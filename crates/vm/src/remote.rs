@@ -34,7 +34,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, Step};
-use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, Run, Stretch};
+use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, FirstPages, Run, Stretch, Touch};
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
@@ -139,6 +139,41 @@ impl Space {
             question.install(&mut state, range, runs);
         };
         self.vm.endpoint.call_then(owner, FaultAhead { space: self.id, range }, then).detach();
+    }
+
+    /// Asks for pages that a thread which is on its way here will touch at once, all together: it would ask for one after the other,
+    /// later. Who touches one of them meanwhile waits for the answer.
+    pub fn expect_touches(self: &Arc<Self>, pages: &[(Page, Access)]) {
+        let mut asked: Vec<(KernelId, Vec<Touch>, FirstQuestions)> = Vec::new();
+        let mut state = self.state.lock();
+        if state.gone {
+            return;
+        }
+        for (page, access) in pages.iter().copied() {
+            let owner = self.owner(&state, page);
+            let is_here = self.table.get(page).is_some();
+            if owner == self.me() || is_here || state.pending.iter().any(|(_, pending)| pending.range.contains(page)) {
+                continue;
+            }
+            let comes = asked.iter().any(|(_, touches, _)| touches.iter().any(|touch| touch.around.contains(page)));
+            let around = match comes {
+                true => PageRange::one(page),
+                false => state.windows.ask(page, |range| self.used(range)),
+            };
+            let at = asked.iter().position(|(known, ..)| *known == owner).unwrap_or_else(|| {
+                asked.push((owner, Vec::new(), FirstQuestions(Vec::new())));
+                asked.len() - 1
+            });
+            state.faults.remote += 1;
+            let key = state.ask(PageRange::one(page), PageRange::new(page, page));
+            asked[at].1.push(Touch { page, access, around });
+            asked[at].2 .0.push(Question { space: self.clone(), key: Some(key) });
+        }
+        drop(state);
+        for (owner, touches, mut questions) in asked {
+            let question = FirstPages { space: self.id, touches };
+            self.vm.endpoint.call_then(owner, question, move |runs| questions.install(runs)).detach();
+        }
     }
 
     /// Pages of `range` that are mapped here and have been touched.
@@ -255,6 +290,24 @@ impl Space {
             true => self.export(&mut state, from, &region, [range], None),
             false => Vec::new(),
         }
+    }
+
+    /// The owner's side of [`Space::expect_touches`].
+    pub(crate) fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Run> {
+        self.join(from);
+        let mut runs = Vec::new();
+        for Touch { page, access, around } in touches.iter().copied() {
+            let mut state = self.state.lock();
+            if self.is_home() {
+                state.slices.claim(PageRange::one(page), self.me());
+            }
+            let mut demand = Demand::at_once(page, access);
+            // Who has the page is written down.
+            if self.vm.memory.has_room() && matches!(self.resolve(&mut state, &mut demand), Resolution::Mapped) {
+                runs.extend(self.export_around(&mut state, from, &mut demand, around));
+            }
+        }
+        runs
     }
 
     /// Writes `from` down as a sharer of the page and of what is ready of the range it asks for.
@@ -406,6 +459,18 @@ impl Drop for Question {
             self.answered(&mut space.state.lock());
         }
         self.space.changed.wake_all();
+    }
+}
+
+/// Questions about pages that are asked for together.
+struct FirstQuestions(Vec<Question>);
+
+impl FirstQuestions {
+    fn install(&mut self, runs: &[Run]) {
+        let Some(space) = self.0.first().map(|question| question.space.clone()) else { return };
+        let mut state = space.state.lock();
+        let poison: Vec<PageRange> = self.0.iter_mut().flat_map(|question| question.answered(&mut state)).collect();
+        space.install(&mut state, runs, &poison);
     }
 }
 

@@ -273,8 +273,13 @@ fn register(shared: &Arc<Shared>) {
     answer!(on_to_completion, FaultRequest, gone(), |space, from, request| async move {
         space.serve_fault(from, request).await
     });
-    answer!(on_to_completion, FaultAhead, Vec::new(), |space, from, request| async move {
-        space.serve_ahead(from, request.range)
+    serve.on_sync(|shared, from, FaultAhead { space, range }| match shared.find(space) {
+        Some(space) => space.serve_ahead(from, range),
+        None => Vec::new(),
+    });
+    serve.on_sync(|shared, from, FirstPages { space, touches }| match shared.find(space) {
+        Some(space) => space.serve_first(from, &touches),
+        None => Vec::new(),
     });
     serve.on_to_completion(|shared, from, Change { space, operation, frozen }| {
         let space = match operation {

@@ -32,7 +32,7 @@ fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
 }
 
 async fn tune(call: &Call<'_>, thread: Pid, tune: Tune) -> Result<(CpuSet, i8, (u32, u32))> {
-    let sender = call.caller().credentials;
+    let sender = call.thread.state.lock().credentials.clone();
     Arc::clone(call.system()).tune(thread, tune, sender).await
 }
 

@@ -8,6 +8,7 @@ use abi::{
 use alloc::vec::Vec;
 use machine::{KernelId, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What all threads of a process share beside memory and descriptors. The home kernel decides the order
 /// of changes; every kernel that ever ran a thread of the process holds a copy.
@@ -24,7 +25,9 @@ pub struct Shared {
     #[serde(with = "limits")]
     pub limits: Vec<(u64, u64)>,
     /// Path of the executable, for /proc/PID/exe.
+    #[serde(with = "serde_bytes")]
     pub executable: Vec<u8>,
+    #[serde(with = "machine::plain")]
     pub layout: Layout,
     /// execve has happened since fork (setpgid's EACCES).
     pub executed: bool,
@@ -41,19 +44,22 @@ pub struct Shared {
     pub started: u64,
 }
 
-/// One more than they are: most are RLIM_INFINITY, which would be the longest number of all.
+/// Whole: RLIM_INFINITY, which most are, would be the longest number of all.
 mod limits {
     use super::*;
-    use serde::{Deserializer, Serializer};
+    use serde::{de::Error, Deserializer, Serializer};
+    use serde_bytes::Bytes;
 
     pub fn serialize<S: Serializer>(limits: &[(u64, u64)], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(limits.iter().map(|(soft, hard)| (soft.wrapping_add(1), hard.wrapping_add(1))))
+        let plain: Vec<[u64; 2]> = limits.iter().map(|limit| (*limit).into()).collect();
+        Bytes::new(plain.as_bytes()).serialize(to)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u64, u64)>, D::Error> {
-        let mut limits: Vec<(u64, u64)> = Deserialize::deserialize(from)?;
-        limits.iter_mut().for_each(|(soft, hard)| (*soft, *hard) = (soft.wrapping_sub(1), hard.wrapping_sub(1)));
-        Ok(limits)
+        let bytes: &'de Bytes = Deserialize::deserialize(from)?;
+        let pairs = bytes.chunks(size_of::<[u64; 2]>()).map(<[u64; 2]>::read_from_bytes);
+        let wrong = |_| D::Error::invalid_length(bytes.len(), &"pairs of limits");
+        pairs.map(|pair| pair.map(Into::into).map_err(wrong)).collect()
     }
 }
 
@@ -99,14 +105,15 @@ pub struct CircleId {
 }
 
 /// Where execve put things, for /proc/PID and prctl.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Layout {
-    pub arguments: (u64, u64),
-    pub environment: (u64, u64),
+    pub arguments: [u64; 2],
+    pub environment: [u64; 2],
     pub stack: u64,
     pub brk: u64,
-    pub code: (u64, u64),
-    pub auxv: (u64, u64),
+    pub code: [u64; 2],
+    pub auxv: [u64; 2],
 }
 
 /// One change of [`Shared`] (or of the directories).
@@ -126,7 +133,9 @@ pub enum Change {
     Group(Pid),
     Session(Pid),
     Executable {
+        #[serde(with = "serde_bytes")]
         path: Vec<u8>,
+        #[serde(with = "machine::plain")]
         layout: Layout,
     },
     Subreaper(bool),

@@ -5,10 +5,9 @@ use abi::{
     signal::{AltStack, Pending, SignalSet},
     Capabilities, CapabilitySet, CpuSet, Credentials,
 };
-use alloc::vec::Vec;
+use alloc::{borrow::Cow, vec::Vec};
 use machine::{FpuState, KernelSet, Registers, PAGE_SIZE};
-use serde::{de::Error as _, Deserialize, Deserializer, Serialize, Serializer};
-use serde_bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// CPU time and counters of getrusage(2).
@@ -189,21 +188,38 @@ impl Numbers {
     }
 }
 
-/// What there is beside the numbers: the name, the groups, and so on.
-type Rest = (Vec<u8>, Vec<u32>, Pending, CpuSet, KernelSet);
+/// What travels of it.
+#[derive(Serialize, Deserialize)]
+struct Travelling<'a> {
+    #[serde(with = "machine::plain")]
+    numbers: Numbers,
+    #[serde(borrow, with = "serde_bytes")]
+    name: Cow<'a, [u8]>,
+    groups: Cow<'a, [u32]>,
+    pending: Cow<'a, Pending>,
+    affinity: Cow<'a, CpuSet>,
+    visited: Cow<'a, KernelSet>,
+}
 
 impl Serialize for ThreadState {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let rest = (&self.name, &self.credentials.groups, &self.pending, &self.affinity, &self.visited);
-        (Bytes::new(Numbers::of(self).as_bytes()), rest).serialize(to)
+        let travelling = Travelling {
+            numbers: Numbers::of(self),
+            name: Cow::Borrowed(&self.name),
+            groups: Cow::Borrowed(&self.credentials.groups),
+            pending: Cow::Borrowed(&self.pending),
+            affinity: Cow::Borrowed(&self.affinity),
+            visited: Cow::Borrowed(&self.visited),
+        };
+        travelling.serialize(to)
     }
 }
 
 impl<'de> Deserialize<'de> for ThreadState {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (bytes, (name, groups, pending, affinity, visited)): (&'de Bytes, Rest) = Deserialize::deserialize(from)?;
-        let wrong = |_| D::Error::invalid_length(bytes.len(), &"the numbers of a thread");
-        let numbers = Numbers::read_from_bytes(bytes).map_err(wrong)?;
+        let Travelling { numbers, name, groups, pending, affinity, visited } = Deserialize::deserialize(from)?;
+        let (name, groups) = (name.into_owned(), groups.into_owned());
+        let (pending, affinity, visited) = (pending.into_owned(), affinity.into_owned(), visited.into_owned());
         let Numbers { effective, permitted, inheritable, bounding, ambient, secure, has, .. } = numbers;
         let Numbers { uid, euid, suid, fsuid, gid, egid, sgid, fsgid, .. } = numbers;
         Ok(ThreadState {
@@ -254,6 +270,7 @@ impl<'de> Deserialize<'de> for ThreadState {
 /// decoded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Baggage {
+    #[serde(with = "machine::plain")]
     pub registers: Registers,
     pub fpu: FpuState,
     pub state: ThreadState,

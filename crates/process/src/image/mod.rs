@@ -314,12 +314,12 @@ async fn build(
     let top = USER_END - PAGE_SIZE as u64 - slide(16, 11);
     let stack = stack::write(space, top, strings, &random[24..40], auxiliary).await?;
     let layout = Layout {
-        arguments: stack.arguments,
-        environment: stack.environment,
+        arguments: stack.arguments.into(),
+        environment: stack.environment.into(),
         stack: stack.bottom,
         brk: main.end,
-        code: main.code,
-        auxv: stack.auxv,
+        code: main.code.into(),
+        auxv: stack.auxv.into(),
     };
     log::trace!("{}: entry {:#x}", alloc::string::String::from_utf8_lossy(&elf.path), main.entry);
     Ok((loader.map_or(main.entry, |loader| loader.entry), stack.bottom, layout))

@@ -20,11 +20,11 @@ use messages::{
 const PIECE: u64 = 1 << 16;
 
 /// A part of the process's memory that execve wrote; what is gone (a zombie's) is empty.
-async fn memory(subject: &Subject, caller: &Caller, range: (u64, u64)) -> Result<Vec<u8>> {
+async fn memory(subject: &Subject, caller: &Caller, range: [u64; 2]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut start = range.0;
-    while start < range.1 {
-        let end = range.1.min(start + PIECE);
+    let [mut start, last] = range;
+    while start < last {
+        let end = last.min(start + PIECE);
         match subject.inspect(Inspect::Memory { start, end }, caller).await {
             Ok(Inspection::Bytes(piece)) => bytes.extend(piece),
             Err(Errno::ENOENT | Errno::EFAULT | Errno::ESRCH) => break,

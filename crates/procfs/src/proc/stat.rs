@@ -122,7 +122,7 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     put!(text, " {} {}", child(ticks(children.user_ns)), child(ticks(children.system_ns)));
     put!(text, " {priority} {} {} 0 {}", shown.nice(), view.threads.len(), ticks(shown.started));
     put!(text, " {} {} {rss_limit}", view.mapped_pages * PAGE_SIZE as u64, view.resident_pages);
-    put!(text, " {} {} {} 0 0", layout.code.0, layout.code.1, layout.stack);
+    put!(text, " {} {} {} 0 0", layout.code[0], layout.code[1], layout.stack);
     put!(text, " {} {} {} {}", low(pending), low(blocked), low(ignored), low(caught));
     // wchan is 0 or 1 since Linux 4.
     put!(text, " {} 0 0 {}", u8::from(!shown.state(true).0.eq(&'R')), shared.exit_signal);
@@ -131,10 +131,10 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
         text,
         " 0 0 {} {} {} {} {} 0\n",
         layout.brk,
-        layout.arguments.0,
-        layout.arguments.1,
-        layout.environment.0,
-        layout.environment.1
+        layout.arguments[0],
+        layout.arguments[1],
+        layout.environment[0],
+        layout.environment[1]
     );
     text.0
 }
@@ -190,11 +190,11 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
             ("VmRSS", kib(view.resident_pages)),
             ("VmData", kib(view.data_pages)),
             ("VmStk", kib(view.stack_pages)),
-            ("VmExe", shared.layout.code.1.saturating_sub(shared.layout.code.0).div_ceil(1024)),
+            ("VmExe", shared.layout.code[1].saturating_sub(shared.layout.code[0]).div_ceil(1024)),
             (
                 "VmLib",
                 kib(view.text_pages)
-                    .saturating_sub(shared.layout.code.1.saturating_sub(shared.layout.code.0).div_ceil(1024)),
+                    .saturating_sub(shared.layout.code[1].saturating_sub(shared.layout.code[0]).div_ceil(1024)),
             ),
             ("VmSwap", 0),
         ];
