@@ -13,6 +13,7 @@ use core::{
 };
 use machine::{Errno, KernelId};
 use messages::{Kind, Priority, Request};
+use serde::de::DeserializeOwned;
 use slab::Slab;
 
 /// Why there is no reply.
@@ -36,8 +37,8 @@ impl From<CallError> for Errno {
     }
 }
 
-/// Runs inside the drain, with the body of the reply.
-pub(crate) type Then = Box<dyn FnOnce(&[u8]) + Send>;
+/// Runs inside the drain, with the body of the reply; what it makes of that is the answer.
+pub(crate) type Then = Box<dyn FnOnce(&[u8]) -> Answer + Send>;
 
 pub(crate) type Answer = Result<Body, CallError>;
 
@@ -87,8 +88,8 @@ impl Calls {
         (slot.generation == (id >> 32) as u32).then_some(slot)
     }
 
-    fn remove(&mut self, id: u64) {
-        self.slots.remove(id as u32 as usize);
+    fn remove(&mut self, id: u64) -> Slot {
+        self.slots.remove(id as u32 as usize)
     }
 
     /// The lane that the request of an unanswered call took.
@@ -101,22 +102,23 @@ impl Calls {
         Some(self.get(id)?.then.take())
     }
 
-    /// The answer is there. Returns the waker, to be used outside the lock.
-    pub fn complete(&mut self, id: u64, answer: Answer) -> Option<Waker> {
-        let slot = self.get(id)?;
+    /// The answer is there. Returns what to wake, and the answer if nobody wants it: it may own anything, so it is dropped outside
+    /// the lock, too.
+    pub fn complete(&mut self, id: u64, answer: Answer) -> (Option<Waker>, Option<Answer>) {
+        let Some(slot) = self.get(id) else { return (None, Some(answer)) };
         match mem::replace(&mut slot.state, State::Orphan) {
             State::Orphan => {
                 self.remove(id);
-                None
+                (None, Some(answer))
             }
             State::Waiting(waker) => {
                 slot.state = State::Done(answer);
-                waker
+                (waker, None)
             }
             // Declared dead while the closure of the reply ran: the first answer counts.
             State::Done(first) => {
                 slot.state = State::Done(first);
-                None
+                (None, Some(answer))
             }
         }
     }
@@ -163,32 +165,30 @@ impl Calls {
         true
     }
 
-    /// Nobody waits any more, and nothing is cancelled.
-    pub fn detach(&mut self, id: u64) {
-        let Some(slot) = self.get(id) else { return };
-        match slot.state {
-            State::Waiting(_) => slot.state = State::Orphan,
-            _ => self.remove(id),
-        }
-    }
-
-    /// The future is gone. True if a `Cancel` is to be sent.
-    pub fn abandon(&mut self, id: u64) -> bool {
-        let Some(slot) = self.get(id) else { return false };
+    /// Nobody waits any more, and nothing is cancelled. Returns the answer if it is there, to be dropped outside the lock.
+    pub fn detach(&mut self, id: u64) -> Option<Unwanted> {
+        let slot = self.get(id)?;
         match slot.state {
             State::Waiting(_) => {
                 slot.state = State::Orphan;
-                !mem::replace(&mut slot.cancelled, true)
+                None
             }
-            _ => {
-                self.remove(id);
-                false
-            }
+            _ => Some(Unwanted(self.remove(id))),
         }
+    }
+
+    /// The future is gone. True if a `Cancel` is to be sent; and as for [`Self::detach`].
+    pub fn abandon(&mut self, id: u64) -> (bool, Option<Unwanted>) {
+        let unwanted = self.detach(id);
+        let cancels = unwanted.is_none() && self.get(id).is_some_and(|slot| !mem::replace(&mut slot.cancelled, true));
+        (cancels, unwanted)
     }
 }
 
-/// A call under way whose reply is bytes still: what [`Call`] and [`Multicast`] are made of.
+/// A call that nobody waits for, with its answer.
+pub(crate) struct Unwanted(#[allow(dead_code)] Slot);
+
+/// A call under way whose answer nobody has looked into: what [`Call`] and [`Multicast`] are made of.
 pub(crate) struct Pending<'a> {
     pub endpoint: &'a Endpoint,
     pub to: KernelId,
@@ -217,21 +217,37 @@ impl Drop for Pending<'_> {
     }
 }
 
-fn decode<M: Request>(answer: Answer) -> Result<M::Reply, CallError> {
+fn decode<T: DeserializeOwned>(answer: Answer) -> Result<T, CallError> {
     answer.and_then(|body| body.decode().ok_or(CallError::Refused))
 }
 
-/// A call under way. Dropping it cancels it: the other kernel is told to stop, and the answer is
-/// thrown away when it comes (the closure of `call_then` still runs if it is a reply).
-#[must_use = "a call that is dropped is cancelled"]
-pub struct Call<'a, M: Request> {
-    pending: Pending<'a>,
-    message: PhantomData<fn() -> M>,
+fn taken<T: 'static>(answer: Answer) -> Result<T, CallError> {
+    answer.and_then(|body| body.taken().ok_or(CallError::Refused))
 }
 
-impl<'a, M: Request> Call<'a, M> {
-    pub(crate) fn new(pending: Pending<'a>) -> Self {
-        Call { pending, message: PhantomData }
+/// A call under way, which gives a T. Dropping it cancels it: the other kernel is told to stop, and the answer is
+/// thrown away when it comes (the closure of `call_then` still runs if it is a reply).
+#[must_use = "a call that is dropped is cancelled"]
+pub struct Call<'a, T> {
+    pending: Pending<'a>,
+    read: fn(Answer) -> Result<T, CallError>,
+}
+
+impl<'a, T> Call<'a, T> {
+    /// The reply is a T.
+    pub(crate) fn new(pending: Pending<'a>) -> Self
+    where
+        T: DeserializeOwned,
+    {
+        Call { pending, read: decode }
+    }
+
+    /// The [`Then`] of the call makes a T of the reply.
+    pub(crate) fn taking(pending: Pending<'a>) -> Self
+    where
+        T: 'static,
+    {
+        Call { pending, read: taken }
     }
 
     /// Lets it go on with nobody who waits: when the reply comes, what was given to `call_then` runs.
@@ -259,11 +275,11 @@ impl<'a, M: Request> Call<'a, M> {
     }
 }
 
-impl<M: Request> Future for Call<'_, M> {
-    type Output = Result<M::Reply, CallError>;
+impl<T> Future for Call<'_, T> {
+    type Output = Result<T, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.pending.poll(context).map(decode::<M>)
+        self.pending.poll(context).map(self.read)
     }
 }
 
@@ -311,7 +327,7 @@ impl<M: Request> Future for Multicast<'_, M> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Multicast { waiting, answers, .. } = &mut *self;
         let decoded = |answers: Vec<(KernelId, Answer)>| {
-            answers.into_iter().map(|(kernel, answer)| (kernel, decode::<M>(answer))).collect()
+            answers.into_iter().map(|(kernel, answer)| (kernel, decode(answer))).collect()
         };
         gather(waiting, answers, context).map(decoded)
     }

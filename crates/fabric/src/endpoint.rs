@@ -4,7 +4,7 @@
 //! seen from the caller in call.rs, flow control in outbox.rs.
 #![forbid(unsafe_code)]
 
-use crate::call::{Answer, Call, CallError, Calls, Multicast, Pending, Then};
+use crate::call::{Answer, Call, CallError, Calls, Multicast, Pending, Then, Unwanted};
 use crate::handler::{Handlers, Running};
 use crate::outbox::{Outbox, Sent};
 use crate::port::Port;
@@ -189,49 +189,30 @@ impl Endpoint {
     /// Asks `to` and waits for the answer.
     ///
     /// `to` may be this kernel: then the handler runs at once, in the caller.
-    pub fn call<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M> {
+    pub fn call<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M::Reply> {
         self.start(to, message)
     }
 
     /// Like [`Self::call`]; the request is on its way when this returns, and the handle can cancel it.
-    pub fn start<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M> {
+    pub fn start<M: Request>(&self, to: KernelId, message: M) -> Call<'_, M::Reply> {
         Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), None))
     }
 
-    /// Like [`Self::call`], and when the reply arrives `then` runs with it *inside the drain*, before the
+    /// Like [`Self::call`], for what `then` makes of the reply. It runs when that arrives, *inside the drain*, before the
     /// next message from that kernel is looked at. So what the reply installs is in place before a later revocation
     /// is handled. `then` must not wait and should be short. It runs even if the call was dropped
-    /// meanwhile; if no reply comes (dead, cancelled, refused), it is dropped.
-    pub fn call_then<M, F>(&self, to: KernelId, message: M, then: F) -> Call<'_, M>
-    where
-        M: Request,
-        F: FnOnce(&M::Reply) + Send + 'static,
-    {
-        let then: Then = Box::new(move |body| {
-            if let Some(reply) = wire::decode(body) {
-                then(&reply);
-            }
-        });
-        Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)))
-    }
-
-    /// Like [`Self::call_then`], for what `take` makes of the reply: if the caller has gone, that is dropped.
-    pub async fn call_for<M, T, F>(&self, to: KernelId, message: M, take: F) -> Result<T, CallError>
+    /// meanwhile, and what it made is dropped; if no reply comes (dead, cancelled, refused), it is dropped itself.
+    pub fn call_then<M, T, F>(&self, to: KernelId, message: M, then: F) -> Call<'_, T>
     where
         M: Request,
         T: Send + 'static,
         F: FnOnce(M::Reply) -> T + Send + 'static,
     {
-        let taken = Arc::new(Lock::new(None));
-        let slot = taken.clone();
-        let then: Then = Box::new(move |body| {
-            let result = wire::decode(body).map(take);
-            *slot.lock() = result;
+        let then: Then = Box::new(move |body| match wire::decode(body) {
+            Some(reply) => Ok(Body::Taken(Box::new(then(reply)))),
+            None => Err(CallError::Refused),
         });
-        let call: Call<'_, M> = Call::new(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)));
-        call.await?;
-        let result = taken.lock().take();
-        result.ok_or(CallError::Refused)
+        Call::taking(self.start_packet(to, M::PRIORITY, &mut request::<M>(&message), Some(then)))
     }
 
     /// Sends the same message to all of `set` and gathers the answers, in the order of the ids.
@@ -359,13 +340,14 @@ impl Endpoint {
 
     /// Has the other kernel stop working on call `id`, once.
     pub(crate) fn cancel(&self, call: &Pending<'_>, id: u64) {
-        self.give_up(call, id, Calls::cancel);
+        self.give_up(call, id, |calls, id| (calls.cancel(id), None));
     }
 
     /// Nobody waits for call `id` any more.
     pub(crate) fn detach(&self, to: KernelId, id: u64) {
         if let Some(peer) = self.peer(to) {
-            peer.calls.lock().detach(id);
+            let unwanted = peer.calls.lock().detach(id);
+            drop(unwanted);
         }
     }
 
@@ -384,9 +366,11 @@ impl Endpoint {
         withdrawn
     }
 
-    fn give_up(&self, call: &Pending<'_>, id: u64, how: impl FnOnce(&mut Calls, u64) -> bool) {
+    fn give_up(&self, call: &Pending<'_>, id: u64, how: impl FnOnce(&mut Calls, u64) -> (bool, Option<Unwanted>)) {
         let Some(peer) = self.peer(call.to) else { return };
-        if !how(&mut peer.calls.lock(), id) {
+        let (cancels, unwanted) = how(&mut peer.calls.lock(), id);
+        drop(unwanted);
+        if !cancels {
             return;
         }
         if self.withdraw(call, id) {
@@ -405,19 +389,16 @@ impl Endpoint {
     /// The answer to call `id` is there.
     pub(crate) fn complete(&self, peer: &Peer, id: u64, answer: Result<&[u8], CallError>) {
         let Some(then) = peer.calls.lock().take_then(id) else { return };
-        let answer = match answer {
-            Ok(body) => {
-                if let Some(then) = then {
-                    then(body);
-                }
-                Ok(Body::new(body))
-            }
-            Err(error) => {
+        let answer = match (answer, then) {
+            (Ok(body), Some(then)) => then(body),
+            (Ok(body), None) => Ok(Body::new(body)),
+            (Err(error), then) => {
                 drop(then);
                 Err(error)
             }
         };
-        let waker = peer.calls.lock().complete(id, answer);
+        let (waker, unwanted) = peer.calls.lock().complete(id, answer);
+        drop(unwanted);
         if let Some(waker) = waker {
             waker.wake();
         }

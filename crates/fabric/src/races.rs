@@ -88,7 +88,7 @@ fn check_nothing_left(machine: &[Kernel], seed: u64) {
     }
 }
 
-type PendingCall<'a> = (u8, crate::Call<'a, Ping>, bool);
+type PendingCall<'a> = (u8, crate::Call<'a, Vec<u8>>, bool);
 
 /// One random deed with the calls under way; checks each that ends.
 fn disturb<'a>(random: &mut Random, calls: &mut Vec<PendingCall<'a>>, from: &'a Kernel, kernels: usize) {

@@ -1,8 +1,8 @@
 //! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
 #![forbid(unsafe_code)]
 
-use alloc::{format, string::String, vec::Vec};
-use core::ops::Deref;
+use alloc::{boxed::Box, format, string::String, vec::Vec};
+use core::{any::Any, ops::Deref};
 use messages::Kind;
 use postcard::ser_flavors::Flavor;
 use serde::{de::DeserializeOwned, Serialize};
@@ -196,6 +196,8 @@ impl Deref for Packet {
 pub enum Body {
     Short([u8; Body::SHORT], u8),
     Long(Vec<u8>),
+    /// What was made of it when it came.
+    Taken(Box<dyn Any + Send>),
 }
 
 impl Body {
@@ -211,11 +213,19 @@ impl Body {
     }
 
     pub fn decode<T: DeserializeOwned>(&self) -> Option<T> {
-        let bytes = match self {
-            Body::Short(bytes, len) => &bytes[..usize::from(*len)],
-            Body::Long(bytes) => bytes,
-        };
-        decode(bytes)
+        match self {
+            Body::Short(bytes, len) => decode(&bytes[..usize::from(*len)]),
+            Body::Long(bytes) => decode(bytes),
+            Body::Taken(_) => None,
+        }
+    }
+
+    /// What was made of it, if that is a T.
+    pub fn taken<T: 'static>(self) -> Option<T> {
+        match self {
+            Body::Taken(made) => made.downcast().ok().map(|made| *made),
+            Body::Short(..) | Body::Long(_) => None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{kernels, ready, settle};
-use fabric::CallError;
+use fabric::{Call, CallError, Endpoint};
 use machine::{KernelId, KernelSet};
 use messages::control::{KernelDied, Ping, Stop};
 use messages::fs::FileRelease;
@@ -187,7 +187,10 @@ fn what_a_reply_installs_is_there_before_the_next_message() {
     machine[0].endpoint.on_sync::<KernelDied, _>(move |_, _| revoked.lock().unwrap().push("revoke"));
 
     let installed = log.clone();
-    let call = machine[0].endpoint.call_then(K1, ping(b""), move |_| installed.lock().unwrap().push("install"));
+    let call = machine[0].endpoint.call_then(K1, ping(b""), move |reply| {
+        installed.lock().unwrap().push("install");
+        reply
+    });
     machine[1].step();
     machine[1].endpoint.send(K0, KernelDied { kernel: K2 }).unwrap();
     // The caller itself is only polled after both.
@@ -207,6 +210,43 @@ fn the_closure_of_a_dropped_call_still_sees_the_reply() {
     }));
     settle(&machine);
     assert_eq!(seen.load(Ordering::SeqCst), 5);
+}
+
+/// Tells K1 when it is dropped, for which it takes the lock that its answer lay behind.
+struct Hold(Arc<Endpoint>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.start(K1, ping(b"given back")).detach();
+    }
+}
+
+#[test]
+fn what_a_closure_made_and_nobody_wants_is_dropped_outside_of_locks() {
+    let machine = kernels(2, 64);
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    machine[1].endpoint.on_sync::<Ping, _>(move |_, ping| {
+        count.fetch_add(1, Ordering::SeqCst);
+        ping.payload
+    });
+    fn hold(endpoint: &Arc<Endpoint>) -> Call<'_, Hold> {
+        let held = Hold(endpoint.clone());
+        endpoint.call_then(K1, ping(b"hold"), move |_| held)
+    }
+    // Nobody waits when the reply comes.
+    hold(&machine[0].endpoint).detach();
+    drop(hold(&machine[0].endpoint));
+    settle(&machine);
+    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    // The reply is there, and nobody has looked.
+    let (dropped, detached) = (hold(&machine[0].endpoint), hold(&machine[0].endpoint));
+    settle(&machine);
+    drop(dropped);
+    detached.detach();
+    settle(&machine);
+    assert_eq!(asked.load(Ordering::SeqCst), 8);
+    assert_eq!(machine[0].endpoint.outstanding(), (0, 0));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn flood(kernel: &Kernel, others: &KernelSet, rounds: usize, done: &Arc<AtomicU6
         let (task, done, others) = (kernel.clone(), done.clone(), others.clone());
         kernel.spawn(async move {
             let endpoint = &task.endpoint;
-            let calls: Vec<(u8, Call<'_, Ping>)> = others
+            let calls: Vec<(u8, Call<'_, Vec<u8>>)> = others
                 .iter()
                 .map(|to| {
                     let depth = (round % 5) as u8;

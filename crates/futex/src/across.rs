@@ -64,7 +64,7 @@ impl Held {
     }
 
     /// Waiters join it as the last thing.
-    fn join(mut self, endpoint: &Endpoint, waiters: Vec<MovedWaiter>) -> Call<'_, FutexJoin> {
+    fn join(mut self, endpoint: &Endpoint, waiters: Vec<MovedWaiter>) -> Call<'_, ()> {
         self.released = true;
         endpoint.start(self.key.kernel, FutexJoin { key: self.key, waiters })
     }
@@ -139,7 +139,7 @@ impl Futexes {
             return self.hold_here(key, self.me).await.map(|()| held());
         }
         let take = move |answer: Result<()>| answer.map(|()| held());
-        self.endpoint.call_for(key.kernel, FutexHold { key }, take).await.map_err(Errno::from)?
+        self.endpoint.call_then(key.kernel, FutexHold { key }, take).await.map_err(Errno::from)?
     }
 
     /// Holds the queues of two words of different kernels, in the order of these.

@@ -45,7 +45,6 @@ use messages::{
         FutexWakeOp, OwnerDied, Waited, WordOp,
     },
     vm::FutexKey,
-    Request,
 };
 use queue::{Obstacle, Queues};
 
@@ -368,8 +367,8 @@ async fn unless_interrupted<T>(
 }
 
 /// A wait on another kernel.
-async fn unless_cancelled<T, M: Request<Reply = Result<T>>>(
-    mut call: fabric::Call<'_, M>,
+async fn unless_cancelled<T>(
+    mut call: fabric::Call<'_, Result<T>>,
     interrupt: impl Future<Output = Errno>,
 ) -> Result<T> {
     let mut interrupt = pin!(interrupt);

@@ -105,7 +105,7 @@ impl System {
             }
             Ok(found)
         };
-        self.endpoint.call_for(home, ask, take).await.map_err(|_| Errno::ESRCH)?
+        self.endpoint.call_then(home, ask, take).await.map_err(|_| Errno::ESRCH)?
     }
 
     /// Frames for the bytes of a question, which go into them (so many), or for those of its answer.

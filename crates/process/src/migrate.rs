@@ -124,11 +124,9 @@ impl Thread {
                 Migrate { process: process.id, home: process.home, thread: self.tid, baggage, space, touches };
             // In the drain, as with Moved: before anything else that comes from there about the thread.
             let (home, tid) = (process.clone(), self.tid);
-            let call = system.endpoint.call_then(to, message, move |answer| {
-                if answer.is_ok() {
-                    home.member_moved(tid, to, moves);
-                }
-            });
+            let call = system
+                .endpoint
+                .call_then(to, message, move |answer| answer.inspect(|()| home.member_moved(tid, to, moves)));
             *presence = Presence::Away(to);
             self.leaving.store(true, SeqCst);
             (sent, call)

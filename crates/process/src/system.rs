@@ -175,7 +175,7 @@ impl System {
         T: Send + 'static,
     {
         let directory = self.directory.clone();
-        Ok(self.endpoint.call_for(to, message, move |reply| take(&*directory, reply)).await?)
+        Ok(self.endpoint.call_then(to, message, move |reply| take(&*directory, reply)).await?)
     }
 
     pub fn new(parts: Parts) -> Arc<System> {

@@ -96,8 +96,11 @@ impl Shared {
         for &kernel in others[from..].iter().chain(&others[..from]) {
             let memory = self.memory.clone();
             let question = BorrowFrames { frames: BATCH, urgent };
-            let call = self.endpoint.call_then(kernel, question, move |frames| memory.stock(frames));
-            if call.await.is_ok_and(|frames| !frames.is_empty()) {
+            let call = self.endpoint.call_then(kernel, question, move |frames| {
+                memory.stock(&frames);
+                !frames.is_empty()
+            });
+            if call.await == Ok(true) {
                 self.lender.store(kernel.0, Relaxed);
                 return true;
             }

@@ -67,9 +67,9 @@ impl Space {
         owners.remove(self.me());
         let Some(owner) = owners.iter().nth(chance as usize % owners.len().max(1)) else { return };
         let space = self.clone();
-        let then = move |answer: &Option<Stretch>| {
+        let then = move |answer: Option<Stretch>| {
             if let Some(Stretch { range, kind }) = answer {
-                space.taken_over(owner, *range, Some(*kind));
+                space.taken_over(owner, range, Some(kind));
             }
         };
         // A dead owner has nothing to give.
@@ -261,10 +261,11 @@ impl Space {
             let message = Cede { space: self.id, range: part, replace };
             // Also if nobody waits any more: the owner counts on it.
             let space = self.clone();
-            let then = move |answer: &Changed| {
+            let then = move |answer: Changed| {
                 if let Changed::Done(Ok(_)) = answer {
                     space.taken_over(owner, part, None);
                 }
+                answer
             };
             match self.vm.endpoint.call_then(owner, message, then).await.map_err(Errno::from)? {
                 Changed::Done(done) => drop(done?),

@@ -100,11 +100,7 @@ impl Space {
         if let Some(range) = ahead {
             self.ask_ahead(owner, range);
         }
-        match call.await {
-            Ok(FaultReply { answer: FaultAnswer::Failed(fault), .. }) => Err(fault),
-            Ok(_) => Ok(()),
-            Err(_) => Err(Fault::PastEnd),
-        }
+        call.await.unwrap_or(Err(Fault::PastEnd))
     }
 
     /// Gives `page` back before it is asked for with more rights, and the pages of zeros behind it that its owner may fill from as many
@@ -133,10 +129,10 @@ impl Space {
     fn ask_ahead(self: &Arc<Self>, owner: KernelId, range: PageRange) {
         let key = self.state.lock().ask(range, PageRange::new(range.start, range.start));
         let mut question = Question { space: self.clone(), key: Some(key) };
-        let then = move |runs: &Vec<Run>| {
+        let then = move |runs: Vec<Run>| {
             let space = question.space.clone();
             let mut state = space.state.lock();
-            question.install(&mut state, range, runs);
+            question.install(&mut state, range, &runs);
         };
         self.vm.endpoint.call_then(owner, FaultAhead { space: self.id, range }, then).detach();
     }
@@ -172,7 +168,7 @@ impl Space {
         drop(state);
         for (owner, touches, mut questions) in asked {
             let question = FirstPages { space: self.id, touches };
-            self.vm.endpoint.call_then(owner, question, move |runs| questions.install(runs)).detach();
+            self.vm.endpoint.call_then(owner, question, move |runs| questions.install(&runs)).detach();
         }
     }
 
@@ -483,11 +479,12 @@ struct Demanded {
 }
 
 impl Demanded {
-    fn arrived(&mut self, reply: &FaultReply) {
+    fn arrived(&mut self, reply: FaultReply) -> Result<(), Fault> {
+        let FaultReply { answer, adopted } = reply;
         let (space, owner) = (self.question.space.clone(), self.owner);
         let mut state = space.state.lock();
-        let (adopted, offered) = (reply.adopted, self.offers.len() as u16);
-        match &reply.answer {
+        let offered = self.offers.len() as u16;
+        match &answer {
             FaultAnswer::Mapped(runs) => {
                 self.question.install(&mut state, self.around, runs);
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
@@ -497,12 +494,14 @@ impl Demanded {
             }
         }
         drop(state);
-        match &reply.answer {
-            FaultAnswer::Yours(Stretch { range, kind }) => space.taken_over(owner, *range, Some(*kind)),
-            FaultAnswer::Moved(news) => space.correct(owner, news),
-            FaultAnswer::Mapped(_) | FaultAnswer::Failed(_) => {}
-        }
         self.offers.drain(..usize::from(adopted).min(self.offers.len()));
+        match answer {
+            FaultAnswer::Yours(Stretch { range, kind }) => space.taken_over(owner, range, Some(kind)),
+            FaultAnswer::Moved(news) => space.correct(owner, &news),
+            FaultAnswer::Mapped(_) => {}
+            FaultAnswer::Failed(fault) => return Err(fault),
+        }
+        Ok(())
     }
 }
 

@@ -24,12 +24,12 @@ enum Slot<T> {
 struct Asking<T>(Arc<Lock<Slot<T>>>);
 
 /// A question under way, with the references in it.
-struct Question<'a, M: Request> {
-    call: Call<'a, M>,
+struct Question<'a> {
+    call: Call<'a, ()>,
     counted: Vec<Counted>,
 }
 
-impl<M: Request> Drop for Question<'_, M> {
+impl Drop for Question<'_> {
     fn drop(&mut self) {
         if !self.call.withdraw() {
             for counted in self.counted.drain(..) {
@@ -75,7 +75,6 @@ impl Remote {
     ) -> Result<T, CallError>
     where
         M: Request,
-        M::Reply: Clone,
         T: Send + 'static,
     {
         self.ask_until(to, message, Vec::new(), accept, stray, || false).await
@@ -91,7 +90,6 @@ impl Remote {
     ) -> Result<T, CallError>
     where
         M: Request,
-        M::Reply: Clone,
         T: Send + 'static,
     {
         self.ask_until(to, message, counted, accept, drop, || false).await
@@ -109,7 +107,6 @@ impl Remote {
     ) -> Result<T, CallError>
     where
         M: Request,
-        M::Reply: Clone,
         T: Send + 'static,
     {
         let held = shield.hold();
@@ -127,13 +124,12 @@ impl Remote {
     ) -> Result<T, CallError>
     where
         M: Request,
-        M::Reply: Clone,
         T: Send + 'static,
     {
         let asking = Asking(Arc::new(Lock::new(Slot::Waiting(Box::new(stray)))));
         let slot = asking.0.clone();
-        let call = self.endpoint.call_then(to, message, move |reply: &M::Reply| {
-            let result = accept(reply.clone());
+        let call = self.endpoint.call_then(to, message, move |reply| {
+            let result = accept(reply);
             let mut left = None;
             replace(&slot, |now| match now {
                 Slot::Waiting(stray) => Slot::Done(result, stray),

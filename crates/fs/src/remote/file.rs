@@ -170,7 +170,6 @@ impl RemoteFile {
     ) -> Result<T>
     where
         M: Request,
-        M::Reply: Clone,
         T: Send + 'static,
     {
         let shield = match self.waiting {

@@ -57,7 +57,7 @@ async fn at_index(call: &Call<'_>, kind: Kind, index: i32) -> Result<i32> {
 }
 
 /// Asks an owner who may let us wait; what is `lent` stays so until it has answered, even if nobody waits for that any more. A signal is EINTR (never restarted: man 7 signal), the deadline EAGAIN.
-async fn wait<M: Request<Reply = Result<T>>, T>(
+async fn wait<M: Request<Reply = Result<T>>, T: Send + 'static>(
     call: &Call<'_>,
     to: KernelId,
     message: M,
@@ -68,7 +68,10 @@ async fn wait<M: Request<Reply = Result<T>>, T>(
         return Err(Errno::EINVAL);
     }
     let mut sleep = pin!(call.system().scheduler.sleep_until(deadline));
-    let mut asked = call.system().endpoint.call_then(to, message, move |_| drop(lent));
+    let mut asked = call.system().endpoint.call_then(to, message, move |answer| {
+        drop(lent);
+        answer
+    });
     let mut interrupted = None;
     let answer = core::future::poll_fn(|context| {
         if let Poll::Ready(answer) = Pin::new(&mut asked).poll(context) {
