@@ -22,7 +22,9 @@ use std::sync::{
 };
 
 /// What the memory of a thread that moves costs; messages.rs counts that.
-const OF_MEMORY: [&str; 3] = ["page_fault", "object_pages", "taken_over"];
+const OF_MEMORY: [&str; 4] = ["first_pages", "page_fault", "object_pages", "taken_over"];
+/// The questions among them.
+const QUESTIONS: [&str; 2] = ["first_pages Request", "page_fault Request"];
 
 /// A move on a machine of four kernels with a CPU each.
 struct Move {
@@ -46,7 +48,8 @@ struct Cost {
     on_the_way: Vec<String>,
     /// Without those of memory. In the order of the alphabet, for they are under way at the same time.
     later: Vec<String>,
-    faults: usize,
+    /// For pages.
+    questions: usize,
 }
 
 fn words(from: KernelId, to: KernelId, packet: &[u8]) -> String {
@@ -109,12 +112,12 @@ impl Move {
 
     fn cost(&self, seed: u64) -> Cost {
         let messages = self.messages(seed);
-        let mut cost = Cost { on_the_way: vec![], later: vec![], faults: 0 };
+        let mut cost = Cost { on_the_way: vec![], later: vec![], questions: 0 };
         for (nth, message) in messages.iter().enumerate() {
             if !self.arrives_without(seed, &messages, nth) {
                 cost.on_the_way.push(message.clone());
-            } else if message.contains("page_fault Request") {
-                cost.faults += 1;
+            } else if QUESTIONS.iter().any(|question| message.contains(question)) {
+                cost.questions += 1;
             } else if !OF_MEMORY.iter().any(|name| message.contains(name)) {
                 cost.later.push(message.clone());
             }
@@ -123,9 +126,9 @@ impl Move {
         cost
     }
 
-    fn costs(&self, on_the_way: &[&str], later: &[&str], faults: usize) {
+    fn costs(&self, on_the_way: &[&str], later: &[&str], questions: usize) {
         let strings = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
-        let expected = Cost { on_the_way: strings(on_the_way), later: strings(later), faults };
+        let expected = Cost { on_the_way: strings(on_the_way), later: strings(later), questions };
         for seed in 1..4 {
             assert_eq!(self.cost(seed), expected, "seed {seed}");
         }
@@ -157,14 +160,14 @@ fn a_return_between_two_others_tells_the_home_later() {
 }
 
 /// The newcomer asks the home for what the threads of the process share. Beside it come the two pages that the thread is on, text and
-/// stack (there is no thread-local data here): they are asked for early, and the thread waits for them when it touches them.
+/// stack (there is no thread-local data here): one question asks for both, and the thread waits for them when it touches them.
 #[test]
 fn a_first_visit_is_three() {
     let from_home = Move { home: 0, threads: 1, route: &[], executed: false, who: 0, to: 1 };
-    from_home.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
+    from_home.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 1);
     let on = Move { home: 0, threads: 1, route: &[1], executed: false, who: 0, to: 2 };
     let later = ["2>0 moved Notice", "2>1 migrate Reply"];
-    on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
+    on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 1);
 }
 
 /// The home's answer has references to the root and the working directory. If these are files of a third kernel, both the home and the
@@ -174,15 +177,15 @@ fn a_first_visit_of_a_process_at_home_elsewhere_is_three_too() {
     let from_home = Move { home: 1, threads: 1, route: &[], executed: false, who: 0, to: 2 };
     let (given, arrived) = ("1>0 file_retain Notice", "2>0 file_arrived Notice");
     let later = [given, given, arrived, arrived, "2>1 migrate Reply"];
-    from_home.costs(&["1>2 migrate Request", "2>1 join Request", "1>2 join Reply"], &later, 2);
+    from_home.costs(&["1>2 migrate Request", "2>1 join Request", "1>2 join Reply"], &later, 1);
     let on = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 3 };
     let arrived = "3>0 file_arrived Notice";
     let later = [given, given, arrived, arrived, "3>1 moved Notice", "3>2 migrate Reply"];
-    on.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 2);
+    on.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 1);
     // Where the directories are nobody needs to hear that they have arrived.
     let to_them = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 0 };
     let later = ["0>1 moved Notice", "0>2 migrate Reply", given, given];
-    to_them.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 2);
+    to_them.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 1);
 }
 
 /// The new program's memory is at home where it was executed, which hears later who else is there.
@@ -190,12 +193,12 @@ fn a_first_visit_of_a_process_at_home_elsewhere_is_three_too() {
 fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
     let from_space = Move { home: 0, threads: 1, route: &[1], executed: true, who: 0, to: 2 };
     let later = ["1>2 list_slices Reply", "2>0 moved Notice", "2>1 list_slices Request", "2>1 migrate Reply"];
-    from_space.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 2);
+    from_space.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 1);
     let all_apart = Move { home: 1, threads: 1, route: &[2], executed: true, who: 0, to: 3 };
     let (given, arrived) = ("1>0 file_retain Notice", "3>0 file_arrived Notice");
     let space = ["2>3 list_slices Reply", "3>1 moved Notice", "3>2 list_slices Request", "3>2 migrate Reply"];
     let later = [&[given, given], &space[..1], &[arrived, arrived], &space[1..]].concat();
-    all_apart.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 2);
+    all_apart.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 1);
 }
 
 /// Threads change nothing: none of them hears of it, and the kernel is visited for all of them when the first has come. (A thread that
@@ -203,7 +206,7 @@ fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
 #[test]
 fn a_thread_among_several_pays_no_more() {
     let first = Move { home: 0, threads: 3, route: &[], executed: false, who: 0, to: 1 };
-    first.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 2);
+    first.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 1);
     let second = Move { home: 0, threads: 3, route: &[1], executed: false, who: 1, to: 1 };
     second.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 1);
     let again = Move { home: 0, threads: 3, route: &[1, 0], executed: false, who: 0, to: 1 };
