@@ -17,10 +17,10 @@ static void must_lock(uint32_t *word) { MUST(futex(word, FUTEX_LOCK_PI, NULL) ==
 
 static void unlock(uint32_t *word) { MUST(futex(word, FUTEX_UNLOCK_PI, NULL) == 0); }
 
-static const char *lock_for_a_while(uint32_t *word) {
+static const char *lock_within(uint32_t *word, int seconds) {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += (end.tv_nsec += 20000000) / 1000000000, end.tv_nsec %= 1000000000;
+    end.tv_sec += seconds;
     return futex(word, FUTEX_LOCK_PI, &end) == 0 ? "locked" : error_name(errno);
 }
 
@@ -47,7 +47,7 @@ static void of_two(void) {
     BEGIN(0, must_lock(second));
     until_waiting(second);
     ON(2, printf("  of two: %s\n", lock(first)));
-    ON(2, printf("  and after a while: %s\n", lock_for_a_while(first)));
+    ON(2, printf("  and for a while: %s\n", lock_within(first, 100)));
     ON(2, unlock(second));
     finish(0);
     ON(0, unlock(second); unlock(first));
@@ -62,7 +62,7 @@ static void of_three(void) {
     BEGIN(1, must_lock(third));
     until_waiting(third);
     // A queue is no circle.
-    printf("  behind them: %s\n", lock_for_a_while(first));
+    printf("  behind them: %s\n", lock_within(first, 1));
     ON(2, printf("  of three: %s\n", lock(first)));
     ON(2, unlock(third));
     finish(1);
