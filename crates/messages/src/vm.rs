@@ -421,8 +421,8 @@ messages! {
     fault_ahead: FaultAhead { space: SpaceId, range: PageRange } -> Vec<Run>, Low;
 
     /// A thread comes to a kernel that has no page of its process yet: those that it will touch at once, all together. The owner answers
-    /// with what it need not wait for; the thread asks for the rest when it gets there.
-    first_pages: FirstPages { space: SpaceId, touches: Vec<Touch> } -> Vec<Run>, Low;
+    /// each with what it need not wait for; the thread asks for the rest when it gets there.
+    first_pages: FirstPages { space: SpaceId, touches: Vec<Touch> } -> Vec<Vec<Run>>, Low;
 
     /// A kernel asks the owner of a range to change it.
     change_space: Change {

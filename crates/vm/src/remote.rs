@@ -140,7 +140,7 @@ impl Space {
     /// Asks for pages that a thread which is on its way here will touch at once, all together: it would ask for one after the other,
     /// later. Who touches one of them meanwhile waits for the answer.
     pub fn expect_touches(self: &Arc<Self>, pages: &[(Page, Access)]) {
-        let mut asked: Vec<(KernelId, Vec<Touch>, FirstQuestions)> = Vec::new();
+        let mut asked: Vec<(KernelId, Vec<Touch>, Vec<Question>)> = Vec::new();
         let mut state = self.state.lock();
         if state.gone {
             return;
@@ -157,18 +157,25 @@ impl Space {
                 false => state.windows.ask(page, |range| self.used(range)),
             };
             let at = asked.iter().position(|(known, ..)| *known == owner).unwrap_or_else(|| {
-                asked.push((owner, Vec::new(), FirstQuestions(Vec::new())));
+                asked.push((owner, Vec::new(), Vec::new()));
                 asked.len() - 1
             });
             state.faults.remote += 1;
             let key = state.ask(PageRange::one(page), PageRange::new(page, page));
             asked[at].1.push(Touch { page, access, around });
-            asked[at].2 .0.push(Question { space: self.clone(), key: Some(key) });
+            asked[at].2.push(Question { space: self.clone(), key: Some(key) });
         }
         drop(state);
         for (owner, touches, mut questions) in asked {
-            let question = FirstPages { space: self.id, touches };
-            self.vm.endpoint.call_then(owner, question, move |runs| questions.install(&runs)).detach();
+            let question = FirstPages { space: self.id, touches: touches.clone() };
+            let space = self.clone();
+            let then = move |answers: Vec<Vec<Run>>| {
+                let mut state = space.state.lock();
+                for ((question, touch), runs) in questions.iter_mut().zip(touches).zip(answers) {
+                    question.install(&mut state, touch.around, &runs);
+                }
+            };
+            self.vm.endpoint.call_then(owner, question, then).detach();
         }
     }
 
@@ -289,21 +296,21 @@ impl Space {
     }
 
     /// The owner's side of [`Space::expect_touches`].
-    pub(crate) fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Run> {
+    pub(crate) fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Vec<Run>> {
         self.join(from);
-        let mut runs = Vec::new();
-        for Touch { page, access, around } in touches.iter().copied() {
+        let serve = |touch: &Touch| {
             let mut state = self.state.lock();
             if self.is_home() {
-                state.slices.claim(PageRange::one(page), self.me());
+                state.slices.claim(PageRange::one(touch.page), self.me());
             }
-            let mut demand = Demand::at_once(page, access);
+            let mut demand = Demand::at_once(touch.page, touch.access);
             // Who has the page is written down.
-            if self.vm.memory.has_room() && matches!(self.resolve(&mut state, &mut demand), Resolution::Mapped) {
-                runs.extend(self.export_around(&mut state, from, &mut demand, around));
+            match self.vm.memory.has_room() && matches!(self.resolve(&mut state, &mut demand), Resolution::Mapped) {
+                true => self.export_around(&mut state, from, &mut demand, touch.around),
+                false => Vec::new(),
             }
-        }
-        runs
+        };
+        touches.iter().map(serve).collect()
     }
 
     /// Writes `from` down as a sharer of the page and of what is ready of the range it asks for.
@@ -455,18 +462,6 @@ impl Drop for Question {
             self.answered(&mut space.state.lock());
         }
         self.space.changed.wake_all();
-    }
-}
-
-/// Questions about pages that are asked for together.
-struct FirstQuestions(Vec<Question>);
-
-impl FirstQuestions {
-    fn install(&mut self, runs: &[Run]) {
-        let Some(space) = self.0.first().map(|question| question.space.clone()) else { return };
-        let mut state = space.state.lock();
-        let poison: Vec<PageRange> = self.0.iter_mut().flat_map(|question| question.answered(&mut state)).collect();
-        space.install(&mut state, runs, &poison);
     }
 }
 
