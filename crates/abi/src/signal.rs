@@ -210,26 +210,42 @@ impl Action {
 /// What a process wants done with each signal. Shared by its threads on all kernels: the home kernel
 /// decides the order of changes, every replica holds a copy.
 ///
-/// Kept are those that are not the default: few.
+/// A change that makes a signal ignored voids those of it that wait (man 2 sigaction), wherever they wait or are on their way: such
+/// changes are numbered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Actions(Vec<(Signal, Action)>);
+pub struct Actions {
+    /// Those that are not the default: few.
+    changed: Vec<(Signal, Action)>,
+    /// The last change that made a signal ignored, in their order.
+    ignored: Vec<(Signal, u64)>,
+}
 
 impl Actions {
     pub fn get(&self, signal: Signal) -> Action {
-        self.0.iter().find(|(of, _)| *of == signal).map_or(Action::default(), |(_, action)| *action)
+        self.changed.iter().find(|(of, _)| *of == signal).map_or(Action::default(), |(_, action)| *action)
     }
 
-    pub fn set(&mut self, signal: Signal, action: Action) -> Action {
-        let place = self.0.iter().position(|(of, _)| *of == signal);
-        match (place, action == Action::default()) {
-            (Some(place), false) => core::mem::replace(&mut self.0[place].1, action),
-            (Some(place), true) => self.0.swap_remove(place).1,
-            (None, false) => {
-                self.0.push((signal, action));
-                Action::default()
-            }
-            (None, true) => action,
+    pub fn set(&mut self, signal: Signal, action: Action) {
+        self.changed.retain(|(of, _)| *of != signal);
+        if action != Action::default() {
+            self.changed.push((signal, action));
         }
+        if self.ignores(signal) {
+            let number = self.ignorings() + 1;
+            self.ignored.retain(|(of, _)| *of != signal);
+            self.ignored.push((signal, number));
+        }
+    }
+
+    /// How many changes have made a signal ignored.
+    pub fn ignorings(&self) -> u64 {
+        self.ignored.last().map_or(0, |(_, number)| *number)
+    }
+
+    /// The signals that were made ignored after the first `ignorings` such changes.
+    pub fn ignored_since(&self, ignorings: u64) -> SignalSet {
+        let later = self.ignored.iter().rev().take_while(|(_, number)| *number > ignorings);
+        later.fold(SignalSet::default(), |set, (signal, _)| set.union(SignalSet::only(*signal)))
     }
 
     /// Would delivery do nothing at all?
@@ -240,34 +256,48 @@ impl Actions {
 
     /// After execve: handlers go back to the default, ignored signals stay ignored.
     pub fn reset_for_exec(&mut self) {
-        self.0.retain(|(_, action)| action.handler == Action::IGNORE);
-        for (_, action) in &mut self.0 {
+        self.changed.retain(|(_, action)| action.handler == Action::IGNORE);
+        for (_, action) in &mut self.changed {
             *action = Action { handler: Action::IGNORE, ..Action::default() };
         }
     }
+}
+
+/// When a signal was sent, among what voids signals of its process: what comes after it may void it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// How many SIGCONTs its process had been sent. A stop that is older than the last of them is void.
+    pub continues: u64,
+    /// How many changes had made a signal ignored ([`Actions::ignorings`]). One that was made ignored later is void.
+    pub ignorings: u64,
 }
 
 /// A signal that was taken to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     pub info: SignalInfo,
-    /// How many SIGCONTs its process had been sent when it was sent. A stop that is older than the last of them is void.
-    pub continues: u64,
+    pub sent: Sent,
 }
 
 /// Signals that were sent and not yet taken.
 ///
 /// SIGCONT voids the stops that were sent before it, wherever they wait or are on their way. A process's home numbers the
 /// SIGCONTs; each queue knows the last number it heard of, and a stop comes with the number that was the last when it was sent.
+/// So it is with the changes that make a signal ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     set: SignalSet,
     queue: VecDeque<SignalInfo>,
-    /// The stops in the queue were sent after this many SIGCONTs.
-    continues: u64,
+    /// What is in the queue is not void by what this counts.
+    sent: Sent,
 }
 
 impl Pending {
+    /// Of a thread that is made by one whose queue this is: nothing, but it has heard as much.
+    pub fn of_child(&self) -> Pending {
+        Pending { sent: self.sent, ..Pending::default() }
+    }
+
     pub fn set(&self) -> SignalSet {
         self.set
     }
@@ -292,7 +322,7 @@ impl Pending {
     /// was sent before a SIGCONT that is known here comes too late.
     pub fn push_sent(&mut self, info: SignalInfo, continues: u64) {
         if SignalSet::STOPPING.contains(info.signal) {
-            if continues < self.continues {
+            if continues < self.sent.continues {
                 return;
             }
             self.continued(continues);
@@ -303,15 +333,21 @@ impl Pending {
 
     /// SIGCONT number `continues` was sent: stops that were sent before it are void.
     pub fn continued(&mut self, continues: u64) {
-        if continues > self.continues {
-            self.continues = continues;
+        if continues > self.sent.continues {
+            self.sent.continues = continues;
             self.discard(SignalSet::STOPPING);
         }
     }
 
     /// The last SIGCONT known here.
     pub fn continues(&self) -> u64 {
-        self.continues
+        self.sent.continues
+    }
+
+    /// The actions of the process are now these: what they have made ignored since the queue last heard of them is void.
+    pub fn follow(&mut self, actions: &Actions) {
+        self.discard(actions.ignored_since(self.sent.ignorings));
+        self.sent.ignorings = self.sent.ignorings.max(actions.ignorings());
     }
 
     /// The count in the queued signal of timer `id`.
@@ -335,13 +371,13 @@ impl Pending {
         if !self.queue.iter().any(|info| info.signal == signal) {
             self.set.remove(signal);
         }
-        Some(Taken { info, continues: self.continues })
+        Some(Taken { info, sent: self.sent })
     }
 
     /// What was taken, in this order, and had no effect: before all others again, unless it is void or pending meanwhile.
     pub fn put_back(&mut self, taken: impl DoubleEndedIterator<Item = Taken>) {
-        for Taken { info, continues } in taken.rev() {
-            let void = SignalSet::STOPPING.contains(info.signal) && continues < self.continues;
+        for Taken { info, sent } in taken.rev() {
+            let void = SignalSet::STOPPING.contains(info.signal) && sent.continues < self.sent.continues;
             let merges = self.set.contains(info.signal) && !info.signal.is_realtime();
             if !void && !merges {
                 self.set.insert(info.signal);
@@ -421,9 +457,39 @@ mod tests {
         assert!(pending.is_empty());
         pending.push_sent(user(Signal::TSTP, 0), 1);
         pending.push_sent(user(Signal::STOP, 1), 2);
-        assert_eq!(pending.take(all), Some(Taken { info: user(Signal::STOP, 1), continues: 2 }));
+        assert_eq!(
+            pending.take(all),
+            Some(Taken { info: user(Signal::STOP, 1), sent: Sent { continues: 2, ignorings: 0 } })
+        );
         pending.continued(2);
         assert_eq!(pending.take(all), None);
+    }
+
+    #[test]
+    fn what_waits_is_void_when_it_is_ignored_and_what_comes_later_is_not() {
+        let action = |handler| Action { handler, ..Action::default() };
+        let (mut actions, mut pending) = (Actions::default(), Pending::default());
+        let only = SignalSet::only;
+        pending.push(user(Signal::USR1, 0));
+        pending.push(user(Signal::USR2, 0));
+        actions.set(Signal::USR1, action(Action::IGNORE));
+        actions.set(Signal::USR1, action(0x1000));
+        pending.follow(&actions);
+        assert_eq!((pending.set(), actions.ignorings()), (only(Signal::USR2), 1));
+        // Sent since, blocked, while another becomes ignored; of which a child's queue has heard.
+        pending.push(user(Signal::USR1, 1));
+        actions.set(Signal::CHLD, Action::default());
+        pending.follow(&actions);
+        assert_eq!(pending.set(), only(Signal::USR1).union(only(Signal::USR2)));
+        let mut child = pending.of_child();
+        child.push(user(Signal::CHLD, 0));
+        child.follow(&actions);
+        assert_eq!(child.set(), only(Signal::CHLD));
+        // What was on its way since before both.
+        assert_eq!(actions.ignored_since(0), only(Signal::USR1).union(only(Signal::CHLD)));
+        assert_eq!(actions.ignored_since(1), only(Signal::CHLD));
+        actions.set(Signal::USR1, action(Action::IGNORE));
+        assert_eq!((actions.ignored_since(2), actions.ignorings()), (only(Signal::USR1), 3));
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Process {
                 self.end(ExitStatus::Signal { signal, core: false }).await;
             }
             // The others ask about their group first, as Linux does without its lock.
-            DefaultAction::Stop if signal == Signal::STOP => self.stop_here(signal, taken.continues).await,
+            DefaultAction::Stop if signal == Signal::STOP => self.stop_here(signal, taken.sent.continues).await,
             DefaultAction::Stop | DefaultAction::Ignore | DefaultAction::Continue => {}
         }
     }

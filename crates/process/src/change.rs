@@ -137,7 +137,8 @@ impl Process {
                 let ignored = shared.actions.ignores(signal);
                 drop(shared);
                 if ignored {
-                    self.discard(SignalSet::only(signal));
+                    self.discard_own(SignalSet::only(signal));
+                    self.local_threads().iter().for_each(|thread| thread.follow_actions());
                 }
             }
             Change::ResetActions => shared.actions.reset_for_exec(),

@@ -2,7 +2,7 @@
 
 use crate::thread::{FIFO, RESET_ON_FORK, ROUND_ROBIN};
 use crate::{death::KILLED, exit::INIT, home::Child, process::Directories, Context, Files, Flags, Process, Thread};
-use abi::signal::{AltStack, Pending, Signal};
+use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
@@ -57,8 +57,7 @@ impl Thread {
         }
         system.born_here.lock().insert(tid, process.id);
         system.threads.lock().insert(tid, thread.clone());
-        process.threads.lock().insert(tid, thread.clone());
-        thread.doom_if_replaced();
+        thread.enter_process();
         if request.thread {
             thread.place_at_birth();
         } else {
@@ -89,7 +88,7 @@ impl Thread {
 
     fn child_state(&self, request: &CloneRequest) -> ThreadState {
         let mut state = self.state.lock().clone();
-        state.pending = Pending::default();
+        state.pending = state.pending.of_child();
         state.saved_blocked = None;
         state.sleep_end = None;
         // man 2 clone: kept by fork and vfork, dropped by a thread.

@@ -20,7 +20,7 @@
 //! no news.
 
 use crate::{exit::INIT, wait::LAST, Flags, Process, System};
-use abi::signal::{Signal, SignalFields, SignalInfo};
+use abi::signal::{Sent, Signal, SignalFields, SignalInfo};
 use alloc::sync::Arc;
 use machine::{KernelId, Pid};
 use messages::process::{AskHeir, Change, ChildChanged, ChildEvent, Reparent, Reparented};
@@ -57,7 +57,7 @@ impl System {
             let signal = thread.state.lock().parent_death_signal;
             if let Some(signal) = Signal::new(u64::from(signal)) {
                 let info = SignalInfo { signal, code: 0, errno: 0, fields: SignalFields::None };
-                thread.push_signal(info, process.continues());
+                thread.push_signal(info, Sent { continues: process.continues(), ignorings: process.ignorings() });
             }
         }
         if let Some(status) = zombie {

@@ -141,8 +141,7 @@ impl Thread {
             }
             *self.presence.lock() = Presence::Here;
             self.leaving.store(false, SeqCst);
-            process.threads.lock().insert(self.tid, self.clone());
-            self.doom_if_replaced();
+            self.enter_process();
             self.push_all(sent);
             return false;
         }
@@ -181,7 +180,7 @@ impl Thread {
 
     fn push_all(self: &Arc<Self>, mut signals: abi::signal::Pending) {
         while let Some(taken) = signals.take(SignalSet(u64::MAX)) {
-            self.push_signal(taken.info, taken.continues);
+            self.push_signal(taken.info, taken.sent);
         }
     }
 
@@ -210,8 +209,15 @@ impl Thread {
         Absence::Back
     }
 
-    /// After it has become one of the local threads: it may have been none while execve ended all others.
-    pub(crate) fn doom_if_replaced(&self) {
+    /// It becomes one of the local threads, and catches up with what these were told while it was none: that execve ended all
+    /// others, and which signals are ignored.
+    pub(crate) fn enter_process(self: &Arc<Self>) {
+        self.process.threads.lock().insert(self.tid, self.clone());
+        self.follow_actions();
+        self.doom_if_replaced();
+    }
+
+    fn doom_if_replaced(&self) {
         let replaced = |survivor: Survivor| survivor.thread != self.tid && self.state.lock().started < survivor.at;
         if self.process.survivor.lock().is_some_and(replaced) {
             self.doomed.store(true, SeqCst);
@@ -221,17 +227,16 @@ impl Thread {
     /// The thread is here and runs: a member of the local group, with its mail.
     fn appear(self: &Arc<Self>) {
         let process = &self.process;
-        process.threads.lock().insert(self.tid, self.clone());
+        self.enter_process();
         let mail = process.system.arriving.lock().remove(&self.tid);
-        if let Some(mail) = mail {
-            self.push_all(mail);
+        for signal in mail.unwrap_or_default() {
+            self.push_signal(signal.info, signal.sent);
         }
         if !self.pending().is_empty() {
             process.signal_came();
         }
         // It may have been under way while its process was continued.
         self.continued(process.continues());
-        self.doom_if_replaced();
         process.system.arrived.wake_all();
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
@@ -256,9 +261,9 @@ impl System {
         let result = self.admit(message, from).await;
         if result.is_err() {
             // Its mail goes after it.
-            let mut mail = self.arriving.lock().remove(&thread).unwrap_or_default();
-            while let Some(taken) = mail.take(SignalSet(u64::MAX)) {
-                self.forward_signal(process, thread, taken.info, taken.continues, from);
+            let mail = self.arriving.lock().remove(&thread).unwrap_or_default();
+            for signal in mail {
+                self.forward_signal(process, thread, signal.info, signal.sent, from);
             }
             self.arrived.wake_all();
         }

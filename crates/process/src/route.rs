@@ -1,7 +1,7 @@
 //! Signals on their way: from a sender on any kernel to a process's home, or to the kernel a thread is on.
 
 use crate::{exit::INIT, thread::Presence, Process, System, Thread};
-use abi::signal::{Action, Pending, Signal, SignalInfo, SignalSet};
+use abi::signal::{Action, Pending, Sent, Signal, SignalInfo, SignalSet, Taken};
 use abi::Credentials;
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid};
@@ -178,7 +178,7 @@ impl System {
             Some(process) => process,
             None => self.process_of(thread).await.ok_or(Errno::ESRCH)?,
         };
-        let message = SignalThread { process: owner, thread, info, sender, continues: None };
+        let message = SignalThread { process: owner, thread, info, sender, continues: None, ignorings: None };
         // Most signals to a thread come from its own process on its own kernel.
         if let Some(local) = self.thread(thread).filter(|thread| !thread.is_away() && thread.process.id == owner) {
             return self.deliver(&local, message).await;
@@ -192,6 +192,9 @@ impl System {
 
     /// At the home, or on a kernel that the home named: delivers, or passes on to where the thread went.
     pub(crate) async fn route_to_thread(self: &Arc<Self>, mut message: SignalThread) -> Result<()> {
+        if message.ignorings.is_none() {
+            message.ignorings = self.process(message.process).map(|process| process.ignorings());
+        }
         let next = loop {
             if let Some(thread) = self.thread(message.thread) {
                 if thread.process.id != message.process {
@@ -219,7 +222,9 @@ impl System {
                 continue;
             };
             if let Some(mail) = self.arriving.lock().get_mut(&message.thread) {
-                mail.push_sent(info, continues);
+                // Without a number it is as if it were sent now.
+                let ignorings = message.ignorings.unwrap_or(u64::MAX);
+                mail.push(Taken { info, sent: Sent { continues, ignorings } });
                 return Ok(());
             }
         };
@@ -248,12 +253,13 @@ impl System {
         process: Pid,
         thread: Pid,
         info: SignalInfo,
-        continues: u64,
+        sent: Sent,
         to: KernelId,
     ) {
         let system = self.clone();
         self.scheduler.spawn(async move {
-            let message = SignalThread { process, thread, info: Some(info), sender: None, continues: Some(continues) };
+            let (continues, ignorings) = (Some(sent.continues), Some(sent.ignorings));
+            let message = SignalThread { process, thread, info: Some(info), sender: None, continues, ignorings };
             if system.endpoint.call(to, message).await.is_err() {
                 log::warn!("a signal for thread {thread} was lost with kernel {to}");
             }
@@ -280,7 +286,8 @@ impl System {
         // Of one that has just left it is not known here.
         if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
             process.check_room(&info, thread.state.lock().pending.len())?;
-            thread.push_signal(info, continues);
+            let ignorings = message.ignorings.unwrap_or_else(|| process.ignorings());
+            thread.push_signal(info, Sent { continues, ignorings });
         }
         Ok(())
     }
@@ -343,8 +350,21 @@ pub(crate) enum Trail {
 }
 
 impl Process {
+    /// See [`Sent::ignorings`].
+    pub(crate) fn ignorings(&self) -> u64 {
+        self.with_shared(|shared| shared.actions.ignorings())
+    }
+
     /// Forgets pending signals of the process and of its local threads.
     pub(crate) fn discard(&self, signals: SignalSet) {
+        self.discard_own(signals);
+        for thread in self.local_threads() {
+            thread.discard_signals(signals);
+        }
+    }
+
+    /// Forgets pending signals of the process.
+    pub(crate) fn discard_own(&self, signals: SignalSet) {
         let had = |pending: &mut Pending| {
             let had = pending.set().without(signals) != pending.set();
             pending.discard(signals);
@@ -352,9 +372,6 @@ impl Process {
         };
         if let Some((true, left)) = self.with_pending(had) {
             self.tell_pending(left);
-        }
-        for thread in self.local_threads() {
-            thread.discard_signals(signals);
         }
     }
 

@@ -163,9 +163,9 @@ impl Process {
                 // POSIX: nobody could continue an orphaned group, so only SIGSTOP stops it.
                 let (group, session) = self.with_shared(|shared| (shared.group, shared.session));
                 if signal == Signal::STOP {
-                    self.stop(signal, taken.continues).await;
+                    self.stop(signal, taken.sent.continues).await;
                 } else if !self.system.is_orphaned(group, session).await {
-                    self.stop(signal, taken.continues).await;
+                    self.stop(signal, taken.sent.continues).await;
                     // It may have become orphaned meanwhile: orphan.rs.
                     self.system.tie_cut(group, session).await;
                 }

@@ -96,7 +96,7 @@ pub struct System {
     /// Live threads here and shadows of threads that went away.
     pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
     /// Signals for threads whose arrival is not finished.
-    pub(crate) arriving: Lock<HashMap<Pid, abi::signal::Pending>>,
+    pub(crate) arriving: Lock<HashMap<Pid, Vec<abi::signal::Taken>>>,
     /// Woken when a thread has arrived, or can't.
     pub(crate) arrived: WaitQueue,
     /// Processes that this kernel is about to hold a replica of, and the last word about their pending signals.

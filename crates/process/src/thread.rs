@@ -1,7 +1,7 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
 use crate::{account::Account, balance::Destination, process::Flags, process::KnownSpace, Process};
-use abi::signal::{SignalInfo, SignalSet, Taken};
+use abi::signal::{Pending, Sent, SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
@@ -304,16 +304,22 @@ impl Thread {
 
     // ---- signals of this thread
 
-    /// Queues a signal, sent after `continues` SIGCONTs, for this thread and gets its attention.
-    pub(crate) fn push_signal(&self, info: SignalInfo, continues: u64) {
+    /// Queues a signal for this thread and gets its attention.
+    pub(crate) fn push_signal(&self, info: SignalInfo, sent: Sent) {
+        // Looked at under the lock of the queue, which `follow_actions` takes after the actions have changed.
+        let push = |pending: &mut Pending| {
+            if !self.process.with_shared(|shared| shared.actions.ignored_since(sent.ignorings).contains(info.signal)) {
+                pending.push_sent(info, sent.continues);
+            }
+        };
         match &mut *self.presence.lock() {
             Presence::Here => {
                 let mut state = self.state.lock();
-                state.pending.push_sent(info, continues);
+                push(&mut state.pending);
                 self.pending.store(state.pending.set().0, SeqCst);
             }
-            Presence::Returning(baggage) => baggage.state.pending.push_sent(info, continues),
-            Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, continues, *to),
+            Presence::Returning(baggage) => push(&mut baggage.state.pending),
+            Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, sent, *to),
             Presence::Ended => {}
         }
         self.process.signal_came();
@@ -403,6 +409,13 @@ impl Thread {
     pub(crate) fn continued(&self, continues: u64) {
         let mut state = self.state.lock();
         state.pending.continued(continues);
+        self.pending.store(state.pending.set().0, SeqCst);
+    }
+
+    /// The actions of the process have changed, or may have.
+    pub(crate) fn follow_actions(&self) {
+        let mut state = self.state.lock();
+        self.process.with_shared(|shared| state.pending.follow(&shared.actions));
         self.pending.store(state.pending.set().0, SeqCst);
     }
 

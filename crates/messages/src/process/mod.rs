@@ -148,9 +148,10 @@ messages! {
     signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, Low;
 
     /// A signal for one thread, sent to the home of its process and on to where the thread is. `continues` once it has had
-    /// the effects of being sent: the number of the last SIGCONT.
+    /// the effects of being sent: the number of the last SIGCONT. `ignorings` once it has been where its process is: how many changes had
+    /// made a signal ignored.
     signal_thread: SignalThread {
-        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>, continues: Option<u64>,
+        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>, continues: Option<u64>, ignorings: Option<u64>,
     } -> errno::Result<()>, Low;
 
     /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that

@@ -6,6 +6,7 @@ mod files;
 mod group_of_child;
 mod groups;
 mod heirs;
+mod ignored;
 mod left;
 mod lent;
 mod move_messages;
