@@ -29,7 +29,8 @@
 //! died before it said so, and the wait ends (a wake that nobody counted, as futex(2) allows). A waiter that gives up leaves b's queue,
 //! or is noted in the hold and does not join. A wake that it has been counted for by then reaches it first, as with any wait.
 //!
-//! When a kernel dies, what it holds is released, and its threads that nobody will claim leave the queues.
+//! When a kernel dies, what it holds is released, and whom nobody will claim leaves the queues: its threads, and those that it has moved
+//! there, whose kernel it may not have told.
 
 use crate::{
     queue::{Claim, Obstacle},

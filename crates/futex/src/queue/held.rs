@@ -153,7 +153,8 @@ impl Queues {
         .await
     }
 
-    /// Releases what operations of a kernel hold that has died, and takes out its threads that nobody will claim.
+    /// Releases what operations of a kernel hold that has died, and takes out whom nobody will claim: its threads, and those that it has
+    /// moved here and may not have told.
     pub fn release_of(&self, dead: KernelId) {
         let mut waiting = Vec::new();
         for bucket in &self.buckets {
@@ -168,7 +169,8 @@ impl Queues {
         waiting.into_iter().for_each(Waker::wake);
         let gone: Vec<Ticket> = {
             let arrived = self.arrived.lock();
-            arrived.iter().filter(|(_, waiter)| waiter.of == dead).map(|(ticket, _)| *ticket).collect()
+            let unclaimed = arrived.iter().filter(|(ticket, waiter)| [waiter.of, ticket.by].contains(&dead));
+            unclaimed.map(|(ticket, _)| *ticket).collect()
         };
         for ticket in gone {
             let waiter = self.arrived.lock().remove(&ticket);

@@ -1,12 +1,12 @@
 //! What processes had on other kernels than their own when they ended, or when their kernel died.
 
-use crate::{go_to, shape};
+use crate::{born, go_to, results, shape};
 use machine::{KernelId, Pid};
 use sim::{
     life::model::Id,
     nodes::{
         machine::{Nodes, PROGRAM},
-        user::{call, Arg, Command, Event},
+        user::{call, clone_thread, Arg, Command, Event},
     },
 };
 
@@ -142,20 +142,22 @@ fn semaphores_that_were_to_be_given_back_are_when_their_kernel_dies() {
     nodes.end_all();
 }
 
+/// Maps the first page of the file, shared: it is kernel 0's.
+fn map_file(nodes: &Nodes, thread: Id) -> u64 {
+    let fd = open(nodes, thread);
+    made(nodes, thread, Command::plain(call::LSEEK, &[fd, 0, 0]));
+    made(nodes, thread, Command::new(call::WRITE, &[Arg::Value(fd), Arg::Input, Arg::Value(8)]).input([0; 8]));
+    // PROT_READ | PROT_WRITE, MAP_SHARED.
+    made(nodes, thread, Command::plain(call::MMAP, &[0, 4096, 3, 1, fd, 0])) as u64
+}
+
 /// A lock with an owner (FUTEX_LOCK_PI) in a page of a file that two processes map.
 #[test]
 fn a_lock_whose_owner_died_with_its_kernel_goes_to_who_waits() {
     const LOCK_PI: u64 = 6;
     let nodes = Nodes::new(shape(3, 3));
     let (holder, waiter) = (nodes.boot(1), nodes.boot(0));
-    let map = |thread| {
-        let fd = open(&nodes, thread);
-        made(&nodes, thread, Command::plain(call::LSEEK, &[fd, 0, 0]));
-        made(&nodes, thread, Command::new(call::WRITE, &[Arg::Value(fd), Arg::Input, Arg::Value(8)]).input([0; 8]));
-        // PROT_READ | PROT_WRITE, MAP_SHARED.
-        made(&nodes, thread, Command::plain(call::MMAP, &[0, 4096, 3, 1, fd, 0])) as u64
-    };
-    let at = [holder, waiter].map(map);
+    let at = [holder, waiter].map(|thread| map_file(&nodes, thread));
     assert_eq!(made(&nodes, holder, Command::plain(call::FUTEX, &[at[0], LOCK_PI, 0, 0])), 0);
     let waits = nodes.user.tell(waiter, Command::plain(call::FUTEX, &[at[1], LOCK_PI, 0, 0]));
     nodes.settle();
@@ -163,4 +165,38 @@ fn a_lock_whose_owner_died_with_its_kernel_goes_to_who_waits() {
     dies(&nodes, KernelId(1));
     assert_eq!(returned(&nodes, waits), Some(0));
     nodes.end_all();
+}
+
+/// FUTEX_REQUEUE from a word of the kernel that dies: it holds the other word's queue (crates/futex/src/across.rs).
+#[test]
+fn a_queue_that_a_dead_kernel_held_is_free() {
+    const WAIT: u64 = 0;
+    const WAKE: u64 = 1;
+    const REQUEUE: u64 = 3;
+    for seed in 1..200 {
+        println!("seed {seed}");
+        let nodes = Nodes::new(shape(seed, 3));
+        let (mover, waker) = (nodes.boot(1), nodes.boot(0));
+        nodes.user.events();
+        let to = [mover, waker].map(|thread| map_file(&nodes, thread));
+        // PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS.
+        let from = made(&nodes, mover, Command::plain(call::MMAP, &[0, 4096, 3, 0x22, u64::MAX, 0])) as u64;
+        for slot in 1..4 {
+            let sleeper = born(&nodes, mover, clone_thread(slot));
+            nodes.user.tell(sleeper, Command::plain(call::FUTEX, &[from, WAIT, 0, 0]));
+        }
+        // Its threads are not on the kernel that dies.
+        made(&nodes, waker, go_to(nodes.nodes[0].cpu.cpus[0].0 as usize));
+        let waiter = born(&nodes, waker, clone_thread(1));
+        nodes.user.tell(mover, Command::plain(call::FUTEX, &[from, REQUEUE, 0, 2, to[0]]));
+        nodes.steps(nodes.world.rng.below(150));
+        dies(&nodes, KernelId(1));
+        nodes.user.tell(waiter, Command::plain(call::FUTEX, &[to[1], WAIT, 0, 0]));
+        nodes.settle();
+        assert!(!nodes.idle().contains(&waiter));
+        // Nobody else is there.
+        assert_eq!(results(&nodes, waker, vec![Command::plain(call::FUTEX, &[to[1], WAKE, 9])]), [1]);
+        assert!(nodes.idle().contains(&waiter));
+        nodes.end_all();
+    }
 }
