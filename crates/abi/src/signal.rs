@@ -293,9 +293,11 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Of a thread that is made by one whose queue this is: nothing, but it has heard as much.
+    /// Of a thread, or process, that is made by the one whose queue this is: nothing, but it has heard as much of the actions. A new
+    /// process was sent no SIGCONT yet.
     pub fn of_child(&self) -> Pending {
-        Pending { sent: self.sent, ..Pending::default() }
+        let sent = Sent { continues: 0, ..self.sent };
+        Pending { sent, ..Pending::default() }
     }
 
     pub fn set(&self) -> SignalSet {
@@ -485,6 +487,10 @@ mod tests {
         child.push(user(Signal::CHLD, 0));
         child.follow(&actions);
         assert_eq!(child.set(), only(Signal::CHLD));
+        pending.continued(7);
+        child = pending.of_child();
+        child.push_sent(user(Signal::STOP, 0), 0);
+        assert_eq!(child.set(), only(Signal::STOP));
         // What was on its way since before both.
         assert_eq!(actions.ignored_since(0), only(Signal::USR1).union(only(Signal::CHLD)));
         assert_eq!(actions.ignored_since(1), only(Signal::CHLD));
