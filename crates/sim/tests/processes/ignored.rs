@@ -1,5 +1,5 @@
 //! Signals that wait for a thread on its way while their process begins to ignore them: man 2 sigaction, and
-//! crates/process/src/route.rs.
+//! crates/process/src/thread.rs (`push_signal`, `follow_actions`).
 
 use crate::{born, results, shape, wander};
 use sim::{
