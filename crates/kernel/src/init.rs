@@ -235,7 +235,7 @@ fn window_bytes(rows: u16, columns: u16) -> Vec<u8> {
 }
 
 async fn program(kernel: &'static Kernel, config: &Config, thread: &Arc<Thread>) -> Result<Program> {
-    let directories = thread.process.directories();
+    let directories = thread.process.directories().await?;
     let base = Base { root: directories.root, at: directories.cwd, to: None, lease: None };
     let caller = thread.process.caller(thread);
     let path = config.program.clone();

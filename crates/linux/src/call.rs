@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
 
     /// Where a path relative to descriptor `fd` starts.
     pub async fn base(&self, fd: i32) -> Result<Base> {
-        let directories = self.process().directories();
+        let directories = self.process().directories().await?;
         let at = match fd {
             AT_FDCWD => directories.cwd,
             fd => self.file_or_name_at(fd).await?,

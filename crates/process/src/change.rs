@@ -16,7 +16,7 @@
 //!
 //! So the changes of a process have *turns*, which the home gives: the next one begins when all replicas have answered the last.
 //! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
-//! open directories and make themselves without changing anything, and a parent only notes what group its child is in. The lock of a
+//! make themselves without changing anything, and a parent only notes what group its child is in. The lock of a
 //! circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process, System};
@@ -184,20 +184,13 @@ impl Process {
 
     async fn apply_image(self: &Arc<Self>, space: SpaceId, files: TableId) -> Result<()> {
         let space = self.system.vm.attach(space)?;
-        let files = Files::attach(&self.system, files).await?;
+        let files = Files::attach(&self.system, files)?;
         // Else it has only left a table of descriptors.
         if space.id() != self.space().id() {
             self.take_space(space);
         }
         self.set_files(files);
         Ok(())
-    }
-
-    fn set_directory(&self, directory: Arc<dyn File>, root: bool) {
-        self.set_directories(|directories| match root {
-            true => directories.root = directory,
-            false => directories.cwd = directory,
-        });
     }
 
     /// chdir, fchdir (the current directory), chroot (`root`): the thread's kernel has the directory open.

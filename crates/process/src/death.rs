@@ -114,6 +114,7 @@ impl System {
         self.futexes.release_of(dead);
         self.directory.mourn(dead).await;
         self.vm.stop_waiting_for(dead);
+        self.forget_expected(dead);
         // A replica that is being made may be of a process that is at home there.
         let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
         let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));

@@ -122,6 +122,8 @@ impl Thread {
     async fn fork_process(self: &Arc<Self>, id: Pid, request: &CloneRequest, rounds: Rounds) -> Result<Arc<Process>> {
         let parent = &self.process;
         let system = &parent.system;
+        // Opened before there is anything to undo.
+        parent.directories().await?;
         let space = match request.share_space {
             true => {
                 let space = parent.space();
@@ -157,8 +159,7 @@ impl Thread {
             shared.actions.reset_for_exec();
         }
         let group = shared.group;
-        let Directories { root, cwd } = parent.directories();
-        let child = Process::new(system, id, system.kernel, shared, Directories { root, cwd }, space, files);
+        let child = Process::new(system, id, system.kernel, shared, parent.open_directories(), space, files);
         child.in_parents_space.store(request.share_space, SeqCst);
         child.bound_space();
         if let Some(home) = child.home() {
@@ -272,7 +273,7 @@ impl crate::System {
         shared.group = id;
         shared.session = id;
         let files = Files::new(self, self.kernel);
-        let process = Process::new(self, id, self.kernel, shared, directories, space, files);
+        let process = Process::new(self, id, self.kernel, shared, Some(directories), space, files);
         process.bound_space();
         process.enter();
         if let Some(home) = process.home() {

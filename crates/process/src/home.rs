@@ -1,18 +1,22 @@
 //! What only the home kernel knows of a process: its members, its children, and how it ended.
 
-use crate::{process::Directories, Directory, Files, Process, System};
+use crate::{Files, Process, System};
 use abi::{signal::Pending, Credentials};
 use alloc::{
+    boxed::Box,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     vec::Vec,
 };
 use core::sync::atomic::Ordering::SeqCst;
-use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
-use messages::process::{
-    ChildEvent, ExitStatus, Join, LastTuning, Moved, PendingSet, PendingSignals, Replica, RoundSignal, Rounds,
-    Standing, ThreadBorn, Usage,
+use machine::{
+    errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Access, Errno, KernelId, KernelSet, Page, Pid,
 };
+use messages::process::{
+    ChildEvent, ExitStatus, HoldReplica, Join, LastTuning, Moved, PendingSet, PendingSignals, Replica, RoundSignal,
+    Rounds, Standing, ThreadBorn, Usage,
+};
+use messages::vm::Touch;
 
 #[derive(Default)]
 pub(crate) struct Home {
@@ -106,35 +110,47 @@ impl Process {
     }
 
     /// Makes `kernel` a replica holder and tells it everything. Only at home.
-    pub(crate) async fn replica_for(self: &Arc<Self>, kernel: KernelId) -> Result<Replica> {
+    pub(crate) fn replica_for(&self, kernel: KernelId) -> Result<Replica> {
         let home = self.home().ok_or(Errno::ESRCH)?;
-        {
-            let mut state = home.state.lock();
-            if state.zombie.is_some() {
-                return Err(Errno::ESRCH);
-            }
-            // Entered first: a change from now on reaches the replica, after this answer.
-            state.replicas.insert(kernel);
+        let mut state = home.state.lock();
+        match state.zombie.is_some() {
+            true => Err(Errno::ESRCH),
+            false => Ok(self.count_replica(&mut state, kernel)),
         }
+    }
+
+    fn count_replica(&self, state: &mut HomeState, kernel: KernelId) -> Replica {
+        // Entered first: a change from now on reaches the replica, after this.
+        state.replicas.insert(kernel);
+        let space = self.space();
         // Also a replica that never faults must hear of the end.
-        self.space().expect(kernel);
-        let directories = self.directories();
-        let (standing, pending) = {
-            let state = home.state.lock();
-            (state.standing(), state.pending_set())
-        };
-        Ok(Replica {
-            cwd: self.system.directory.give_away(&directories.cwd, kernel).await?,
-            root: self.system.directory.give_away(&directories.root, kernel).await?,
+        space.expect(kernel);
+        Replica {
             shared: self.shared(),
-            space: self.space().id(),
+            space: space.id(),
             in_parents_space: self.is_in_parents_space(),
             files: self.files().id(),
             ending: *self.ending.lock(),
             survivor: *self.survivor.lock(),
-            standing,
-            pending,
-        })
+            standing: state.standing(),
+            pending: state.pending_set(),
+        }
+    }
+
+    /// `thread` is about to leave for `kernel`, and will touch `pages` there first: if the process is at home here and that kernel has no
+    /// replica of it, sends one. Gives those of the pages that are to go with the thread: from now on they may be taken back.
+    pub(crate) fn send_replica(&self, thread: Pid, kernel: KernelId, pages: &[(Page, Access)]) -> Vec<Touch> {
+        let Some(home) = self.home() else { return Vec::new() };
+        let mut state = home.state.lock();
+        if state.replicas.contains(kernel) {
+            return Vec::new();
+        }
+        let replica = Box::new(self.count_replica(&mut state, kernel));
+        let touches = self.space().first_touches(pages);
+        let hold = HoldReplica { process: self.id, thread, replica, touches: touches.clone() };
+        // Under the lock: what a replica is told, or asked to give back, follows it in its lane. If the kernel is dead, the thread will hear of it.
+        let _ = self.system.endpoint.send(kernel, hold);
+        touches
     }
 
     /// Tells replicas which signals wait. Does not wait for them: a hint that is late costs a question.
@@ -222,7 +238,8 @@ impl System {
             }
             self.while_joining(process).await;
         }
-        let made = self.make_replica(process, home).await;
+        let replica = self.endpoint.call(home, Join { process }).await.map_err(Errno::from).and_then(|answer| answer);
+        let made = replica.and_then(|replica| self.make_replica(process, home, replica));
         {
             let mut joining = self.joining.lock();
             if let (Some(Some(pending)), Ok(made)) = (joining.remove(&process), &made) {
@@ -233,13 +250,41 @@ impl System {
         made
     }
 
-    async fn make_replica(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
-        let take = |from: &dyn Directory, reply: Result<Replica>| -> Result<_> {
-            let replica = reply?;
-            let (root, cwd) = (from.take(replica.root.clone()), from.take(replica.cwd.clone()));
-            Ok((replica, Directories { root: root?, cwd: cwd? }))
-        };
-        let (replica, directories) = self.ask_for(home, Join { process }, take).await??;
+    /// The home sends a replica before a thread that comes from there; unless this kernel is asking for one, or has it, for another. If it
+    /// can't be made, the thread that comes will ask.
+    pub(crate) fn hold_replica(self: &Arc<Self>, home: KernelId, ask: HoldReplica) {
+        let HoldReplica { process, thread, replica, touches } = ask;
+        let joining = self.joining.lock();
+        if joining.contains_key(&process) || self.process(process).is_some() {
+            return;
+        }
+        let space = self.vm.attach(replica.space).ok().filter(|_| !touches.is_empty());
+        if let Some(expected) = space.map(|space| space.expect_first(&touches)) {
+            // Before the process is here: from then on the thread may arrive.
+            self.expected.lock().insert(thread, expected);
+        }
+        let made = self.make_replica(process, home, *replica);
+        drop(joining);
+        if let Err(error) = made {
+            log::warn!("no replica of process {process} on kernel {}: {error:?}", self.kernel);
+            drop(self.expected_for(thread));
+        }
+    }
+
+    /// The pages that come with a thread.
+    pub(crate) fn expected_for(&self, thread: Pid) -> Option<vm::Expected> {
+        self.expected.lock().remove(&thread)
+    }
+
+    /// Threads that come from `dead` do not.
+    pub(crate) fn forget_expected(&self, dead: KernelId) {
+        let is_lost = |expected: &vm::Expected| expected.space().home == dead;
+        let lost: Vec<_> = self.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
+        // Not under the lock: who waits for the pages goes on.
+        drop(lost);
+    }
+
+    fn make_replica(self: &Arc<Self>, process: Pid, home: KernelId, replica: Replica) -> Result<Arc<Process>> {
         let space = self.vm.attach(replica.space)?;
         // After an execve on a third kernel the space is at home there, and the process's home can't count us in. The thread does
         // not wait for it: if the space is gone, what ended it comes to this process as well, and the replica of the space ends itself.
@@ -249,8 +294,8 @@ impl System {
                 let _ = space.join_home().await;
             });
         }
-        let files = Files::attach(self, replica.files).await?;
-        let made = Process::new(self, process, home, replica.shared, directories, space, files);
+        let files = Files::attach(self, replica.files)?;
+        let made = Process::new(self, process, home, replica.shared, None, space, files);
         made.in_parents_space.store(replica.in_parents_space, SeqCst);
         made.bound_space();
         made.enter();

@@ -173,8 +173,8 @@ impl System {
         }
         match held {
             Held::Descriptor(fd) => process.files().get(fd).await.map_err(|_| Errno::ENOENT),
-            Held::Cwd => Ok(process.directories().cwd),
-            Held::Root => Ok(process.directories().root),
+            Held::Cwd => Ok(process.directories().await?.cwd),
+            Held::Root => Ok(process.directories().await?.root),
         }
     }
 

@@ -16,7 +16,17 @@
 //!   <------------------------- Ok ------
 //! ```
 //!
-//! If K1 is the home the Ok is all it needs to know; if K2 is, it knows without a message.
+//! If K1 is the home the Ok is all it needs to know; if K2 is, it knows without a message. And a first visit from the home asks nothing: the
+//! home sends the replica before the thread, and the first pages with it. K2 makes the one while K1 looks for the others.
+//!
+//! ```text
+//!   H (source)                         K2 (destination)
+//!   replicas += K2
+//!   -- HoldReplica (High) -------------> a replica, which waits for the first pages
+//!   first pages: K2 is a sharer
+//!   -- Migrate, pages (Low) -----------> maps the pages; thread runs
+//!   <------------------------- Ok ------
+//! ```
 //!
 //! The dangerous interleaving: a signal for the thread, routed by the home to K1 while it is under way. K1
 //! says Away and passes it on to K2, behind the Migrate on the same lane; K2 may still be joining, so it keeps
@@ -25,18 +35,21 @@
 //! thread goes on at K1 as if nothing had been asked.
 //!
 //! The other one is about the first visit. From the moment at which the home counts K2 as a replica it tells it of
-//! every change, but K2 can't take anything over before it has made the replica, which takes calls of its own:
+//! every change, but K2 can't take anything over before it has made the replica:
 //!
 //! ```text
-//!   K2                                 H
+//!   K2                                 H, CPU 0                          H, CPU 1
 //!   -- Join ---------------------------> replicas += K2
-//!   <-------------------- Replica ------
-//!   opens directories and files        a signal, the end of the process, sigaction
-//!   <-------------------- EndThreads --  no such process: forgotten, and the thread would live for ever
+//!                                                                          a signal, the end of the process, sigaction
+//!   <---------------------------------------------------------- EndThreads: no such process: forgotten, and
+//!   <-------------------- Replica ------                                   the thread would live for ever
 //!   makes the replica
 //! ```
 //!
-//! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there.
+//! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there. HoldReplica needs no such
+//! note: it is sent under the lock with which K2 is counted, and all that a replica is told takes its lane. Migrate, which has another lane (that
+//! of the signals for the thread), may overtake it. Then K2 asks as it does elsewhere; the HoldReplica is before the answer, finds K2 joining, and
+//! is dropped, and so are the pages that nobody waits for.
 
 use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
 use abi::signal::SignalSet;
@@ -107,21 +120,22 @@ impl Thread {
     async fn leave_for(self: &Arc<Self>, context: &mut Context, to: KernelId) -> bool {
         let process = &self.process;
         let system = &process.system;
+        let is_return = self.state.lock().visited.contains(to);
+        // One that has been there has its process there.
+        let mut touches = if is_return { Vec::new() } else { self.first_pages(&context.registers) };
+        let sent = process.send_replica(self.tid, to, &touches);
+        let pages = if sent.is_empty() { Vec::new() } else { process.space().serve_first(to, &sent) };
+        touches.retain(|(page, _)| !sent.iter().any(|touch| touch.page == *page));
         let fpu = self.with_fpu(|fpu| fpu.clone());
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
         let (sent, call) = {
             let mut presence = self.presence.lock();
             let state = self.pack();
             let (sent, moves) = (state.pending.clone(), state.moves);
-            // One that has been there has its process there.
-            let touches = match state.visited.contains(to) {
-                true => Vec::new(),
-                false => self.first_pages(&context.registers),
-            };
             let space = process.space().id();
             let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
-            let message =
-                Migrate { process: process.id, home: process.home, thread: self.tid, baggage, space, touches };
+            let (thread, home) = (self.tid, process.home);
+            let message = Migrate { process: process.id, home, thread, baggage, pages, space, touches };
             // In the drain, as with Moved: before anything else that comes from there about the thread.
             let (home, tid) = (process.clone(), self.tid);
             let call = system
@@ -271,7 +285,7 @@ impl System {
     }
 
     async fn admit(self: &Arc<Self>, message: Migrate, from: KernelId) -> Result<()> {
-        let Migrate { process, home, thread: tid, baggage, space, touches } = message;
+        let Migrate { process, home, thread: tid, baggage, pages, space, touches } = message;
         let moves = baggage.state.moves;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
@@ -287,7 +301,10 @@ impl System {
         let mut joining = pin!(self.join(process, home));
         let at_once = poll_fn(|context| Poll::Ready(joining.as_mut().poll(context))).await;
         // They come while this kernel joins its process.
-        let touched = self.vm.attach(space).inspect(|space| space.expect_touches(&touches)).ok();
+        let touched = (!touches.is_empty()).then(|| self.vm.attach(space).ok()).flatten();
+        if let Some(space) = &touched {
+            space.expect_touches(&touches);
+        }
         let process: Result<Arc<Process>> = match at_once {
             Poll::Ready(process) => process,
             Poll::Pending => joining.await,
@@ -298,6 +315,9 @@ impl System {
                 // It has ended, or been left by an execve. Who ends it hears that it is here, or it goes.
                 let _ = touched.join_home().await;
             }
+        }
+        if let Some(expected) = self.expected_for(tid) {
+            expected.came(pages);
         }
         let process = process?;
         if process.has(Flags::ENDING) {

@@ -1,16 +1,18 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
-use crate::{births::Deciding, death::KILLED, home::Home, limits, Files, System, Thread};
+use crate::{births::Deciding, death::KILLED, home::Home, limits, Directory, Files, System, Thread};
 use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fs::File;
 use machine::{
+    errno::Result,
     sync::{Lock, WaitQueue},
-    KernelId, Pid,
+    Errno, KernelId, Pid,
 };
-use messages::process::{ExitStatus, PendingSet, PutBack, Shared, Standing, Survivor, TakeSignal};
+use messages::fs::Opened;
+use messages::process::{AskDirectories, ExitStatus, PendingSet, PutBack, Shared, Standing, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -32,6 +34,13 @@ pub struct Directories {
     pub cwd: Arc<dyn File>,
 }
 
+/// What this kernel has open of them.
+#[derive(Default)]
+struct Open {
+    root: Option<Arc<dyn File>>,
+    cwd: Option<Arc<dyn File>>,
+}
+
 /// The address space of a process as one of its threads looked it up, and when.
 pub struct KnownSpace {
     space: Arc<Space>,
@@ -43,7 +52,7 @@ pub struct Process {
     pub home: KernelId,
     pub system: Arc<System>,
     pub(crate) shared: Lock<Shared>,
-    directories: Lock<Directories>,
+    directories: Lock<Open>,
     space: Lock<Arc<Space>>,
     /// How often it has got another one.
     images: AtomicU32,
@@ -79,11 +88,13 @@ impl Process {
         id: Pid,
         home: KernelId,
         shared: Shared,
-        directories: Directories,
+        directories: Option<Directories>,
         space: Arc<Space>,
         files: Arc<Files>,
     ) -> Arc<Process> {
         let home_part = (home == system.kernel).then(Home::default);
+        let directories = directories
+            .map_or_else(Open::default, |Directories { root, cwd }| Open { root: Some(root), cwd: Some(cwd) });
         Arc::new(Process {
             id,
             home,
@@ -165,12 +176,52 @@ impl Process {
         core::mem::replace(&mut self.files.lock(), files)
     }
 
-    pub fn directories(&self) -> Directories {
-        self.directories.lock().clone()
+    /// A replica has not opened them before the first use here.
+    pub async fn directories(self: &Arc<Self>) -> Result<Directories> {
+        if let Some(open) = self.open_directories() {
+            return Ok(open);
+        }
+        let process = self.clone();
+        let take = move |from: &dyn Directory, reply: Result<(Opened, Opened)>| -> Result<()> {
+            let (root, cwd) = reply?;
+            let (root, cwd) = (from.take(root), from.take(cwd));
+            process.open(root?, cwd?);
+            Ok(())
+        };
+        self.system.ask_for(self.home, AskDirectories { process: self.id }, take).await??;
+        self.open_directories().ok_or(Errno::EIO)
     }
 
-    pub(crate) fn set_directories(&self, change: impl FnOnce(&mut Directories)) {
-        change(&mut self.directories.lock());
+    /// In the drain. What is open is what the home has told since, and newer.
+    fn open(&self, root: Arc<dyn File>, cwd: Arc<dyn File>) {
+        let mut open = self.directories.lock();
+        let late = (open.root.replace(root), open.cwd.replace(cwd));
+        let unused = (late.0.and_then(|root| open.root.replace(root)), late.1.and_then(|cwd| open.cwd.replace(cwd)));
+        drop(open);
+        drop(unused);
+    }
+
+    /// At home: opens them for the replica on `kernel`.
+    pub(crate) async fn open_for(self: &Arc<Self>, kernel: KernelId) -> Result<(Opened, Opened)> {
+        let Directories { root, cwd } = self.directories().await?;
+        let directory = &self.system.directory;
+        Ok((directory.give_away(&root, kernel).await?, directory.give_away(&cwd, kernel).await?))
+    }
+
+    /// Always, where they have been used or the process is at home.
+    pub(crate) fn open_directories(&self) -> Option<Directories> {
+        let open = self.directories.lock();
+        Some(Directories { root: open.root.clone()?, cwd: open.cwd.clone()? })
+    }
+
+    pub(crate) fn set_directory(&self, directory: Arc<dyn File>, root: bool) {
+        let mut open = self.directories.lock();
+        let old = match root {
+            true => open.root.replace(directory),
+            false => open.cwd.replace(directory),
+        };
+        drop(open);
+        drop(old);
     }
 
     /// A copy of what the threads share.

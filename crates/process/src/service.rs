@@ -24,9 +24,14 @@ pub(crate) fn register(system: &Arc<System>) {
         };
     }
 
-    answer!(Join, |system, from, ask| match process!(system, ask) {
-        Some(process) => process.replica_for(from).await,
+    serve.on_sync(|system, from, ask: Join| match process!(system, ask) {
+        Some(process) => process.replica_for(from),
         None => Err(Errno::ESRCH),
+    });
+    serve.on_sync(|system, from, ask: HoldReplica| system.hold_replica(from, ask));
+    answer!(AskDirectories, |system, from, ask| match process!(system, ask) {
+        Some(process) if process.is_home() => process.open_for(from).await,
+        _ => Err(Errno::ESRCH),
     });
     answer!(Migrate, |system, from, ask| system.arrive(from, ask).await);
     answer!(Moved, |system, _from, ask| if let Some(process) = process!(system, ask) {

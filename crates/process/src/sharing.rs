@@ -22,7 +22,7 @@
 //! the copy missed has not reached the parent yet, so it reaches the child after the copy; one that began before
 //! the child joined has reached the parent before.
 
-use crate::{change::Step, Process, System};
+use crate::{change::Step, process::Directories, Process, System};
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::AsyncLock, Errno, KernelId, Pid};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
@@ -72,7 +72,11 @@ impl Process {
         match facet {
             Facet::Directories => {
                 mine.umask = parent.with_shared(|shared| shared.umask);
-                self.set_directories(|directories| *directories = parent.directories());
+                // The child was made of them.
+                if let Some(Directories { root, cwd }) = parent.open_directories() {
+                    self.set_directory(root, true);
+                    self.set_directory(cwd, false);
+                }
             }
             Facet::Handlers => mine.actions = parent.with_shared(|shared| shared.actions.clone()),
         }

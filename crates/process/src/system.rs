@@ -103,6 +103,8 @@ pub struct System {
     pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
     /// Woken when one of them is done.
     pub(crate) joined: WaitQueue,
+    /// Pages that come with threads on their way, which are named in the message before.
+    pub(crate) expected: Lock<HashMap<Pid, vm::Expected>>,
     /// Woken while the heap is short of memory.
     pub(crate) shortage: WaitQueue,
     /// Woken when it is no longer.
@@ -214,6 +216,7 @@ impl System {
             arrived: WaitQueue::new(),
             joining: Lock::default(),
             joined: WaitQueue::new(),
+            expected: Lock::default(),
             shortage: WaitQueue::new(),
             relief: WaitQueue::new(),
             ending_one: AsyncLock::default(),
@@ -262,12 +265,13 @@ impl System {
     }
 
     /// How many records of each kind there are: all must go with the processes they are of.
-    pub fn records(&self) -> [(&'static str, usize); 6] {
+    pub fn records(&self) -> [(&'static str, usize); 7] {
         [
             ("processes", self.processes.lock().len()),
             ("threads and shadows", self.threads.lock().len()),
             ("threads arriving", self.arriving.lock().len()),
             ("replicas being made", self.joining.lock().len()),
+            ("threads whose pages come first", self.expected.lock().len()),
             ("thread ids in use", self.born_here.lock().len()),
             ("descriptor tables", self.tables.lock().len() + self.cached_tables.lock().len()),
         ]

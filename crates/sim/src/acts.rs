@@ -12,8 +12,8 @@ use std::{fmt, sync::Arc};
 use vm::{MapRequest, Objects, Place, Source, Space};
 
 /// Pages programs map at addresses of their choice.
-const ARENA: u64 = 0x10_0000;
-const ARENA_PAGES: usize = 48;
+pub const ARENA: u64 = 0x10_0000;
+pub const ARENA_PAGES: usize = 48;
 pub const HEAP: u64 = 0x2000_0000;
 
 #[derive(Clone, Copy, Debug)]

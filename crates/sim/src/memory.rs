@@ -3,17 +3,18 @@
 //! the operations in the sequential model; the invariants are audited; in the end nothing may have leaked.
 
 use crate::{
-    acts::{compared, perform, Act, Choices, HEAP},
+    acts::{compared, perform, Act, Choices, ARENA, ARENA_PAGES, HEAP},
     audit,
     cluster::{Cluster, Shape, OBJECT_PAGES},
     executor::Handle,
     machine::Machine,
     model::{Model, Operation, Outcome},
+    object::Later,
     rng::Rng,
     scenario::{Log, Scenario, Step},
 };
 use abi::ObjectId;
-use machine::{PageRange, SpaceId, UserAddr};
+use machine::{Access, KernelId, Page, PageRange, SpaceId, UserAddr};
 use std::future::Future;
 
 /// Possible states of the model that are kept at most; a program gets out of its ambiguity by reading.
@@ -130,13 +131,37 @@ impl Program {
     }
 
     /// What may happen to a replica at any time and no program notices, as `process/src/shake.rs` does it on the real machine:
-    /// borrowed pages are forgotten, and untouched ones handed over. It is under way when the operations begin.
+    /// borrowed pages are forgotten, untouched ones handed over, and the home sends some with a thread that is on its way. It is under way
+    /// when the operations begin.
     fn strike(&self, rng: &Rng) {
-        let (kernel, chance) = (rng.pick(&self.cluster.kernels), rng.next());
+        let (index, chance) = (rng.below(self.cluster.kernels.len()), rng.next());
+        let kernel = &self.cluster.kernels[index];
         let Some(space) = kernel.vm.find(*rng.pick(&self.spaces)) else { return };
         match chance % 8 {
             0 => space.forget_borrowed(|_| rng.one_in(2)),
             1 | 2 => kernel.spawner.spawn(Box::pin(async move { space.covet(chance).await })),
+            3 | 4 if space.id().home.index() != index => {
+                let home = &self.cluster.kernels[space.id().home.index()];
+                let Some(there) = home.vm.find(space.id()) else { return };
+                let page = || Page(ARENA + rng.below(ARENA_PAGES) as u64);
+                let access = || *rng.pick(&[Access::READ, Access::WRITE]);
+                let pages: Vec<(Page, Access)> = (0..1 + rng.below(3)).map(|_| (page(), access())).collect();
+                let (before, after) = (rng.below(40), rng.below(40));
+                let later = async |turns: usize| {
+                    for _ in 0..turns {
+                        Later(false).await;
+                    }
+                };
+                let touches = there.first_touches(&pages);
+                let expected = space.expect_first(&touches);
+                let to = KernelId(index as u16);
+                home.spawner.spawn(Box::pin(async move {
+                    later(before).await;
+                    let answers = there.serve_first(to, &touches);
+                    later(after).await;
+                    expected.came(answers);
+                }));
+            }
             _ => {}
         }
     }

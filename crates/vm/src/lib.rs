@@ -70,6 +70,7 @@ pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, Peak, RegionKind, Re
 pub use region::RegionFlags;
 pub use relief::Relief;
 pub use remap::RemapFlags;
+pub use remote::Expected;
 pub use report::{Footprint, RegionList};
 pub use request::{MapRequest, Place, Source, Statistics};
 pub use shared::SharedMemory;

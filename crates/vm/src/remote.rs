@@ -30,10 +30,10 @@ use crate::{
     region::Region,
     relief::Missing,
     space::{Space, State},
-    window::FIRST_WINDOW,
+    window::{Windows, FIRST_WINDOW},
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, Step};
+use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, SpaceId, Step};
 use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, FirstPages, Run, Stretch, Touch};
 
 /// Most frames offered at once.
@@ -140,43 +140,63 @@ impl Space {
     /// Asks for pages that a thread which is on its way here will touch at once, all together: it would ask for one after the other,
     /// later. Who touches one of them meanwhile waits for the answer.
     pub fn expect_touches(self: &Arc<Self>, pages: &[(Page, Access)]) {
-        let mut asked: Vec<(KernelId, Vec<Touch>, Vec<Question>)> = Vec::new();
-        let mut state = self.state.lock();
-        if state.gone {
-            return;
-        }
-        for (page, access) in pages.iter().copied() {
-            let owner = self.owner(&state, page);
-            let is_here = self.table.get(page).is_some();
-            if owner == self.me() || is_here || state.pending.iter().any(|(_, pending)| pending.range.contains(page)) {
-                continue;
-            }
-            let comes = asked.iter().any(|(_, touches, _)| touches.iter().any(|touch| touch.around.contains(page)));
-            let around = match comes {
-                true => PageRange::one(page),
-                false => state.windows.ask(page, |range| self.used(range)),
-            };
-            let at = asked.iter().position(|(known, ..)| *known == owner).unwrap_or_else(|| {
-                asked.push((owner, Vec::new(), Vec::new()));
-                asked.len() - 1
-            });
-            state.faults.remote += 1;
-            let key = state.ask(PageRange::one(page), PageRange::new(page, page));
-            asked[at].1.push(Touch { page, access, around });
-            asked[at].2.push(Question { space: self.clone(), key: Some(key) });
-        }
-        drop(state);
-        for (owner, touches, mut questions) in asked {
-            let question = FirstPages { space: self.id, touches: touches.clone() };
-            let space = self.clone();
-            let then = move |answers: Vec<Vec<Run>>| {
-                let mut state = space.state.lock();
-                for ((question, touch), runs) in questions.iter_mut().zip(touches).zip(answers) {
-                    question.install(&mut state, touch.around, &runs);
+        let asked: Vec<(KernelId, Vec<Touch>, Expected)> = {
+            let mut state = self.state.lock();
+            let mut owners: Vec<(KernelId, Vec<(Page, Access)>)> = Vec::new();
+            for (page, access) in pages.iter().copied().filter(|(page, _)| self.misses(&state, *page)) {
+                let owner = self.owner(&state, page);
+                match owners.iter_mut().find(|(known, _)| *known == owner) {
+                    Some((_, pages)) => pages.push((page, access)),
+                    None => owners.push((owner, alloc::vec![(page, access)])),
                 }
+            }
+            let foreign = owners.into_iter().filter(|(owner, _)| *owner != self.me());
+            let ask = |(owner, pages): (KernelId, Vec<_>)| {
+                let touches = choose(&mut state.windows, pages, |range| self.used(range));
+                let expected = self.wait_for(&mut state, &touches);
+                (owner, touches, expected)
             };
-            self.vm.endpoint.call_then(owner, question, then).detach();
+            foreign.map(ask).collect()
+        };
+        for (owner, touches, expected) in asked {
+            let question = FirstPages { space: self.id, touches };
+            self.vm.endpoint.call_then(owner, question, |answers| expected.came(answers)).detach();
         }
+    }
+
+    /// At home: of the pages that a thread will touch at once where it goes, those that this kernel can send there unasked.
+    pub fn first_touches(&self, pages: &[(Page, Access)]) -> Vec<Touch> {
+        let state = self.state.lock();
+        let is_own = |(page, _): &(Page, Access)| self.is_home() && self.owner(&state, *page) == self.me();
+        choose(&mut Windows::default(), pages.iter().copied().filter(is_own), |_| 0)
+    }
+
+    /// The home is about to send these pages unasked ([`Space::serve_first`]): from now on it may also take them back.
+    pub fn expect_first(self: &Arc<Self>, touches: &[Touch]) -> Expected {
+        let mut state = self.state.lock();
+        // What follows these pages continues them.
+        let pages = touches.iter().map(|touch| (touch.page, touch.access));
+        choose(&mut state.windows, pages, |range| self.used(range));
+        self.wait_for(&mut state, touches)
+    }
+
+    /// Opens a question about each page that is missing.
+    fn wait_for(self: &Arc<Self>, state: &mut State, touches: &[Touch]) -> Expected {
+        let mut ask = |touch: &Touch| {
+            let question = self.misses(state, touch.page).then(|| {
+                state.faults.remote += 1;
+                let key = state.ask(PageRange::one(touch.page), PageRange::new(touch.page, touch.page));
+                Question { space: self.clone(), key: Some(key) }
+            });
+            (touch.around, question)
+        };
+        Expected { questions: touches.iter().map(&mut ask).collect(), space: self.clone() }
+    }
+
+    /// Neither mapped here nor asked for.
+    fn misses(&self, state: &State, page: Page) -> bool {
+        let is_asked = || state.pending.iter().any(|(_, pending)| pending.range.contains(page));
+        !state.gone && self.table.get(page).is_none() && !is_asked()
     }
 
     /// Pages of `range` that are mapped here and have been touched.
@@ -295,8 +315,8 @@ impl Space {
         }
     }
 
-    /// The owner's side of [`Space::expect_touches`].
-    pub(crate) fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Vec<Run>> {
+    /// The owner's side of [`Space::expect_touches`] and [`Space::expect_first`].
+    pub fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Vec<Run>> {
         self.join(from);
         let serve = |touch: &Touch| {
             let mut state = self.state.lock();
@@ -463,6 +483,47 @@ impl Drop for Question {
         }
         self.space.changed.wake_all();
     }
+}
+
+/// Pages that a thread which is on its way will touch at once, and that have been asked for, or were promised.
+pub struct Expected {
+    space: Arc<Space>,
+    /// With what may come along; none about pages that were here.
+    questions: Vec<(PageRange, Option<Question>)>,
+}
+
+impl Expected {
+    /// The owner's answer: for each page what is mapped with it.
+    pub fn came(mut self, answers: Vec<Vec<Run>>) {
+        let mut state = self.space.state.lock();
+        for ((around, question), runs) in self.questions.iter_mut().zip(answers) {
+            if let Some(question) = question {
+                question.install(&mut state, *around, &runs);
+            }
+        }
+    }
+
+    pub fn space(&self) -> SpaceId {
+        self.space.id
+    }
+}
+
+/// The pages to ask for, each once, with what may come along.
+fn choose(
+    windows: &mut Windows,
+    pages: impl IntoIterator<Item = (Page, Access)>,
+    used: impl Fn(PageRange) -> u64,
+) -> Vec<Touch> {
+    let mut touches: Vec<Touch> = Vec::new();
+    for (page, access) in pages {
+        if touches.iter().any(|touch| touch.page == page) {
+            continue;
+        }
+        let comes = touches.iter().any(|touch| touch.around.contains(page));
+        let around = if comes { PageRange::one(page) } else { windows.ask(page, &used) };
+        touches.push(Touch { page, access, around });
+    }
+    touches
 }
 
 /// A question about a fault, with what it offers.

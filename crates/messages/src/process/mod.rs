@@ -10,7 +10,11 @@ pub use shared::*;
 pub use signals::*;
 pub use thread::*;
 
-use crate::{descriptor::TableId, fs::Opened};
+use crate::{
+    descriptor::TableId,
+    fs::Opened,
+    vm::{Run, Touch},
+};
 use abi::{
     signal::{Signal, SignalInfo, SignalSet, Taken},
     CpuSet, Credentials,
@@ -46,8 +50,6 @@ pub struct Replica {
     /// It is its parent's space (vfork).
     pub in_parents_space: bool,
     pub files: TableId,
-    pub cwd: Opened,
-    pub root: Opened,
     pub ending: Option<ExitStatus>,
     pub survivor: Option<Survivor>,
     pub standing: Standing,
@@ -91,10 +93,18 @@ messages! {
     /// home tells it of every change.
     join: Join { process: Pid } -> errno::Result<Replica>, Low;
 
+    /// A thread is about to leave the home for a kernel that it has not counted yet, and is counting now: the replica. `touches`: pages of its
+    /// address space that the thread will touch at once, which the home sends with it and may take back from now on.
+    hold_replica: HoldReplica { process: Pid, thread: Pid, replica: Box<Replica>, touches: Vec<Touch> } -> (), High;
+
+    /// A replica's first use of the root and the working directory: the home opens both for it. Later changes it is told.
+    directories: AskDirectories { process: Pid } -> errno::Result<(Opened, Opened)>, Low;
+
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
-    /// thread may run there. `touches`: the pages of its address space that it will touch at once.
+    /// thread may run there. `pages`: for each touch of [`HoldReplica`] what the home had ready. `touches`: other pages of its address space that
+    /// it will touch at once.
     migrate: Migrate {
-        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, space: SpaceId, touches: Vec<(Page, Access)>,
+        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, pages: Vec<Vec<Run>>, space: SpaceId, touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home (unless it came from there, where the answer to [`Migrate`] says so), so that
@@ -130,7 +140,7 @@ messages! {
     end_threads: EndThreads { process: Pid, status: ExitStatus, survivor: Option<Survivor> } -> (), High;
 
     /// The home tells a replica that the process is no more.
-    drop_replica: DropReplica { process: Pid } -> (), Low;
+    drop_replica: DropReplica { process: Pid } -> (), High;
 
     /// A thread has taken a stop that was sent after `continues` SIGCONTs. The home stops the process, unless it was sent
     /// another SIGCONT since.

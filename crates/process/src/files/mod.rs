@@ -69,7 +69,7 @@ impl Files {
     }
 
     /// The table `id` as this kernel sees it.
-    pub(crate) async fn attach(system: &Arc<System>, id: TableId) -> Result<Arc<Files>> {
+    pub(crate) fn attach(system: &Arc<System>, id: TableId) -> Result<Arc<Files>> {
         if id.home == system.kernel {
             return system.tables.lock().get(&id).cloned().ok_or(Errno::ESRCH);
         }

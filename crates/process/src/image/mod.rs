@@ -185,7 +185,7 @@ impl System {
 
 /// Opens `path` for execution: a regular file with execute permission.
 async fn open_executable(process: &Arc<Process>, thread: &Thread, path: &[u8]) -> Result<Arc<dyn File>> {
-    let directories = process.directories();
+    let directories = process.directories().await?;
     let base = fs::Base { root: directories.root, at: directories.cwd, to: None, lease: None };
     let caller = process.caller(thread);
     let op = PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };

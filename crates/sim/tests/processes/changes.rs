@@ -29,10 +29,9 @@ fn beliefs(nodes: &Nodes, process: Id) -> Vec<String> {
     let mut beliefs = Vec::new();
     for node in &nodes.nodes {
         let Some(process) = node.node.system.process(machine::Pid(process)) else { continue };
-        let cwd = process.directories().cwd;
-        let path = nodes.run(node.id, async move { cwd.path().await });
         let action = process.with_shared(|shared| shared.actions.get(abi::signal::Signal::new(USR1.into()).unwrap()));
         let umask = process.with_shared(|shared| shared.umask);
+        let path = nodes.run(node.id, async move { process.directories().await.unwrap().cwd.path().await });
         beliefs.push(format!("{action:?}, {umask:o}, {}", String::from_utf8_lossy(&path)));
     }
     beliefs

@@ -1,6 +1,6 @@
 //! What was under way when a kernel dies.
 
-use crate::{shape, wander};
+use crate::{born, go_to, shape, wander};
 use machine::{Access, Errno, KernelId, UserAddr, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Shape},
@@ -202,5 +202,34 @@ fn kernels_die(shares: bool) {
         let answered = crowd.nodes.user.events().iter().filter(|event| matches!(event, Event::Returned { .. })).count();
         assert_eq!(answered, idle.len(), "seed {seed}");
         crowd.nodes.end_all();
+    }
+}
+
+/// The home dies when what its thread finds at its destination is there, and the thread is not.
+#[test]
+fn a_replica_that_came_before_its_thread_goes_with_the_home() {
+    for seed in 1..60 {
+        let nodes = Nodes::new(shape(seed, 3));
+        let first = nodes.boot(0);
+        let thread = born(&nodes, first, Command::plain(call::FORK, &[]));
+        let cpu = |kernel: usize| nodes.nodes[kernel].cpu.cpus[0].0 as usize;
+        // One that is at home on the kernel which dies.
+        nodes.user.tell(thread, go_to(cpu(1)));
+        nodes.settle();
+        let child = born(&nodes, thread, Command::plain(call::FORK, &[]));
+        let is_move = |_: KernelId, to: KernelId, packet: &[u8]| {
+            to == KernelId(2) && fabric::describe(packet).starts_with("migrate Request")
+        };
+        nodes.network.hold(Box::new(is_move));
+        nodes.user.tell(child, go_to(cpu(2)));
+        nodes.settle();
+        let there = &nodes.nodes[2].node.system;
+        assert!(there.process(machine::Pid(child)).is_some(), "seed {seed}: the replica is there before the thread");
+        nodes.kill(KernelId(1));
+        let mourning: Vec<_> = nodes.alive().into_iter().map(|survivor| nodes.mourn(survivor, KernelId(1))).collect();
+        nodes.settle();
+        assert!(mourning.iter().all(|done| done.take().is_some()), "seed {seed}: a survivor is not through");
+        assert!(there.process(machine::Pid(child)).is_none(), "seed {seed}: the replica is still there");
+        nodes.end_all();
     }
 }

@@ -3,11 +3,12 @@
 //! Which is which is tried, not read off a trace: the same move once more for each of its messages, with that one held back. If the
 //! thread runs at its destination all the same, nothing on its way waited for that message.
 //!
-//! Kernel 0 has the root file system, and so the directories of every process.
+//! Kernel 0 has the root file system, and so the directories of every process: no move touches them.
 
 use crate::{born, go_to};
 use fabric::describe;
 use machine::KernelId;
+use messages::{MessageInfo, Priority, CATALOGUE};
 use sim::{
     life::model::Id,
     nodes::{
@@ -59,6 +60,15 @@ fn words(from: KernelId, to: KernelId, packet: &[u8]) -> String {
     format!("{from}>{to} {name} {role}")
 }
 
+/// Answers take the lane of `High`, whatever the question was.
+fn lane_of(words: &str) -> Priority {
+    let named = |message: &&MessageInfo| words.split(' ').nth(1) == Some(message.name);
+    match CATALOGUE.iter().find(named) {
+        Some(message) if words.ends_with(" Request") || words.ends_with(" Notice") => message.priority,
+        _ => Priority::High,
+    }
+}
+
 impl Move {
     /// The machine before it, and the thread.
     fn prepare(&self, seed: u64) -> (Nodes, Id) {
@@ -101,7 +111,16 @@ impl Move {
         let (nodes, thread) = self.prepare(seed);
         let (held, earlier) = (messages[nth].clone(), messages[..nth].iter().filter(|other| **other == messages[nth]));
         let (skip, met) = (earlier.count(), AtomicUsize::new(0));
-        let holds = move |from, to, packet: &[u8]| words(from, to, packet) == held && met.fetch_add(1, SeqCst) == skip;
+        // What is behind it in its lane does not arrive either.
+        let behind = Mutex::new(None);
+        let holds = move |from: KernelId, to: KernelId, packet: &[u8]| {
+            let words = words(from, to, packet);
+            let mut behind = behind.lock().unwrap();
+            if words == held && met.fetch_add(1, SeqCst) == skip {
+                *behind = Some((from, to, lane_of(&words)));
+            }
+            *behind == Some((from, to, lane_of(&words)))
+        };
         nodes.network.hold(Box::new(holds));
         let arrived = go(&nodes, thread, self.to);
         nodes.network.release();
@@ -159,33 +178,29 @@ fn a_return_between_two_others_tells_the_home_later() {
     past.costs(&["2>1 migrate Request"], &["1>0 moved Notice", "1>2 migrate Reply"], 0);
 }
 
-/// The newcomer asks the home for what the threads of the process share. Beside it come the two pages that the thread is on, text and
-/// stack (there is no thread-local data here): one question asks for both, and the thread waits for them when it touches them.
+/// From the home go what the threads of the process share, and with the thread the two pages that it is on, text and stack (there is no
+/// thread-local data here).
 #[test]
-fn a_first_visit_is_three() {
+fn a_first_visit_from_home_is_two() {
     let from_home = Move { home: 0, threads: 1, route: &[], executed: false, who: 0, to: 1 };
-    from_home.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 1);
+    from_home.costs(&["0>1 hold_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
+    let elsewhere = Move { home: 1, threads: 1, route: &[], executed: false, who: 0, to: 2 };
+    elsewhere.costs(&["1>2 hold_replica Notice", "1>2 migrate Request"], &["2>1 migrate Reply"], 0);
+}
+
+/// From elsewhere the newcomer asks the home. Beside it come the pages: one question asks for both, and the thread waits for them when it
+/// touches them.
+#[test]
+fn a_first_visit_from_elsewhere_is_three() {
     let on = Move { home: 0, threads: 1, route: &[1], executed: false, who: 0, to: 2 };
     let later = ["2>0 moved Notice", "2>1 migrate Reply"];
     on.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 1);
-}
-
-/// The home's answer has references to the root and the working directory. If these are files of a third kernel, both the home and the
-/// newcomer tell that; nobody waits for it.
-#[test]
-fn a_first_visit_of_a_process_at_home_elsewhere_is_three_too() {
-    let from_home = Move { home: 1, threads: 1, route: &[], executed: false, who: 0, to: 2 };
-    let (given, arrived) = ("1>0 file_retain Notice", "2>0 file_arrived Notice");
-    let later = [given, given, arrived, arrived, "2>1 migrate Reply"];
-    from_home.costs(&["1>2 migrate Request", "2>1 join Request", "1>2 join Reply"], &later, 1);
     let on = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 3 };
-    let arrived = "3>0 file_arrived Notice";
-    let later = [given, given, arrived, arrived, "3>1 moved Notice", "3>2 migrate Reply"];
+    let later = ["3>1 moved Notice", "3>2 migrate Reply"];
     on.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 1);
-    // Where the directories are nobody needs to hear that they have arrived.
-    let to_them = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 0 };
-    let later = ["0>1 moved Notice", "0>2 migrate Reply", given, given];
-    to_them.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 1);
+    let to_files = Move { home: 1, threads: 1, route: &[2], executed: false, who: 0, to: 0 };
+    let later = ["0>1 moved Notice", "0>2 migrate Reply"];
+    to_files.costs(&["2>0 migrate Request", "0>1 join Request", "1>0 join Reply"], &later, 1);
 }
 
 /// The new program's memory is at home where it was executed, which hears later who else is there.
@@ -195,9 +210,7 @@ fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
     let later = ["1>2 list_slices Reply", "2>0 moved Notice", "2>1 list_slices Request", "2>1 migrate Reply"];
     from_space.costs(&["1>2 migrate Request", "2>0 join Request", "0>2 join Reply"], &later, 1);
     let all_apart = Move { home: 1, threads: 1, route: &[2], executed: true, who: 0, to: 3 };
-    let (given, arrived) = ("1>0 file_retain Notice", "3>0 file_arrived Notice");
-    let space = ["2>3 list_slices Reply", "3>1 moved Notice", "3>2 list_slices Request", "3>2 migrate Reply"];
-    let later = [&[given, given], &space[..1], &[arrived, arrived], &space[1..]].concat();
+    let later = ["2>3 list_slices Reply", "3>1 moved Notice", "3>2 list_slices Request", "3>2 migrate Reply"];
     all_apart.costs(&["2>3 migrate Request", "3>1 join Request", "1>3 join Reply"], &later, 1);
 }
 
@@ -206,7 +219,7 @@ fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
 #[test]
 fn a_thread_among_several_pays_no_more() {
     let first = Move { home: 0, threads: 3, route: &[], executed: false, who: 0, to: 1 };
-    first.costs(&["0>1 migrate Request", "1>0 join Request", "0>1 join Reply"], &["1>0 migrate Reply"], 1);
+    first.costs(&["0>1 hold_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
     let second = Move { home: 0, threads: 3, route: &[1], executed: false, who: 1, to: 1 };
     second.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 1);
     let again = Move { home: 0, threads: 3, route: &[1, 0], executed: false, who: 0, to: 1 };
