@@ -35,6 +35,7 @@ mod orphan;
 pub mod placement;
 mod pressure;
 mod process;
+mod replica;
 mod route;
 mod scratch;
 mod service;

@@ -123,9 +123,9 @@ impl Thread {
         let is_return = self.state.lock().visited.contains(to);
         // One that has been there has its process there.
         let mut touches = if is_return { Vec::new() } else { self.first_pages(&context.registers) };
-        let sent = process.send_replica(self.tid, to, &touches);
-        let pages = if sent.is_empty() { Vec::new() } else { process.space().serve_first(to, &sent) };
-        touches.retain(|(page, _)| !sent.iter().any(|touch| touch.page == *page));
+        let promised = process.send_replica(self.tid, to, &touches);
+        let pages = if promised.is_empty() { Vec::new() } else { process.space().serve_first(to, &promised) };
+        touches.retain(|(page, _)| !promised.iter().any(|touch| touch.page == *page));
         let fpu = self.with_fpu(|fpu| fpu.clone());
         // Signals that come from now on follow the message, on the same lane: see `push_signal`.
         let (sent, call) = {

@@ -195,10 +195,8 @@ impl Process {
     /// In the drain. What is open is what the home has told since, and newer.
     fn open(&self, root: Arc<dyn File>, cwd: Arc<dyn File>) {
         let mut open = self.directories.lock();
-        let late = (open.root.replace(root), open.cwd.replace(cwd));
-        let unused = (late.0.and_then(|root| open.root.replace(root)), late.1.and_then(|cwd| open.cwd.replace(cwd)));
-        drop(open);
-        drop(unused);
+        open.root.get_or_insert_with(|| root.clone());
+        open.cwd.get_or_insert_with(|| cwd.clone());
     }
 
     /// At home: opens them for the replica on `kernel`.

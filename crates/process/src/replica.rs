@@ -1,0 +1,174 @@
+//! How a kernel comes to hold a replica of a process: it asks the home for one, or is sent one before a thread. migrate.rs draws both, and
+//! what is dangerous about them.
+
+use crate::{home::HomeState, Files, Process, System};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::SeqCst;
+use machine::{errno::Result, Access, Errno, KernelId, Page, Pid};
+use messages::{
+    process::{HoldReplica, Join, PendingSet, Replica},
+    vm::Touch,
+};
+
+impl Process {
+    /// Makes `kernel` a replica holder and tells it everything. Only at home.
+    pub(crate) fn replica_for(&self, kernel: KernelId) -> Result<Replica> {
+        let home = self.home().ok_or(Errno::ESRCH)?;
+        let mut state = home.state.lock();
+        match state.zombie.is_some() {
+            true => Err(Errno::ESRCH),
+            false => Ok(self.count_replica(&mut state, kernel)),
+        }
+    }
+
+    fn count_replica(&self, state: &mut HomeState, kernel: KernelId) -> Replica {
+        // Entered first: a change from now on reaches the replica, after this.
+        state.replicas.insert(kernel);
+        let space = self.space();
+        // Also a replica that never faults must hear of the end.
+        space.expect(kernel);
+        Replica {
+            shared: self.shared(),
+            space: space.id(),
+            in_parents_space: self.is_in_parents_space(),
+            files: self.files().id(),
+            ending: *self.ending.lock(),
+            survivor: *self.survivor.lock(),
+            standing: state.standing(),
+            pending: state.pending_set(),
+        }
+    }
+
+    /// `thread` is about to leave for `kernel`, and will touch `pages` there first: if the process is at home here and that kernel has no
+    /// replica of it, sends one. Gives those of the pages that are to go with the thread: from now on they may be taken back.
+    pub(crate) fn send_replica(&self, thread: Pid, kernel: KernelId, pages: &[(Page, Access)]) -> Vec<Touch> {
+        let Some(home) = self.home() else { return Vec::new() };
+        let mut state = home.state.lock();
+        if state.replicas.contains(kernel) {
+            return Vec::new();
+        }
+        let replica = Box::new(self.count_replica(&mut state, kernel));
+        let touches = self.space().first_touches(pages);
+        let hold = HoldReplica { process: self.id, thread, replica, touches: touches.clone() };
+        // Under the lock: what a replica is told, or asked to give back, follows it in its lane. If the kernel is dead, the thread will hear of it.
+        let _ = self.system.endpoint.send(kernel, hold);
+        touches
+    }
+}
+
+impl System {
+    /// The replica of a process on this kernel, made if it is not here yet.
+    pub(crate) async fn join(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
+        loop {
+            let first = {
+                let mut joining = self.joining.lock();
+                if joining.contains_key(&process) {
+                    false
+                } else if let Some(known) = self.process(process) {
+                    return Ok(known);
+                } else {
+                    // Before the home counts us: see migrate.rs.
+                    joining.insert(process, None);
+                    true
+                }
+            };
+            if first {
+                break;
+            }
+            self.while_joining(process).await;
+        }
+        let replica = self.endpoint.call(home, Join { process }).await.map_err(Errno::from).and_then(|answer| answer);
+        let made = replica.and_then(|replica| self.make_replica(process, home, replica));
+        {
+            let mut joining = self.joining.lock();
+            if let (Some(Some(pending)), Ok(made)) = (joining.remove(&process), &made) {
+                made.set_pending(pending);
+            }
+        }
+        self.joined.wake_all();
+        made
+    }
+
+    /// The home sends a replica before a thread that comes from there; unless this kernel is asking for one, or has it, for another. If it
+    /// can't be made, the thread that comes will ask.
+    pub(crate) fn hold_replica(self: &Arc<Self>, home: KernelId, ask: HoldReplica) {
+        let HoldReplica { process, thread, replica, touches } = ask;
+        let joining = self.joining.lock();
+        if joining.contains_key(&process) || self.process(process).is_some() {
+            return;
+        }
+        let space = self.vm.attach(replica.space).ok().filter(|_| !touches.is_empty());
+        if let Some(expected) = space.map(|space| space.expect_first(&touches)) {
+            // Before the process is here: from then on the thread may arrive.
+            self.expected.lock().insert(thread, expected);
+        }
+        let made = self.make_replica(process, home, *replica);
+        drop(joining);
+        if let Err(error) = made {
+            log::warn!("no replica of process {process} on kernel {}: {error:?}", self.kernel);
+            drop(self.expected_for(thread));
+        }
+    }
+
+    /// The pages that come with a thread.
+    pub(crate) fn expected_for(&self, thread: Pid) -> Option<vm::Expected> {
+        self.expected.lock().remove(&thread)
+    }
+
+    /// Threads that come from `dead` do not.
+    pub(crate) fn forget_expected(&self, dead: KernelId) {
+        let is_lost = |expected: &vm::Expected| expected.space().home == dead;
+        let lost: Vec<_> = self.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
+        // Not under the lock: who waits for the pages goes on.
+        drop(lost);
+    }
+
+    fn make_replica(self: &Arc<Self>, process: Pid, home: KernelId, replica: Replica) -> Result<Arc<Process>> {
+        let space = self.vm.attach(replica.space)?;
+        // After an execve on a third kernel the space is at home there, and the process's home can't count us in. The thread does
+        // not wait for it: if the space is gone, what ended it comes to this process as well, and the replica of the space ends itself.
+        if space.id().home != home {
+            let space = space.clone();
+            self.scheduler.spawn(async move {
+                let _ = space.join_home().await;
+            });
+        }
+        let files = Files::attach(self, replica.files)?;
+        let made = Process::new(self, process, home, replica.shared, None, space, files);
+        made.in_parents_space.store(replica.in_parents_space, SeqCst);
+        made.bound_space();
+        made.enter();
+        made.set_pending(replica.pending);
+        *made.survivor.lock() = replica.survivor;
+        if let Some(status) = replica.ending {
+            *made.ending.lock() = Some(status);
+            made.set_flags(crate::Flags::ENDING, true);
+        }
+        made.stand(replica.standing);
+        Ok(made)
+    }
+
+    pub(crate) async fn while_joining(&self, process: Pid) {
+        self.joined.wait_until(|| (!self.joining.lock().contains_key(&process)).then_some(())).await;
+    }
+
+    /// The process that its home speaks of: if this kernel is about to hold a replica, that.
+    pub(crate) async fn replica(&self, process: Pid) -> Option<Arc<Process>> {
+        self.while_joining(process).await;
+        self.process(process)
+    }
+
+    /// The home says which signals wait.
+    pub(crate) fn pending_told(&self, process: Pid, pending: PendingSet) {
+        if let Some(last) = self.joining.lock().get_mut(&process) {
+            if last.is_none_or(|last| last.version < pending.version) {
+                *last = Some(pending);
+            }
+            return;
+        }
+        if let Some(process) = self.process(process) {
+            process.set_pending(pending);
+            process.rouse(process.pending());
+        }
+    }
+}
