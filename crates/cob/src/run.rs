@@ -160,6 +160,13 @@ fn show_log(log: &Path, options: &MachineOptions) {
     if lines.is_empty() {
         return eprintln!("cob: the kernels' log is empty");
     }
+    let kernel = kernel_image().ok();
+    let lines = match &kernel {
+        Some(kernel) if lines.iter().any(|line| line.contains(PANIC_MARK)) => {
+            symbols::Frames::of(kernel).chains(&lines)
+        }
+        _ => lines,
+    };
     let shown = excerpt(&lines);
     let what = if shown[0].contains(PANIC_MARK) {
         "kernel panic; the kernels' log from there"
@@ -168,7 +175,7 @@ fn show_log(log: &Path, options: &MachineOptions) {
     };
     let hint = if options.log.is_some() { "" } else { " (--log FILE keeps all of it)" };
     eprintln!("cob: {what}{hint}:");
-    let names = kernel_image().map(|kernel| symbols::name(&kernel, shown)).unwrap_or_default();
+    let names = kernel.map(|kernel| symbols::name(&kernel, shown)).unwrap_or_default();
     for line in shown {
         match symbols::addresses(line).next().and_then(|address| names.get(address)) {
             Some(name) => eprintln!("  {line}  {name}"),

@@ -2,7 +2,7 @@
 //! to the policy.
 
 use crate::cpu::Frame;
-use crate::layout::{IMAGE_BASE, STACKS_BASE, TOP_BYTES};
+use crate::layout::{IMAGE_BASE, STACKS_BASE, STACK_BYTES, STACK_STRIDE, TOP_BYTES};
 use crate::{apic, board, clock, percpu, serial};
 use core::arch::asm;
 use core::fmt::Arguments;
@@ -92,12 +92,13 @@ pub fn die_alone() -> ! {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    let frame: u64;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack)) }
+    let (pc, stack): (u64, u64);
+    // SAFETY: reads registers.
+    unsafe { asm!("lea {}, [rip]", "mov {}, rsp", out(reg) pc, out(reg) stack, options(nomem, nostack)) }
+    let here = Some(Place { pc, stack });
     match info.location() {
-        Some(at) => die(format_args!("{}: {}", at, info.message()), None, frame),
-        None => die(format_args!("{}", info.message()), None, frame),
+        Some(at) => die(format_args!("{}: {}", at, info.message()), here),
+        None => die(format_args!("{}", info.message()), here),
     }
 }
 
@@ -106,33 +107,38 @@ pub(crate) fn from_trap(frame: &Frame, address: u64) -> ! {
         "unexpected trap {} code {:#x} at {:#x}, address {:#x}\n{:#x?}",
         frame.vector, frame.code, frame.rip, address, frame
     );
-    die(text, Some(frame.rip), frame.rbp)
+    die(text, Some(frame.into()))
 }
 
 /// Another kernel has found that this one hangs, and interrupts it where it does.
 pub(crate) fn from_hang(frame: Option<&Frame>) -> ! {
-    let (rip, base) = frame.map_or((None, 0), |frame| (Some(frame.rip), frame.rbp));
-    die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), rip, base)
+    die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), frame.map(Place::from))
 }
 
-fn die(text: Arguments, rip: Option<u64>, frame_pointer: u64) -> ! {
+fn die(text: Arguments, place: Option<Place>) -> ! {
     if PANICKING.swap(true, AcqRel) {
         stopped(); // a panic in a panic, or a sibling's
     }
     stop_siblings();
     let kernel = crate::kernel();
     let cpu = if percpu::is_installed() { percpu::current().cpu.0 } else { u32::MAX };
-    if crate::has_board() {
-        serial::line(kernel, format_args!("PANIC kernel {kernel} cpu {cpu}: {text}"));
-        for address in rip.into_iter().chain(Backtrace { frame: frame_pointer, left: 32 }) {
-            serial::line(kernel, format_args!("  at {address:#x}"));
+    let has_board = crate::has_board();
+    let say = |line: Arguments| match has_board {
+        true => serial::line(kernel, line),
+        false => serial::early(line),
+    };
+    match has_board {
+        true => say(format_args!("PANIC kernel {kernel} cpu {cpu}: {text}")),
+        false => say(format_args!("PANIC kernel {kernel} before the board: {text}")),
+    }
+    if let Some(place) = place {
+        say(format_args!("  at {:#x}", place.pc));
+        for (offset, address) in place.return_addresses() {
+            say(format_args!("  at {address:#x}, {offset} up the stack"));
         }
+    }
+    if has_board {
         board::entry(kernel).set_state(board::State::Dead);
-    } else {
-        serial::early(format_args!("PANIC kernel {kernel} before the board: {text}"));
-        for address in rip.into_iter().chain(Backtrace { frame: frame_pointer, left: 32 }) {
-            serial::early(format_args!("  at {address:#x}"));
-        }
     }
     let policy = POLICY.load(Acquire);
     if policy.is_null() {
@@ -142,28 +148,44 @@ fn die(text: Arguments, rip: Option<u64>, frame_pointer: u64) -> ! {
     unsafe { core::mem::transmute::<*mut (), fn() -> !>(policy)() }
 }
 
-/// Return addresses along the frame pointers.
-struct Backtrace {
-    frame: u64,
-    left: u32,
+/// Where a CPU was: an address in its code, and the stack pointer there.
+#[derive(Clone, Copy)]
+struct Place {
+    pc: u64,
+    stack: u64,
 }
 
-impl Iterator for Backtrace {
-    type Item = u64;
+impl From<&Frame> for Place {
+    fn from(frame: &Frame) -> Self {
+        Place { pc: frame.rip, stack: frame.rsp }
+    }
+}
 
-    fn next(&mut self) -> Option<u64> {
-        let stacks = STACKS_BASE..STACKS_BASE + TOP_BYTES;
-        let image = IMAGE_BASE..crate::image_end();
-        let sane = |at: u64| at.is_multiple_of(8) && (stacks.contains(&at) || image.contains(&at));
-        if self.left == 0 || !sane(self.frame) || !sane(self.frame + 8) {
-            return None;
-        }
-        // SAFETY: frame pointers on a kernel stack or the boot stack, both mapped; a broken chain ends
-        // because the next frame must lie higher, within a stack's size.
-        let (next, address) = unsafe { (*(self.frame as *const u64), *((self.frame + 8) as *const u64)) };
-        self.left -= 1;
-        self.frame = if next > self.frame && next - self.frame < 64 << 10 { next } else { 0 };
+impl Place {
+    /// What may be a return address, and how many bytes up the stack it lies. Code keeps no frame pointers, which would cost every call; which
+    /// of these words belong to the chain of calls, and which a call that is over has left there, the host command knows by the image's
+    /// `.debug_frame` (DWARF 5, 6.4).
+    fn return_addresses(self) -> impl Iterator<Item = (u64, u64)> {
+        let shape = crate::boot::image_shape();
+        let (stacks, image) = (STACKS_BASE..STACKS_BASE + TOP_BYTES, IMAGE_BASE..IMAGE_BASE + shape.end);
+        let end = match self.stack {
+            at if stacks.contains(&at) => at.next_multiple_of(STACK_STRIDE),
+            // The boot stack, in .bss.
+            at if image.contains(&at) => image.end.min(at + STACK_BYTES),
+            at => at,
+        };
+        // Not the guard below it, if it has overflowed.
+        let start = self.stack.max(end.saturating_sub(STACK_BYTES)).next_multiple_of(8);
+        let word = move |at: u64| {
+            // SAFETY: an aligned word of a kernel stack or of .bss, both mapped, and this CPU is in here.
+            (at.wrapping_sub(self.stack), unsafe { (at as *const u64).read_volatile() })
+        };
+        let text = IMAGE_BASE + 1..IMAGE_BASE + shape.text_end;
         // One less: it belongs to the call. What follows a call that does not return is another function.
-        address.checked_sub(1)
+        (start..end)
+            .step_by(8)
+            .map(word)
+            .filter(move |(_, word)| text.contains(word))
+            .map(|(offset, word)| (offset, word - 1))
     }
 }
