@@ -70,7 +70,8 @@ impl Frames {
         // By kernel: how far up the stack the next return address lies.
         let mut next: HashMap<&str, Option<u64>> = HashMap::new();
         let mut is_one = |line: &&&'a str| {
-            let Some((kernel, rest)) = line.split_once("]   at ") else { return true };
+            let at = line.split_once("] [k").and_then(|(_, line)| line.split_once("]   at "));
+            let Some((kernel, rest)) = at else { return true };
             let Some(pc) = addresses(rest).next().and_then(|pc| u64::from_str_radix(&pc[2..], 16).ok()) else {
                 return true;
             };
@@ -116,17 +117,17 @@ mod tests {
              ffffffff80000301 rbp+16   c-16  c-8\n",
         );
         let log = [
-            "[    1.000000] [k1] PANIC kernel 1 cpu 1: no",
-            "[    1.000000] [k1]   at 0xffffffff80000150",
-            "[    1.000000] [k1]   at 0xffffffff80000010, 0 up the stack",
-            "[    1.000000] [k2]   at 0xffffffff80000012",
-            "[    1.000000] [k1]   at 0xffffffff80000012, 24 up the stack",
-            "[    1.000000] [k1]   at 0xffffffff80000150, 32 up the stack",
-            "[    1.000000] [k2]   at 0xffffffff80000350, 0 up the stack",
-            "[    1.000000] [k1]   at 0xffffffff80000151, 48 up the stack",
-            "[    1.000000] [k1]   at 0xffffffff80000012, 64 up the stack",
-            "[    1.000000] [k2]   at 0xffffffff80000151, 8 up the stack",
-            "[    1.000000] [k1] the end",
+            "[    1.000001] [k1] PANIC kernel 1 cpu 1: no",
+            "[    1.000002] [k1]   at 0xffffffff80000150",
+            "[    1.000003] [k1]   at 0xffffffff80000010, 0 up the stack",
+            "[    1.000004] [k2]   at 0xffffffff80000012",
+            "[    1.000005] [k1]   at 0xffffffff80000012, 24 up the stack",
+            "[    1.000006] [k1]   at 0xffffffff80000150, 32 up the stack",
+            "[    1.000007] [k2]   at 0xffffffff80000350, 0 up the stack",
+            "[    1.000008] [k1]   at 0xffffffff80000151, 48 up the stack",
+            "[    1.000009] [k1]   at 0xffffffff80000012, 64 up the stack",
+            "[    1.000010] [k2]   at 0xffffffff80000151, 8 up the stack",
+            "[    1.000011] [k1] the end",
         ];
         let kept: Vec<usize> =
             frames.chains(&log).iter().map(|line| log.iter().position(|it| it == line).unwrap()).collect();
