@@ -51,7 +51,7 @@ fn work(kernel: &'static Kernel) -> ! {
             continue;
         }
         let began = kernel.system.now();
-        let found = look_out(kernel, began + patience.ns(kernel.system.vm.expects_pages()));
+        let found = look_out(kernel, began + patience.ns(kernel.system.vm.expects_soon()));
         if !found {
             platform::idle();
         }

@@ -146,6 +146,7 @@ impl Thread {
             (sent, call)
         };
         process.threads.lock().remove(&self.tid);
+        let _soon = system.vm.expect_soon();
         let moved = call.await.map_err(Errno::from).and_then(|answer| answer);
         if let Err(error) = moved {
             log::warn!("thread {} stays on kernel {}: kernel {to} answers {error:?}", self.tid, system.kernel);

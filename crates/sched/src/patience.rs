@@ -5,7 +5,8 @@
 //! for nothing. So the time to look follows what happened lately, as in Linux's haltpoll governor: it grows when work
 //! came soon after a halt, or while it looked, and shrinks when it came late. (haltpoll learns nothing from work that comes
 //! while it looks: a CPU that is left alone once between answers that come soon would look less and less, and halt where
-//! it should not.) Who has asked another kernel for pages need not guess: the answer mostly comes at once.
+//! it should not.) Who has asked another kernel for pages, has sent a thread there or was told that one comes need not guess: the answer, or the thread, mostly
+//! comes at once.
 //!
 //! Soon is when somebody rang, not when this CPU was awake: waking up may take longer than it pays to look, and two CPUs that
 //! wake each other would halt for ever.

@@ -75,7 +75,7 @@ pub use report::{Footprint, RegionList};
 pub use request::{MapRequest, Place, Source, Statistics};
 pub use shared::SharedMemory;
 pub use space::{FaultCount, Space};
-pub use vm::Vm;
+pub use vm::{Soon, Vm};
 
 use abi::ObjectId;
 use alloc::sync::Arc;

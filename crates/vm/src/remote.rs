@@ -30,6 +30,7 @@ use crate::{
     region::Region,
     relief::Missing,
     space::{Space, State},
+    vm::Soon,
     window::{Windows, FIRST_WINDOW},
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -95,7 +96,7 @@ impl Space {
         // Runs even if the call is dropped or the owner dies, so no offer is lost.
         let waits = Question { space: self.clone(), key: Some(key) };
         let mut demanded = Demanded { question: waits, owner, around, offers };
-        let _asked = self.vm.asked();
+        let _soon = self.vm.expect_soon();
         let call = self.vm.endpoint.call_then(owner, question, move |reply| demanded.arrived(reply));
         if let Some(range) = ahead {
             self.ask_ahead(owner, range);
@@ -190,7 +191,8 @@ impl Space {
             });
             (touch.around, question)
         };
-        Expected { questions: touches.iter().map(&mut ask).collect(), space: self.clone() }
+        let questions = touches.iter().map(&mut ask).collect();
+        Expected { questions, space: self.clone(), _soon: self.vm.expect_soon() }
     }
 
     /// Neither mapped here nor asked for.
@@ -490,6 +492,7 @@ pub struct Expected {
     space: Arc<Space>,
     /// With what may come along; none about pages that were here.
     questions: Vec<(PageRange, Option<Question>)>,
+    _soon: Soon,
 }
 
 impl Expected {

@@ -42,8 +42,8 @@ pub(crate) struct Shared {
     pub lender: AtomicU16,
     pub hope: Hope,
     pub hope_of_files: Hope,
-    /// Questions for pages that are under way.
-    asked: AtomicU32,
+    /// What is to come at once: see [`Vm::expect_soon`].
+    soon: AtomicU32,
     spaces: Lock<HashMap<SpaceId, Arc<Space>>>,
     /// Held while a fork copies page tables, and while spaces are looked through for frames of a dead kernel (death.rs).
     pub copying: Lock<()>,
@@ -88,7 +88,7 @@ impl Vm {
             lender: AtomicU16::new(0),
             hope: Hope::default(),
             hope_of_files: Hope::default(),
-            asked: AtomicU32::new(0),
+            soon: AtomicU32::new(0),
             spaces: Lock::default(),
             copying: Lock::default(),
             past_faults: Lock::default(),
@@ -164,9 +164,14 @@ impl Vm {
         })
     }
 
-    /// Is a thread waiting for pages that another kernel is asked for? They mostly come at once.
-    pub fn expects_pages(&self) -> bool {
-        self.shared.asked.load(Ordering::Relaxed) != 0
+    /// A CPU that has nothing to do meanwhile better does not halt: another kernel was asked for what mostly comes at once, or has announced it.
+    pub fn expects_soon(&self) -> bool {
+        self.shared.soon.load(Ordering::Relaxed) != 0
+    }
+
+    /// Says that there is such a thing, until it is dropped.
+    pub fn expect_soon(&self) -> Soon {
+        self.shared.expect_soon()
     }
 
     /// Sends frames of others that nobody here uses any more home, if at least `at_least` have gathered.
@@ -176,19 +181,19 @@ impl Vm {
     }
 }
 
-/// A thread waits for pages, until this is dropped.
-pub(crate) struct Asked<'a>(&'a AtomicU32);
+/// Something is to come at once: see [`Vm::expects_soon`].
+pub struct Soon(Arc<Shared>);
 
-impl Drop for Asked<'_> {
+impl Drop for Soon {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.soon.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Shared {
-    pub fn asked(&self) -> Asked<'_> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Asked(&self.asked)
+    pub fn expect_soon(self: &Arc<Self>) -> Soon {
+        self.soon.fetch_add(1, Ordering::Relaxed);
+        Soon(self.clone())
     }
 
     pub fn new_id(&self) -> SpaceId {
