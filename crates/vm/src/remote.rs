@@ -35,7 +35,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, SpaceId, Step};
-use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, FirstPages, Run, Stretch, Touch};
+use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, FirstPages, Run, Runs, Stretch, Touch};
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
@@ -130,7 +130,7 @@ impl Space {
     fn ask_ahead(self: &Arc<Self>, owner: KernelId, range: PageRange) {
         let key = self.state.lock().ask(range, PageRange::new(range.start, range.start));
         let mut question = Question { space: self.clone(), key: Some(key) };
-        let then = move |runs: Vec<Run>| {
+        let then = move |Runs(runs): Runs| {
             let space = question.space.clone();
             let mut state = space.state.lock();
             question.install(&mut state, range, &runs);
@@ -300,25 +300,25 @@ impl Space {
             // A change may have come in between: resolved once more under the lock that exports the
             // page, so that nobody gets a page that is already being taken back.
             if matches!(self.resolve(&mut state, demand), Resolution::Mapped) {
-                return FaultAnswer::Mapped(self.export_around(&mut state, from, demand, around));
+                return FaultAnswer::Mapped(Runs(self.export_around(&mut state, from, demand, around)));
             }
         }
     }
 
     /// The owner's side of [`Space::ask_ahead`]: nothing is made for it, and nobody waits.
-    pub(crate) fn serve_ahead(&self, from: KernelId, range: PageRange) -> Vec<Run> {
+    pub(crate) fn serve_ahead(&self, from: KernelId, range: PageRange) -> Runs {
         let mut state = self.state.lock();
         let region = state.regions.find(range.start).cloned();
-        let Some(region) = region.filter(|_| !state.gone && self.vm.memory.has_room()) else { return Vec::new() };
+        let Some(region) = region.filter(|_| !state.gone && self.vm.memory.has_room()) else { return Runs(Vec::new()) };
         let range = region.range.intersect(range);
         match self.owns(&state, range) {
-            true => self.export(&mut state, from, &region, [range], None),
-            false => Vec::new(),
+            true => Runs(self.export(&mut state, from, &region, [range], None)),
+            false => Runs(Vec::new()),
         }
     }
 
     /// The owner's side of [`Space::expect_touches`] and [`Space::expect_first`].
-    pub fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Vec<Run>> {
+    pub fn serve_first(self: &Arc<Self>, from: KernelId, touches: &[Touch]) -> Vec<Runs> {
         self.join(from);
         let serve = |touch: &Touch| {
             let mut state = self.state.lock();
@@ -328,8 +328,8 @@ impl Space {
             let mut demand = Demand::at_once(touch.page, touch.access);
             // Who has the page is written down.
             match self.vm.memory.has_room() && matches!(self.resolve(&mut state, &mut demand), Resolution::Mapped) {
-                true => self.export_around(&mut state, from, &mut demand, touch.around),
-                false => Vec::new(),
+                true => Runs(self.export_around(&mut state, from, &mut demand, touch.around)),
+                false => Runs(Vec::new()),
             }
         };
         touches.iter().map(serve).collect()
@@ -497,9 +497,9 @@ pub struct Expected {
 
 impl Expected {
     /// The owner's answer: for each page what is mapped with it.
-    pub fn came(mut self, answers: Vec<Vec<Run>>) {
+    pub fn came(mut self, answers: Vec<Runs>) {
         let mut state = self.space.state.lock();
-        for ((around, question), runs) in self.questions.iter_mut().zip(answers) {
+        for ((around, question), Runs(runs)) in self.questions.iter_mut().zip(answers) {
             if let Some(question) = question {
                 question.install(&mut state, *around, &runs);
             }
@@ -544,7 +544,7 @@ impl Demanded {
         let mut state = space.state.lock();
         let offered = self.offers.len() as u16;
         match &answer {
-            FaultAnswer::Mapped(runs) => {
+            FaultAnswer::Mapped(Runs(runs)) => {
                 self.question.install(&mut state, self.around, runs);
                 state.offers = if adopted == offered { offered * 2 } else { adopted }.clamp(1, MAX_OFFERS);
             }

@@ -280,7 +280,7 @@ fn register(shared: &Arc<Shared>) {
     });
     serve.on_sync(|shared, from, FaultAhead { space, range }| match shared.find(space) {
         Some(space) => space.serve_ahead(from, range),
-        None => Vec::new(),
+        None => Runs(Vec::new()),
     });
     serve.on_sync(|shared, from, FirstPages { space, touches }| match shared.find(space) {
         Some(space) => space.serve_first(from, &touches),

@@ -13,7 +13,7 @@ pub use thread::*;
 use crate::{
     descriptor::TableId,
     fs::Opened,
-    vm::{Run, Touch},
+    vm::{Runs, Touch},
 };
 use abi::{
     signal::{Signal, SignalInfo, SignalSet, Taken},
@@ -104,7 +104,7 @@ messages! {
     /// thread may run there. `pages`: for each touch of [`HoldReplica`] what the home had ready. `touches`: other pages of its address space that
     /// it will touch at once.
     migrate: Migrate {
-        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, pages: Vec<Vec<Run>>, space: SpaceId, touches: Vec<(Page, Access)>,
+        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, pages: Vec<Runs>, space: SpaceId, touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home (unless it came from there, where the answer to [`Migrate`] says so), so that
