@@ -1,5 +1,5 @@
-//! Names for the addresses in a panicking kernel's log. The kernel prints numbers only: it carries no symbols,
-//! and the image with them lies here.
+//! What the addresses in a panicking kernel's log are: which of them are the chain of calls, and their names. The kernel prints numbers only: it
+//! carries neither symbols nor frames, and the image with both lies here.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -77,7 +77,7 @@ impl Frames {
             };
             let up = rest.strip_suffix(" up the stack").and_then(|rest| rest.split_once(", "));
             let Some(up) = up.and_then(|(_, up)| up.parse::<u64>().ok()) else {
-                next.insert(kernel, self.at(pc).map(|frame| frame - 8));
+                next.insert(kernel, self.at(pc).and_then(|frame| frame.checked_sub(8)));
                 return true;
             };
             let expected = next.entry(kernel).or_default();
