@@ -8,6 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct CpuSet(Bits);
 
 impl CpuSet {
+    pub const fn of_bits(bits: Bits) -> Self {
+        CpuSet(bits)
+    }
+
+    pub const fn bits(&self) -> &Bits {
+        &self.0
+    }
+
     /// From the mask of sched_setaffinity(2).
     pub fn from_bytes(bytes: &[u8]) -> Self {
         CpuSet(Bits::from_words(bytes.chunks(8).map(|chunk| {

@@ -300,6 +300,20 @@ impl Pending {
         Pending { sent, ..Pending::default() }
     }
 
+    /// Of what [`Pending::queue`] and [`Pending::sent`] give.
+    pub fn of_queue(queue: VecDeque<SignalInfo>, sent: Sent) -> Pending {
+        let set = queue.iter().fold(SignalSet::EMPTY, |set, info| set.union(SignalSet::only(info.signal)));
+        Pending { set, queue, sent }
+    }
+
+    pub fn queue(&self) -> &VecDeque<SignalInfo> {
+        &self.queue
+    }
+
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+
     pub fn set(&self) -> SignalSet {
         self.set
     }

@@ -19,13 +19,13 @@ use fs::{
 use link::{Config, ExitStatus, Output};
 use machine::{errno::Result, Errno, KernelId, Pid};
 use messages::control::Stock;
-use messages::process::{ExitStatus as Ended, Shared, ThreadState};
+use messages::process::{ExitStatus as Ended, Shared, ThreadState, RESOURCES};
 use process::{Process, Program, Target, Thread};
 
 /// Default limits of Linux (fs/exec, include/asm-generic/resource.h), by number.
-const LIMITS: [(u64, u64); 16] = {
+const LIMITS: [(u64, u64); RESOURCES] = {
     let infinite = (u64::MAX, u64::MAX);
-    let mut limits = [infinite; 16];
+    let mut limits = [infinite; RESOURCES];
     limits[3] = (8 << 20, u64::MAX);
     limits[4] = (0, u64::MAX);
     limits[6] = (4096, 4096);
@@ -130,7 +130,7 @@ async fn run(
 }
 
 async fn init(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>) -> Result<()> {
-    let mut shared = Shared::first(LIMITS.to_vec(), Vec::new());
+    let mut shared = Shared::first(LIMITS, Vec::new());
     (shared.parent, shared.executed) = (Pid(0), false);
     let mut state = ThreadState::first(credentials_of(0, 0, Vec::new()), every_cpu(kernel), 0);
     state.name = b"init".to_vec();
@@ -150,7 +150,7 @@ fn every_cpu(kernel: &Kernel) -> CpuSet {
 async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, config: &Config) -> Result<Arc<Thread>> {
     let system = &kernel.system;
     let credentials = credentials_of(config.uid, config.gid, config.groups.clone());
-    let mut limits = LIMITS.to_vec();
+    let mut limits = LIMITS;
     for limit in &config.rlimits {
         if let Some(slot) = limits.get_mut(usize::from(limit.resource)) {
             *slot = (limit.soft, limit.hard);

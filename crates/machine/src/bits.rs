@@ -35,6 +35,16 @@ impl Bits {
         core::iter::once(self.low).chain(self.high.iter().copied())
     }
 
+    /// What is below 64, and the words of the rest.
+    pub fn split(&self) -> (u64, &[u64]) {
+        (self.low, &self.high)
+    }
+
+    /// Of what [`Bits::split`] gives.
+    pub fn join(low: u64, high: impl IntoIterator<Item = u64>) -> Self {
+        Bits::from_words(core::iter::once(low).chain(high))
+    }
+
     /// Adds `number`; true if it was not there.
     pub fn insert(&mut self, number: usize) -> bool {
         let (word, bit) = (number / 64, 1u64 << (number % 64));
@@ -116,6 +126,8 @@ mod tests {
         assert!(!set.insert(200));
         assert_eq!(set.iter().collect::<Vec<_>>(), [3, 200]);
         assert_eq!(Bits::from_words(set.words().chain([0, 0])), set);
+        let (low, high) = set.split();
+        assert_eq!(Bits::join(low, high.iter().copied()), set);
         assert!(set.remove(200));
         assert!(!set.remove(64));
         assert_eq!(set, Bits::from_words([8]));

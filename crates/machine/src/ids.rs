@@ -80,6 +80,14 @@ impl KernelSet {
         KernelSet(Bits::new())
     }
 
+    pub const fn of_bits(bits: Bits) -> Self {
+        KernelSet(bits)
+    }
+
+    pub const fn bits(&self) -> &Bits {
+        &self.0
+    }
+
     pub fn only(kernel: KernelId) -> Self {
         let mut set = Self::new();
         set.insert(kernel);

@@ -2,10 +2,12 @@
 
 use abi::ObjectId;
 use alloc::vec::Vec;
-use machine::{errno, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
-use serde::{de::Error as _, Deserialize, Deserializer, Serialize, Serializer};
-use serde_bytes::Bytes;
-use zerocopy::{FromBytes, IntoBytes};
+use machine::{
+    errno,
+    plain::{self, list},
+    Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr,
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Consecutive slices of one owner; numbers are addresses divided by the slice size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,26 +74,38 @@ impl Runs {
 
 impl Serialize for Runs {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let packed: Vec<[u64; 2]> = self.0.iter().map(Self::pack).collect();
-        Bytes::new(packed.as_bytes()).serialize(to)
+        let packed: Vec<_> = self.0.iter().map(Self::pack).collect();
+        list::serialize(&packed, to)
     }
 }
 
 impl<'de> Deserialize<'de> for Runs {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let bytes: &'de Bytes = Deserialize::deserialize(from)?;
-        let packed = bytes.chunks(size_of::<[u64; 2]>()).map(<[u64; 2]>::read_from_bytes);
-        let runs = packed.map(|packed| packed.map(Self::unpack)).collect::<Result<_, _>>();
-        runs.map(Runs).map_err(|_| D::Error::invalid_length(bytes.len(), &"whole runs"))
+        Ok(Runs(list::deserialize(from)?.into_iter().map(Self::unpack).collect()))
     }
 }
 
 /// A page that is about to be touched, and how; and what may come with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     pub page: Page,
     pub access: Access,
     pub around: PageRange,
+}
+
+impl Serialize for Touch {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Touch { page, access, around } = self;
+        plain::serialize(&[page.0 << 8 | u64::from(access.bits()), around.start.0, around.end.0], to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Touch {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let [page, start, end]: [u64; 3] = plain::deserialize(from)?;
+        let (access, around) = (Access::from_bits_truncate(page as u8), PageRange::new(Page(start), Page(end)));
+        Ok(Touch { page: Page(page >> 8), access, around })
+    }
 }
 
 /// Limits of a process that its mappings obey, in bytes.

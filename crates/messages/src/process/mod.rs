@@ -19,9 +19,10 @@ use abi::{
     signal::{Signal, SignalInfo, SignalSet, Taken},
     CpuSet, Credentials,
 };
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{borrow::Cow, boxed::Box, vec::Vec};
 use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What is the same on the whole machine but decided by somebody.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub struct Survivor {
 }
 
 /// What a kernel needs to hold a replica of a process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
     pub shared: Shared,
     pub space: SpaceId,
@@ -54,6 +55,69 @@ pub struct Replica {
     pub survivor: Option<Survivor>,
     pub standing: Standing,
     pub pending: PendingSet,
+}
+
+/// The numbers of a [`Replica`], as they travel: see those of a thread.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Numbers {
+    space: u64,
+    files: u64,
+    order: u64,
+    continues: u64,
+    pending: u64,
+    version: u64,
+    space_home: u16,
+    files_home: u16,
+    in_parents_space: u16,
+    stopped: u16,
+}
+
+/// What travels of it.
+#[derive(Serialize, Deserialize)]
+struct Travelling<'a> {
+    #[serde(with = "machine::plain")]
+    numbers: Numbers,
+    shared: Cow<'a, Shared>,
+    ending: Option<ExitStatus>,
+    survivor: Option<Survivor>,
+}
+
+impl Serialize for Replica {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Replica { space, files, standing, pending, .. } = self;
+        let numbers = Numbers {
+            space: space.serial,
+            files: files.serial,
+            order: standing.order,
+            continues: standing.continues,
+            pending: pending.set.0,
+            version: pending.version,
+            space_home: space.home.0,
+            files_home: files.home.0,
+            in_parents_space: self.in_parents_space.into(),
+            stopped: standing.stopped.into(),
+        };
+        let (shared, ending, survivor) = (Cow::Borrowed(&self.shared), self.ending, self.survivor);
+        Travelling { numbers, shared, ending, survivor }.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Replica {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Travelling { numbers, shared, ending, survivor } = Deserialize::deserialize(from)?;
+        let Numbers { order, continues, version, .. } = numbers;
+        Ok(Replica {
+            shared: shared.into_owned(),
+            space: SpaceId { home: KernelId(numbers.space_home), serial: numbers.space },
+            in_parents_space: numbers.in_parents_space != 0,
+            files: TableId { home: KernelId(numbers.files_home), serial: numbers.files },
+            ending,
+            survivor,
+            standing: Standing { stopped: numbers.stopped != 0, order, continues },
+            pending: PendingSet { set: SignalSet(numbers.pending), version },
+        })
+    }
 }
 
 /// The process that has most of a kernel's memory.
@@ -305,4 +369,36 @@ messages! {
 
     /// The circle's keeper has a member, at home on the receiver, changed.
     change_member: ChangeMember { process: Pid, change: Change } -> errno::Result<()>, Low;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_replica_travels() {
+        let shared = Shared::first([(1, 2); RESOURCES], b"/bin/true".into());
+        let plain = Replica {
+            shared,
+            space: SpaceId { home: KernelId(1), serial: 2 },
+            in_parents_space: false,
+            files: TableId { home: KernelId(3), serial: 4 },
+            ending: None,
+            survivor: None,
+            standing: Standing::default(),
+            pending: PendingSet::default(),
+        };
+        let full = Replica {
+            in_parents_space: true,
+            ending: Some(ExitStatus::Code(5)),
+            survivor: Some(Survivor { thread: Pid(6), at: 7 }),
+            standing: Standing { stopped: true, order: 8, continues: 9 },
+            pending: PendingSet { set: SignalSet(u64::MAX), version: 10 },
+            ..plain.clone()
+        };
+        for replica in [plain, full] {
+            let bytes = postcard::to_allocvec(&replica).unwrap();
+            assert_eq!(postcard::from_bytes::<Replica>(&bytes).unwrap(), replica);
+        }
+    }
 }

@@ -2,32 +2,29 @@
 
 use crate::{descriptor::TableId, fs::Opened};
 use abi::{
-    signal::{Action, Signal},
+    signal::{Action, Actions, Signal},
     Credentials,
 };
-use alloc::vec::Vec;
+use alloc::{borrow::Cow, vec::Vec};
 use machine::{KernelId, Pid, SpaceId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What all threads of a process share beside memory and descriptors. The home kernel decides the order
 /// of changes; every kernel that ever ran a thread of the process holds a copy.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     pub parent: Pid,
     pub group: Pid,
     pub session: Pid,
     /// Signal its parent gets when it ends (`clone`'s exit signal; 0: none).
     pub exit_signal: u8,
-    pub actions: abi::signal::Actions,
+    pub actions: Actions,
     pub umask: u32,
-    /// (soft, hard) of the 16 resources of getrlimit(2).
-    #[serde(with = "limits")]
-    pub limits: Vec<(u64, u64)>,
+    /// (soft, hard) of the resources of getrlimit(2).
+    pub limits: [(u64, u64); RESOURCES],
     /// Path of the executable, for /proc/PID/exe.
-    #[serde(with = "serde_bytes")]
     pub executable: Vec<u8>,
-    #[serde(with = "machine::plain")]
     pub layout: Layout,
     /// execve has happened since fork (setpgid's EACCES).
     pub executed: bool,
@@ -44,28 +41,112 @@ pub struct Shared {
     pub started: u64,
 }
 
-/// Whole: RLIM_INFINITY, which most are, would be the longest number of all.
-mod limits {
-    use super::*;
-    use serde::{de::Error, Deserializer, Serializer};
-    use serde_bytes::Bytes;
+/// How many resources getrlimit(2) knows (RLIM_NLIMITS).
+pub const RESOURCES: usize = 16;
 
-    pub fn serialize<S: Serializer>(limits: &[(u64, u64)], to: S) -> Result<S::Ok, S::Error> {
-        let plain: Vec<[u64; 2]> = limits.iter().map(|limit| (*limit).into()).collect();
-        Bytes::new(plain.as_bytes()).serialize(to)
+/// The numbers of a [`Shared`], as they travel: see those of a thread.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Numbers {
+    limits: [[u64; 2]; RESOURCES],
+    layout: Layout,
+    started: u64,
+    circles: [u64; 2],
+    parent: u32,
+    group: u32,
+    session: u32,
+    umask: u32,
+    lock_future: u32,
+    barriers: u32,
+    circle_homes: [u16; 2],
+    exit_signal: u16,
+    /// What is so, and which of the circles there are.
+    is: u16,
+}
+
+const EXECUTED: u16 = 1;
+const SUBREAPER: u16 = 2;
+const DUMPABLE: u16 = 4;
+const NO_NEW_PRIVILEGES: u16 = 8;
+const IN_CIRCLE: [u16; 2] = [16, 32];
+
+impl Numbers {
+    fn of(shared: &Shared) -> Self {
+        let bit = |is: bool, bit: u16| if is { bit } else { 0 };
+        let in_circle = |which: usize| bit(shared.circles[which].is_some(), IN_CIRCLE[which]);
+        Numbers {
+            limits: shared.limits.map(Into::into),
+            layout: shared.layout,
+            started: shared.started,
+            circles: shared.circles.map(|circle| circle.map_or(0, |circle| circle.serial)),
+            parent: shared.parent.0,
+            group: shared.group.0,
+            session: shared.session.0,
+            umask: shared.umask,
+            lock_future: shared.lock_future,
+            barriers: shared.barriers,
+            circle_homes: shared.circles.map(|circle| circle.map_or(0, |circle| circle.home.0)),
+            exit_signal: shared.exit_signal.into(),
+            is: bit(shared.executed, EXECUTED)
+                | bit(shared.child_subreaper, SUBREAPER)
+                | bit(shared.dumpable, DUMPABLE)
+                | bit(shared.no_new_privileges, NO_NEW_PRIVILEGES)
+                | in_circle(0)
+                | in_circle(1),
+        }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u64, u64)>, D::Error> {
-        let bytes: &'de Bytes = Deserialize::deserialize(from)?;
-        let pairs = bytes.chunks(size_of::<[u64; 2]>()).map(<[u64; 2]>::read_from_bytes);
-        let wrong = |_| D::Error::invalid_length(bytes.len(), &"pairs of limits");
-        pairs.map(|pair| pair.map(Into::into).map_err(wrong)).collect()
+    fn circle(&self, which: usize) -> Option<CircleId> {
+        let circle = || CircleId { home: KernelId(self.circle_homes[which]), serial: self.circles[which] };
+        (self.is & IN_CIRCLE[which] != 0).then(circle)
+    }
+}
+
+/// What travels of it.
+#[derive(Serialize, Deserialize)]
+struct Travelling<'a> {
+    #[serde(with = "machine::plain")]
+    numbers: Numbers,
+    #[serde(borrow, with = "serde_bytes")]
+    executable: &'a [u8],
+    actions: Cow<'a, Actions>,
+}
+
+impl Serialize for Shared {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (numbers, actions) = (Numbers::of(self), Cow::Borrowed(&self.actions));
+        Travelling { numbers, executable: &self.executable, actions }.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Shared {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Travelling { numbers, executable, actions } = Deserialize::deserialize(from)?;
+        Ok(Shared {
+            parent: Pid(numbers.parent),
+            group: Pid(numbers.group),
+            session: Pid(numbers.session),
+            exit_signal: numbers.exit_signal as u8,
+            actions: actions.into_owned(),
+            umask: numbers.umask,
+            limits: numbers.limits.map(Into::into),
+            executable: executable.to_vec(),
+            layout: numbers.layout,
+            executed: numbers.is & EXECUTED != 0,
+            child_subreaper: numbers.is & SUBREAPER != 0,
+            dumpable: numbers.is & DUMPABLE != 0,
+            no_new_privileges: numbers.is & NO_NEW_PRIVILEGES != 0,
+            lock_future: numbers.lock_future,
+            barriers: numbers.barriers,
+            circles: [numbers.circle(0), numbers.circle(1)],
+            started: numbers.started,
+        })
     }
 }
 
 impl Shared {
     /// Of the first process of a machine, before it has an id.
-    pub fn first(limits: Vec<(u64, u64)>, executable: Vec<u8>) -> Self {
+    pub fn first(limits: [(u64, u64); RESOURCES], executable: Vec<u8>) -> Self {
         Shared {
             parent: Pid(1),
             group: Pid(0),
@@ -105,7 +186,7 @@ pub struct CircleId {
 }
 
 /// Where execve put things, for /proc/PID and prctl.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Layout {
     pub arguments: [u64; 2],
@@ -162,4 +243,46 @@ pub enum Change {
         /// Where the only thread is: what other kernels have of the process goes.
         alone: Option<KernelId>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_shared_travels() {
+        let plain = Shared::first([(1, u64::MAX); RESOURCES], b"/bin/true".into());
+        let mut actions = Actions::default();
+        actions.set(Signal::USR1, Action { handler: 2, ..Action::default() });
+        let full = Shared {
+            parent: Pid(3),
+            group: Pid(4),
+            session: Pid(u32::MAX),
+            exit_signal: 0,
+            actions,
+            umask: 0o77,
+            limits: core::array::from_fn(|at| (at as u64, u64::MAX - at as u64)),
+            layout: Layout {
+                arguments: [5, 6],
+                environment: [7, 8],
+                stack: 9,
+                brk: 10,
+                code: [11, 12],
+                auxv: [13, 14],
+            },
+            executed: false,
+            child_subreaper: true,
+            dumpable: false,
+            no_new_privileges: true,
+            lock_future: 3,
+            barriers: 15,
+            circles: [None, Some(CircleId { home: KernelId(16), serial: u64::MAX })],
+            started: 17,
+            ..plain.clone()
+        };
+        for shared in [plain, full] {
+            let bytes = postcard::to_allocvec(&shared).unwrap();
+            assert_eq!(postcard::from_bytes::<Shared>(&bytes).unwrap(), shared);
+        }
+    }
 }

@@ -2,11 +2,11 @@
 
 use super::LastTuning;
 use abi::{
-    signal::{AltStack, Pending, SignalSet},
+    signal::{AltStack, Pending, Sent, SignalInfo, SignalSet},
     Capabilities, CapabilitySet, CpuSet, Credentials,
 };
-use alloc::{borrow::Cow, vec::Vec};
-use machine::{FpuState, KernelSet, Registers, PAGE_SIZE};
+use alloc::{borrow::Cow, boxed::Box, collections::VecDeque, vec::Vec};
+use machine::{Bits, FpuState, KernelSet, Registers, PAGE_SIZE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -114,6 +114,11 @@ struct Numbers {
     last_trap: [u64; 3],
     timer_slack: [u64; 2],
     sleep_end: u64,
+    /// CPUs below 64, and so the kernels it has been on.
+    affinity: u64,
+    visited: u64,
+    continues: u64,
+    ignorings: u64,
     usage: Usage,
     started: u64,
     moves: u64,
@@ -162,6 +167,10 @@ impl Numbers {
             last_trap: state.last_trap.into(),
             timer_slack: state.timer_slack.into(),
             sleep_end: state.sleep_end.unwrap_or(0),
+            affinity: state.affinity.bits().split().0,
+            visited: state.visited.bits().split().0,
+            continues: state.pending.sent().continues,
+            ignorings: state.pending.sent().ignorings,
             usage: state.usage,
             started: state.started,
             moves: state.moves,
@@ -194,22 +203,44 @@ struct Travelling<'a> {
     #[serde(with = "machine::plain")]
     numbers: Numbers,
     #[serde(borrow, with = "serde_bytes")]
-    name: Cow<'a, [u8]>,
+    name: &'a [u8],
+    #[serde(with = "groups")]
     groups: Cow<'a, [u32]>,
-    pending: Cow<'a, Pending>,
-    affinity: Cow<'a, CpuSet>,
-    visited: Cow<'a, KernelSet>,
+    rare: Option<Box<Rare<'a>>>,
+}
+
+/// What few threads have: signals that wait, and CPUs and kernels from 64 on.
+#[derive(Default, Serialize, Deserialize)]
+struct Rare<'a> {
+    queue: Cow<'a, VecDeque<SignalInfo>>,
+    affinity: Cow<'a, [u64]>,
+    visited: Cow<'a, [u64]>,
+}
+
+mod groups {
+    use super::*;
+    use machine::plain::list;
+
+    pub fn serialize<S: Serializer>(groups: &[u32], to: S) -> Result<S::Ok, S::Error> {
+        list::serialize(groups, to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Cow<'static, [u32]>, D::Error> {
+        list::deserialize(from).map(Cow::Owned)
+    }
 }
 
 impl Serialize for ThreadState {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (queue, affinity, visited) =
+            (self.pending.queue(), self.affinity.bits().split().1, self.visited.bits().split().1);
+        let is_plain = queue.is_empty() && affinity.is_empty() && visited.is_empty();
+        let rare = || Rare { queue: Cow::Borrowed(queue), affinity: affinity.into(), visited: visited.into() };
         let travelling = Travelling {
             numbers: Numbers::of(self),
-            name: Cow::Borrowed(&self.name),
+            name: &self.name,
             groups: Cow::Borrowed(&self.credentials.groups),
-            pending: Cow::Borrowed(&self.pending),
-            affinity: Cow::Borrowed(&self.affinity),
-            visited: Cow::Borrowed(&self.visited),
+            rare: (!is_plain).then(|| Box::new(rare())),
         };
         travelling.serialize(to)
     }
@@ -217,9 +248,13 @@ impl Serialize for ThreadState {
 
 impl<'de> Deserialize<'de> for ThreadState {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Travelling { numbers, name, groups, pending, affinity, visited } = Deserialize::deserialize(from)?;
-        let (name, groups) = (name.into_owned(), groups.into_owned());
-        let (pending, affinity, visited) = (pending.into_owned(), affinity.into_owned(), visited.into_owned());
+        let Travelling { numbers, name, groups, rare } = Deserialize::deserialize(from)?;
+        let Rare { queue, affinity, visited } = rare.map(|rare| *rare).unwrap_or_default();
+        let affinity = CpuSet::of_bits(Bits::join(numbers.affinity, affinity.iter().copied()));
+        let visited = KernelSet::of_bits(Bits::join(numbers.visited, visited.iter().copied()));
+        let sent = Sent { continues: numbers.continues, ignorings: numbers.ignorings };
+        let pending = Pending::of_queue(queue.into_owned(), sent);
+        let (name, groups) = (name.to_vec(), groups.into_owned());
         let Numbers { effective, permitted, inheritable, bounding, ambient, secure, has, .. } = numbers;
         let Numbers { uid, euid, suid, fsuid, gid, egid, sgid, fsgid, .. } = numbers;
         Ok(ThreadState {

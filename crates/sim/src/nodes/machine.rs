@@ -9,7 +9,7 @@ use linux::{
     node::{Ground, Node},
     Linux,
 };
-use messages::process::{Shared, ThreadState};
+use messages::process::{Shared, ThreadState, RESOURCES};
 use process::{Candidate, Placement, Program};
 use sched::Scheduler;
 use std::{
@@ -122,7 +122,7 @@ impl Nodes {
         let cpus: Vec<CpuId> = (0..self.cpus()).map(CpuId).collect();
         self.run(KernelId(kernel as u16), async move {
             let root = system.paths.root().await.expect("the root is mounted");
-            let mut limits = vec![(u64::MAX, u64::MAX); 16];
+            let mut limits = [(u64::MAX, u64::MAX); RESOURCES];
             limits[RLIMIT_NOFILE] = (1024, 4096);
             let shared = Shared::first(limits, PROGRAM.into());
             let state = ThreadState::first(Credentials::default(), cpus.into_iter().collect(), system.now());
