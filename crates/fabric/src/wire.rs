@@ -99,8 +99,8 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 impl Packet {
     /// Two slots of a lane.
     const SHORT: usize = 2 * crate::lane::PAYLOAD;
-    /// Room for most others, a moving thread among them.
-    const LONG: usize = 1536;
+    /// Room for most others, a moving thread with its first pages among them.
+    const LONG: usize = 3072;
 
     /// One copy for each kind of message: they are many.
     #[inline(never)]

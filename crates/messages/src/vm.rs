@@ -2,12 +2,10 @@
 
 use abi::ObjectId;
 use alloc::vec::Vec;
-use machine::{
-    errno,
-    plain::{self, list},
-    Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr,
-};
+use core::fmt;
+use machine::{errno, plain, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Consecutive slices of one owner; numbers are addresses divided by the slice size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,57 +31,56 @@ pub struct Owners {
     pub parts: Vec<Part>,
 }
 
-/// `pages` pages from `page` on, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel
-/// has its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Pages in a row, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel has its own.
+///
+/// In two words, which a message carries as they are: runs are many. Page numbers have 35 bits, those of frames 40 (SDM 3A, 4.5).
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Run {
-    pub page: Page,
-    pub frame: Option<Frame>,
-    pub pages: u16,
-    pub access: Access,
+    /// The first page, and in the low 16 bits how many.
+    pages: u64,
+    /// The first frame, [`Run::HAS_FRAME`], and the access.
+    mapping: u64,
 }
 
 impl Run {
-    pub fn range(&self) -> PageRange {
-        PageRange::new(self.page, self.page.add(self.pages.into()))
-    }
-}
-
-/// What an owner sends of its pages. They are many, so they travel packed, not number by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runs(pub Vec<Run>);
-
-impl Runs {
     const HAS_FRAME: u64 = 0x80;
 
-    /// Page numbers have 35 bits, those of frames 40 (SDM 3A, 4.5).
-    fn pack(run: &Run) -> [u64; 2] {
-        let frame = run.frame.map_or(0, |frame| frame.0 << 8 | Self::HAS_FRAME);
-        [run.page.0 << 16 | u64::from(run.pages), frame | u64::from(run.access.bits())]
+    pub fn new(page: Page, pages: u16, frame: Option<Frame>, access: Access) -> Self {
+        let frame = frame.map_or(0, |frame| frame.0 << 8 | Self::HAS_FRAME);
+        Run { pages: page.0 << 16 | u64::from(pages), mapping: frame | u64::from(access.bits()) }
     }
 
-    fn unpack([pages, frame]: [u64; 2]) -> Run {
-        Run {
-            page: Page(pages >> 16),
-            frame: (frame & Self::HAS_FRAME != 0).then_some(Frame(frame >> 8)),
-            pages: pages as u16,
-            access: Access::from_bits_truncate(frame as u8),
-        }
+    pub fn page(&self) -> Page {
+        Page(self.pages >> 16)
+    }
+
+    pub fn pages(&self) -> u16 {
+        self.pages as u16
+    }
+
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.page(), self.page().add(self.pages().into()))
+    }
+
+    pub fn frame(&self) -> Option<Frame> {
+        (self.mapping & Self::HAS_FRAME != 0).then_some(Frame(self.mapping >> 8))
+    }
+
+    pub fn access(&self) -> Access {
+        Access::from_bits_truncate(self.mapping as u8)
     }
 }
 
-impl Serialize for Runs {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let packed: Vec<_> = self.0.iter().map(Self::pack).collect();
-        list::serialize(&packed, to)
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} to {:?} {:?}", self.range(), self.frame(), self.access())
     }
 }
 
-impl<'de> Deserialize<'de> for Runs {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Runs(list::deserialize(from)?.into_iter().map(Self::unpack).collect()))
-    }
-}
+/// What an owner sends of its pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs(#[serde(with = "machine::plain::list")] pub Vec<Run>);
 
 /// A page that is about to be touched, and how; and what may come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -581,16 +578,18 @@ messages! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     #[test]
-    fn runs_travel_packed() {
-        let last = Page((1 << 35) - 1);
-        let runs = Runs(vec![
-            Run { page: Page(0), frame: None, pages: 1, access: Access::READ },
-            Run { page: last, frame: Some(Frame(0)), pages: 512, access: Access::all() },
-            Run { page: Page(7), frame: Some(Frame((1 << 40) - 1)), pages: u16::MAX, access: Access::empty() },
-        ]);
+    fn runs_travel_as_they_are() {
+        let parts = [
+            (Page(0), 1, None, Access::READ),
+            (Page((1 << 35) - 1), 512, Some(Frame(0)), Access::all()),
+            (Page(7), u16::MAX, Some(Frame((1 << 40) - 1)), Access::empty()),
+        ];
+        let runs = Runs(parts.map(|(page, pages, frame, access)| Run::new(page, pages, frame, access)).to_vec());
+        for (run, parts) in runs.0.iter().zip(parts) {
+            assert_eq!((run.page(), run.pages(), run.frame(), run.access()), parts);
+        }
         let bytes = postcard::to_allocvec(&runs).unwrap();
         assert_eq!(bytes.len(), 1 + 3 * 16);
         assert_eq!(postcard::from_bytes(&bytes), Ok(runs));

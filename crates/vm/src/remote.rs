@@ -237,10 +237,12 @@ impl Space {
 
     /// Maps `pages` of what the owner sent.
     fn borrow(&self, run: &Run, pages: PageRange) -> Result<(), NoMemory> {
-        let Some(first) = run.frame else {
-            return pages.pages().try_for_each(|page| self.borrow_row(PageRange::one(page), self.vm.zero, run.access));
+        let Some(first) = run.frame() else {
+            return pages
+                .pages()
+                .try_for_each(|page| self.borrow_row(PageRange::one(page), self.vm.zero, run.access()));
         };
-        self.borrow_row(pages, first.add(pages.start.0 - run.page.0), run.access)
+        self.borrow_row(pages, first.add(pages.start.0 - run.page().0), run.access())
     }
 
     fn borrow_row(&self, pages: PageRange, frame: Frame, access: Access) -> Result<(), NoMemory> {
@@ -384,9 +386,9 @@ impl Space {
             });
         }
         // Runs end where frames do not follow each other; pages that do are one entry.
-        for runs in runs.chunk_by(|run, next| run.range().end == next.page) {
+        for runs in runs.chunk_by(|run, next| run.range().end == next.page()) {
             let (first, last) = (&runs[0], &runs[runs.len() - 1]);
-            state.exports.add(PageRange::new(first.page, last.range().end), from);
+            state.exports.add(PageRange::new(first.page(), last.range().end), from);
         }
         runs
     }
@@ -442,14 +444,14 @@ fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping, zero: Frame) {
     let frame = (mapping.frame != zero || pages > 1).then_some(mapping.frame);
     if let Some(last) = runs.last_mut() {
         let continues = last.range().end == range.start
-            && last.frame.map(|first| first.add(last.pages.into())) == frame
-            && last.access == mapping.access;
-        if let (true, Some(together)) = (continues, last.pages.checked_add(pages)) {
-            last.pages = together;
+            && last.frame().map(|first| first.add(last.pages().into())) == frame
+            && last.access() == mapping.access;
+        if let (true, Some(together)) = (continues, last.pages().checked_add(pages)) {
+            *last = Run::new(last.page(), together, last.frame(), mapping.access);
             return;
         }
     }
-    runs.push(Run { page: range.start, frame, pages, access: mapping.access });
+    runs.push(Run::new(range.start, pages, frame, mapping.access));
 }
 
 /// A question without an answer, while it is in `pending`.
@@ -465,7 +467,7 @@ impl Question {
         let poison = self.answered(state);
         self.space.install(state, runs, &poison);
         let got = match (runs.first(), runs.last()) {
-            (Some(first), Some(last)) => PageRange::new(first.page, last.range().end),
+            (Some(first), Some(last)) => PageRange::new(first.page(), last.range().end),
             _ => PageRange::new(asked.start, asked.start),
         };
         state.windows.got(asked, got);
