@@ -47,7 +47,6 @@ fn options() -> Result<Options, String> {
         let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
         match name.as_str() {
-            "--help" => return Err(USAGE.to_string()),
             "--trace" => options.log = Log::Operations,
             "--messages" => options.log = Log::Messages,
             "--no-shrink" => options.shrink = false,
@@ -127,8 +126,13 @@ fn many(kind: Kind, options: &Options) -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().skip(1).eq(["--baseline"]) {
-        print!("{}", sim::baseline::table());
+    let tells = match std::env::args().skip(1).collect::<Vec<_>>().join(" ").as_str() {
+        "--baseline" => Some(sim::baseline::table()),
+        "--help" | "-h" => Some(format!("{USAGE}\n")),
+        _ => None,
+    };
+    if let Some(text) = tells {
+        print!("{text}");
         return ExitCode::SUCCESS;
     }
     let options = match options() {
