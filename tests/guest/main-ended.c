@@ -99,9 +99,63 @@ static void zombie(void) {
     show(child);
 }
 
-int main(void) {
+static void *ends_last(void *cpu) {
+    move_to((int)(intptr_t)cpu);
+    MUST(pthread_join(main_id, NULL) == 0);
+    _exit(0);
+}
+
+static void *executes(void *cpu) {
+    move_to((int)(intptr_t)cpu);
+    execl("/proc/self/exe", "main-ended", "ends", NULL);
+    MUST(0);
+    return NULL;
+}
+
+// How often a process is not found while its main thread ends and `other` goes on: by who asks all the time.
+static int lost(void *(*other)(void *), int round) {
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        main_id = pthread_self();
+        move_to(round % cpu_count());
+        MUST(pthread_create(&thread, NULL, other, (void *)(intptr_t)(round / 2 % cpu_count())) == 0);
+        if (other == ends_last)
+            pthread_exit(NULL);
+        for (;;)
+            pause();
+    }
+    int lost = 0;
+    siginfo_t end = {0};
+    for (int nice = 0; end.si_pid == 0; nice = (nice + 1) % 10) {
+        cpu_set_t set;
+        lost += sched_getaffinity(child, sizeof set, &set) < 0;
+        lost += setpriority(PRIO_PROCESS, (id_t)child, nice) < 0;
+        // execve ends the main thread, and another one has its id then.
+        int is = getpriority(PRIO_PROCESS, (id_t)child);
+        lost += other == ends_last ? is != nice : is < 0;
+        MUST(waitid(P_PID, (id_t)child, &end, WEXITED | WNOHANG | WNOWAIT) == 0);
+    }
+    MUST(waitpid(child, NULL, 0) == child);
+    return lost;
+}
+
+static void at_every_moment(void) {
+    int ended = 0, executed = 0;
+    for (int round = 0; round < 40; round++) {
+        ended += lost(ends_last, round);
+        executed += lost(executes, round);
+    }
+    printf("  lost %d and %d times\n", ended, executed);
+}
+
+int main(int argc, char **argv) {
+    (void)argv;
+    if (argc > 1)
+        return 0;
     IN_CHILD("beside its home", main_ends(0));
     IN_CHILD("on the last CPU", main_ends(cpu_count() - 1));
     IN_CHILD("zombie", zombie());
+    at_every_moment();
     return 0;
 }

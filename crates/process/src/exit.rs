@@ -10,8 +10,8 @@ use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelId, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, Reparented,
-    Survivor, ThreadGone, Unthread,
+    ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, LastTuning,
+    Reparented, Survivor, ThreadGone, Unthread,
 };
 use vm::Space;
 
@@ -109,7 +109,6 @@ impl Process {
         let mut state = home.state.lock();
         if let Some(member) = state.members.remove(&survivor) {
             state.members.insert(self.id, member);
-            state.last_tuning = None;
         }
         Ok(())
     }
@@ -127,7 +126,7 @@ impl Process {
             if thread == self.id {
                 // What a zombie is called.
                 state.name = name;
-                state.last_tuning = last;
+                state.last_tuning = last.or(state.last_tuning.take());
             }
             (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
         };
@@ -272,18 +271,17 @@ impl Thread {
     pub async fn exit(self: &Arc<Self>, status: ExitStatus) -> Ended {
         let process = &self.process;
         let system = process.system.clone();
-        process.threads.lock().remove(&self.tid);
-        system.threads.lock().remove(&self.tid);
-        *self.presence.lock() = Presence::Ended;
-        self.forget_destination();
         // As the home calls it.
         let thread = if self.executing.load(SeqCst) { process.id } else { self.tid };
-        let (name, usage, visited, last) = {
+        process.threads.lock().remove(&self.tid);
+        let last = self.stop_being_here(thread == process.id);
+        system.threads.lock().remove(&self.tid);
+        self.forget_destination();
+        let (name, usage, visited) = {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);
             self.settle_account(&mut state);
-            let last = (thread == process.id).then(|| state.tuning());
-            (state.name.clone(), state.usage, visited, last)
+            (state.name.clone(), state.usage, visited)
         };
         // Whoever hears of the end finds nobody of this id any more.
         system.forget_birth(self.tid, process.id);
@@ -295,6 +293,22 @@ impl Thread {
             let _ = system.endpoint.call(process.home, gone).await;
         }
         Ended
+    }
+
+    /// From now on nobody finds it here. How a main thread was scheduled last is asked of its home; what that can't know yet is
+    /// returned.
+    fn stop_being_here(&self, is_main: bool) -> Option<LastTuning> {
+        // Who sets it meanwhile has set it before, or finds the end.
+        let mut presence = self.presence.lock();
+        *presence = Presence::Ended;
+        let last = is_main.then(|| self.state.lock().tuning())?;
+        match self.process.home() {
+            Some(home) => {
+                home.state.lock().last_tuning = Some(last);
+                None
+            }
+            None => Some(last),
+        }
     }
 }
 

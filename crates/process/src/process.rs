@@ -267,6 +267,11 @@ impl Process {
         self.threads.lock().values().cloned().collect()
     }
 
+    /// The thread here that executes a program, and goes on as the main one, which has ended.
+    pub(crate) fn executing(&self) -> Option<Arc<Thread>> {
+        self.threads.lock().values().find(|thread| thread.executing.load(SeqCst)).cloned()
+    }
+
     /// Process-directed signals that wait to be taken.
     pub fn pending(&self) -> SignalSet {
         SignalSet(self.pending.load(SeqCst))

@@ -302,28 +302,36 @@ impl System {
 
     /// Where to look for a thread of a process next. Waits for one that is just arriving.
     pub(crate) async fn trail(&self, process: Pid, tid: Pid) -> Trail {
-        let look = || {
+        let look = || loop {
             if let Some(thread) = self.thread(tid) {
                 let presence = thread.presence.lock();
-                return match *presence {
+                match *presence {
                     Presence::Here => {
                         drop(presence);
-                        Some(Trail::Here(thread))
+                        return Some(Trail::Here(thread));
                     }
-                    Presence::Away(to) => Some(Trail::At(to)),
-                    Presence::Returning(_) => None,
-                    Presence::Ended => Some(Trail::Cold),
-                };
+                    Presence::Away(to) => return Some(Trail::At(to)),
+                    Presence::Returning(_) => return None,
+                    Presence::Ended => {}
+                }
             }
             if self.arriving.lock().contains_key(&tid) {
                 return None;
             }
             let origin = self.origin(process).filter(|home| *home != self.kernel);
-            let known = match self.process(process).filter(|process| process.is_home()) {
+            let replica = self.process(process);
+            if let Some(thread) = replica.as_ref().filter(|process| process.id == tid).and_then(|it| it.executing()) {
+                if thread.is_away() {
+                    // It has just become the main one, or ended.
+                    continue;
+                }
+                return Some(Trail::Here(thread));
+            }
+            let known = match replica.filter(|process| process.is_home()) {
                 Some(home) => home.member_at(tid).filter(|at| *at != self.kernel),
                 None => origin,
             };
-            Some(known.map_or(Trail::Cold, Trail::At))
+            return Some(known.map_or(Trail::Cold, Trail::At));
         };
         self.arrived.wait_until(look).await
     }

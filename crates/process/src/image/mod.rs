@@ -7,13 +7,13 @@
 mod elf;
 mod stack;
 
-use crate::{death::KILLED, limits, migrate::Absence, Context, Files, Process, System, Thread};
+use crate::{death::KILLED, limits, migrate::Absence, thread::Presence, Context, Files, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
 use elf::{read_fully, Elf};
 use fs::{File, PathAnswer};
-use machine::{errno::Result, Errno, FpuState, Registers, UserAddr, PAGE_SIZE, USER_END};
+use machine::{errno::Result, Errno, FpuState, KernelSet, Registers, UserAddr, PAGE_SIZE, USER_END};
 use messages::{
     process::{Change, EndShadow, Facet, Layout},
     timer::TimerOp,
@@ -74,34 +74,46 @@ impl Thread {
             process.end(KILLED).await;
             return Err(error);
         }
-        self.executing.store(false, SeqCst);
         if self.tid == process.id {
+            self.executing.store(false, SeqCst);
             return Ok(Absence::Back);
         }
-        // man 2 execve: the process's id stays, whichever thread called.
-        let mut state = {
-            let mut state = self.state.lock();
-            self.settle_account(&mut state);
-            state.clone()
-        };
-        let visited = core::mem::take(&mut state.visited);
-        let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
-        process.threads.lock().remove(&self.tid);
-        system.threads.lock().remove(&self.tid);
+        // man 2 execve: the process's id stays, whichever thread called. The main thread that it ended may have been
+        // here once, and its shadow not know of the end yet.
+        system.end_shadow(process.id);
+        let (heir, visited) = self.become_main();
         system.forget_birth(self.tid, process.id);
         for kernel in visited.iter().filter(|&kernel| kernel != system.kernel) {
             // A dead kernel has no shadow left.
             let _ = system.endpoint.send(kernel, EndShadow { process: process.id, thread: self.tid });
         }
-        // It may just have been told to go elsewhere.
-        *heir.destination.lock() = self.destination.lock().take();
-        heir.misplaced.store(self.misplaced.load(SeqCst), SeqCst);
-        // The main thread that execve ended may have been here once, and its shadow not know of the end yet.
-        system.end_shadow(process.id);
-        system.threads.lock().insert(process.id, heir.clone());
-        process.threads.lock().insert(process.id, heir.clone());
         heir.start(Context { registers: context.registers });
         Ok(Absence::Over)
+    }
+
+    /// The same thread under the process's id, and the kernels that know it under the old one. Whoever looks for the main thread finds
+    /// either this one ([`Process::executing`]) or the new one.
+    fn become_main(&self) -> (Arc<Thread>, KernelSet) {
+        let process = &self.process;
+        self.settle_account(&mut self.state.lock());
+        let (heir, visited) = {
+            let mut threads = process.system.threads.lock();
+            let mut presence = self.presence.lock();
+            let mut state = self.state.lock().clone();
+            let visited = core::mem::take(&mut state.visited);
+            let heir = Thread::new(process.id, process.clone(), state, self.fpu.lock().clone());
+            // It may just have been told to go elsewhere.
+            *heir.destination.lock() = self.destination.lock().take();
+            heir.misplaced.store(self.misplaced.load(SeqCst), SeqCst);
+            threads.remove(&self.tid);
+            threads.insert(process.id, heir.clone());
+            *presence = Presence::Ended;
+            (heir, visited)
+        };
+        let mut threads = process.threads.lock();
+        threads.remove(&self.tid);
+        threads.insert(process.id, heir.clone());
+        (heir, visited)
     }
 
     async fn take_over(self: &Arc<Self>, process: &Arc<Process>, image: Image, context: &mut Context) -> Result<()> {

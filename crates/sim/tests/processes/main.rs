@@ -1,5 +1,6 @@
 //! Messages about processes that meet, each drawn in docs/interleavings.md, on whole kernels.
 
+mod asked;
 mod changes;
 mod deaths;
 mod files;
