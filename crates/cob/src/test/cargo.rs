@@ -78,7 +78,7 @@ pub fn loom(project: &Path, names: &[String], tally: &mut Tally) {
 
 /// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
 const SEEDS: [(&str, &str); 5] =
-    [("memory", "10000"), ("life", "400"), ("futex", "1000"), ("files", "2000"), ("popcorn", "2000")];
+    [("memory", "10000"), ("life", "800"), ("futex", "1000"), ("files", "2000"), ("popcorn", "2000")];
 
 /// The simulator; its arguments are still to come.
 pub fn simulator(project: &Path) -> Command {

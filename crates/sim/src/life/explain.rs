@@ -4,7 +4,10 @@
 //! moments. Not seen are the moments of signals without a handler, of ends, and of news to parents. So this is a
 //! search, depth first, over what could happen next; states that were tried are remembered.
 
-use super::model::{Id, Model, Op, Thread};
+use super::{
+    model::{Id, Model, Op, Thread},
+    shared::SharedMap,
+};
 use crate::nodes::user::Event;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
@@ -15,7 +18,7 @@ use std::{
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Left {
     model: Model,
-    seen: BTreeMap<Id, VecDeque<Seen>>,
+    seen: SharedMap<VecDeque<Seen>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +54,7 @@ pub fn explain(
     idle: &BTreeSet<Id>,
 ) -> Result<States, String> {
     let seen = by_thread(events);
-    let mut search = Search { idle, tried: HashSet::new(), found: BTreeSet::new(), complaint: String::new(), best: 0 };
+    let mut search = Search { idle, tried: HashSet::new(), found: BTreeMap::new(), complaint: String::new(), best: 0 };
     for model in &states.possible {
         let mut model = model.clone();
         for (&number, &(thread, op)) in calls {
@@ -63,11 +66,11 @@ pub fn explain(
     match search.found.is_empty() {
         true if complete => Err(format!("no order of steps explains it: {}", search.complaint)),
         true => Err(format!("undecided, for more states were possible than are kept: {}", search.complaint)),
-        false => Ok(States { possible: search.found.into_iter().collect(), complete }),
+        false => Ok(States { possible: search.found.into_values().collect(), complete }),
     }
 }
 
-fn by_thread(events: &[Event]) -> BTreeMap<Id, VecDeque<Seen>> {
+fn by_thread(events: &[Event]) -> SharedMap<VecDeque<Seen>> {
     let mut seen: BTreeMap<Id, VecDeque<Seen>> = BTreeMap::new();
     for event in events {
         let (thread, event) = match event {
@@ -80,13 +83,21 @@ fn by_thread(events: &[Event]) -> BTreeMap<Id, VecDeque<Seen>> {
         };
         seen.entry(thread).or_default().push_back(event);
     }
-    seen
+    seen.into_iter().collect()
+}
+
+/// In place of a state itself, which is long.
+fn fingerprint(state: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
 }
 
 struct Search<'a> {
     idle: &'a BTreeSet<Id>,
     tried: HashSet<u64>,
-    found: BTreeSet<Model>,
+    /// By their fingerprints.
+    found: BTreeMap<u64, Model>,
     /// What was missing where the search came farthest.
     complaint: String,
     best: usize,
@@ -99,7 +110,7 @@ impl Search<'_> {
 
     fn go(&mut self, mut left: Left, depth: usize) {
         while left.advance() {}
-        if self.gave_up() || !self.tried.insert(left.fingerprint()) {
+        if self.gave_up() || !self.tried.insert(fingerprint(&left)) {
             return;
         }
         self.conclude(&left, depth);
@@ -119,7 +130,7 @@ impl Search<'_> {
                     format!("idle should be {:?}, are {:?}", left.model.idle(), self.idle)
                 }
                 None => {
-                    self.found.insert(left.model.clone());
+                    self.found.insert(fingerprint(&left.model), left.model.clone());
                     return;
                 }
             },
@@ -132,33 +143,22 @@ impl Search<'_> {
 }
 
 impl Left {
-    /// In place of the state itself, which is long.
-    fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
-    }
-
     /// Takes a step that excludes no other and that no other makes possible, without which the search would go
     /// through all places where it could stand: a result is seen that the model has, a thread is born, a call is made
     /// whose answer does not depend on when. False if there is none.
     fn advance(&mut self) -> bool {
         let model = &mut self.model;
-        for (&thread, events) in &mut self.seen {
-            let seen = match events.front() {
-                Some(Seen::Result(number, result, output)) => {
-                    (model.expects(thread, *number) || model.ask_about_itself(thread, *number, *result, output))
-                        && model.see(thread, *number, *result, output)
-                }
-                Some(Seen::Born(_)) => model.lives(thread),
-                _ => false,
-            };
-            if seen {
-                events.pop_front();
-                return true;
+        let mut is_seen = |(thread, events): &(&Id, &VecDeque<Seen>)| match events.front() {
+            Some(Seen::Result(number, result, output)) => {
+                (model.expects(**thread, *number) || model.ask_about_itself(**thread, *number, *result, output))
+                    && model.see(**thread, *number, *result, output)
             }
-        }
-        false
+            Some(Seen::Born(_)) => model.lives(**thread),
+            _ => false,
+        };
+        let Some(thread) = self.seen.iter().find(|next| is_seen(next)).map(|(thread, _)| *thread) else { return false };
+        self.seen.get_mut(&thread).and_then(VecDeque::pop_front);
+        true
     }
 
     fn busy(&self) -> BTreeSet<Id> {
@@ -168,12 +168,12 @@ impl Left {
     /// States that may come next.
     fn next(&self, idle: &BTreeSet<Id>) -> Vec<Left> {
         let mut after = Vec::new();
-        for (&thread, events) in &self.seen {
+        for (&thread, events) in self.seen.iter() {
             self.consume(thread, events, &mut after);
         }
         self.with_result(&mut after);
         self.without_result(idle, &mut after);
-        let with = |model| Left { model, ..self.clone() };
+        let with = |model| Left { model, seen: self.seen.clone() };
         after.extend(self.model.defaults().into_iter().map(with));
         after.extend(self.model.news(&self.busy()).into_iter().map(with));
         after
@@ -215,7 +215,7 @@ impl Left {
 
     /// The effects of calls whose results were seen: earlier, for a signal that came with the result is handled first.
     fn with_result(&self, after: &mut Vec<Left>) {
-        for (&thread, events) in &self.seen {
+        for (&thread, events) in self.seen.iter() {
             for event in events {
                 let Seen::Result(number, result, output) = event else { continue };
                 let mut next = self.clone();
@@ -237,13 +237,13 @@ impl Left {
         let mut busy = self.busy();
         busy.retain(|thread| self.seen[thread].front() != Some(&Seen::Executed));
         busy.extend(idle.iter().filter(|thread| !executes(thread)));
-        for (&thread, known) in &self.model.threads {
+        for (&thread, known) in self.model.threads.iter() {
             if known.told.is_some() {
                 self.without_result_of(thread, known, &busy, after);
             }
             let mut again = self.model.clone();
             if again.wait_again(thread) {
-                after.push(Left { model: again, ..self.clone() });
+                after.push(Left { model: again, seen: self.seen.clone() });
             }
             for signal in self.model.handleable(thread).into_iter().filter(|_| !busy.contains(&thread)) {
                 let mut next = self.clone();
@@ -256,7 +256,7 @@ impl Left {
 
     fn without_result_of(&self, thread: Id, known: &Thread, busy: &BTreeSet<Id>, after: &mut Vec<Left>) {
         let Some((number, _)) = known.told else { return };
-        let with = |model| Left { model, ..self.clone() };
+        let with = |model| Left { model, seen: self.seen.clone() };
         let mut waits = self.model.clone();
         if waits.begin_wait(thread) {
             after.push(with(waits));

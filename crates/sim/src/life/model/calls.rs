@@ -38,9 +38,8 @@ impl Model {
             Op::Getpgid(process) => result == self.processes.get(&process).map_or(ESRCH, |of| i64::from(of.group)),
             Op::Getsid(process) => result == self.processes.get(&process).map_or(ESRCH, |of| i64::from(of.session)),
             Op::Move(target, _) => {
-                // For a moment no thread has the id of the main one, if another has ended it to execute.
-                let replaced = |thread: &Thread| thread.process == target && thread.executes();
-                let gone = !self.threads.contains_key(&target) || self.threads.values().any(replaced);
+                // A main thread that has ended is there until its process is waited for.
+                let gone = !self.threads.contains_key(&target) && !self.processes.contains_key(&target);
                 result == 0 || result == ESRCH && gone
             }
         }

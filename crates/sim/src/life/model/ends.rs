@@ -7,7 +7,7 @@ impl Model {
     /// still be seen to do something.
     pub fn news(&self, busy: &BTreeSet<Id>) -> Vec<Model> {
         let mut after = Vec::new();
-        for (&id, process) in &self.processes {
+        for (&id, process) in self.processes.iter() {
             if process.ending.is_some() && process.zombie.is_none() && process.threads.is_disjoint(busy) {
                 let mut next = self.clone();
                 next.finish(id);

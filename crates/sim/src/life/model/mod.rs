@@ -11,6 +11,7 @@ mod ends;
 mod families;
 mod signals;
 
+use super::shared::SharedMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub type Id = u32;
@@ -170,8 +171,8 @@ fn is_exit(status: Status) -> bool {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Model {
-    pub threads: BTreeMap<Id, Thread>,
-    pub processes: BTreeMap<Id, Process>,
+    pub threads: SharedMap<Thread>,
+    pub processes: SharedMap<Process>,
 }
 
 impl Model {
@@ -220,7 +221,7 @@ impl Model {
 
     /// Why the machine can't be at rest in this state.
     pub fn unrest(&self) -> Option<String> {
-        for (id, process) in &self.processes {
+        for (id, process) in self.processes.iter() {
             if process.ending.is_some() && process.zombie.is_none() {
                 return Some(format!("process {id} has not ended"));
             }
@@ -228,7 +229,7 @@ impl Model {
                 return Some(format!("the parent of {id} has not heard {:x?}", process.reports));
             }
         }
-        for (id, thread) in &self.threads {
+        for (id, thread) in self.threads.iter() {
             if self.processes[&thread.process].stopped {
                 continue;
             }

@@ -40,7 +40,9 @@ impl Model {
     pub(super) fn discard(&mut self, process: Id, signals: u64) {
         let keep = |pending: &mut Signals| pending.0.retain(|signal, _| bit(*signal) & signals == 0);
         keep(&mut self.processes.get_mut(&process).expect("the caller has looked").pending);
-        self.threads.values_mut().filter(|thread| thread.process == process).for_each(|t| keep(&mut t.pending));
+        for thread in self.processes[&process].threads.clone() {
+            keep(&mut self.threads.get_mut(&thread).expect("it has it").pending);
+        }
     }
 
     pub(super) fn send(&mut self, process: Id, thread: Option<Id>, signal: u8) {
