@@ -51,7 +51,7 @@ pub(crate) struct HomeState {
     pub credentials: Credentials,
     /// Name of the main thread, for ps when it is gone.
     pub name: Vec<u8>,
-    /// Of the main thread when it is gone.
+    /// Of the main thread that went last, for who asks while there is none.
     pub last_tuning: Option<LastTuning>,
     /// The signal that stopped it.
     pub stop_signal: Option<abi::signal::Signal>,
