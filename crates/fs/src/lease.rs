@@ -28,7 +28,7 @@
 //! for the recall of the first.
 //!
 //! The notes of an inode end with it, so before unused names are dropped, and inodes with them, all kernels drop all
-//! answers (`LocalPaths::count_name`). A note stays when K forgets its entry by itself or dies; the next recall takes it.
+//! answers (`LocalPaths::make_room_for_name`). A note stays when K forgets its entry by itself or dies; the next recall takes it.
 
 use crate::{remote::Remote, Inode, SetAttributes};
 use alloc::{

@@ -9,7 +9,8 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use machine::{
-    errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid, Serials, Spawner,
+    account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid,
+    Serials, Spawner, PAGE_SIZE,
 };
 use messages::fs::Lost;
 
@@ -46,6 +47,8 @@ pub trait Mappers: Send + Sync {
 
 pub struct Services {
     pub memory: Arc<dyn Memory>,
+    /// Who pays for what is kept here.
+    pub accounts: Arc<Accounts>,
     pub clock: Arc<dyn Clock>,
     pub spawner: Arc<dyn Spawner>,
     serials: Serials,
@@ -64,6 +67,7 @@ impl Services {
     pub fn new(memory: Arc<dyn Memory>, clock: Arc<dyn Clock>, spawner: Arc<dyn Spawner>) -> Arc<Self> {
         Arc::new(Services {
             serials: Serials::new(&*memory),
+            accounts: Accounts::new(memory.totals().0 as usize * PAGE_SIZE),
             memory,
             clock,
             spawner,

@@ -94,7 +94,9 @@ impl Node {
         crate::set_services(&system, &services);
         system.provide_vdso(&services);
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
-        system.extension::<UnixNames>().join(&remote, root);
+        let names = system.extension::<UnixNames>();
+        names.set_accounts(&services.accounts);
+        names.join(&remote, root);
         ipc::start(&system, &services);
         clock.0.call_once(|| Arc::downgrade(&system));
         Node { system, endpoint, services, paths: late, remote }

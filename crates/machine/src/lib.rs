@@ -9,9 +9,10 @@
 
 extern crate alloc;
 
+pub mod account;
 mod address;
 mod bits;
-mod collections;
+pub mod collections;
 mod cpu;
 mod device;
 pub mod errno;

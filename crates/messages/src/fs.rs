@@ -114,6 +114,21 @@ pub struct SocketMessage<F> {
     pub name: Vec<u8>,
     /// MSG_TRUNC: the datagram was longer; this is how long.
     pub full_length: u64,
+    /// How many descriptors the sender's user may have in messages; of one that was received 0.
+    pub most_in_flight: u64,
+}
+
+impl<F> Default for SocketMessage<F> {
+    fn default() -> Self {
+        SocketMessage {
+            bytes: Vec::new(),
+            files: Vec::new(),
+            credentials: None,
+            name: Vec::new(),
+            full_length: 0,
+            most_in_flight: 0,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

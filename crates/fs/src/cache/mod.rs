@@ -13,6 +13,7 @@
 mod lent;
 mod now;
 mod object;
+mod pages;
 mod size;
 mod write_back;
 
@@ -25,10 +26,12 @@ use alloc::{
 use core::{ops::Range, sync::atomic::AtomicBool};
 use lent::Copies;
 use machine::{
+    account::{Account, Charge, Resource},
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Errno, Frame, KernelId, PAGE_SIZE,
 };
+use pages::Pages;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Read-ahead in pages: where it starts, and how far it doubles.
@@ -65,7 +68,7 @@ impl Slot {
 
 struct State {
     size: u64,
-    pages: BTreeMap<u64, Slot>,
+    pages: Pages,
     tickets: u64,
     /// The page a sequential reader wants next from the store, and how far to read ahead then.
     next: u64,
@@ -93,6 +96,8 @@ pub struct PageCache {
     pub(crate) sealing: AsyncLock<()>,
     services: Arc<Services>,
     store: Option<Arc<dyn Store>>,
+    /// Of the file system, if that says how many pages there may be.
+    account: Option<Arc<Account>>,
     state: Lock<State>,
     loaded: WaitQueue,
     /// Held by who changes size or contents, so that appends do not overlap.
@@ -147,17 +152,28 @@ enum Step {
 impl PageCache {
     /// Pages that exist only here.
     pub fn memory(services: &Arc<Services>, size: u64) -> Arc<Self> {
-        Self::new(services, size, None)
+        Self::new(services, size, None, None)
+    }
+
+    /// Pages that exist only here, of a file system whose account says how many there may be (ENOSPC).
+    pub fn within(services: &Arc<Services>, account: &Arc<Account>) -> Arc<Self> {
+        Self::new(services, 0, None, Some(account.clone()))
     }
 
     /// Pages of a file that lies elsewhere.
     pub fn over(services: &Arc<Services>, size: u64, store: Arc<dyn Store>) -> Arc<Self> {
-        let cache = Self::new(services, size, Some(store));
+        let cache = Self::new(services, size, Some(store), None);
         services.reclaimable(&cache);
         cache
     }
 
-    fn new(services: &Arc<Services>, size: u64, store: Option<Arc<dyn Store>>) -> Arc<Self> {
+    fn new(
+        services: &Arc<Services>,
+        size: u64,
+        store: Option<Arc<dyn Store>>,
+        account: Option<Arc<Account>>,
+    ) -> Arc<Self> {
+        let charge = account.as_ref().map_or(Charge::FREE, |account| account.nothing(Resource::Pages));
         let cache = Arc::new_cyclic(|this| PageCache {
             id: services.object_id(),
             this: this.clone(),
@@ -167,9 +183,10 @@ impl PageCache {
             sealing: AsyncLock::new(()),
             services: services.clone(),
             store,
+            account,
             state: Lock::new(State {
                 size,
-                pages: BTreeMap::new(),
+                pages: Pages::new(charge),
                 tickets: 0,
                 next: 0,
                 window: WINDOW.0,
@@ -351,11 +368,19 @@ impl PageCache {
         self.store.is_some() && !whole
     }
 
+    /// For a page more. ENOSPC: the file system is full.
     async fn frame(&self) -> Result<Frame> {
+        if !self.has_room() {
+            return Err(Errno::ENOSPC);
+        }
         match self.store {
             Some(_) => self.services.frame(),
             None => self.services.lasting_frame().await,
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.account.as_ref().is_none_or(|account| account.used(Resource::Pages) < account.most(Resource::Pages))
     }
 
     /// See [`Services::lose_frames`].
@@ -367,7 +392,7 @@ impl PageCache {
         let (first, end) = {
             let mut state = self.state.lock();
             let (mut first, mut end) = (u64::MAX, 0);
-            for (index, slot) in &mut state.pages {
+            for (index, slot) in state.pages.iter_mut() {
                 if let Slot::Ready { frame, .. } = *slot {
                     if memory.is_lost(frame) {
                         *slot = Slot::Lost;

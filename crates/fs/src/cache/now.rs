@@ -68,6 +68,7 @@ impl PageCache {
             }
             Some(Slot::Loading(_) | Slot::Lost) => return None,
             None if self.is_needed(&state, index, within, end) => return None,
+            None if !self.has_room() => return None,
             None => drop(state),
         }
         let frame = match self.store {

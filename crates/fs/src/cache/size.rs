@@ -44,7 +44,7 @@ impl PageCache {
         }
         state.size = size;
         state.epoch += 1;
-        let dead = state.pages.split_off(&size.div_ceil(PAGE));
+        let dead = state.pages.split_off(size.div_ceil(PAGE));
         for slot in dead.values() {
             if let Slot::Ready { frame, dirty, .. } = slot {
                 state.dirty -= usize::from(*dirty);

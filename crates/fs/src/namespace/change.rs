@@ -114,7 +114,7 @@ impl LocalPaths {
         let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(&name)]).await;
         let _links = lease::change(source.inode(), &[lease::OWN]).await;
         directory.inode.link(&name, source.inode()).await?;
-        directory.learn(&name, Some(source.inode().clone()), self.now());
+        directory.learn(&name, Some(source.inode().clone()), &self.names, self.now());
         inotify::itself(source.inode(), inotify::ATTRIB);
         inotify::in_directory(&directory.inode, &name, source.inode(), inotify::CREATE, 0);
         Ok(())
@@ -177,11 +177,11 @@ impl LocalPaths {
     }
 
     /// `name`, which was `dentry`, is no more.
-    fn removed(&self, above: &Dentry, name: &[u8], dentry: &Arc<Dentry>, last: bool) {
+    fn removed(&self, above: &Arc<Dentry>, name: &[u8], dentry: &Arc<Dentry>, last: bool) {
         if last {
             dentry.is_last();
         }
-        above.forget(name, self.now());
+        above.forget(name, &self.names, self.now());
     }
 
     fn no_rmdir(&self, path: &[u8], last: &Last) -> Errno {
@@ -289,8 +289,8 @@ impl LocalPaths {
         let now = self.now();
         if let (true, Some(other)) = (exchange, &replaced) {
             above.inode.exchange(&names.old, &dentry.inode, &below.inode, &names.new, &other.inode).await?;
-            above.adopt(&names.old, other.clone(), now);
-            below.adopt(&names.new, dentry.clone(), now);
+            above.adopt(&names.old, other.clone(), &self.names, now);
+            below.adopt(&names.new, dentry.clone(), &self.names, now);
             tell_of_move((above, &names.old), (below, &names.new), &dentry.inode);
             inotify::itself(&dentry.inode, inotify::MOVE_SELF);
             tell_of_move((below, &names.new), (above, &names.old), &other.inode);
@@ -313,9 +313,9 @@ impl LocalPaths {
             self.removed(below, &names.new, replaced, last);
         }
         inotify::itself(&dentry.inode, inotify::MOVE_SELF);
-        below.adopt(&names.new, dentry, now);
+        below.adopt(&names.new, dentry, &self.names, now);
         // Not `forget`: the dentry lives on under its new name.
-        above.learn(&names.old, None, now);
+        above.learn(&names.old, None, &self.names, now);
         Ok(())
     }
 }

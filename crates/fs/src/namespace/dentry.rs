@@ -2,19 +2,25 @@
 //!
 //! A dentry is a name that leads to an inode. Children are held by their parent, which makes them the
 //! name cache (names that do not exist are cached too), and a child holds its parent, so `..` and the
-//! path of an open file never need the file system. The cycle is broken when a name is removed, when the
-//! tree is unmounted, and when [`Dentry::prune`] drops what nobody uses.
+//! path of an open file never need the file system. The cycle is broken when a name is removed, and when
+//! [`super::cache`] drops what nobody uses.
+//!
+//! A program decides how deep the tree is, so nothing here recurses: neither a walk nor a drop.
 
-use super::mount::Mount;
+use super::{cache::NameCache, mount::Mount, walk::PATH_MAX};
 use crate::{inode::FOREVER, Clock, Inode};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{btree_map::Entry, BTreeMap},
+    sync::Arc,
+    vec::Vec,
+};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use machine::sync::{AsyncLock, Lock};
 
 pub struct Dentry {
     pub inode: Arc<dyn Inode>,
     place: Lock<Place>,
-    children: Lock<BTreeMap<Vec<u8>, Child>>,
+    children: Lock<BTreeMap<Name, Child>>,
     /// Held by who changes or fills this directory; see [`super::change`] for the order of two.
     pub(super) changing: AsyncLock<()>,
     /// Mounts on this dentry: a quick "none".
@@ -24,8 +30,11 @@ pub struct Dentry {
     last: AtomicBool,
 }
 
+/// One component of a path. The directory, the dentry and the cache's queue share its bytes.
+pub(super) type Name = Arc<[u8]>;
+
 struct Place {
-    name: Vec<u8>,
+    name: Name,
     /// None: the root of a file system, or a file that never had a name.
     parent: Option<Arc<Dentry>>,
 }
@@ -33,6 +42,8 @@ struct Place {
 struct Child {
     /// When the file system said so.
     checked: u64,
+    /// Looked up again since the cache last considered dropping it.
+    used: bool,
     dentry: Option<Arc<Dentry>>,
 }
 
@@ -45,17 +56,17 @@ pub(super) enum Cached {
 
 impl Dentry {
     pub fn root(inode: Arc<dyn Inode>) -> Arc<Self> {
-        Self::new(inode, Vec::new(), None)
+        Self::new(inode, Arc::default(), None)
     }
 
     /// A file opened without ever having a name (O_TMPFILE, memfd): shown as `name (deleted)`.
     pub fn unnamed(inode: Arc<dyn Inode>, parent: Option<Arc<Dentry>>, name: Vec<u8>) -> Arc<Self> {
-        let dentry = Self::new(inode, name, parent);
+        let dentry = Self::new(inode, name.into(), parent);
         dentry.removed.store(true, Ordering::Relaxed);
         dentry
     }
 
-    pub(super) fn new(inode: Arc<dyn Inode>, name: Vec<u8>, parent: Option<Arc<Dentry>>) -> Arc<Self> {
+    pub(super) fn new(inode: Arc<dyn Inode>, name: Name, parent: Option<Arc<Dentry>>) -> Arc<Self> {
         Arc::new(Dentry {
             inode,
             place: Lock::new(Place { name, parent }),
@@ -67,7 +78,7 @@ impl Dentry {
         })
     }
 
-    pub fn name(&self) -> Vec<u8> {
+    pub fn name(&self) -> Arc<[u8]> {
         self.place.lock().name.clone()
     }
 
@@ -86,45 +97,97 @@ impl Dentry {
     }
 
     pub(super) fn cached(&self, name: &[u8], clock: &dyn Clock, believed: u64) -> Cached {
-        let fresh = |checked| believed == FOREVER || clock.monotonic().saturating_sub(checked) < believed;
-        match self.children.lock().get(name) {
-            Some(Child { dentry: Some(dentry), checked })
-                if fresh(*checked) || dentry.mounts.load(Ordering::Relaxed) > 0 =>
-            {
-                Cached::Is(dentry.clone())
-            }
-            Some(Child { dentry: None, checked }) if fresh(*checked) => Cached::IsNot,
-            _ => Cached::Unknown,
-        }
+        let mut children = self.children.lock();
+        let Some(child) = children.get_mut(name) else { return Cached::Unknown };
+        let fresh = believed == FOREVER || clock.monotonic().saturating_sub(child.checked) < believed;
+        let found = match &child.dentry {
+            Some(dentry) if fresh || dentry.mounts.load(Ordering::Relaxed) > 0 => Cached::Is(dentry.clone()),
+            None if fresh => Cached::IsNot,
+            _ => return Cached::Unknown,
+        };
+        child.used = true;
+        found
     }
 
     /// Takes down what the file system answered for `name`; a dentry that still leads to the same inode stays.
-    pub(super) fn learn(self: &Arc<Self>, name: &[u8], inode: Option<Arc<dyn Inode>>, now: u64) -> Option<Arc<Dentry>> {
-        let mut children = self.children.lock();
-        let child = children.entry(name.to_vec()).or_insert(Child { checked: now, dentry: None });
-        child.checked = now;
-        child.dentry = match (child.dentry.take(), inode) {
-            (Some(old), Some(inode)) if crate::inode::same(&old.inode, &inode) => Some(old),
-            (_, Some(inode)) => Some(Dentry::new(inode, name.to_vec(), Some(self.clone()))),
+    pub(super) fn learn(
+        self: &Arc<Self>,
+        name: &[u8],
+        inode: Option<Arc<dyn Inode>>,
+        cache: &NameCache,
+        now: u64,
+    ) -> Option<Arc<Dentry>> {
+        let (_, new) = self.change_child(name, cache, now, |old, name| match (old, inode) {
+            (Some(old), Some(inode)) if crate::inode::same(&old.inode, &inode) => Some(old.clone()),
+            (_, Some(inode)) => Some(Dentry::new(inode, name.clone(), Some(self.clone()))),
             (_, None) => None,
-        };
-        child.dentry.clone()
+        });
+        new
     }
 
     /// `name` is gone.
-    pub(super) fn forget(&self, name: &[u8], now: u64) {
-        let old = self.children.lock().insert(name.to_vec(), Child { checked: now, dentry: None });
-        if let Some(Child { dentry: Some(dentry), .. }) = old {
+    pub(super) fn forget(self: &Arc<Self>, name: &[u8], cache: &NameCache, now: u64) {
+        let (old, _) = self.change_child(name, cache, now, |_, _| None);
+        if let Some(dentry) = old {
             dentry.removed.store(true, Ordering::Relaxed);
-            dentry.children.lock().clear();
+            let names = core::mem::take(&mut *dentry.children.lock());
+            drop(names);
         }
     }
 
     /// `child` is now called `name` in this directory.
-    pub(super) fn adopt(self: &Arc<Self>, name: &[u8], child: Arc<Dentry>, now: u64) {
-        *child.place.lock() = Place { name: name.to_vec(), parent: Some(self.clone()) };
-        child.removed.store(false, Ordering::Relaxed);
-        self.children.lock().insert(name.to_vec(), Child { checked: now, dentry: Some(child) });
+    pub(super) fn adopt(self: &Arc<Self>, name: &[u8], child: Arc<Dentry>, cache: &NameCache, now: u64) {
+        self.change_child(name, cache, now, |_, name| {
+            let place = Place { name: name.clone(), parent: Some(self.clone()) };
+            let before = core::mem::replace(&mut *child.place.lock(), place);
+            child.removed.store(false, Ordering::Relaxed);
+            // The directory it was in is held by who moves the child.
+            drop(before);
+            Some(child)
+        });
+    }
+
+    /// Has `name` lead to what `to` makes of what it leads to now; gives both. A name that was not cached is one more for the cache
+    /// to drop some day.
+    fn change_child(
+        self: &Arc<Self>,
+        name: &[u8],
+        cache: &NameCache,
+        now: u64,
+        to: impl FnOnce(Option<&Arc<Dentry>>, &Name) -> Option<Arc<Dentry>>,
+    ) -> (Option<Arc<Dentry>>, Option<Arc<Dentry>>) {
+        let mut children = self.children.lock();
+        let known = children.get_key_value(name).map(|(name, _)| name.clone());
+        let name = known.clone().unwrap_or_else(|| name.into());
+        let old = children.get_mut(&name).and_then(|child| child.dentry.take());
+        let new = to(old.as_ref(), &name);
+        children.insert(name.clone(), Child { checked: now, used: false, dentry: new.clone() });
+        drop(children);
+        if known.is_none() {
+            cache.add(self, name);
+        }
+        (old, new)
+    }
+
+    /// Drops the cached `name` unless it is used: open, below something open, mounted on, or, if `recent` names are to stay, looked up
+    /// since the last time. Whether it is still there.
+    pub(super) fn drop_unused(&self, name: &Name, keep_recent: bool) -> bool {
+        let mut children = self.children.lock();
+        let Entry::Occupied(mut entry) = children.entry(name.clone()) else { return false };
+        let child = entry.get_mut();
+        let recent = core::mem::take(&mut child.used) && keep_recent;
+        let held = child
+            .dentry
+            .as_ref()
+            .is_some_and(|dentry| Arc::strong_count(dentry) > 1 || dentry.mounts.load(Ordering::Relaxed) > 0);
+        if recent || held {
+            return true;
+        }
+        let unused = entry.remove();
+        drop(children);
+        // Ends its inode, if nobody else has that: not under the lock.
+        drop(unused);
+        false
     }
 
     /// Is `self` `other` or below it?
@@ -138,32 +201,17 @@ impl Dentry {
         }
         false
     }
-
-    /// Drops the names below that nobody uses; says how many.
-    pub(super) fn prune(&self) -> usize {
-        // Children are collected first: a deep tree must not be walked with locks held.
-        let children: Vec<Arc<Dentry>> =
-            self.children.lock().values().filter_map(|child| child.dentry.clone()).collect();
-        let mut dropped = 0;
-        for child in children {
-            dropped += child.prune();
-        }
-        self.children.lock().retain(|_, child| {
-            let keep = child
-                .dentry
-                .as_ref()
-                .is_some_and(|dentry| Arc::strong_count(dentry) > 1 || dentry.mounts.load(Ordering::Relaxed) > 0);
-            dropped += usize::from(!keep);
-            keep
-        });
-        dropped
-    }
 }
 
 impl Drop for Dentry {
     fn drop(&mut self) {
         if *self.removed.get_mut() && *self.last.get_mut() {
             crate::inotify::deleted(&self.inode);
+        }
+        // Of directories that were removed, or whose tree was unmounted, this was perhaps the last use: all the way up.
+        let mut above = self.place.get_mut().parent.take();
+        while let Some(mut unused) = above.and_then(Arc::into_inner) {
+            above = unused.place.get_mut().parent.take();
         }
     }
 }
@@ -194,25 +242,26 @@ impl Location {
         Some(Location { mount: at.mount, dentry: parent })
     }
 
-    /// Absolute path, with ` (deleted)` if the name is gone.
+    /// Absolute path, with ` (deleted)` if the name is gone. One of more than [`PATH_MAX`] bytes lacks its beginning; a call
+    /// that gives it to a program answers ENAMETOOLONG.
     pub fn path(&self) -> Vec<u8> {
-        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut parts: Vec<Name> = Vec::new();
+        let mut length = 0;
         let mut at = self.clone();
-        loop {
+        while length <= PATH_MAX {
             while Arc::ptr_eq(&at.dentry, &at.mount.root) {
                 match at.mount.on.clone() {
                     Some(on) => at = on,
                     None => break,
                 }
             }
-            let Some(parent) = at.dentry.parent() else {
-                // A name without a place: memfd.
-                if !at.dentry.name().is_empty() {
-                    parts.push(at.dentry.name());
-                }
-                break;
-            };
-            parts.push(at.dentry.name());
+            let (name, parent) = (at.dentry.name(), at.dentry.parent());
+            // Without a parent a name has no place: memfd.
+            if parent.is_some() || !name.is_empty() {
+                length += name.len() + 1;
+                parts.push(name);
+            }
+            let Some(parent) = parent else { break };
             at.dentry = parent;
         }
         let mut path = Vec::new();

@@ -6,6 +6,7 @@
 //! must know is behind [`crate::Inode`]. Called by crate `linux` through [`crate::Paths`].
 
 mod anchor;
+mod cache;
 mod change;
 mod dentry;
 mod directory;
@@ -17,6 +18,7 @@ pub mod permission;
 mod query;
 mod walk;
 
+use cache::NameCache;
 pub use dentry::{Dentry, Location};
 pub use files::RegularFile;
 pub(crate) use files::{SETTABLE, TRANSIENT};
@@ -31,16 +33,12 @@ use crate::{
     Base, Caller, File, FileSystem, OpenFlags, PathAnswer, PathOp, Paths, Services,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
-    BoxFuture, Errno,
+    BoxFuture, Errno, PAGE_SIZE,
 };
 use mount::MountTable;
-
-/// Cached names before unused ones are dropped.
-const NAME_LIMIT: usize = 32 * 1024;
 
 /// The paths of the kernel that owns the root file system.
 pub struct LocalPaths {
@@ -51,7 +49,7 @@ pub struct LocalPaths {
     kinds: Lock<BTreeMap<Vec<u8>, Arc<dyn Mounter>>>,
     /// One rename between directories at a time: so the tree has no loops (see `change`).
     renaming: AsyncLock<()>,
-    names: AtomicUsize,
+    names: NameCache,
     /// Every answer another kernel holds rests on what is mounted where.
     everything: Sharers,
 }
@@ -60,8 +58,8 @@ impl LocalPaths {
     pub fn new(services: Arc<Services>, root: Arc<dyn FileSystem>, devices: Arc<Devices>) -> Arc<Self> {
         let dentry = Dentry::root(root.root());
         let mount = Mount::new(root, dentry, None, b"/".to_vec(), mount::flags::RELATIME);
-        let mounts = MountTable::default();
-        mounts.add(mount.clone());
+        let mounts = MountTable::with_root(mount.clone());
+        let memory = services.memory.totals().0 as usize * PAGE_SIZE;
         Arc::new(LocalPaths {
             services,
             devices,
@@ -69,7 +67,7 @@ impl LocalPaths {
             mounts,
             kinds: Lock::new(BTreeMap::new()),
             renaming: AsyncLock::new(()),
-            names: AtomicUsize::new(0),
+            names: NameCache::new(memory),
             everything: Sharers::default(),
         })
     }
@@ -95,22 +93,26 @@ impl LocalPaths {
         Ok(())
     }
 
-    async fn count_name(&self) {
-        if self.names.fetch_add(1, Ordering::Relaxed) >= NAME_LIMIT {
+    /// Before a name is cached: drops old ones if there are too many.
+    async fn make_room_for_name(&self) {
+        if self.names.is_full() {
             // Inodes may end here, and with them what is noted of who holds what.
             let _changing = self.everything.change(&[lease::OWN]).await;
-            let dropped: usize = self.mounts.list().iter().map(|mount| mount.root.prune()).sum();
-            self.names.fetch_sub(dropped.min(NAME_LIMIT), Ordering::Relaxed);
+            self.names.sweep();
         }
+    }
+
+    /// Memory is short: names that nobody uses go, with their inodes.
+    pub async fn drop_unused_names(&self) {
+        let _changing = self.everything.change(&[lease::OWN]).await;
+        self.names.drop_unused();
     }
 }
 
 impl Drop for LocalPaths {
     /// Names hold their directories and are held by them.
     fn drop(&mut self) {
-        for mount in self.mounts.list() {
-            mount.root.prune();
-        }
+        self.names.drop_unused();
     }
 }
 

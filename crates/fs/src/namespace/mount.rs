@@ -66,12 +66,28 @@ impl Mount {
     }
 }
 
+impl Drop for Mount {
+    /// Mounts on mounts may be any number deep, and with MNT_DETACH the last use of all of them ends at once.
+    fn drop(&mut self) {
+        let mut below = self.on.take();
+        while let Some(mut unused) = below.and_then(|on| Arc::into_inner(on.mount)) {
+            below = unused.on.take();
+        }
+    }
+}
+
+/// fs.mount-max.
+const MOST: usize = 100_000;
+
 /// All mounts, oldest first. Few and rarely changed, so a list; a dentry's own count of mounts keeps
 /// walks from searching it.
-#[derive(Default)]
 pub(super) struct MountTable(Lock<Vec<Arc<Mount>>>);
 
 impl MountTable {
+    pub fn with_root(root: Arc<Mount>) -> Self {
+        MountTable(Lock::new(alloc::vec![root]))
+    }
+
     /// The mount that covers `at`, if any.
     pub fn covering(&self, at: &Location) -> Option<Arc<Mount>> {
         if at.dentry.mounts.load(Ordering::Acquire) == 0 {
@@ -81,12 +97,18 @@ impl MountTable {
         mounts.iter().rev().find(|mount| mount.on.as_ref().is_some_and(|on| on.same(at))).cloned()
     }
 
-    pub fn add(&self, mount: Arc<Mount>) {
+    /// ENOSPC: there are too many.
+    pub fn add(&self, mount: Arc<Mount>) -> Result<()> {
+        let mut mounts = self.0.lock();
+        if mounts.len() >= MOST {
+            return Err(Errno::ENOSPC);
+        }
         if let Some(on) = &mount.on {
             // Pairs with the load in `covering`: who sees the count finds the entry.
             on.dentry.mounts.fetch_add(1, Ordering::Release);
         }
-        self.0.lock().push(mount);
+        mounts.push(mount);
+        Ok(())
     }
 
     /// Takes `mount` out unless it is busy: used by an open file, a working directory or another mount.
@@ -99,12 +121,8 @@ impl MountTable {
             return Err(Errno::EBUSY);
         }
         mounts.remove(place);
-        let bound_elsewhere = mounts.iter().any(|other| Arc::ptr_eq(&other.file_system, &mount.file_system));
         drop(mounts);
         on.dentry.mounts.fetch_sub(1, Ordering::Release);
-        if !bound_elsewhere {
-            mount.root.prune();
-        }
         Ok(())
     }
 

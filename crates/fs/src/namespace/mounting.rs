@@ -62,8 +62,7 @@ impl LocalPaths {
         }
         // MS_STRICTATIME aside, relatime is what Linux defaults to.
         let flags = if flags & flags::NOATIME == 0 { flags | flags::RELATIME } else { flags };
-        self.mounts.add(Mount::new(file_system, root, Some(on), source, flags));
-        Ok(())
+        self.mounts.add(Mount::new(file_system, root, Some(on), source, flags))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -121,6 +120,8 @@ impl LocalPaths {
         mount.file_system.sync().await?;
         // Nobody keeps a file of it open only in case it is opened again.
         let _changing = self.everything.change(&[lease::OWN]).await;
-        self.mounts.remove(&mount, flags & MNT_DETACH != 0)
+        self.mounts.remove(&mount, flags & MNT_DETACH != 0)?;
+        self.names.drop_unused();
+        Ok(())
     }
 }

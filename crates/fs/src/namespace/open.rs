@@ -134,9 +134,9 @@ impl LocalPaths {
         let mode = if new.kind == Kind::Symlink { 0o777 } else { mode };
         let new = NewNode { mode, uid: caller.credentials.fsuid, gid, ..new };
         let inode = directory.inode.create(name, new).await?;
-        self.count_name().await;
+        self.make_room_for_name().await;
         // A directory that believes nothing (a generated tree) makes nothing either, so this is cached.
-        let dentry = directory.learn(name, Some(inode), self.now()).ok_or(Errno::EIO)?;
+        let dentry = directory.learn(name, Some(inode), &self.names, self.now()).ok_or(Errno::EIO)?;
         inotify::in_directory(&directory.inode, name, &dentry.inode, inotify::CREATE, 0);
         Ok(dentry)
     }

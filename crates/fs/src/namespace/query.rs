@@ -1,8 +1,9 @@
 //! stat, statfs, readlink, access, and changing attributes by path.
 
 use super::{
+    mount::flags,
     permission,
-    walk::{attributes, location_of, Target, Walk},
+    walk::{attributes, location_of, Target, Walk, PATH_MAX},
     LocalPaths,
 };
 use crate::{
@@ -94,7 +95,12 @@ impl LocalPaths {
                     lease.note(location.inode(), lease::ACCESS);
                     lease.limit(location.inode().lasts());
                 }
-                location.inode().read_link(caller).await
+                let path = location.inode().read_link(caller).await?;
+                match path.len() < PATH_MAX {
+                    true => Ok(path),
+                    // A link of /proc to a file with a longer path.
+                    false => Err(Errno::ENAMETOOLONG),
+                }
             }
             // readlinkat(fd, "") of something else: ENOENT (man 2 readlink).
             Target::At(_) if path.is_empty() => Err(Errno::ENOENT),
@@ -135,7 +141,11 @@ impl LocalPaths {
                     lease.note(location.inode(), lease::ACCESS);
                     lease.limit(location.inode().lasts());
                 }
-                (attributes(location.inode()).await?, Some(location))
+                let now = attributes(location.inode()).await?;
+                if mode & 1 != 0 && now.kind() == Kind::Regular && location.mount.flags() & flags::NOEXEC != 0 {
+                    return Err(Errno::EACCES);
+                }
+                (now, Some(location))
             }
             Target::File(file) => (attributes_of(file).await?, None),
         };

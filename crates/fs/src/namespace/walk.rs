@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use machine::{errno::Result, Errno};
 
 /// Including its NUL.
-const PATH_MAX: usize = 4096;
+pub(crate) const PATH_MAX: usize = 4096;
 const NAME_MAX: usize = 255;
 const SYMLINK_LIMIT: u32 = 40;
 
@@ -358,9 +358,9 @@ impl LocalPaths {
             Err(error) => return Err(error),
         };
         if believed == 0 {
-            return Ok(found.map(|inode| Dentry::new(inode, name.to_vec(), Some(directory.clone()))));
+            return Ok(found.map(|inode| Dentry::new(inode, name.into(), Some(directory.clone()))));
         }
-        self.count_name().await;
-        Ok(directory.learn(name, found, self.now()))
+        self.make_room_for_name().await;
+        Ok(directory.learn(name, found, &self.names, self.now()))
     }
 }

@@ -25,8 +25,8 @@ impl<F: Clone, G> Files<F, G> for fs::SocketMessage<F> {
 
     fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
         let files: Vec<G> = names.take(self.files.len()).collect();
-        let fs::SocketMessage { bytes, credentials, name, full_length, .. } = self;
-        Some(fs::SocketMessage { bytes, files, credentials, name, full_length })
+        let fs::SocketMessage { bytes, credentials, name, full_length, most_in_flight, .. } = self;
+        Some(fs::SocketMessage { bytes, files, credentials, name, full_length, most_in_flight })
     }
 }
 

@@ -9,7 +9,7 @@
 //! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
 //! task does so for those who poll.
 
-use super::{credentials_of, inbox, Role, Socket, SocketKind};
+use super::{credentials_of, inbox, transfer::pay, Role, Socket, SocketKind};
 use crate::{
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
     remote::{unix::FarSocket, RemoteFile},
@@ -160,6 +160,9 @@ impl Socket {
             return Err(Errno::EPROTOTYPE);
         }
         let count = message.bytes.len();
+        let (sender, brings_files) = (message.credentials.unwrap_or_default(), !message.files.is_empty());
+        let account = self.names.account(sender);
+        let files = self.parcel(account.as_ref(), &message)?;
         {
             let mut state = self.state.lock();
             if state.read_shut {
@@ -168,10 +171,13 @@ impl Socket {
             if !state.inbox.takes(count) {
                 return Err(Errno::EAGAIN);
             }
-            let sender = message.credentials.unwrap_or_default();
-            state.inbox.push(message.bytes, message.files, sender, message.name);
+            let charge = pay(account.as_ref(), count, &files)?;
+            state.inbox.push(message.bytes, files, sender, message.name, charge);
         }
         self.changes.wake_all();
+        if brings_files {
+            self.names.flight.sent();
+        }
         Ok(count)
     }
 

@@ -161,13 +161,8 @@ impl Socket {
         buf: &[u8],
         patience: Patience,
     ) -> Result<usize> {
-        let message = SocketMessage {
-            bytes: buf[..buf.len().min(inbox::LIMIT)].to_vec(),
-            files: Vec::new(),
-            credentials: None,
-            name: Vec::new(),
-            full_length: 0,
-        };
+        let bytes = buf[..buf.len().min(inbox::LIMIT)].to_vec();
+        let message = SocketMessage { bytes, ..SocketMessage::default() };
         self.send(None, &message, sender, shield, patience).await
     }
 }

@@ -1,13 +1,18 @@
 //! What was sent to a socket and not read yet.
 
+use super::flight::Parcel;
 use crate::{
     control::{SocketMessage, UnixCredentials},
     File,
 };
-use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{account::Charge, collections::Queue};
 
 /// net.core.wmem_default: bytes on their way to one socket.
 pub const LIMIT: usize = 212_992;
+/// What a message takes of the heap beside its bytes and files, and each file.
+pub const MESSAGE_BYTES: usize = 192;
+pub const FILE_BYTES: usize = 16;
 /// net.unix.max_dgram_qlen.
 const MAX_MESSAGES: usize = 10 + 1;
 
@@ -15,14 +20,18 @@ struct Message {
     bytes: Vec<u8>,
     /// How many of them a stream has read already.
     read: usize,
-    files: Vec<Arc<dyn File>>,
+    files: Parcel,
     sender: UnixCredentials,
     name: Vec<u8>,
+    _charge: Charge,
 }
+
+/// What was taken out: the message without its files, and those, to be [opened](Parcel::open) when the inbox is not locked any more.
+pub type Taken = (SocketMessage, Parcel);
 
 #[derive(Default)]
 pub struct Inbox {
-    messages: VecDeque<Message>,
+    messages: Queue<Message>,
     bytes: usize,
 }
 
@@ -49,35 +58,56 @@ impl Inbox {
         self.messages.is_empty() || self.messages.len() < MAX_MESSAGES && bytes <= self.room()
     }
 
-    pub fn push(&mut self, bytes: Vec<u8>, files: Vec<Arc<dyn File>>, sender: UnixCredentials, name: Vec<u8>) {
+    pub fn push(&mut self, bytes: Vec<u8>, files: Parcel, sender: UnixCredentials, name: Vec<u8>, charge: Charge) {
         self.bytes += bytes.len();
-        self.messages.push_back(Message { bytes, read: 0, files, sender, name });
+        self.messages.push_back(Message { bytes, read: 0, files, sender, name, _charge: charge });
+    }
+
+    /// The files in all messages.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<dyn File>> {
+        self.messages.iter().flat_map(|message| message.files.iter())
+    }
+
+    pub fn brings_files(&self) -> bool {
+        self.files().next().is_some()
     }
 
     /// One datagram; what does not fit `limit` is lost.
-    pub fn take_datagram(&mut self, limit: usize, peek: bool) -> Option<SocketMessage> {
+    pub fn take_datagram(&mut self, limit: usize, peek: bool) -> Option<Taken> {
         let first = self.messages.front_mut()?;
         let length = first.bytes.len();
         let bytes = first.bytes[..length.min(limit)].to_vec();
-        let (files, name) = match peek {
-            true => (first.files.clone(), first.name.clone()),
-            false => (core::mem::take(&mut first.files), core::mem::take(&mut first.name)),
+        let (peeked, files, name) = match peek {
+            true => (first.files.peek(), Parcel::empty(), first.name.clone()),
+            false => {
+                let files = core::mem::replace(&mut first.files, Parcel::empty());
+                (Vec::new(), files, core::mem::take(&mut first.name))
+            }
         };
         let sender = first.sender;
         if !peek {
             self.messages.pop_front();
             self.bytes -= length;
         }
-        Some(SocketMessage { bytes, files, credentials: Some(sender), name, full_length: length as u64 })
+        let full_length = length as u64;
+        let message = SocketMessage {
+            bytes,
+            files: peeked,
+            credentials: Some(sender),
+            name,
+            full_length,
+            ..SocketMessage::default()
+        };
+        Some((message, files))
     }
 
     /// Bytes of a stream: of several messages, but never past one that brings files, nor from one sender
     /// to another if `by_sender`.
-    pub fn take_stream(&mut self, limit: usize, peek: bool, by_sender: bool) -> Option<SocketMessage> {
+    pub fn take_stream(&mut self, limit: usize, peek: bool, by_sender: bool) -> Option<Taken> {
         let first = self.messages.front()?;
         let (sender, name) = (first.sender, first.name.clone());
         let mut bytes = Vec::new();
-        let mut files = Vec::new();
+        let (mut peeked, mut files) = (Vec::new(), Parcel::empty());
         let mut whole = 0;
         for (index, message) in self.messages.iter_mut().enumerate() {
             let stranger = by_sender && message.sender != sender;
@@ -88,10 +118,12 @@ impl Inbox {
             let count = rest.len().min(limit - bytes.len());
             bytes.extend_from_slice(&rest[..count]);
             let brings = !message.files.is_empty();
-            if peek {
-                files.extend(message.files.iter().cloned());
-            } else {
-                files.append(&mut message.files);
+            match (peek, brings) {
+                (true, _) => peeked.extend(message.files.peek()),
+                (false, true) => files = core::mem::replace(&mut message.files, Parcel::empty()),
+                (false, false) => {}
+            }
+            if !peek {
                 message.read += count;
                 whole += usize::from(message.read == message.bytes.len());
             }
@@ -100,10 +132,20 @@ impl Inbox {
             }
         }
         if !peek {
-            self.messages.drain(..whole);
+            for _ in 0..whole {
+                self.messages.pop_front();
+            }
             self.bytes -= bytes.len();
         }
         let full_length = bytes.len() as u64;
-        Some(SocketMessage { bytes, files, credentials: Some(sender), name, full_length })
+        let message = SocketMessage {
+            bytes,
+            files: peeked,
+            credentials: Some(sender),
+            name,
+            full_length,
+            ..SocketMessage::default()
+        };
+        Some((message, files))
     }
 }

@@ -13,12 +13,14 @@
 
 mod far;
 mod file;
+mod flight;
 mod inbox;
 mod interfaces;
 mod names;
 mod options;
 mod transfer;
 
+pub use flight::Flight;
 pub use names::UnixNames;
 
 use crate::{
@@ -34,6 +36,7 @@ use alloc::{
 };
 use inbox::Inbox;
 use machine::{
+    account::Account,
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno,
@@ -98,6 +101,30 @@ struct State {
     wants_credentials: bool,
     /// SO_PEERCRED.
     peer_credentials: Option<UnixCredentials>,
+    /// Who sent last: whom the next message is charged to, most likely.
+    payer: Option<(UnixCredentials, Arc<Account>)>,
+}
+
+impl State {
+    /// Connections that nobody has accepted.
+    fn waiting(&self) -> impl Iterator<Item = &Arc<Socket>> {
+        match &self.role {
+            Role::Listening { waiting, .. } => Some(waiting),
+            _ => None,
+        }
+        .into_iter()
+        .flatten()
+    }
+
+    /// What was sent to it and not read, and connections that nobody has accepted: all that it holds of others.
+    fn take_messages(&mut self) -> State {
+        let inbox = core::mem::take(&mut self.inbox);
+        let waiting = match &mut self.role {
+            Role::Listening { waiting, .. } => core::mem::take(waiting),
+            _ => VecDeque::new(),
+        };
+        State { inbox, role: Role::Listening { backlog: 0, waiting }, ..State::default() }
+    }
 }
 
 pub struct Socket {
@@ -322,7 +349,10 @@ impl Drop for Socket {
             peer.changes.wake_all();
         }
         // Connections that nobody accepted, and files in messages that nobody read, are closed here.
-        drop(state);
+        if state.inbox.brings_files() || state.waiting().next().is_some() {
+            self.names.flight.bury(state);
+        }
+        self.names.flight.socket_ended();
     }
 }
 

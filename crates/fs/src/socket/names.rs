@@ -3,9 +3,9 @@
 //! The kernel of a socket knows it by place and by number; one kernel of the machine keeps which kernel has
 //! which place (`remote/unix.rs` says how they speak). Without [`UnixNames::join`] there are no others.
 
-use super::{Socket, SocketKind};
+use super::{Flight, Socket, SocketKind};
 use crate::{
-    control::UnixPlace,
+    control::{UnixCredentials, UnixPlace},
     remote::{unix, unix::FarSocket, Remote},
 };
 use alloc::{
@@ -15,9 +15,10 @@ use alloc::{
     vec::Vec,
 };
 use machine::{
+    account::{Account, Accounts},
     errno::Result,
     sync::{Lock, WaitQueue},
-    Errno, KernelId,
+    Errno, KernelId, Pid,
 };
 
 /// Names that autobind may choose (man 7 unix): a NUL and five hexadecimal digits.
@@ -50,6 +51,9 @@ pub struct UnixNames {
     machine: Lock<Option<Machine>>,
     /// At the keeper: whose a place is.
     claims: Lock<BTreeMap<UnixPlace, FarSocket>>,
+    /// Descriptors in the messages of this kernel's sockets.
+    pub flight: Arc<Flight>,
+    accounts: Lock<Option<Arc<Accounts>>>,
 }
 
 /// Where a name leads.
@@ -99,6 +103,16 @@ impl UnixNames {
         self.bound.lock().last = remote.first_serial();
         *self.machine.lock() = Some(Machine { remote: remote.clone(), keeper });
         unix::register(remote, self);
+    }
+
+    /// Whom messages are charged to; without this, nobody.
+    pub fn set_accounts(&self, accounts: &Arc<Accounts>) {
+        *self.accounts.lock() = Some(accounts.clone());
+    }
+
+    /// Of who sends.
+    pub(super) fn account(&self, sender: UnixCredentials) -> Option<Arc<Account>> {
+        Some(self.accounts.lock().as_ref()?.of(Pid(sender.pid), sender.uid))
     }
 
     fn machine(&self) -> Option<Machine> {

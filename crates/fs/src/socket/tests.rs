@@ -36,7 +36,7 @@ fn receive(socket: &Socket, bytes: u64) -> Result<SocketMessage> {
 }
 
 fn message(bytes: &[u8], files: Vec<Arc<dyn File>>) -> SocketMessage {
-    SocketMessage { bytes: bytes.to_vec(), files, credentials: None, name: Vec::new(), full_length: 0 }
+    SocketMessage { bytes: bytes.to_vec(), files, ..SocketMessage::default() }
 }
 
 fn place(name: &[u8]) -> Option<UnixPlace> {
@@ -222,4 +222,106 @@ fn who_waits_for_room_does_not_keep_the_other_side_open() {
     assert!(once(writing.as_mut()).is_none());
     drop(to);
     assert_eq!(once(writing.as_mut()), Some(Err(Errno::ECONNREFUSED)));
+}
+
+/// What a kernel's stack has.
+fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(96 << 10).spawn(test).unwrap().join().unwrap();
+}
+
+fn send(through: &Socket, files: Vec<Arc<dyn File>>) {
+    done(through, SocketControl::Send { place: None, message: message(b"x", files), flags: 0 }).unwrap();
+}
+
+#[test]
+fn sockets_in_sockets_end_one_after_the_other() {
+    on_a_small_stack(|| {
+        let names = names();
+        let pair = || Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+        let (mut inner, _) = pair();
+        for _ in 0..20_000 {
+            let (a, b) = pair();
+            send(&a, vec![inner]);
+            inner = b;
+        }
+        let last = Arc::downgrade(&inner);
+        drop(inner);
+        assert!(last.upgrade().is_none());
+    });
+}
+
+#[test]
+fn connections_nobody_accepted_end_with_what_is_in_them() {
+    on_a_small_stack(|| {
+        let names = names();
+        let new = || Socket::new(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+        let mut inner: Arc<dyn File> = new();
+        for number in 0..20_000u32 {
+            let listener = new();
+            done(&listener, SocketControl::Bind { place: place(&number.to_le_bytes()), name: Vec::new() }).unwrap();
+            done(&listener, SocketControl::Listen { backlog: 1 }).unwrap();
+            let client = new();
+            done(&client, SocketControl::Connect { place: place(&number.to_le_bytes()) }).unwrap();
+            send(&client, vec![inner]);
+            inner = listener;
+        }
+        drop(inner);
+    });
+}
+
+#[test]
+fn sockets_that_hold_each_other_are_collected_and_no_others() {
+    let names = names();
+    let pair = || Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+    let (read, write) = pipe(&caller(7), OpenFlags::NONBLOCK).unwrap();
+    let (a, b) = pair();
+    // Each is in its own inbox's peer: a circle of two, which also holds the writing end of a pipe.
+    send(&a, vec![a.clone(), write]);
+    send(&b, vec![b.clone()]);
+    // Held by a message that can be received.
+    let (c, d) = pair();
+    let (e, f) = pair();
+    send(&c, vec![e.clone()]);
+    send(&f, vec![f.clone()]);
+    drop((a, b, e, f));
+    assert_eq!(block_on(read.read(&mut [0; 1])), Err(Errno::EAGAIN));
+    names.flight.collect();
+    assert_eq!(block_on(read.read(&mut [0; 1])), Ok(0), "the circle is gone, and the pipe's end with it");
+    let mut got = receive(&d, 9).unwrap();
+    assert_eq!(got.files.len(), 1);
+    let back = got.files.pop().unwrap();
+    let inner = back.as_any().downcast_ref::<Socket>().unwrap();
+    assert_eq!(receive(inner, 9).unwrap().files.len(), 1, "what could still be received is as it was");
+}
+
+#[test]
+fn the_end_of_any_socket_finds_circles() {
+    let names = names();
+    let pair = || Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+    let (a, b) = pair();
+    let seen = Arc::downgrade(&a);
+    send(&a, vec![a.clone()]);
+    send(&b, vec![b.clone()]);
+    drop((a, b));
+    assert!(seen.upgrade().is_some());
+    drop(pair());
+    assert!(seen.upgrade().is_none());
+}
+
+#[test]
+fn a_user_has_so_many_descriptors_in_messages() {
+    let names = names();
+    names.set_accounts(&machine::account::Accounts::new(1 << 20));
+    let (a, b) = Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
+    let send = |count: usize| {
+        let files = (0..count).map(|_| pipe(&caller(7), OpenFlags::empty()).unwrap().0 as Arc<dyn File>).collect();
+        let message = SocketMessage { most_in_flight: 10, ..message(b"x", files) };
+        done(&a, SocketControl::Send { place: None, message, flags: 0 })
+    };
+    send(6).unwrap();
+    assert_eq!(send(5), Err(Errno::ETOOMANYREFS));
+    send(4).unwrap();
+    assert_eq!(receive(&b, 9).unwrap().files.len(), 6);
+    send(6).unwrap();
+    drop(b);
 }

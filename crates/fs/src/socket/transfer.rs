@@ -1,12 +1,16 @@
 //! Sending and receiving.
 
-use super::{credentials_of, inbox, names::Found, Role, Socket, SocketKind};
+use super::{credentials_of, flight::Parcel, inbox, names::Found, Role, Socket, SocketKind, State};
 use crate::{
     control::{SocketMessage, UnixCredentials, UnixPlace},
     Caller,
 };
-use alloc::vec::Vec;
-use machine::{errno::Result, Errno};
+use alloc::sync::Arc;
+use machine::{
+    account::{Account, Charge, OverLimit, Resource},
+    errno::Result,
+    Errno,
+};
 
 pub const MSG_PEEK: u32 = 0x2;
 pub const MSG_TRUNC: u32 = 0x20;
@@ -37,13 +41,15 @@ impl Socket {
 
     /// Bytes taken. EAGAIN: no room.
     pub(super) fn try_send(&self, target: &Socket, message: &SocketMessage, sender: UnixCredentials) -> Result<usize> {
-        let name = {
-            let state = self.state.lock();
+        let (name, account) = {
+            let mut state = self.state.lock();
             if state.write_shut {
                 return Err(Errno::EPIPE);
             }
-            state.name.clone()
+            (state.name.clone(), self.payer(&mut state, sender))
         };
+        // Before the inbox is locked, as flight.rs says.
+        let files = self.parcel(account.as_ref(), message)?;
         let count = {
             let mut there = target.state.lock();
             if there.read_shut {
@@ -60,11 +66,39 @@ impl Socket {
             if !fits {
                 return Err(Errno::EAGAIN);
             }
-            there.inbox.push(message.bytes[..count].to_vec(), message.files.clone(), sender, name);
+            let charge = pay(account.as_ref(), count, &files)?;
+            there.inbox.push(message.bytes[..count].to_vec(), files, sender, name, charge);
             count
         };
         target.changes.wake_all();
+        if !message.files.is_empty() {
+            self.names.flight.sent();
+        }
         Ok(count)
+    }
+
+    /// The account of `sender`, who sends through this socket.
+    fn payer(&self, state: &mut State, sender: UnixCredentials) -> Option<Arc<Account>> {
+        match &state.payer {
+            Some((known, account)) if *known == sender => Some(account.clone()),
+            _ => {
+                let account = self.names.account(sender)?;
+                state.payer = Some((sender, account.clone()));
+                Some(account)
+            }
+        }
+    }
+
+    /// The files of `message`, paid for. ETOOMANYREFS. Not under the lock of an inbox.
+    pub(super) fn parcel(&self, account: Option<&Arc<Account>>, message: &SocketMessage) -> Result<Parcel> {
+        let charge = match (message.files.len(), account) {
+            (0, _) => return Ok(Parcel::empty()),
+            (_, None) => Charge::FREE,
+            (descriptors, Some(account)) => account
+                .charge_within(Resource::DescriptorsInFlight, descriptors, message.most_in_flight as usize)
+                .map_err(|OverLimit| Errno::ETOOMANYREFS)?,
+        };
+        Ok(Parcel::new(&self.names.flight, message.files.clone(), charge))
     }
 
     /// Checks what a sender claims to be (man 7 unix, SCM_CREDENTIALS).
@@ -87,7 +121,7 @@ impl Socket {
 
     pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {
         let peek = flags & MSG_PEEK != 0;
-        let (message, peer) = {
+        let (mut message, files, peer) = {
             let mut state = self.state.lock();
             if self.kind.connects() && !matches!(state.role, Role::Connected(_)) {
                 return Err(if self.kind == SocketKind::Stream { Errno::EINVAL } else { Errno::ENOTCONN });
@@ -97,11 +131,11 @@ impl Socket {
                 SocketKind::Stream => state.inbox.take_stream(limit, peek, by_sender),
                 _ => state.inbox.take_datagram(limit, peek),
             };
-            let Some(mut message) = taken else {
+            let Some((mut message, files)) = taken else {
                 if let Some(error) = state.error.take() {
                     return Err(error);
                 }
-                return if state.read_shut { Ok(empty()) } else { Err(Errno::EAGAIN) };
+                return if state.read_shut { Ok(SocketMessage::default()) } else { Err(Errno::EAGAIN) };
             };
             if !state.wants_credentials {
                 message.credentials = None;
@@ -110,8 +144,12 @@ impl Socket {
                 Role::Connected(peer) => peer.upgrade(),
                 _ => None,
             };
-            (message, peer)
+            (message, files, peer)
         };
+        // What is only looked at is in the message already.
+        if !files.is_empty() {
+            message.files = files.open();
+        }
         if !peek {
             // There is room again.
             if let Some(peer) = peer {
@@ -126,7 +164,9 @@ impl Socket {
     }
 }
 
-/// The end.
-fn empty() -> SocketMessage {
-    SocketMessage { bytes: Vec::new(), files: Vec::new(), credentials: None, name: Vec::new(), full_length: 0 }
+/// For `bytes` bytes in an inbox, and `files`. ENOBUFS.
+pub(super) fn pay(account: Option<&Arc<Account>>, bytes: usize, files: &Parcel) -> Result<Charge> {
+    let Some(account) = account else { return Ok(Charge::FREE) };
+    let size = inbox::MESSAGE_BYTES + bytes + files.len() * inbox::FILE_BYTES;
+    account.charge(Resource::Memory, size).map_err(|OverLimit| Errno::ENOBUFS)
 }

@@ -1,6 +1,6 @@
 //! Contents of tmpfs files, seals, and files without names.
 
-use super::{node::TmpInode, Shared};
+use super::{node::TmpInode, Most, Shared};
 use crate::{
     inode::{NewNode, WriteAt},
     namespace::{Dentry, Location, Mount, RegularFile},
@@ -159,7 +159,7 @@ pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dy
     if flags & !MFD_KNOWN != 0 || flags & both == both || name.len() > 249 {
         return Err(Errno::EINVAL);
     }
-    let shared = Shared::new(services);
+    let shared = Shared::new(services, Most { pages: usize::MAX, inodes: 1 });
     let new = NewNode {
         kind: Kind::Regular,
         mode: if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 },
@@ -168,7 +168,7 @@ pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dy
         rdev: (0, 0),
         target: Vec::new(),
     };
-    let inode = TmpInode::make(&shared, new);
+    let inode = TmpInode::make(&shared, new)?;
     let sealed = match flags {
         f if f & MFD_NOEXEC_SEAL != 0 => seals::EXEC,
         f if f & MFD_ALLOW_SEALING != 0 => 0,

@@ -8,9 +8,14 @@ use crate::{
     locks::LockTable,
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, LinkedList},
+    sync::Arc,
+    vec::Vec,
+};
 use core::any::Any;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE};
+use machine::{account::Charge, errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE};
 
 /// Size that a directory shows, and what each of its names adds, as Linux's tmpfs (BOGO_DIRENT_SIZE).
 const NAME_SIZE: u64 = 20;
@@ -27,6 +32,7 @@ pub struct TmpInode {
     sharers: Sharers,
     /// What the union above keeps with this node (opaque, origin).
     pub(crate) mark: Attachment,
+    _charge: Charge,
 }
 
 pub(super) struct Meta {
@@ -40,7 +46,19 @@ pub(super) struct Meta {
     pub(super) seals: u32,
 }
 
-type Names = BTreeMap<Vec<u8>, Arc<dyn Inode>>;
+type Names = BTreeMap<Vec<u8>, Named>;
+
+pub(super) struct Named {
+    node: Arc<dyn Inode>,
+    /// The first name of a file costs nothing beyond the file.
+    _charge: Charge,
+}
+
+impl Named {
+    fn first(node: &Arc<dyn Inode>) -> Self {
+        Named { node: node.clone(), _charge: Charge::FREE }
+    }
+}
 
 pub(super) enum Body {
     Directory(Lock<Names>),
@@ -54,15 +72,23 @@ fn tmp(node: &Arc<dyn Inode>) -> Result<&TmpInode> {
 }
 
 impl TmpInode {
+    /// The root of a tree, which nobody is charged for.
     pub(super) fn directory(shared: &Arc<Shared>, mode: u32, uid: u32, gid: u32) -> Arc<Self> {
-        Self::make(shared, NewNode { kind: Kind::Directory, mode, uid, gid, rdev: (0, 0), target: Vec::new() })
+        let new = NewNode { kind: Kind::Directory, mode, uid, gid, rdev: (0, 0), target: Vec::new() };
+        Self::charged(shared, new, Charge::FREE)
     }
 
-    pub(super) fn make(shared: &Arc<Shared>, new: NewNode) -> Arc<Self> {
+    /// ENOSPC: the file system has as many files as it may have.
+    pub(super) fn make(shared: &Arc<Shared>, new: NewNode) -> Result<Arc<Self>> {
+        let charge = shared.charge_inode()?;
+        Ok(Self::charged(shared, new, charge))
+    }
+
+    fn charged(shared: &Arc<Shared>, new: NewNode, charge: Charge) -> Arc<Self> {
         let now = shared.services.clock.realtime();
         let body = match new.kind {
             Kind::Directory => Body::Directory(Lock::default()),
-            Kind::Regular => Body::Data(PageCache::memory(&shared.services, 0)),
+            Kind::Regular => Body::Data(PageCache::within(&shared.services, &shared.account)),
             Kind::Symlink => Body::Link(new.target),
             _ => Body::None,
         };
@@ -86,7 +112,16 @@ impl TmpInode {
             attachment: Attachment::default(),
             sharers: Sharers::default(),
             mark: Attachment::default(),
+            _charge: charge,
         })
+    }
+
+    /// What is in it, if that is something.
+    fn take_names(&mut self) -> Option<Names> {
+        match &mut self.body {
+            Body::Directory(names) => Some(core::mem::take(names.get_mut())).filter(|names| !names.is_empty()),
+            _ => None,
+        }
     }
 
     fn names(&self) -> Result<&Lock<Names>> {
@@ -169,8 +204,8 @@ impl TmpInode {
 
     /// Takes `name` out and lowers the counts.
     fn take(&self, name: &[u8]) -> Result<()> {
-        let node = self.names()?.lock().remove(name).ok_or(Errno::ENOENT)?;
-        let node = tmp(&node)?;
+        let named = self.names()?.lock().remove(name).ok_or(Errno::ENOENT)?;
+        let node = tmp(&named.node)?;
         if node.kind == Kind::Directory {
             node.add_links(-2);
             self.add_links(-1);
@@ -192,8 +227,8 @@ impl TmpInode {
         if target.names()?.lock().contains_key(to) {
             target.take(to)?;
         }
-        self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
-        target.names()?.lock().insert(to.to_vec(), node.clone());
+        let named = self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
+        target.names()?.lock().insert(to.to_vec(), named);
         if node.kind() == Kind::Directory {
             self.add_links(-1);
             target.add_links(1);
@@ -202,6 +237,23 @@ impl TmpInode {
         target.touch();
         tmp(node)?.add_links(0);
         Ok(())
+    }
+}
+
+impl Drop for TmpInode {
+    /// A tree that is unmounted may be any number of directories deep.
+    fn drop(&mut self) {
+        let mut trees = LinkedList::new();
+        trees.extend(self.take_names());
+        while let Some(mut names) = trees.pop_back() {
+            let Some((_, Named { node, .. })) = names.pop_first() else { continue };
+            trees.push_back(names);
+            // If nobody else has it, what is in it goes with it: taken out before, and in its turn.
+            let node: Arc<dyn Any + Send + Sync> = node;
+            if let Some(mut last) = node.downcast::<TmpInode>().ok().and_then(Arc::into_inner) {
+                trees.extend(last.take_names());
+            }
+        }
     }
 }
 
@@ -273,13 +325,15 @@ impl Inode for TmpInode {
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
-        ready(self.names().and_then(|names| names.lock().get(name).cloned().ok_or(Errno::ENOENT)))
+        ready(
+            self.names().and_then(|names| names.lock().get(name).map(|named| named.node.clone()).ok_or(Errno::ENOENT)),
+        )
     }
 
     fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        let entry = |(name, node): (&Vec<u8>, &Arc<dyn Inode>)| Listed {
-            ino: node.ino(),
-            d_type: node.kind().d_type(),
+        let entry = |(name, named): (&Vec<u8>, &Named)| Listed {
+            ino: named.node.ino(),
+            d_type: named.node.kind().d_type(),
             name: name.clone(),
         };
         ready(self.names().map(|names| names.lock().iter().map(entry).collect()))
@@ -288,8 +342,8 @@ impl Inode for TmpInode {
     fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         Box::pin(async move {
             let directory = new.kind == Kind::Directory;
-            let node: Arc<dyn Inode> = Self::make(&self.shared, new);
-            self.names()?.lock().insert(name.to_vec(), node.clone());
+            let node: Arc<dyn Inode> = Self::make(&self.shared, new)?;
+            self.names()?.lock().insert(name.to_vec(), Named::first(&node));
             if directory {
                 self.add_links(1);
             }
@@ -299,15 +353,17 @@ impl Inode for TmpInode {
     }
 
     fn create_unnamed(&self, new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
-        let node = Self::make(&self.shared, new);
-        node.meta.lock().nlink = 0;
-        ready(Ok(node))
+        ready(Self::make(&self.shared, new).map(|node| {
+            node.meta.lock().nlink = 0;
+            node as Arc<dyn Inode>
+        }))
     }
 
     fn link<'a>(&'a self, name: &'a [u8], node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            let charge = self.shared.charge_inode()?;
             tmp(node)?.add_links(1);
-            self.names()?.lock().insert(name.to_vec(), node.clone());
+            self.names()?.lock().insert(name.to_vec(), Named { node: node.clone(), _charge: charge });
             self.touch();
             Ok(())
         })
@@ -348,8 +404,12 @@ impl Inode for TmpInode {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let below = tmp(target)?;
-            self.names()?.lock().insert(from.to_vec(), other.clone());
-            below.names()?.lock().insert(to.to_vec(), node.clone());
+            let mut swapped = self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
+            {
+                let mut names = below.names()?.lock();
+                core::mem::swap(names.get_mut(to).ok_or(Errno::ENOENT)?, &mut swapped);
+            }
+            self.names()?.lock().insert(from.to_vec(), swapped);
             let moved = |node: &Arc<dyn Inode>| i32::from(node.kind() == Kind::Directory);
             self.add_links(moved(other) - moved(node));
             below.add_links(moved(node) - moved(other));

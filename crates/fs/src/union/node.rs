@@ -74,6 +74,8 @@ impl UnionInode {
                 return Ok(node);
             }
         }
+        // Only what is not above yet will have to be copied to its place there.
+        let origin = origin.filter(|_| upper.is_none());
         let node = Arc::new_cyclic(|this| UnionInode {
             shared: shared.clone(),
             kind,
@@ -226,6 +228,12 @@ impl Drop for UnionInode {
         let mut nodes = self.shared.nodes.lock();
         if nodes.get(&self.ino).is_some_and(|node| node.strong_count() == 0) {
             nodes.remove(&self.ino);
+        }
+        drop(nodes);
+        // It was perhaps the last that its directory, and the one above that, were kept for.
+        let mut above = self.origin.get_mut().take();
+        while let Some(mut unused) = above.and_then(|(directory, _)| Arc::into_inner(directory)) {
+            above = unused.origin.get_mut().take();
         }
     }
 }

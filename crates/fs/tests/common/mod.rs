@@ -184,6 +184,18 @@ impl Process {
         }
     }
 
+    /// A tmpfs on `path`.
+    pub fn mount(&self, path: &str, options: &str) -> Result<()> {
+        let op = PathOp::Mount {
+            source: Vec::new(),
+            path: path.into(),
+            kind: b"tmpfs".to_vec(),
+            flags: 0,
+            data: options.into(),
+        };
+        self.run(op).map(drop)
+    }
+
     pub fn chmod(&self, path: &str, mode: u32) -> Result<()> {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         self.run(PathOp::SetAttributes { path: path.into(), follow: true, empty_ok: false, set }).map(drop)

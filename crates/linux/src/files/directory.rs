@@ -83,6 +83,9 @@ fn encode(out: &mut Vec<u8>, entry: &DirEntry, form: Form) {
 pub(crate) async fn getcwd(call: &mut Call<'_>) -> Result<u64> {
     let directories = call.process().directories().await?;
     let (cwd, root) = (directories.cwd.path().await, directories.root.path().await);
+    if cwd.len() >= 4096 {
+        return Err(Errno::ENAMETOOLONG);
+    }
     if cwd.ends_with(b" (deleted)") {
         return Err(Errno::ENOENT);
     }

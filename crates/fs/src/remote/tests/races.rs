@@ -79,7 +79,7 @@ fn a_word_that_overtakes_the_answer_to_who_begins_to_watch_is_not_forgotten() {
 }
 
 fn message(files: Vec<Arc<dyn File>>) -> SocketMessage {
-    SocketMessage { bytes: b"text".to_vec(), files, credentials: None, name: Vec::new(), full_length: 4 }
+    SocketMessage { bytes: b"text".to_vec(), files, ..SocketMessage::default() }
 }
 
 #[test]

@@ -128,13 +128,7 @@ fn datagrams_wait_for_room_far_away_and_for_the_end() {
     machine.bind(&to, b"d").unwrap();
     machine.connect(&from, b"d").unwrap();
     let (read, write) = ends();
-    let message = SocketMessage {
-        bytes: vec![7; 10_000],
-        files: vec![write],
-        credentials: None,
-        name: Vec::new(),
-        full_length: 0,
-    };
+    let message = SocketMessage { bytes: vec![7; 10_000], files: vec![write], ..SocketMessage::default() };
     machine.socket(&from, SocketControl::Send { place: None, message, flags: 0 }).unwrap();
     let receive = SocketControl::Receive { bytes: 20_000, flags: 0 };
     let Ok(ControlAnswer::Message(got)) = machine.socket(&to, receive) else { panic!("nothing came") };

@@ -79,6 +79,10 @@ pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<b
 async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along: Along, flags: u32) -> Result<u64> {
     let stream = is_stream(call, file).await?;
     let (mut files, mut credentials) = rights::open(call, &along.control).await?;
+    let most_in_flight = match files.is_empty() {
+        true => 0,
+        false => rights::most_in_flight(call),
+    };
     let (wanted, space) = (total(segments), call.space());
     if !stream && wanted > DATAGRAM_MAX {
         return Err(Errno::EMSGSIZE);
@@ -94,14 +98,8 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             }
             if stream {
                 // Whether it is connected comes before what is to be sent.
-                let nothing = SocketMessage {
-                    bytes: Vec::new(),
-                    files: Vec::new(),
-                    credentials: None,
-                    name: Vec::new(),
-                    full_length: 0,
-                };
-                control(call, file, SocketControl::Send { place: None, message: nothing, flags }).await?;
+                let nothing = SocketControl::Send { place: None, message: SocketMessage::default(), flags };
+                control(call, file, nothing).await?;
             }
             return Err(error);
         }
@@ -109,8 +107,8 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             bytes,
             files: core::mem::take(&mut files),
             credentials: credentials.take(),
-            name: Vec::new(),
-            full_length: 0,
+            most_in_flight,
+            ..SocketMessage::default()
         };
         let operation = SocketControl::Send { place: along.place.clone(), message, flags };
         match control(call, file, operation).await {

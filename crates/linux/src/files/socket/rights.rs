@@ -1,6 +1,7 @@
 //! Ancillary data (man 3 cmsg): open files (SCM_RIGHTS) and credentials (SCM_CREDENTIALS).
 
 use crate::call::Call;
+use abi::capability;
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
     control::{SocketMessage, UnixCredentials},
@@ -15,6 +16,8 @@ const SCM_CREDENTIALS: i32 = 2;
 const HEADER: usize = 16;
 /// Most files in one message (SCM_MAX_FD).
 const MAX_FILES: usize = 253;
+/// RLIMIT_NOFILE.
+const FILES: usize = 7;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
@@ -56,6 +59,15 @@ fn parse(mut rest: &[u8]) -> Result<Sent> {
         Err(Errno::EINVAL)
     } else {
         Ok(sent)
+    }
+}
+
+/// How many descriptors the caller's user may have in messages (too_many_unix_fds).
+pub(super) fn most_in_flight(call: &Call<'_>) -> u64 {
+    let credentials = call.caller().credentials;
+    match credentials.can(capability::SYS_RESOURCE) || credentials.can(capability::SYS_ADMIN) {
+        true => u64::MAX,
+        false => call.process().limit(FILES),
     }
 }
 

@@ -1,0 +1,313 @@
+//! Who pays for what a kernel keeps.
+//!
+//! Whatever a kernel keeps on behalf of a program is charged to an [`Account`] of that kernel: a process's, which passes the
+//! charge on to its user's. Accounts of different kernels know nothing of each other, so charging costs no message; a limit is
+//! therefore one per kernel. A [`Charge`] is part of the object that it is for: when the object is dropped, the account has
+//! the amount back, however the object came to its end.
+//!
+//! ```text
+//! Accounts ── user 1000 ─┬─ process 17 <── Charge in a queued message
+//!    │                   └─ process 23 <── Charge in an epoll entry
+//!    └─────── user 0 ────── process 5
+//! a tmpfs (an account by itself, limited by size= and nr_inodes=) <── Charge in each of its inodes
+//! ```
+//!
+//! An account lives as long as a charge does, so objects may outlive their process. What a process holds is looked at when
+//! memory is short ([`Accounts::processes`]).
+
+use crate::{sync::Lock, HashMap, Pid};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What is counted, each by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Bytes of kernel memory.
+    Memory,
+    /// Pages of files in memory.
+    Pages,
+    /// Files and directories of a file system in memory.
+    Inodes,
+    /// Descriptors in messages that nobody has received (RLIMIT_NOFILE).
+    DescriptorsInFlight,
+    /// Files that epolls watch (fs.epoll.max_user_watches).
+    Watches,
+    /// Queued signals and timers that send them (RLIMIT_SIGPENDING).
+    Signals,
+}
+
+const RESOURCES: usize = 6;
+
+/// The account, or one above it, would exceed its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit;
+
+#[derive(Debug)]
+pub struct Account {
+    above: Option<Arc<Account>>,
+    used: [AtomicUsize; RESOURCES],
+    most: [AtomicUsize; RESOURCES],
+}
+
+impl Account {
+    /// Everything that is charged to it is also charged to `above`. What `most` does not name has no limit.
+    pub fn new(above: Option<Arc<Account>>, most: &[(Resource, usize)]) -> Arc<Self> {
+        let account =
+            Account { above, used: Default::default(), most: core::array::from_fn(|_| AtomicUsize::new(usize::MAX)) };
+        most.iter().for_each(|(resource, most)| account.set_most(*resource, *most));
+        Arc::new(account)
+    }
+
+    pub fn used(&self, resource: Resource) -> usize {
+        self.used[resource as usize].load(Relaxed)
+    }
+
+    pub fn most(&self, resource: Resource) -> usize {
+        self.most[resource as usize].load(Relaxed)
+    }
+
+    /// Charges beyond the new limit stay.
+    pub fn set_most(&self, resource: Resource, most: usize) {
+        self.most[resource as usize].store(most, Relaxed);
+    }
+
+    pub fn charge(self: &Arc<Self>, resource: Resource, amount: usize) -> Result<Charge, OverLimit> {
+        let mut charge = self.nothing(resource);
+        charge.grow(amount)?;
+        Ok(charge)
+    }
+
+    /// For what a limit of the caller's bounds, or of who may exceed it (usize::MAX): the accounts' own limits are not looked at. `most` is
+    /// that of the topmost account.
+    pub fn charge_within(
+        self: &Arc<Self>,
+        resource: Resource,
+        amount: usize,
+        most: usize,
+    ) -> Result<Charge, OverLimit> {
+        let used = self.chain().last().map_or(0, |top| top.used(resource));
+        if used.saturating_add(amount) > most {
+            return Err(OverLimit);
+        }
+        self.chain().for_each(|account| account.add(resource, amount));
+        Ok(Charge { account: Some(self.clone()), resource, amount })
+    }
+
+    /// A charge of nothing, to be grown.
+    pub fn nothing(self: &Arc<Self>, resource: Resource) -> Charge {
+        Charge { account: Some(self.clone()), resource, amount: 0 }
+    }
+
+    /// Itself and those above it.
+    fn chain(&self) -> impl Iterator<Item = &Account> {
+        core::iter::successors(Some(self), |account| account.above.as_deref())
+    }
+
+    fn add(&self, resource: Resource, amount: usize) {
+        self.used[resource as usize].fetch_add(amount, Relaxed);
+    }
+
+    fn give_back(&self, resource: Resource, amount: usize) {
+        self.used[resource as usize].fetch_sub(amount, Relaxed);
+    }
+
+    fn take(&self, resource: Resource, amount: usize) -> Result<(), OverLimit> {
+        for account in self.chain() {
+            let (used, most) = (&account.used[resource as usize], account.most(resource));
+            let before = used.fetch_add(amount, Relaxed);
+            if before.checked_add(amount).is_none_or(|now| now > most) {
+                // This one and those below it.
+                let failed = core::ptr::from_ref(account);
+                for charged in self.chain() {
+                    charged.give_back(resource, amount);
+                    if core::ptr::eq(charged, failed) {
+                        break;
+                    }
+                }
+                return Err(OverLimit);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An amount that an account is charged with as long as this exists.
+#[derive(Debug)]
+pub struct Charge {
+    /// None: what is charged to nobody.
+    account: Option<Arc<Account>>,
+    resource: Resource,
+    amount: usize,
+}
+
+impl Charge {
+    /// For what is kept for the kernel itself.
+    pub const FREE: Charge = Charge { account: None, resource: Resource::Memory, amount: 0 };
+
+    pub fn amount(&self) -> usize {
+        self.amount
+    }
+
+    pub fn grow(&mut self, by: usize) -> Result<(), OverLimit> {
+        if let Some(account) = &self.account {
+            account.take(self.resource, by)?;
+        }
+        self.amount += by;
+        Ok(())
+    }
+
+    /// Whatever the limits say: for what exists already.
+    pub fn grow_anyway(&mut self, by: usize) {
+        if let Some(account) = &self.account {
+            account.chain().for_each(|account| account.add(self.resource, by));
+        }
+        self.amount += by;
+    }
+
+    /// Gives back `by`, or all that there is.
+    pub fn shrink(&mut self, by: usize) {
+        let by = by.min(self.amount);
+        self.amount -= by;
+        if let Some(account) = &self.account {
+            account.chain().for_each(|account| account.give_back(self.resource, by));
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink(self.amount);
+    }
+}
+
+/// A user's kernel objects may take this part of a kernel's memory.
+const USER_PART: usize = 8;
+/// Of which files that epolls watch are a third; bytes that one counts for (Linux: EP_ITEM_COST).
+const WATCH_BYTES: usize = 3 * 256;
+
+/// The accounts of one kernel.
+pub struct Accounts {
+    /// Of the kernel, bytes.
+    memory: usize,
+    known: Lock<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    users: HashMap<u32, Weak<Account>>,
+    processes: HashMap<(Pid, u32), Weak<Account>>,
+}
+
+impl Accounts {
+    pub fn new(memory: usize) -> Arc<Self> {
+        Arc::new(Accounts { memory, known: Lock::default() })
+    }
+
+    /// The account of `process`, which acts for the user with the real id `uid`: an account may come with each change of user.
+    pub fn of(&self, process: Pid, uid: u32) -> Arc<Account> {
+        let mut known = self.known.lock();
+        if let Some(account) = known.processes.get(&(process, uid)).and_then(Weak::upgrade) {
+            return account;
+        }
+        let user = match known.users.get(&uid).and_then(Weak::upgrade) {
+            Some(user) => user,
+            None => {
+                let user = Account::new(None, &self.limits(uid));
+                sweep(&mut known.users);
+                known.users.insert(uid, Arc::downgrade(&user));
+                user
+            }
+        };
+        let account = Account::new(Some(user), &[]);
+        sweep(&mut known.processes);
+        known.processes.insert((process, uid), Arc::downgrade(&account));
+        account
+    }
+
+    /// The superuser has none; a process with too much is found when memory is short.
+    fn limits(&self, uid: u32) -> Vec<(Resource, usize)> {
+        let part = self.memory / USER_PART;
+        match uid {
+            0 => Vec::new(),
+            _ => [(Resource::Memory, part), (Resource::Watches, part / WATCH_BYTES)].into(),
+        }
+    }
+
+    /// Bytes that each process is charged with.
+    pub fn processes(&self) -> Vec<(Pid, usize)> {
+        let known = self.known.lock();
+        let live = known.processes.iter().filter_map(|((process, _), account)| Some((*process, account.upgrade()?)));
+        live.map(|(process, account)| (process, account.used(Resource::Memory))).collect()
+    }
+
+    /// Accounts that something is charged to: 0 once all that was kept for programs is gone.
+    pub fn in_use(&self) -> usize {
+        self.known.lock().users.values().filter(|account| account.strong_count() > 0).count()
+    }
+}
+
+/// Before one is added: those that are no more go whenever the map would have to grow.
+fn sweep<K: core::hash::Hash + Eq>(known: &mut HashMap<K, Weak<Account>>) {
+    if known.len() == known.capacity() {
+        known.retain(|_, account| account.strong_count() > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_goes_up_to_the_user_and_comes_back() {
+        let accounts = Accounts::new(8 << 20);
+        let (one, other) = (accounts.of(Pid(7), 1000), accounts.of(Pid(8), 1000));
+        assert!(Arc::ptr_eq(&one, &accounts.of(Pid(7), 1000)));
+        let mut kept = one.charge(Resource::Memory, 600 << 10).unwrap();
+        assert_eq!(other.charge(Resource::Memory, 600 << 10).unwrap_err(), OverLimit);
+        assert_eq!(other.used(Resource::Memory), 0, "what was refused is charged to nobody");
+        let more = other.charge(Resource::Memory, 424 << 10).unwrap();
+        assert!(kept.grow(1).is_err());
+        kept.shrink(1);
+        assert!(kept.grow(1).is_ok());
+        drop(kept);
+        assert!(other.charge(Resource::Memory, 600 << 10).is_ok());
+        assert!(accounts.processes().contains(&(Pid(8), 424 << 10)));
+        drop((one, other));
+        assert_eq!(accounts.in_use(), 1);
+        drop(more);
+        assert_eq!(accounts.in_use(), 0);
+    }
+
+    #[test]
+    fn users_do_not_pay_for_each_other_and_the_superuser_has_no_limit() {
+        let accounts = Accounts::new(8 << 20);
+        let all = accounts.of(Pid(7), 1000).charge(Resource::Memory, 1 << 20).unwrap();
+        assert!(accounts.of(Pid(8), 1000).charge(Resource::Memory, 1).is_err());
+        assert!(accounts.of(Pid(8), 1001).charge(Resource::Memory, 1 << 20).is_ok());
+        assert!(accounts.of(Pid(9), 0).charge(Resource::Memory, 1 << 30).is_ok());
+        drop(all);
+    }
+
+    #[test]
+    fn a_limit_of_the_caller_bounds_what_its_user_has_in_all_processes() {
+        let accounts = Accounts::new(8 << 20);
+        let two = accounts.of(Pid(7), 1000).charge_within(Resource::DescriptorsInFlight, 2, 3).unwrap();
+        let process = accounts.of(Pid(8), 1000);
+        assert!(process.charge_within(Resource::DescriptorsInFlight, 2, 3).is_err());
+        assert!(process.charge_within(Resource::DescriptorsInFlight, 2, usize::MAX).is_ok());
+        drop(two);
+        assert!(process.charge_within(Resource::DescriptorsInFlight, 3, 3).is_ok());
+    }
+
+    #[test]
+    fn accounts_that_are_no_more_are_forgotten() {
+        let accounts = Accounts::new(8 << 20);
+        for process in 0..10_000 {
+            drop(accounts.of(Pid(process), process).charge(Resource::Memory, 1));
+        }
+        assert!(accounts.known.lock().users.capacity() < 100);
+    }
+}
