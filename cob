@@ -113,10 +113,21 @@ build() {
     mv "$built.started" "$built"
 }
 
-up_to_date || prepare
+if ! up_to_date; then
+    # One at a time installs and builds. Who has waited for another finds it done; the lock ends with this shell, however it ends.
+    mkdir -p "$state"
+    exec 9>"$state/lock"
+    flock 9
+    if ! up_to_date; then
+        prepare
+        # shellcheck source=/dev/null
+        . "$toolchain"
+        build
+    fi
+    exec 9>&-
+fi
 # shellcheck source=/dev/null
 . "$toolchain"
-up_to_date || build
 
 case ${1-} in
     test | bench)
