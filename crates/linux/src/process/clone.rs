@@ -3,7 +3,7 @@
 use crate::{call::Call, table::unsupported};
 use abi::signal::Signal;
 use fs::{event::PidFd, OpenFlags};
-use machine::{errno::Result, Errno, Pid, UserAddr};
+use machine::{errno::Result, Errno, Pid, UserAddr, USER_END};
 use messages::{
     inspect::{Inspect, Inspection},
     process::{ExitStatus, Facet},
@@ -162,6 +162,10 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         registers.rsp = request.stack;
     }
     if has(SETTLS) {
+        // As arch_prctl: the base of a segment lies in user space.
+        if request.tls >= USER_END {
+            return Err(Errno::EPERM);
+        }
         registers.fs_base = request.tls;
     }
     let clone = CloneRequest {
