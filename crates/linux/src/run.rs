@@ -15,6 +15,9 @@ use alloc::{
 use machine::{sync::Lock, BoxFuture, Errno, Trap};
 use process::{Abi, Absence, Context, Flags, Thread};
 
+/// Missing calls that are remembered as reported.
+const MOST_REPORTED: usize = 256;
+
 #[derive(Default)]
 pub struct Linux {
     /// Missing calls that were reported: program and number.
@@ -135,7 +138,12 @@ impl Linux {
     /// Names a missing call once per program.
     fn missing(&self, thread: &Thread, number: u64) -> Errno {
         let name = String::from_utf8_lossy(&thread.state.lock().name).to_string();
-        if self.reported.lock().insert((name.clone(), number)) {
+        let mut reported = self.reported.lock();
+        // Programs choose their names: when there are too many, what was reported is forgotten, and reported once more.
+        if reported.len() >= MOST_REPORTED {
+            reported.clear();
+        }
+        if reported.insert((name.clone(), number)) {
             log::warn!("{name}: system call {number} is not implemented");
         }
         Errno::ENOSYS
