@@ -4,6 +4,7 @@ use crate::usercopy;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
+use x86_64::registers::model_specific::Msr;
 
 static FSGSBASE: AtomicBool = AtomicBool::new(false);
 static RDTSCP: AtomicBool = AtomicBool::new(false);
@@ -50,5 +51,25 @@ pub fn enable() {
             | Cr0Flags::EXTENSION_TYPE;
         Cr0::write(cr0);
         Cr4::write(cr4);
+    }
+    restrict_branches(bit(if has_leaf7 { extended.edx } else { 0 }, 29), last_extended);
+}
+
+/// Where the CPU can keep what user mode has taught its branch predictor from the kernel by itself (Intel's enhanced IBRS, AMD's automatic
+/// IBRS), switches that on, once. Without it nothing is done: see docs/security.md.
+fn restrict_branches(has_capabilities: bool, last_extended: u32) {
+    const ARCH_CAPABILITIES: u32 = 0x10a;
+    const SPEC_CTRL: u32 = 0x48;
+    const IBRS_ALL: u64 = 1 << 1;
+    const IBRS: u64 = 1;
+    const AUTOMATIC_IBRS: u64 = 1 << 21;
+    // SAFETY: each register and bit exists, says CPUID or the register that lists capabilities, and only narrows what is predicted.
+    unsafe {
+        if has_capabilities && Msr::new(ARCH_CAPABILITIES).read() & IBRS_ALL != 0 {
+            Msr::new(SPEC_CTRL).write(Msr::new(SPEC_CTRL).read() | IBRS);
+        }
+        if last_extended >= 0x8000_0021 && __cpuid(0x8000_0021).eax >> 8 & 1 == 1 {
+            Efer::write_raw(Efer::read_raw() | AUTOMATIC_IBRS);
+        }
     }
 }
