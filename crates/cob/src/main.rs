@@ -3,8 +3,8 @@
 //! in the crate `link`. The shell script `./cob` at the root of the repository builds and starts it.
 //!
 //! - `cli`: the command line. `program`: which file PROGRAM means. `prepare`: what to start and what to tell the
-//!   guest. `run`: one run from start to end.
-//! - `vm`: QEMU. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
+//!   guest. `run`: one run from start to end; `supervise` follows it.
+//! - `vm`, `qmp`: QEMU. `watch`: whether the machine makes progress. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
 //! - `test`: `cob test` and `cob sim`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
@@ -14,13 +14,16 @@ mod cli;
 mod cpio;
 mod prepare;
 mod program;
+mod qmp;
 mod run;
 mod session;
 mod signals;
+mod supervise;
 mod symbols;
 mod terminal;
 mod test;
 mod vm;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -3,15 +3,17 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
+use std::process::ExitStatus;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use link::{Output, ToGuest};
 
 use crate::cli::{MachineOptions, RunOptions};
 use crate::prepare::{kernel_image, prepare};
-use crate::session::{self, Ending, Event, Link, Streams};
+use crate::qmp::Qmp;
+use crate::session::{self, Ending, Streams};
+use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::vm::{self, Vm};
 use crate::{signals, status, symbols};
@@ -25,9 +27,9 @@ const PANIC_LINES: usize = 80;
 /// How what `--audit` has found begins (`kernel/src/audit.rs`).
 const AUDIT_MARK: &str = "audit:";
 
-/// So many requests to end within [`PATIENCE`] end the machine, should the program not listen.
-const INSISTING: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How a line begins in which a CPU says where it is, and one with the reason why there is no machine (`platform::panic`).
+pub const WHERE_MARK: &str = "WHERE kernel";
+const REFUSED_MARK: &str = "REFUSED: ";
 
 pub fn program(options: RunOptions) -> Result<u8> {
     execute(&options.machine, options.program, Terminal::of_caller())
@@ -52,78 +54,26 @@ fn execute(options: &MachineOptions, argv: Vec<OsString>, terminal: Terminal) ->
 
     let (sender, events) = channel();
     signals::take(sender.clone());
-    let (mut vm, stream) = Vm::start(&machine, files)?;
+    let (mut vm, stream, monitor) = Vm::start(&machine, files)?;
+    let qmp = Qmp::start(monitor, sender.clone())?;
     let link = session::start(stream, Streams::of_caller(terminal.output())?, &sender)?;
     config.iter().for_each(|part| link.send(part));
 
     let raw = terminal.raw();
     let deadline = options.timeout.map(|seconds| started + Duration::from_secs_f64(seconds));
-    let mut stats = String::new();
-    let outcome = supervise(&events, &link, &terminal, deadline, &mut stats);
+    let mut supervisor = Supervisor::new(&link, &terminal, qmp, &machine.log, deadline);
+    let outcome = supervisor.run(&events);
+    let stats = supervisor.stats();
+    // Why it is gone is in the status of a QEMU that has ended by itself.
+    let ended = if matches!(outcome, Outcome::Machine(Ending::Lost(_))) { vm.wait_a_moment() } else { None };
     vm.end();
     drop(raw);
     eprint!("{stats}");
-    Ok(report(outcome, options, &machine.log, &vm))
-}
-
-/// How a run ended, the caller's part included.
-enum Outcome {
-    Machine(Ending),
-    TimedOut,
-    /// The caller asked it to end, by this signal, before the program ran or when it did not listen.
-    Broken(u8),
-}
-
-/// Follows the events until the machine has ended and all its output is written.
-fn supervise(
-    events: &Receiver<Event>,
-    link: &Link,
-    terminal: &Terminal,
-    deadline: Option<Instant>,
-    stats: &mut String,
-) -> Outcome {
-    let mut ready = false;
-    let mut ending = None;
-    let mut undrained = Output::ALL.len();
-    let mut requests: Vec<(u8, Instant)> = Vec::new();
-    loop {
-        let wait = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-        let event = match events.recv_timeout(wait) {
-            Ok(event) => event,
-            Err(RecvTimeoutError::Timeout) => return Outcome::TimedOut,
-            Err(RecvTimeoutError::Disconnected) => {
-                unreachable!("the signal thread keeps the channel")
-            }
-        };
-        match event {
-            Event::Ready => ready = true,
-            Event::Stats(text) => stats.push_str(&text),
-            Event::End(how) => ending = Some(how),
-            Event::Drained(_) => undrained -= 1,
-            Event::Signal(signal) if signals::is_resize(signal) => {
-                if let Some(size) = terminal.size() {
-                    link.send(&ToGuest::Resize { rows: size.rows, cols: size.cols });
-                }
-            }
-            Event::Signal(signal) => {
-                if signals::asks_to_end(signal) {
-                    requests.retain(|(earlier, at)| *earlier == signal && at.elapsed() < PATIENCE);
-                    requests.push((signal, Instant::now()));
-                    if !ready || ending.is_some() || requests.len() == INSISTING {
-                        return Outcome::Broken(signal);
-                    }
-                }
-                link.send(&ToGuest::Signal(signal));
-            }
-        }
-        if let Some(how) = ending.take_if(|_| undrained == 0) {
-            return Outcome::Machine(how);
-        }
-    }
+    Ok(report(outcome, options, &machine.log, &vm, ended))
 }
 
 /// Says on stderr what went wrong, if anything did, and gives the exit status.
-fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8 {
+fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm, ended: Option<ExitStatus>) -> u8 {
     match outcome {
         Outcome::Machine(Ending::Exit(exit)) => exit.shell_status(),
         Outcome::Machine(Ending::CannotRun { errno, what }) => {
@@ -137,10 +87,25 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
             status::PANIC
         }
         Outcome::Machine(Ending::Lost(why)) => {
-            match vm.complaints() {
-                complaints if complaints.is_empty() => eprintln!("cob: {why}"),
-                complaints => eprintln!("cob: {why}: {complaints}"),
+            if let Some(reason) = refusal(log) {
+                eprintln!("cob: {reason}");
+                return status::USAGE;
             }
+            let ended = ended.map(|status| format!("{why} (QEMU: {status})"));
+            complain(&ended.unwrap_or(why), vm);
+            show_log(log, options);
+            status::PANIC
+        }
+        Outcome::Stopped(state) => {
+            complain(&format!("QEMU has stopped the machine, whose state it calls {state}"), vm);
+            show_log(log, options);
+            status::PANIC
+        }
+        Outcome::Stuck(silence) => {
+            eprintln!(
+                "cob: the machine makes no progress: no sign of life for {} s, though its CPUs execute",
+                silence.as_secs()
+            );
             show_log(log, options);
             status::PANIC
         }
@@ -150,6 +115,22 @@ fn report(outcome: Outcome, options: &MachineOptions, log: &Path, vm: &Vm) -> u8
         }
         Outcome::Broken(signal) => 128 + signal,
     }
+}
+
+/// Says what happened, with what QEMU itself has to say about it.
+fn complain(what: &str, vm: &Vm) {
+    match vm.complaints() {
+        complaints if complaints.is_empty() => eprintln!("cob: {what}"),
+        complaints => eprintln!("cob: {what}: {complaints}"),
+    }
+}
+
+/// Why the primary could not make the machine that it was asked for, if that is how it ended.
+fn refusal(log: &Path) -> Option<String> {
+    let text = fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (_, reason) = text.lines().find_map(|line| line.split_once(REFUSED_MARK))?;
+    Some(reason.trim().to_string())
 }
 
 /// Shows what matters of the log: from the first panic on, or its end.
@@ -162,31 +143,30 @@ fn show_log(log: &Path, options: &MachineOptions) {
     }
     let kernel = kernel_image().ok();
     let lines = match &kernel {
-        Some(kernel) if lines.iter().any(|line| line.contains(PANIC_MARK)) => {
+        Some(kernel) if lines.iter().any(|line| line.contains(PANIC_MARK) || line.contains(WHERE_MARK)) => {
             symbols::Frames::of(kernel).chains(&lines)
         }
         _ => lines,
     };
     let shown = excerpt(&lines);
-    let what = if shown[0].contains(PANIC_MARK) {
+    let what = if shown[0].contains(WHERE_MARK) {
+        "where its CPUs are"
+    } else if shown[0].contains(PANIC_MARK) {
         "kernel panic; the kernels' log from there"
     } else {
         "the end of the kernels' log"
     };
     let hint = if options.log.is_some() { "" } else { " (--log FILE keeps all of it)" };
     eprintln!("cob: {what}{hint}:");
-    let names = kernel.map(|kernel| symbols::name(&kernel, shown)).unwrap_or_default();
-    for line in shown {
-        match symbols::addresses(line).next().and_then(|address| names.get(address)) {
-            Some(name) => eprintln!("  {line}  {name}"),
-            None => eprintln!("  {line}"),
-        }
+    for line in symbols::with_names(kernel.as_deref(), shown) {
+        eprintln!("  {line}");
     }
 }
 
 /// A later panic is often only the consequence of the first.
 fn excerpt<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
-    match lines.iter().position(|line| line.contains(PANIC_MARK)) {
+    let first = |mark: &str| lines.iter().position(|line| line.contains(mark));
+    match first(PANIC_MARK).or_else(|| first(WHERE_MARK)) {
         Some(first) => &lines[first..lines.len().min(first + PANIC_LINES)],
         None => &lines[lines.len().saturating_sub(LOG_TAIL)..],
     }
@@ -195,41 +175,6 @@ fn excerpt<'a, 'b>(lines: &'a [&'b str]) -> &'a [&'b str] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Runs the events through and gives how it ended, with the statistics.
-    fn ended(events: Vec<Event>) -> (Outcome, String) {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let (sender, receiver) = channel();
-        events.into_iter().for_each(|event| sender.send(event).unwrap());
-        let mut stats = String::new();
-        let link = Link::over(ours);
-        let terminal = Terminal::of_caller();
-        (supervise(&receiver, &link, &terminal, Some(Instant::now()), &mut stats), stats)
-    }
-
-    #[test]
-    fn the_end_waits_for_all_output() {
-        let exit = Ending::Exit(link::ExitStatus::Exited(5));
-        let mut events = vec![Event::Ready, Event::Stats("a".into()), Event::Stats("b".into()), Event::End(exit)];
-        events.extend(Output::ALL.map(Event::Drained));
-        let (outcome, stats) = ended(events.clone());
-        assert!(matches!(outcome, Outcome::Machine(Ending::Exit(link::ExitStatus::Exited(5)))));
-        assert_eq!(stats, "ab");
-        events.pop();
-        assert!(matches!(ended(events).0, Outcome::TimedOut));
-    }
-
-    #[test]
-    fn signals_go_to_the_program_until_the_caller_insists() {
-        // Before the program runs there is nobody else to ask.
-        assert!(matches!(ended(vec![Event::Signal(2)]).0, Outcome::Broken(2)));
-        let twice = vec![Event::Ready, Event::Signal(2), Event::Signal(2)];
-        assert!(matches!(ended(twice.clone()).0, Outcome::TimedOut));
-        let thrice = [twice, vec![Event::Signal(2)]].concat();
-        assert!(matches!(ended(thrice).0, Outcome::Broken(2)));
-        let others = vec![Event::Ready, Event::Signal(10), Event::Signal(10), Event::Signal(10)];
-        assert!(matches!(ended(others).0, Outcome::TimedOut));
-    }
 
     #[test]
     fn of_a_log_the_first_panic_matters() {

@@ -5,7 +5,7 @@
 //! How much lies in between is bounded by the windows of the link (`link::Window`).
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -41,6 +41,14 @@ pub enum Event {
     Drained(Output),
     /// The caller got a signal.
     Signal(u8),
+    /// The primary makes progress; the next time this CPU says so.
+    Beat(u32),
+    /// What each kernel does, for a person.
+    Report(String),
+    /// Ctrl-T was typed.
+    StatusKey,
+    /// QEMU has stopped the machine, and calls its state that.
+    Stopped(String),
 }
 
 /// How a machine can end.
@@ -102,7 +110,8 @@ pub fn start(stream: UnixStream, streams: Streams, events: &Sender<Event>) -> io
         let _ = reader_events.send(Event::End(ending));
     });
     let stdin_link = link.clone();
-    thread::spawn(move || read_in(streams.stdin, &stdin_window, &stdin_link));
+    let key_events = events.clone();
+    thread::spawn(move || read_in(streams.stdin, &stdin_window, &stdin_link, &key_events));
     Ok(link)
 }
 
@@ -138,6 +147,8 @@ fn receive(
             match message {
                 ToHost::Ready => drop(events.send(Event::Ready)),
                 ToHost::Stats(text) => drop(events.send(Event::Stats(text))),
+                ToHost::Beat { next } => drop(events.send(Event::Beat(next))),
+                ToHost::Report(text) => drop(events.send(Event::Report(text))),
                 ToHost::Data(output, bytes) => drop(outputs[output as usize].send(bytes)),
                 ToHost::Credit(amount) => {
                     if let Err(error) = lock(&stdin.0).give(amount) {
@@ -197,8 +208,12 @@ fn wait_for(file: &File, what: PollFlags) -> io::Result<()> {
     }
 }
 
+/// Ctrl-T. The guest's terminal decides what it is there; here it says that an answer may be expected.
+const STATUS_KEY: u8 = 0x14;
+
 /// Reads stdin only as far as the guest wants it.
-fn read_in(mut stdin: File, window: &SharedWindow, link: &Link) {
+fn read_in(mut stdin: File, window: &SharedWindow, link: &Link, events: &Sender<Event>) {
+    let is_terminal = stdin.is_terminal();
     let mut buffer = vec![0; MAX_DATA];
     loop {
         let room = {
@@ -214,6 +229,9 @@ fn read_in(mut stdin: File, window: &SharedWindow, link: &Link) {
                 let taken = lock(&window.0).take(length);
                 debug_assert!(taken);
                 link.send(&ToGuest::Stdin(buffer[..length].to_vec()));
+                if is_terminal && buffer[..length].contains(&STATUS_KEY) {
+                    let _ = events.send(Event::StatusKey);
+                }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

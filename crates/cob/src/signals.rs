@@ -37,6 +37,11 @@ pub fn asks_to_end(signal: u8) -> bool {
     [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP].iter().any(|s| *s as i32 as u8 == signal)
 }
 
+/// The signal by which a person asks what the machine does.
+pub fn asks_for_report(signal: u8) -> bool {
+    signal == Signal::SIGUSR1 as i32 as u8
+}
+
 pub fn is_resize(signal: u8) -> bool {
     signal == Signal::SIGWINCH as i32 as u8
 }

@@ -29,6 +29,16 @@ pub fn name(kernel: &Path, lines: &[&str]) -> BTreeMap<String, String> {
     named.map(|(address, name)| (address.to_string(), name.to_string())).collect()
 }
 
+/// The lines, each with the name of the first address in it.
+pub fn with_names(kernel: Option<&Path>, lines: &[&str]) -> Vec<String> {
+    let names = kernel.map(|kernel| name(kernel, lines)).unwrap_or_default();
+    let named = |line: &&str| match addresses(line).next().and_then(|address| names.get(address)) {
+        Some(name) => format!("{line}  {name}"),
+        None => line.to_string(),
+    };
+    lines.iter().map(named).collect()
+}
+
 /// How far above the stack pointer the caller's begins, at each place of the code (DWARF 5, 6.4).
 pub struct Frames {
     /// From an address on; None where that is not known.

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use nix::fcntl::{fcntl, FcntlArg, FdFlag};
@@ -17,6 +19,9 @@ use crate::cli::Accel;
 
 /// Larger than all windows of the link together with what control frames can add: see `link::Window`.
 const SOCKET_BUFFER: usize = 1 << 20;
+
+/// How long a QEMU that has let go of the link may take to end.
+const MOMENT: Duration = Duration::from_secs(2);
 
 pub const ROOT_TAG: &str = "root";
 
@@ -61,31 +66,44 @@ pub fn private_directory() -> Result<TempDir> {
 }
 
 impl Vm {
-    /// Starts the machine and gives the host's end of the link.
-    pub fn start(machine: &Machine, files: TempDir) -> Result<(Vm, UnixStream)> {
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+    /// Starts the machine and gives the host's ends of the link and of QEMU's own line of commands.
+    pub fn start(machine: &Machine, files: TempDir) -> Result<(Vm, UnixStream, UnixStream)> {
+        let pair = || socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC);
+        let ((ours, theirs), (our_monitor, monitor)) = (pair()?, pair()?);
         // What QEMU sends waits in the buffer of its own end. Root may exceed the system's maximum.
         if setsockopt(&theirs, sockopt::SndBufForce, &SOCKET_BUFFER).is_err() {
             setsockopt(&theirs, sockopt::SndBuf, &SOCKET_BUFFER)?;
         }
         fcntl(&theirs, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        fcntl(&monitor, FcntlArg::F_SETFD(FdFlag::empty()))?;
 
         let errors = files.path().join("qemu.err");
-        let mut command = with_parent_death_signal("KILL", "qemu-system-x86_64");
-        command.args(arguments(machine, &theirs)?);
+        let mut command = with_parent_death_signal("KILL", qemu());
+        command.args(arguments(machine, &theirs, &monitor)?);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         // Its own process group: Ctrl-C is for the program, not for QEMU.
         command.process_group(0);
         let child = command.spawn().with_context(|| {
             format!("cannot start {} (./cob installs what is missing)", command.get_program().to_string_lossy())
         })?;
-        drop(theirs);
-        Ok((Vm { child, errors, _files: files }, UnixStream::from(ours)))
+        drop((theirs, monitor));
+        Ok((Vm { child, errors, _files: files }, UnixStream::from(ours), UnixStream::from(our_monitor)))
     }
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
+    }
+
+    /// How it ended, if it does so by itself within a moment.
+    pub fn wait_a_moment(&mut self) -> Option<ExitStatus> {
+        let give_up = Instant::now() + MOMENT;
+        loop {
+            match self.ended() {
+                Ok(None) if Instant::now() < give_up => thread::sleep(Duration::from_millis(10)),
+                ended => return ended.ok().flatten(),
+            }
+        }
     }
 
     pub fn end(&mut self) -> Option<ExitStatus> {
@@ -105,6 +123,21 @@ impl Drop for Vm {
     }
 }
 
+/// The QEMU to start: `COB_QEMU`, or Debian's.
+pub fn qemu() -> OsString {
+    std::env::var_os("COB_QEMU").unwrap_or_else(|| "qemu-system-x86_64".into())
+}
+
+/// Its major version, as it says itself.
+pub fn qemu_version() -> Option<u32> {
+    let output = Command::new(qemu()).arg("--version").output().ok()?;
+    version_of(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn version_of(text: &str) -> Option<u32> {
+    text.split_once("version ")?.1.split('.').next()?.parse().ok()
+}
+
 /// If we are killed, QEMU must go too: `signal` ("KILL") is what it then gets. Only the new process itself can ask the kernel for
 /// that, before exec; util-linux's setpriv does it, so this crate needs no unsafe code after fork.
 pub fn with_parent_death_signal(signal: &str, program: impl AsRef<OsStr>) -> Command {
@@ -117,7 +150,7 @@ pub fn with_parent_death_signal(signal: &str, program: impl AsRef<OsStr>) -> Com
     command
 }
 
-fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
+fn arguments(machine: &Machine, link: &OwnedFd, monitor: &OwnedFd) -> Result<Vec<OsString>> {
     let mut args: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     let accel = match &machine.plugin {
@@ -140,6 +173,7 @@ fn arguments(machine: &Machine, link: &OwnedFd) -> Result<Vec<OsString>> {
         add(&["-initrd", text(initrd)?]);
     }
     add(&["-chardev", &format!("file,id=log,path={}", option_text(&machine.log)?), "-serial", "chardev:log"]);
+    add(&["-chardev", &format!("socket,id=qmp,fd={}", monitor.as_raw_fd()), "-mon", "chardev=qmp,mode=control"]);
     add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
     if machine.link {
         add(&["-chardev", &format!("socket,id=link,fd={}", link.as_raw_fd())]);
@@ -212,6 +246,13 @@ fn has_virtualization(cpuinfo: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version_of("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"), Some(10));
+        assert_eq!(version_of("QEMU emulator version 7.2.22"), Some(7));
+        assert_eq!(version_of("nothing"), None);
+    }
 
     #[test]
     fn kvm_is_the_cpus_decision() {

@@ -105,7 +105,27 @@ pub async fn keyboard(link: Arc<Link>, tty: Arc<Tty>) {
         let room = tty.wait_for_input_room().await.min(TYPED);
         match link.stdin_read(&mut buffer[..room]).await {
             Ok(0) | Err(_) => return tty.hang_up(),
-            Ok(length) => tty.input(&buffer[..length]),
+            Ok(length) => tty.input(without_status_key(&link, &tty, &mut buffer[..length])),
         }
     }
+}
+
+/// Ctrl-T, the status key of BSD's terminals (termios(4): VSTATUS).
+const STATUS_KEY: u8 = 0x14;
+
+/// Where a terminal edits lines, Ctrl-T asks what the machine does, and the program does not see it. A program that takes single keys gets
+/// it as any other. The host has seen it, too, and interrupts the machine if no answer comes and nothing beats.
+fn without_status_key<'a>(link: &Link, tty: &Tty, typed: &'a mut [u8]) -> &'a [u8] {
+    if !typed.contains(&STATUS_KEY) || !tty.edits_lines() {
+        return typed;
+    }
+    link.inspect();
+    let mut kept = 0;
+    for at in 0..typed.len() {
+        if typed[at] != STATUS_KEY {
+            typed[kept] = typed[at];
+            kept += 1;
+        }
+    }
+    &typed[..kept]
 }

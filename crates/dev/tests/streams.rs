@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use abi::signal::Signal;
 use common::{taken, Host};
+use dev::link::Event;
 use dev::streams::{keyboard, Screen, Sink, Stdin};
 use fs::event::Timers;
 use fs::stream::StreamFile;
@@ -158,4 +159,51 @@ fn a_paste_that_nobody_reads_stops_at_the_terminal() {
     }
     assert!(pasted < 300_000, "{pasted} bytes taken that nobody reads");
     assert_eq!(tty.input_room(), 0);
+}
+
+#[test]
+fn ctrl_t_asks_where_lines_are_edited_and_is_a_key_elsewhere() {
+    let mut host = Host::new();
+    let (_tty, file) = terminal(&host);
+    let (link, reader) = (host.link.clone(), file.clone());
+    let event = host.tasks.run(async move { link.event().await });
+    let read = |file: Arc<dyn File>| async move {
+        let mut buffer = [0; 64];
+        let length = file.read(&mut buffer).await.expect("a read");
+        buffer[..length].to_vec()
+    };
+    let line = host.tasks.run(read(reader));
+    host.received();
+    assert!(host.stdin.take(4));
+    host.send(ToGuest::Stdin(b"l\x14s\r".to_vec()));
+    assert_eq!(taken(&event), Some(Event::Inspect));
+    assert_eq!(taken(&line), Some(b"ls\n".to_vec()));
+
+    // TCSETS of all zeroes: a program takes single keys.
+    let raw = file.clone();
+    host.tasks.run(async move { raw.ioctl(&caller(), 0x5402, &mut vec![0; 36]).await.expect("modes") });
+    let link = host.link.clone();
+    let event = host.tasks.run(async move { link.event().await });
+    let key = host.tasks.run(read(file));
+    host.received();
+    assert!(host.stdin.take(1));
+    host.send(ToGuest::Stdin(b"\x14".to_vec()));
+    assert_eq!((taken(&key), taken(&event)), (Some(b"\x14".to_vec()), None));
+}
+
+#[test]
+fn heartbeats_do_not_pile_up_for_a_host_that_does_not_listen() {
+    let mut host = Host::new();
+    host.wire.stuck.store(true, std::sync::atomic::Ordering::SeqCst);
+    for cpu in 0..1000 {
+        host.link.beat(cpu);
+        host.tasks.settle();
+    }
+    host.wire.stuck.store(false, std::sync::atomic::Ordering::SeqCst);
+    host.wire.unstuck.wake_all();
+    host.tasks.settle();
+    assert_eq!(host.received(), [ToHost::Beat { next: 0 }]);
+    host.link.beat(7);
+    host.tasks.settle();
+    assert_eq!(host.received(), [ToHost::Beat { next: 7 }]);
 }

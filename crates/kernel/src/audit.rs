@@ -70,6 +70,7 @@ pub async fn compare(kernel: &'static Kernel, before: &[(KernelId, Stock)]) -> O
     let kill = SignalInfo::kernel(Signal::KILL);
     // An error: there was nobody.
     let _ = kernel.system.signal(Target::All, Some(kill), None, Pid(0)).await;
+    tell_stacks(kernel).await;
     let mut found = Vec::new();
     for _ in 0..LOOKS {
         let after = stocks(kernel).await;
@@ -82,6 +83,15 @@ pub async fn compare(kernel: &'static Kernel, before: &[(KernelId, Stock)]) -> O
     }
     found.iter().for_each(|line| log::error!("audit: {line}"));
     Some(format!("audit: {}", found.join("; ")))
+}
+
+/// `cob test guest` reads this line, and bounds what it says.
+async fn tell_stacks(kernel: &'static Kernel) {
+    let statuses = crate::report::statuses(kernel).await;
+    if let Some((id, status)) = statuses.iter().max_by_key(|(_, status)| status.deepest_stack) {
+        let (most, bytes) = (status.deepest_stack, platform::stacks::STACK_BYTES);
+        log::info!("stacks: at most {most} of {bytes} bytes, on kernel {id}");
+    }
 }
 
 fn differences(before: &[(KernelId, Stock)], after: &[(KernelId, Stock)]) -> Vec<String> {

@@ -1,12 +1,12 @@
 //! What kernels say about themselves (messages of `messages::control`).
 
 use crate::{death, services::Kernel};
-use alloc::{string::String, vec::Vec};
-use core::{fmt::Write, sync::atomic::Ordering::Relaxed};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 use machine::{errno::Result, Errno, KernelId};
 use messages::control::{
-    Boot, Hello, KernelDied, KernelState, KernelStatus, Meet, MessageTypes, Partition, Partitions, Ping, Resources,
-    Status, Stop, TakeStock,
+    Boot, Hello, KernelDied, KernelState, Meet, MessageTypes, Partition, Partitions, Ping, Resources, Status, Stop,
+    TakeStock,
 };
 use platform::board::{self, State};
 
@@ -29,7 +29,7 @@ pub fn start(kernel: &'static Kernel) {
     endpoint.on_sync::<Ping, _>(|_, ping| ping.payload);
     endpoint.on_to_completion::<Boot, _, _>(move |_, ask| boot(kernel, ask.kernel));
     endpoint.on::<Meet, _, _>(move |_, ask| meet(kernel, ask.newcomers));
-    endpoint.on_sync::<Status, _>(move |_, _| kernel.system.status());
+    endpoint.on_sync::<Status, _>(move |_, _| crate::report::status(kernel));
     endpoint.on_sync::<TakeStock, _>(move |_, _| crate::audit::stock(kernel));
     endpoint.on_sync::<MessageTypes, _>(move |_, _| kernel.system.message_types());
     endpoint.on_sync::<Partitions, _>(move |_, _| partitions(kernel));
@@ -129,46 +129,4 @@ fn partitions(kernel: &Kernel) -> Vec<Partition> {
         }
     })
     .collect()
-}
-
-/// What `cob run --stats` prints.
-pub async fn report(kernel: &Kernel) -> String {
-    let mut rows = Vec::from([(kernel.system.kernel, kernel.system.status())]);
-    for other in kernel.system.others() {
-        if let Ok(status) = kernel.endpoint.call(other, Status {}).await {
-            rows.push((other, status));
-        }
-    }
-    rows.sort_by_key(|(id, _)| *id);
-    let mut text = String::from(
-        "kernel cpus      memory used/free MiB  threads  moved in/out  faults local/remote  messages sent/recv  doorbells\n",
-    );
-    for (id, status) in rows {
-        const MIB: u64 = 1 << 20;
-        let cpus = cpu_list(&status);
-        let (used, free) = (status.memory_total - status.memory_free, status.memory_free / MIB);
-        let row = writeln!(
-            text,
-            "{:<6} {:<9} {:>11}/{:<9} {:>8}  {:>5}/{:<6} {:>10}/{:<8} {:>8}/{:<9} {:>9}",
-            id.0,
-            cpus,
-            alloc::format!("{}.{:02}", used / MIB, used % MIB * 100 / MIB),
-            free,
-            status.threads_run,
-            status.migrations_in,
-            status.migrations_out,
-            status.faults_local,
-            status.faults_remote,
-            status.messages_sent,
-            status.messages_received,
-            status.doorbells_sent,
-        );
-        row.expect("a String takes everything");
-    }
-    text
-}
-
-fn cpu_list(status: &KernelStatus) -> String {
-    let numbers: Vec<String> = status.cpus.iter().map(|cpu| alloc::format!("{}", cpu.0)).collect();
-    numbers.join(",")
 }

@@ -36,6 +36,7 @@ fn work(kernel: &'static Kernel) -> ! {
         if events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog() {
             attend(kernel);
         }
+        let log_waits = platform::drain_log();
         publish_load(kernel);
         kernel.system.notice_shortage();
         if kernel.scheduler.has_waiting() {
@@ -47,7 +48,7 @@ fn work(kernel: &'static Kernel) -> ! {
             continue;
         }
         kernel.system.vm.send_frames_home(1);
-        if kernel.endpoint.has_backlog() || !kernel.scheduler.prepare_idle() {
+        if log_waits || kernel.endpoint.has_backlog() || !kernel.scheduler.prepare_idle() {
             continue;
         }
         let began = kernel.system.now();

@@ -1,7 +1,7 @@
 //! Runs the program that the host asked for, and ends the machine with it. What process 1 does on a Linux machine
 //! is done by the kernel here: orphans are adopted and reaped by crate `process`. There is one to be looked at.
 
-use crate::{audit, console, control, root, services::Kernel};
+use crate::{audit, console, control, report, root, services::Kernel, watch};
 use abi::{
     signal::{Signal, SignalInfo},
     Capabilities, CpuSet, Credentials,
@@ -50,7 +50,7 @@ pub fn start(kernel: &'static Kernel) {
         match run(kernel, &devices, Some(&link), &config).await {
             Ok((status, before)) => {
                 if config.stats {
-                    link.stats(&control::report(kernel).await);
+                    link.stats(&report::statistics(kernel).await);
                 }
                 let leak = match before {
                     Some(before) => audit::compare(kernel, &before).await,
@@ -113,6 +113,7 @@ async fn run(
     if let Some(link) = link {
         kernel.scheduler.spawn(events(kernel, link.clone(), tty, process.id));
         link.ready();
+        watch::tell_host(kernel, link.clone());
     }
     log::info!("running {} as process {}", config.program.escape_ascii(), process.id);
     kernel.system.launch_first(&thread, registers);
@@ -265,6 +266,7 @@ async fn events(kernel: &'static Kernel, link: Arc<Link>, tty: Option<Arc<Tty>>,
                     tty.resize(rows, cols);
                 }
             }
+            Event::Inspect => report::tell(kernel, link.clone()),
             Event::Lost => {
                 log::error!("the host is gone");
                 platform::panic::exit_machine(1);

@@ -6,6 +6,7 @@
 //! | services.rs | one kernel's services (`linux::node`) on the lanes and devices of this machine |
 //! | cpu.rs | what a CPU does all day: fabric, timers, tasks, idling |
 //! | control.rs | what kernels say about themselves: joining, status, booting others |
+//! | report.rs | what the host command prints about the kernels |
 //! | pressure.rs | what goes when memory runs out |
 //! | death.rs | what a panic ends, and how the others go on without a dead kernel |
 //! | audit.rs | is anything left over when the programs have ended? |
@@ -39,6 +40,8 @@ mod init;
 #[cfg(target_os = "none")]
 mod pressure;
 #[cfg(target_os = "none")]
+mod report;
+#[cfg(target_os = "none")]
 mod root;
 #[cfg(target_os = "none")]
 mod services;
@@ -54,9 +57,11 @@ platform::entry!(kernel_main);
 
 #[cfg(target_os = "none")]
 fn kernel_main(boot: platform::Boot) -> ! {
-    log::info!("kernel {} on CPUs {:?}", boot.kernel, boot.cpus);
-    if platform::plan::option(boot.command_line(), "cob.selftest") == Some("platform") {
-        platform::selftest::run(&boot);
+    log::info!("kernel {} on CPUs {:?}, {}", boot.kernel, boot.cpus, platform::apic_mode());
+    match platform::plan::option(boot.command_line(), "cob.selftest") {
+        Some("platform") => platform::selftest::run(&boot),
+        Some("stack") => platform::selftest::overflow_stack(),
+        _ => {}
     }
     let kernel = services::Kernel::start(&boot);
     control::start(kernel);

@@ -7,9 +7,14 @@
 //! The same task says of which kernels this one has waited for seconds to take a message (`fabric/src/stall.rs`): the lanes to one that
 //! hangs fill up long before it is condemned. It is a line in the log and nothing more; what waits goes on waiting.
 //!
-//! In a cluster only the CPU that takes doorbells beats. A sibling that hangs is noticed when that CPU waits for it.
+//! The host command watches the primary, also where that is the only kernel: it hears a beat over the link once a second, from each CPU of
+//! the kernel in turn, so that one that hangs silences all. What the host does then is in `crates/cob/src/watch.rs`.
+//!
+//! On the board only the CPU that takes doorbells beats for its kernel. A sibling of a secondary that hangs is noticed when that CPU waits for it.
 
 use crate::services::Kernel;
+use alloc::sync::Arc;
+use dev::link::Link;
 use fabric::{Stall, StallState, Stalls};
 use machine::KernelId;
 use platform::{
@@ -49,6 +54,31 @@ pub fn start(kernel: &'static Kernel) {
                 _ => &mut watched.insert((next, Suspicion::default())).1,
             };
             pause = look(next, suspicion, on_time);
+        }
+    });
+}
+
+/// Beats for the host.
+pub fn tell_host(kernel: &'static Kernel, link: Arc<Link>) {
+    beat_on(kernel, link, 0);
+}
+
+/// The CPU with this index beats after a pause, and the next one after it.
+fn beat_on(kernel: &'static Kernel, link: Arc<Link>, index: usize) {
+    let cpus = kernel.system.cpu.cpus();
+    link.beat(cpus[index].0);
+    kernel.scheduler.spawn_on(index, async move {
+        kernel.scheduler.sleep_until(kernel.system.now() + BEAT_NS).await;
+        beat_on(kernel, link, (index + 1) % cpus.len());
+    });
+}
+
+/// What tests of the probe's handler ask for (`Stop::PROBING`).
+pub fn probe_all() {
+    platform::plan().kernels.iter().enumerate().for_each(|(index, _)| {
+        let other = KernelId(index as u16);
+        if other != platform::kernel() {
+            heartbeat::probe(other);
         }
     });
 }

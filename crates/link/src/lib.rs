@@ -17,6 +17,9 @@
 //!                                     <- Stdout, Stderr, Tty
 //!   Credit(channel, n)                ->                  they have been written where they belong
 //!   StdinEof                          ->
+//!                                     <- Beat             once a second
+//!   Inspect                           ->                  at any time
+//!                                     <- Report
 //!                                     <- Stats            if Config asked for it
 //!                                     <- Exit
 //! ```

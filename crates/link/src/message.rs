@@ -65,6 +65,8 @@ pub enum ToGuest {
     },
     /// The host's descriptor is gone: further writes get EPIPE and SIGPIPE, as at home.
     Closed(Output),
+    /// Somebody wants to know what the kernels do: a Report answers.
+    Inspect,
 }
 
 /// Guest to host.
@@ -86,6 +88,12 @@ pub enum ToHost {
     Credit(u32),
     /// A kernel died in a way that ends the machine.
     Panic(String),
+    /// Once a second: the primary makes progress. The next beat is this CPU's.
+    Beat {
+        next: u32,
+    },
+    /// What each kernel does, a line each. It was asked for by Inspect, or at the terminal.
+    Report(String),
 }
 
 mod kind {
@@ -96,6 +104,7 @@ mod kind {
     pub const RESIZE: u8 = 0x05;
     pub const OUTPUT_CREDIT: u8 = 0x06;
     pub const CLOSED: u8 = 0x07;
+    pub const INSPECT: u8 = 0x08;
 
     pub const READY: u8 = 0x80;
     /// 0x81 stdout, 0x82 stderr, 0x83 tty.
@@ -105,6 +114,8 @@ mod kind {
     pub const CANNOT_RUN: u8 = 0x87;
     pub const STDIN_CREDIT: u8 = 0x88;
     pub const PANIC: u8 = 0x89;
+    pub const BEAT: u8 = 0x8a;
+    pub const REPORT: u8 = 0x8b;
 }
 
 impl Message for ToGuest {
@@ -117,6 +128,7 @@ impl Message for ToGuest {
             ToGuest::Resize { .. } => kind::RESIZE,
             ToGuest::Credit { .. } => kind::OUTPUT_CREDIT,
             ToGuest::Closed(_) => kind::CLOSED,
+            ToGuest::Inspect => kind::INSPECT,
         }
     }
 
@@ -127,7 +139,7 @@ impl Message for ToGuest {
                 out.extend_from_slice(part);
             }
             ToGuest::Stdin(bytes) => out.extend_from_slice(bytes),
-            ToGuest::StdinEof => {}
+            ToGuest::StdinEof | ToGuest::Inspect => {}
             ToGuest::Signal(number) => out.push(*number),
             ToGuest::Resize { rows, cols } => {
                 out.extend_from_slice(&rows.to_le_bytes());
@@ -157,7 +169,8 @@ impl Message for ToGuest {
                 Ok(ToGuest::Credit { output: output(*which)?, amount: u32::from_le_bytes([*a, *b, *c, *d]) })
             }
             (kind::CLOSED, [which]) => Ok(ToGuest::Closed(output(*which)?)),
-            (kind::CONFIG | kind::STDIN_EOF..=kind::CLOSED, _) => Err(LinkError::Malformed(kind)),
+            (kind::INSPECT, []) => Ok(ToGuest::Inspect),
+            (kind::CONFIG | kind::STDIN_EOF..=kind::INSPECT, _) => Err(LinkError::Malformed(kind)),
             _ => Err(LinkError::UnknownKind(kind)),
         }
     }
@@ -173,6 +186,8 @@ impl Message for ToHost {
             ToHost::CannotRun { .. } => kind::CANNOT_RUN,
             ToHost::Credit(_) => kind::STDIN_CREDIT,
             ToHost::Panic(_) => kind::PANIC,
+            ToHost::Beat { .. } => kind::BEAT,
+            ToHost::Report(_) => kind::REPORT,
         }
     }
 
@@ -180,7 +195,8 @@ impl Message for ToHost {
         match self {
             ToHost::Ready => {}
             ToHost::Data(_, bytes) => out.extend_from_slice(bytes),
-            ToHost::Stats(text) | ToHost::Panic(text) => out.extend_from_slice(text.as_bytes()),
+            ToHost::Beat { next } => out.extend_from_slice(&next.to_le_bytes()),
+            ToHost::Stats(text) | ToHost::Panic(text) | ToHost::Report(text) => out.extend_from_slice(text.as_bytes()),
             ToHost::Exit(ExitStatus::Exited(status)) => out.extend_from_slice(&[0, *status]),
             ToHost::Exit(ExitStatus::Signaled(signal)) => out.extend_from_slice(&[1, *signal]),
             ToHost::CannotRun { errno, what } => {
@@ -207,7 +223,11 @@ impl Message for ToHost {
             }
             (kind::STDIN_CREDIT, [a, b, c, d]) => Ok(ToHost::Credit(u32::from_le_bytes([*a, *b, *c, *d]))),
             (kind::PANIC, bytes) => Ok(ToHost::Panic(text(bytes))),
-            (kind::READY | kind::EXIT | kind::CANNOT_RUN | kind::STDIN_CREDIT, _) => Err(LinkError::Malformed(kind)),
+            (kind::BEAT, [a, b, c, d]) => Ok(ToHost::Beat { next: u32::from_le_bytes([*a, *b, *c, *d]) }),
+            (kind::REPORT, bytes) => Ok(ToHost::Report(text(bytes))),
+            (kind::READY | kind::EXIT | kind::CANNOT_RUN | kind::STDIN_CREDIT | kind::BEAT, _) => {
+                Err(LinkError::Malformed(kind))
+            }
             _ => Err(LinkError::UnknownKind(kind)),
         }
     }

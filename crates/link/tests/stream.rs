@@ -20,6 +20,7 @@ fn to_guest() -> impl Strategy<Value = ToGuest> {
         (any::<u16>(), any::<u16>()).prop_map(|(rows, cols)| ToGuest::Resize { rows, cols }),
         (output(), any::<u32>()).prop_map(|(output, amount)| ToGuest::Credit { output, amount }),
         output().prop_map(ToGuest::Closed),
+        Just(ToGuest::Inspect),
     ]
 }
 
@@ -33,6 +34,8 @@ fn to_host() -> impl Strategy<Value = ToHost> {
         (any::<u16>(), ".{0,40}").prop_map(|(errno, what)| ToHost::CannotRun { errno, what }),
         any::<u32>().prop_map(ToHost::Credit),
         ".{0,40}".prop_map(ToHost::Panic),
+        any::<u32>().prop_map(|next| ToHost::Beat { next }),
+        ".{0,40}".prop_map(ToHost::Report),
     ]
 }
 

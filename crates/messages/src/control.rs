@@ -35,6 +35,11 @@ pub struct KernelStatus {
     pub messages_received: u64,
     pub doorbells_sent: u64,
     pub doorbells_saved: u64,
+    /// Calls to other kernels without an answer yet, and calls of theirs that wait here.
+    pub calls_under_way: u64,
+    pub calls_parked: u64,
+    /// Most bytes that any of its CPUs has had on its stack.
+    pub deepest_stack: u64,
     /// Idle time of each of `cpus`, in the same order.
     pub idle_ns: Vec<u64>,
     /// Time each of them has spent in user mode.
@@ -124,4 +129,6 @@ impl Stop {
     pub const BY_A_PANIC: u8 = 1;
     /// Not at all: it spins with interrupts off, until another kernel notices.
     pub const HANGING: u8 = 2;
+    /// Not at all: it probes all others once, as if it suspected them (`kernel::watch`). For tests.
+    pub const PROBING: u8 = 3;
 }

@@ -30,6 +30,8 @@ const TIMER_INITIAL: u32 = 0x380;
 const TIMER_CURRENT: u32 = 0x390;
 const TIMER_DIVIDE: u32 = 0x3e0;
 
+/// Delivery mode of a line (SDM 3A, 11.5.1).
+const NMI_DELIVERY: u32 = 0b100 << 8;
 const MASKED: u32 = 1 << 16;
 const TSC_DEADLINE_MODE: u32 = 2 << 17;
 
@@ -75,12 +77,23 @@ pub fn init_cpu() {
     X2.store(x2, Relaxed);
     DEADLINE.store(features.ecx >> 24 & 1 == 1, Relaxed);
     write(TASK_PRIORITY, 0);
-    for line in [LVT_LINT0, LVT_LINT1, LVT_ERROR] {
+    for line in [LVT_LINT0, LVT_ERROR] {
         write(line, MASKED);
     }
+    // The wire by which the machine, or QEMU on behalf of the host command, interrupts all CPUs.
+    write(LVT_LINT1, NMI_DELIVERY);
     write(TIMER_DIVIDE, 0b1011);
     write(LVT_TIMER, u32::from(TIMER) | if DEADLINE.load(Relaxed) { TSC_DEADLINE_MODE } else { 0 });
     write(SPURIOUS_VECTOR, 0x100 | u32::from(SPURIOUS));
+}
+
+/// How CPUs interrupt each other here, for the log.
+pub fn mode() -> &'static str {
+    if X2.load(Relaxed) {
+        "x2APIC"
+    } else {
+        "xAPIC"
+    }
 }
 
 /// Whether the timer goes by the time-stamp counter. After `init_cpu`.

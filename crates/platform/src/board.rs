@@ -10,6 +10,7 @@
 
 use crate::layout::{BOARD_BYTES, BOARD_VIRT};
 use crate::plan::Plan;
+use alloc::{format, string::String};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use fabric::Doorbell;
 use machine::KernelId;
@@ -98,7 +99,8 @@ pub struct Pulse {
 /// Written only when a kernel is suspected (heartbeat.rs).
 #[repr(C)]
 pub struct Watch {
-    /// Probes that the kernel has answered.
+    /// Probes that were sent to the kernel, and how many had been when it last answered.
+    pub probed: AtomicU32,
     pub answered: AtomicU32,
     /// The life (`boots`) in which another kernel found that it hangs; 0: none.
     pub condemned: AtomicU32,
@@ -172,9 +174,16 @@ pub fn forget_lanes(receiver: KernelId) {
     (0..MOST_KERNELS).for_each(|sender| lanes(receiver, KernelId(sender as u16)).store(0, Relaxed));
 }
 
+/// The plan, unless it has more kernels than the board.
+pub fn room_for(plan: Plan) -> Result<Plan, String> {
+    match plan.kernels.len() {
+        0..=MOST_KERNELS => Ok(plan),
+        count => Err(format!("{count} kernels are more than the {MOST_KERNELS} that a machine may have")),
+    }
+}
+
 /// Puts the plan on the board. Only the primary, before any secondary runs.
 pub fn publish_plan(plan: &Plan) {
-    assert!(plan.kernels.len() <= MOST_KERNELS, "at most {MOST_KERNELS} kernels fit on the board");
     // SAFETY: nobody else runs yet; the area lies on the board, is mapped, and overlaps no atomic.
     let area =
         unsafe { core::slice::from_raw_parts_mut((BOARD_VIRT + PLAN_AT) as *mut u8, (ENTRIES_AT - PLAN_AT) as usize) };

@@ -2,7 +2,7 @@
 //! reasons). A probe is a non-maskable interrupt to the CPU that takes doorbells: it comes through where
 //! everything else waits.
 
-use crate::{apic, board, cpu::Frame, panic};
+use crate::{apic, board, cpu::Frame, panic, percpu};
 use core::sync::atomic::Ordering::*;
 use machine::KernelId;
 
@@ -24,6 +24,7 @@ pub fn seen(kernel: KernelId) -> Option<(u64, u32)> {
 pub fn probe(kernel: KernelId) {
     let entry = board::entry(kernel);
     if entry.state() == board::State::Running {
+        entry.watch.0.probed.fetch_add(1, AcqRel);
         apic::send_nmi(entry.life().doorbell.load(Relaxed));
     }
 }
@@ -35,13 +36,28 @@ pub fn condemn(kernel: KernelId) {
     probe(kernel);
 }
 
-/// A probe has come while this CPU was in the kernel (or in user mode: then `frame` is None).
-pub(crate) fn on_probe(frame: Option<&Frame>) {
+/// Where a non-maskable interrupt has found this CPU.
+#[derive(Clone, Copy)]
+pub(crate) enum Found<'a> {
+    UserMode,
+    InKernel(&'a Frame),
+}
+
+/// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, from a kernel that asks whether this one still executes, or
+/// from the host, which interrupts all CPUs to hear where they are.
+pub(crate) fn on_probe(found: Found) {
     panic::stop_if_asked();
     let entry = board::entry(crate::kernel());
-    let condemned = entry.watch.0.condemned.load(Acquire);
+    let watch = &entry.watch.0;
+    let condemned = watch.condemned.load(Acquire);
     if condemned != 0 && condemned == entry.life().boots.load(Relaxed) {
-        panic::from_hang(frame);
+        panic::from_hang(found);
     }
-    entry.watch.0.answered.fetch_add(1, Release);
+    // Probes go to one CPU. If one of the host's has come together with a probe, the host asks again.
+    let probed = watch.probed.load(Acquire);
+    let is_probe =
+        percpu::current().apic == entry.life().doorbell.load(Relaxed) && watch.answered.swap(probed, AcqRel) != probed;
+    if !is_probe {
+        panic::say_where(found);
+    }
 }

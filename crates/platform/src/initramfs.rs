@@ -21,7 +21,8 @@ pub(crate) unsafe fn adopt(from: Range<u64>, free: &mut u64, end: u64) {
     let to = free.next_multiple_of(PAGE_SIZE as u64);
     let behind = (to + bytes).next_multiple_of(PAGE_SIZE as u64);
     if from.end > 1 << 32 || behind + LEAST_MEMORY > end {
-        panic!("an initramfs of {} KiB does not fit into the memory of kernel 0", bytes >> 10);
+        let kibibytes = bytes >> 10;
+        crate::panic::refuse(format_args!("an initramfs of {kibibytes} KiB does not fit into the memory of kernel 0"));
     }
     // SAFETY: mapped, says the caller; the two may overlap. Words, because bytes are slow to emulate; what is read and
     // written beyond the archive is the rest of a page.

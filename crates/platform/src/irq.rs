@@ -98,5 +98,15 @@ pub fn accept_interrupts() {
 pub fn idle() {
     paging::idle();
     // SAFETY: handlers expect exactly this place; no lock is held (the kernel holds none across here).
-    unsafe { asm!("sti", "hlt", "cli", options(nostack)) }
+    unsafe { halt_until_interrupt() }
+}
+
+extern "C" {
+    fn halt_until_interrupt();
+    static halted: u8;
+}
+
+/// Whether a CPU that is interrupted at `rip` was in the halt of [`idle`].
+pub(crate) fn is_halt(rip: u64) -> bool {
+    rip == &raw const halted as u64
 }

@@ -3,7 +3,7 @@
 
 use crate::layout::*;
 use crate::tables::{self, Bits, Mapped, TableMemory};
-use crate::{board, lanes, pages};
+use crate::{board, lanes, pages, stacks};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -126,13 +126,15 @@ pub fn map_mmio(phys: u64, bytes: u64) -> Result<NonNull<u8>, Errno> {
     NonNull::new((virt + phys - start) as *mut u8).ok_or(Errno::EINVAL)
 }
 
-/// A new stack with a guard below it; gives the address past its end.
-pub fn new_stack() -> Result<u64, NoMemory> {
+/// A new stack of `bytes` with a guard below it, painted (stacks.rs); gives the address past its end.
+pub fn new_stack(bytes: u64) -> Result<u64, NoMemory> {
     static NEXT: AtomicU64 = AtomicU64::new(STACKS_BASE);
     let end = NEXT.fetch_add(STACK_STRIDE, Relaxed) + STACK_STRIDE;
-    for virt in (end - STACK_BYTES..end).step_by(PAGE_SIZE) {
+    for virt in (end - bytes..end).step_by(PAGE_SIZE) {
         map(virt, pages::alloc_page().ok_or(NoMemory)?, PAGE, Bits::DATA)?;
     }
+    // SAFETY: just mapped, and nobody's yet.
+    unsafe { stacks::paint(end - bytes..end) };
     Ok(end)
 }
 

@@ -57,8 +57,9 @@ pub const MMIO_FREE: u64 = APIC_VIRT + 0x1000;
 /// Window slots of a CPU; the last is for booting a kernel.
 pub const WINDOWS_PER_CPU: u64 = 8;
 
-/// Bytes of a kernel stack, and from one stack to the next (the rest is guard).
+/// Bytes of a CPU's stack, of a stack for interrupts that may come at any instruction, and from one stack to the next (the rest is guard).
 pub const STACK_BYTES: u64 = 64 << 10;
+pub const INTERRUPT_STACK_BYTES: u64 = 16 << 10;
 pub const STACK_STRIDE: u64 = 128 << 10;
 
 /// What an area is for: the reason a page of it may be mapped.

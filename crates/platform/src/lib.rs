@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(any(test, target_os = "none"))]
 mod interval;
 pub mod layout;
+mod lines;
 #[cfg(any(test, target_os = "none"))]
 mod magazine;
 pub mod paging;
@@ -63,8 +64,12 @@ pub mod selftest;
 #[cfg(target_os = "none")]
 mod serial;
 #[cfg(target_os = "none")]
+pub mod stacks;
+#[cfg(target_os = "none")]
 pub mod usercopy;
 
+#[cfg(target_os = "none")]
+pub use apic::mode as apic_mode;
 #[cfg(target_os = "none")]
 pub use boot::{boot_kernel, start_siblings, Boot};
 #[cfg(target_os = "none")]
@@ -78,7 +83,7 @@ pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 #[cfg(target_os = "none")]
 pub use paging::{memory, shared_memory};
 #[cfg(target_os = "none")]
-pub use serial::write as console_write;
+pub use serial::{drain as drain_log, write as console_write};
 
 /// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`. The exported
 /// symbol is this crate's business, so it goes with `#![forbid(unsafe_code)]`.

@@ -1,9 +1,12 @@
 //! Crate `log`'s records as lines on the serial port.
 
 use crate::{plan, serial};
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 struct Logger;
+
+/// The crates in which a line has been caused by a program.
+const FOR_PROGRAMS: [&str; 8] = ["linux", "process", "fs", "vm", "ipc", "futex", "procfs", "dev"];
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
@@ -11,9 +14,16 @@ impl Log for Logger {
     }
 
     fn log(&self, record: &Record) {
-        if self.enabled(record.metadata()) {
-            let target = record.target();
-            serial::line(crate::kernel(), format_args!("{:5} {target}: {}", record.level(), record.args()));
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let (kernel, target) = (crate::kernel(), record.target());
+        let text = format_args!("{:5} {target}: {}", record.level(), record.args());
+        // Who has asked for more than the usual levels wants all of it.
+        let by_program = FOR_PROGRAMS.contains(&target.split("::").next().unwrap_or_default());
+        match by_program && record.level() <= Level::Info {
+            true => serial::line_of_program(kernel, text),
+            false => serial::line(kernel, text),
         }
     }
 

@@ -1,22 +1,22 @@
 //! The partition's physical memory, as the rest of the platform takes it: crate `frames` does the work.
 
 use crate::layout::DIRECT_BASE;
-use crate::plan::MemoryRange;
+use crate::plan;
 use alloc::vec::Vec;
 use frames::{Config, Partition};
 use spin::Once;
 
 static PARTITION: Once<Partition> = Once::new();
 
-/// Gives all of `memory` from `free` on (an address in the first range) to the allocator.
-pub fn init(memory: &[MemoryRange], free: u64, cpus: usize) {
-    let ranges: Vec<_> = memory.iter().map(|m| m.start..m.end).collect();
-    let used = memory[0].start..free;
+/// Gives the memory of `own` to the allocator, but for what the boot has used of its range, up to `free`.
+pub fn init(own: &plan::Partition, free: u64) {
+    let ranges: Vec<_> = own.memory.iter().map(|m| m.start..m.end).collect();
+    let used = own.boot_range().expect("every partition has one").start..free;
     let config = Config {
         direct_base: DIRECT_BASE as usize,
         ranges: &ranges,
         reserved: core::slice::from_ref(&used),
-        cpus,
+        cpus: own.cpus.len(),
         cpu: crate::percpu::current_index,
     };
     // SAFETY: the direct map covers the partition, and what lies below `free` (image, first tables) is

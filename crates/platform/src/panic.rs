@@ -2,6 +2,7 @@
 //! to the policy.
 
 use crate::cpu::Frame;
+use crate::heartbeat::Found;
 use crate::layout::{IMAGE_BASE, STACKS_BASE, STACK_BYTES, STACK_STRIDE, TOP_BYTES};
 use crate::{apic, board, clock, percpu, serial};
 use core::arch::asm;
@@ -12,12 +13,18 @@ use x86_64::instructions::port::Port;
 
 /// What `isa-debug-exit` gets; QEMU ends with twice that plus one: 251.
 const PANIC_CODE: u32 = 0x7d;
+/// The same for a machine that cannot be made as it was asked for: 133.
+const REFUSED_CODE: u32 = 0x42;
 const DEBUG_EXIT: u16 = 0xf4;
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
 static STOPPING: AtomicBool = AtomicBool::new(false);
 /// So long a kernel that dies waits for its CPUs.
 const PATIENCE_NS: u64 = 10_000_000_000;
+/// So long a CPU waits to say where it is while another one says it.
+const TURN_NS: u64 = 2_000_000_000;
+/// Words of its stack that a CPU shows then.
+const MOST_ADDRESSES: usize = 64;
 static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Called last in a panic, with this kernel's state already Dead on the board. The default ends the
@@ -26,8 +33,17 @@ pub fn set_policy(policy: fn() -> !) {
     POLICY.store(policy as *mut (), Release);
 }
 
+/// The primary cannot make the machine that it was asked for: says why in a line that the host command shows, and ends the machine.
+pub fn refuse(reason: Arguments) -> ! {
+    serial::early(format_args!("REFUSED: {reason}"));
+    exit_machine(REFUSED_CODE)
+}
+
 /// Ends the whole machine with `code` where QEMU's debug exit exists; halts this CPU otherwise.
 pub fn exit_machine(code: u32) -> ! {
+    if crate::has_board() {
+        serial::flush();
+    }
     // SAFETY: the port does nothing else, and nothing at all without the device.
     unsafe { Port::<u32>::new(DEBUG_EXIT).write(code) }
     halt()
@@ -110,9 +126,46 @@ pub(crate) fn from_trap(frame: &Frame, address: u64) -> ! {
     die(text, Some(frame.into()))
 }
 
+pub(crate) fn from_overflow(frame: &Frame) -> ! {
+    let kibibytes = STACK_BYTES >> 10;
+    die(format_args!("kernel stack overflow: {kibibytes} KiB are used up at {:#x}", frame.rip), Some(frame.into()))
+}
+
 /// Another kernel has found that this one hangs, and interrupts it where it does.
-pub(crate) fn from_hang(frame: Option<&Frame>) -> ! {
-    die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), frame.map(Place::from))
+pub(crate) fn from_hang(found: Found) -> ! {
+    let place = match found {
+        Found::InKernel(frame) => Some(frame.into()),
+        Found::UserMode => None,
+    };
+    die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), place)
+}
+
+/// The host wants to know where this CPU is: the same lines as in a panic, and it goes on.
+pub(crate) fn say_where(found: Found) {
+    // In a row for each CPU of a kernel. Who has the lock is in here, too, and comes to an end.
+    static TURN: AtomicBool = AtomicBool::new(false);
+    let give_up = clock::now() + TURN_NS;
+    while TURN.swap(true, Acquire) && clock::now() < give_up {
+        core::hint::spin_loop();
+    }
+    let (kernel, area) = (crate::kernel(), percpu::current());
+    let cpu = area.cpu.0;
+    let say = |line: Arguments| serial::line(kernel, line);
+    match found {
+        Found::UserMode => say(format_args!("WHERE kernel {kernel} cpu {cpu}: in user mode")),
+        Found::InKernel(frame) if crate::irq::is_halt(frame.rip) => {
+            say(format_args!("WHERE kernel {kernel} cpu {cpu}: idle"))
+        }
+        Found::InKernel(frame) => {
+            let place = Place::from(frame);
+            say(format_args!("WHERE kernel {kernel} cpu {cpu}: in the kernel"));
+            say(format_args!("  at {:#x}", place.pc));
+            for (offset, address) in place.return_addresses().take(MOST_ADDRESSES) {
+                say(format_args!("  at {address:#x}, {offset} up the stack"));
+            }
+        }
+    }
+    TURN.store(false, Release);
 }
 
 fn die(text: Arguments, place: Option<Place>) -> ! {
@@ -123,6 +176,9 @@ fn die(text: Arguments, place: Option<Place>) -> ! {
     let kernel = crate::kernel();
     let cpu = if percpu::is_installed() { percpu::current().cpu.0 } else { u32::MAX };
     let has_board = crate::has_board();
+    if has_board {
+        serial::flush();
+    }
     let say = |line: Arguments| match has_board {
         true => serial::line(kernel, line),
         false => serial::early(line),

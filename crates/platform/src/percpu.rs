@@ -1,13 +1,14 @@
 //! What belongs to one CPU. Reached through gs while in the kernel; nobody else writes it, except for
 //! the event flags.
 
-use crate::{kmap, layout::DIRECT_BASE, magazine::Magazine, pages};
+use crate::layout::{INTERRUPT_STACK_BYTES, STACK_BYTES};
+use crate::{kmap, magazine::Magazine};
 use alloc::{boxed::Box, vec::Vec};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::{null_mut, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use machine::{CpuId, NoMemory, Registers, PAGE_SIZE};
+use machine::{CpuId, NoMemory, Registers};
 use spin::Once;
 use x86_64::registers::model_specific::Msr;
 
@@ -59,11 +60,13 @@ unsafe impl Send for PerCpu {}
 
 const _: () = assert!(core::mem::offset_of!(PerCpu, task_state) == 64);
 
-/// Stack numbers in the task state for vectors that may come at any instruction.
-pub const FATAL_STACK: u8 = 1;
+/// Stack numbers in the task state for vectors that may come at any instruction. None shares one: a machine check or an overflow of
+/// the stack may come while a probe is answered.
+pub const PROBE_STACK: u8 = 1;
 pub const DEBUG_STACK: u8 = 2;
-
-const FATAL_STACK_ORDER: usize = 2;
+pub const DOUBLE_FAULT_STACK: u8 = 3;
+pub const MACHINE_CHECK_STACK: u8 = 4;
+const INTERRUPT_STACKS: usize = 4;
 
 impl PerCpu {
     const fn new(cpu: CpuId, index: u32, apic: u32, node: u32) -> PerCpu {
@@ -102,13 +105,14 @@ impl PerCpu {
         let mut area = Box::new(PerCpu::new(cpu, index, apic, node));
         area.this = &raw const *area;
         area.windows = kmap::prepare_windows(index as usize)?;
-        area.stack = kmap::new_stack()?;
-        let fatal = pages::alloc_run(FATAL_STACK_ORDER).ok_or(NoMemory)?;
-        let debug = pages::alloc_page().ok_or(NoMemory)?;
+        area.stack = kmap::new_stack(STACK_BYTES)?;
         let mut interrupt_stacks = [0; 7];
-        interrupt_stacks[usize::from(FATAL_STACK) - 1] =
-            DIRECT_BASE + fatal + ((PAGE_SIZE as u64) << FATAL_STACK_ORDER);
-        interrupt_stacks[usize::from(DEBUG_STACK) - 1] = DIRECT_BASE + debug + PAGE_SIZE as u64;
+        for stack in &mut interrupt_stacks[..INTERRUPT_STACKS] {
+            // The area's address stands above the frame that the CPU pushes: there trap.s finds it, whatever gs is. The CPU aligns to 16.
+            *stack = kmap::new_stack(INTERRUPT_STACK_BYTES)? - 16;
+            // SAFETY: the uppermost words of a new stack, which is mapped for good.
+            unsafe { (*stack as *mut *const PerCpu).write(area.this) };
+        }
         area.task_state.get_mut().interrupt_stacks = interrupt_stacks;
         Ok(Box::leak(area))
     }

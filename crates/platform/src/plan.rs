@@ -10,15 +10,18 @@
 //! - `cob.boot=all|none|0,2-3`: which secondaries the primary starts at once.
 //!
 //! Memory: what nobody asked for by size or address is split evenly among the kernels that have CPUs on
-//! its NUMA node (among all, if none has), at 2 MiB boundaries.
+//! its NUMA node (among all, if none has), at 2 MiB boundaries. A share is one range where one is large enough, several
+//! ranges otherwise; one of them always has [`LEAST_MEMORY`], for that is where a kernel boots.
 
-use crate::layout::{COMMON_END, PARTITION_ALIGN, PRIMARY_IMAGE_PHYS};
+mod memory;
+
+use crate::layout::PARTITION_ALIGN;
 use alloc::{collections::BTreeSet, format, string::String, string::ToString, vec, vec::Vec};
 use core::ops::Range;
 use machine::{CpuId, KernelId};
 use serde::{Deserialize, Serialize};
 
-/// Least memory a kernel can live in.
+/// Least memory a kernel can live in, and least size of the range that it boots in.
 pub const LEAST_MEMORY: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +40,10 @@ pub struct MemoryRange {
 impl MemoryRange {
     pub fn bytes(&self) -> u64 {
         self.end.saturating_sub(self.start)
+    }
+
+    fn can_boot(&self) -> bool {
+        self.bytes() >= LEAST_MEMORY
     }
 }
 
@@ -66,6 +73,14 @@ pub struct Partition {
     pub memory: Vec<MemoryRange>,
 }
 
+impl Partition {
+    /// The range that holds image, first page tables and first heap, in one piece from its start on. Every partition of a plan has one;
+    /// the primary's begins where the loader has put the image.
+    pub fn boot_range(&self) -> Option<MemoryRange> {
+        self.memory.iter().copied().find(MemoryRange::can_boot)
+    }
+}
+
 /// The whole machine as every kernel knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -77,7 +92,7 @@ pub struct Plan {
 impl Plan {
     pub fn new(topology: Topology, command_line: &str) -> Result<Plan, String> {
         let mut wanted = partitions(&topology, command_line)?;
-        give_memory(&topology, &mut wanted)?;
+        memory::give(&topology, &mut wanted)?;
         let kernels = wanted.into_iter().map(|wish| wish.partition).collect();
         Ok(Plan { topology, kernels, command_line: command_line.to_string() })
     }
@@ -143,7 +158,7 @@ pub fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Wish {
     partition: Partition,
     size: Option<u64>,
@@ -218,126 +233,6 @@ fn explicit(topology: &Topology, text: &str) -> Result<Vec<Wish>, String> {
     }
     let first = wishes.first().is_some_and(|wish| wish.partition.cpus.contains(&CpuId(0)));
     first.then_some(wishes).ok_or_else(|| "cob.partition: the first kernel must have CPU 0".into())
-}
-
-/// Memory nobody owns yet: ascending, aligned.
-struct Pool(Vec<MemoryRange>);
-
-impl Pool {
-    fn new(memory: &[MemoryRange]) -> Pool {
-        let aligned = memory.iter().filter_map(|m| {
-            let start = m.start.max(COMMON_END).next_multiple_of(PARTITION_ALIGN);
-            let end = m.end / PARTITION_ALIGN * PARTITION_ALIGN;
-            (start < end).then_some(MemoryRange { start, end, node: m.node })
-        });
-        let mut pool: Vec<_> = aligned.collect();
-        pool.sort_by_key(|m| m.start);
-        Pool(pool)
-    }
-
-    /// Takes exactly `range` out; None if not all of it is there.
-    fn carve(&mut self, range: Range<u64>) -> Option<Vec<MemoryRange>> {
-        let (mut taken, mut left) = (vec![], vec![]);
-        for m in &self.0 {
-            let cut = MemoryRange { start: m.start.max(range.start), end: m.end.min(range.end), node: m.node };
-            if cut.start >= cut.end {
-                left.push(*m);
-                continue;
-            }
-            let pieces = [MemoryRange { end: cut.start, ..*m }, MemoryRange { start: cut.end, ..*m }];
-            left.extend(pieces.into_iter().filter(|piece| piece.start < piece.end));
-            taken.push(cut);
-        }
-        if taken.iter().map(MemoryRange::bytes).sum::<u64>() != range.end - range.start {
-            return None;
-        }
-        self.0 = left;
-        Some(taken)
-    }
-
-    /// Up to `bytes`, lowest first, of the ranges that `allowed` says.
-    fn take(&mut self, mut bytes: u64, allowed: impl Fn(u32) -> bool) -> Vec<MemoryRange> {
-        let mut taken = vec![];
-        while bytes > 0 {
-            let Some(from) = self.0.iter().find(|m| allowed(m.node)).copied() else { break };
-            let piece = from.start..from.start + from.bytes().min(bytes);
-            bytes -= piece.end - piece.start;
-            taken.extend(self.carve(piece).expect("part of a range of the pool"));
-        }
-        taken
-    }
-
-    fn on_node(&self, node: u32) -> u64 {
-        self.0.iter().filter(|m| m.node == node).map(MemoryRange::bytes).sum()
-    }
-}
-
-fn give_memory(topology: &Topology, wishes: &mut [Wish]) -> Result<(), String> {
-    let mut pool = Pool::new(&topology.memory);
-    for (index, wish) in wishes.iter_mut().enumerate() {
-        for range in wish.exact.clone() {
-            let taken = pool.carve(range.clone());
-            let taken = taken.ok_or_else(|| format!("kernel {index}: {range:#x?} is not free memory"))?;
-            wish.partition.memory.extend(taken);
-        }
-    }
-    // The loader has put the primary's image there; nobody else may have it.
-    let image = PRIMARY_IMAGE_PHYS..PRIMARY_IMAGE_PHYS + LEAST_MEMORY;
-    if !wishes[0].partition.memory.iter().any(|m| m.start <= image.start && image.end <= m.end) {
-        let taken = pool.carve(image).ok_or("kernel 0 must have the memory its image was loaded to")?;
-        if let Some(size) = &mut wishes[0].size {
-            *size = size.saturating_sub(LEAST_MEMORY);
-        }
-        wishes[0].partition.memory.extend(taken);
-    }
-    let nodes_of = |wish: &Wish| -> BTreeSet<u32> {
-        wish.partition.cpus.iter().map(|cpu| topology.cpus[cpu.0 as usize].node).collect()
-    };
-    for (index, wish) in wishes.iter_mut().enumerate() {
-        let Some(size) = wish.size else { continue };
-        let nodes = nodes_of(wish);
-        let mut taken = pool.take(size, |node| nodes.contains(&node));
-        let missing = size - taken.iter().map(MemoryRange::bytes).sum::<u64>();
-        taken.extend(pool.take(missing, |_| true));
-        if taken.iter().map(MemoryRange::bytes).sum::<u64>() < size {
-            return Err(format!("kernel {index}: there is not that much memory"));
-        }
-        wish.partition.memory.extend(taken);
-    }
-    let nodes: BTreeSet<u32> = pool.0.iter().map(|m| m.node).collect();
-    for node in nodes {
-        let open = |wish: &&mut Wish| wish.size.is_none() && wish.exact.is_empty();
-        let local =
-            wishes.iter().any(|wish| wish.size.is_none() && wish.exact.is_empty() && nodes_of(wish).contains(&node));
-        let sharers: Vec<&mut Wish> =
-            wishes.iter_mut().filter(open).filter(|wish| !local || nodes_of(wish).contains(&node)).collect();
-        let count = sharers.len() as u64;
-        // The primary's image counts towards its share.
-        let has =
-            |wish: &Wish| wish.partition.memory.iter().filter(|m| m.node == node).map(MemoryRange::bytes).sum::<u64>();
-        let total = pool.on_node(node) + sharers.iter().map(|wish| has(wish)).sum::<u64>();
-        for wish in sharers {
-            let share = (total / count / PARTITION_ALIGN * PARTITION_ALIGN).saturating_sub(has(wish));
-            wish.partition.memory.extend(pool.take(share, |n| n == node));
-        }
-    }
-    for (index, wish) in wishes.iter_mut().enumerate() {
-        let memory = &mut wish.partition.memory;
-        memory.sort_by_key(|m| m.start);
-        memory.dedup_by(|next, previous| {
-            let joined = previous.end == next.start && previous.node == next.node;
-            if joined {
-                previous.end = next.end;
-            }
-            joined
-        });
-        let bytes = memory.iter().map(MemoryRange::bytes).sum::<u64>();
-        // Image, page tables and first heap lie in one piece at the start of the first range.
-        if memory.first().map_or(0, MemoryRange::bytes) < LEAST_MEMORY {
-            return Err(format!("kernel {index} would have {} MiB, too little", bytes >> 20));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::lanes::Lanes;
 use crate::layout::Area;
 use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
 use alloc::{sync::Arc, vec, vec::Vec};
+use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fabric::{LanePort, Port};
 use machine::{
@@ -12,6 +13,7 @@ use machine::{
     UserFault,
 };
 use messages::Priority;
+use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
 use x86_64::registers::rflags::RFlags;
 
 const CODE: UserAddr = UserAddr(0x40_0000);
@@ -33,6 +35,7 @@ pub fn run(boot: &Boot) {
         core::hint::spin_loop();
     }
     copies();
+    protections();
     let table = crate::memory().new_table().expect("memory for a table");
     user_mode(&table);
     user_copies(&*table);
@@ -49,6 +52,15 @@ pub fn run(boot: &Boot) {
     if boot.kernel == KernelId::PRIMARY {
         crate::panic::exit_machine(PASSED);
     }
+}
+
+/// `cob.selftest=stack`: uses up the stack of this CPU. It must end in a panic that says so.
+pub fn overflow_stack() -> ! {
+    fn deeper(depth: u64) -> u64 {
+        let here = core::hint::black_box([depth; 32]);
+        here[31] + if depth < u64::MAX { deeper(depth + 1) } else { 0 }
+    }
+    panic!("{} calls fit into the stack", deeper(0))
 }
 
 /// QEMU ends with twice that plus one: 85.
@@ -169,6 +181,20 @@ fn user_copies(table: &dyn PageTable) {
 }
 
 const FOREVER: [u8; 2] = [0xeb, 0xfe];
+
+/// What the CPU offers against programs is on (docs/security.md).
+fn protections() {
+    let has_leaf7 = __cpuid(0).eax >= 7;
+    let [ebx, ecx] = if has_leaf7 { [__cpuid_count(7, 0).ebx, __cpuid_count(7, 0).ecx] } else { [0, 0] };
+    for (offered, flag) in [
+        (ebx >> 7 & 1, Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION),
+        (ebx >> 20 & 1, Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION),
+        (ecx >> 2 & 1, Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION),
+    ] {
+        assert!(offered == 0 || Cr4::read().contains(flag), "{flag:?} is off");
+    }
+    assert!(Cr0::read().contains(Cr0Flags::WRITE_PROTECT) && Efer::read().contains(EferFlags::NO_EXECUTE_ENABLE));
+}
 
 /// bytes.s against a byte at a time: all short lengths, at all offsets in a word, with all overlaps.
 fn copies() {

@@ -49,6 +49,7 @@ impl System {
         let (total, free) = self.memory.totals();
         let stats = self.endpoint.stats();
         let faults = self.vm.fault_totals();
+        let (under_way, parked) = self.endpoint.outstanding();
         KernelStatus {
             uptime_ns: self.now(),
             cpus: self.cpu.cpus().to_vec(),
@@ -66,6 +67,10 @@ impl System {
             messages_received: stats.messages_received(),
             doorbells_sent: stats.doorbells_rung,
             doorbells_saved: stats.doorbells_suppressed,
+            calls_under_way: under_way as u64,
+            calls_parked: parked as u64,
+            // The platform knows it.
+            deepest_stack: 0,
             idle_ns: self.scheduler.idle_ns(),
             user_ns: self.counters.user_ns.iter().map(|ns| ns.load(Relaxed)).collect(),
         }

@@ -174,7 +174,7 @@ impl Setup {
             log: log.clone(),
         };
         let start = Instant::now();
-        let (mut vm, _link) = Vm::start(&machine, files)?;
+        let (mut vm, _link, _monitor) = Vm::start(&machine, files)?;
         loop {
             let ended = vm.ended()?;
             let text = fs::read(&log)?;

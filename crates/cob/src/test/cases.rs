@@ -37,6 +37,8 @@ pub struct Case {
     /// A signal for the command as soon as it has printed something.
     pub interrupt: Option<Signal>,
     pub timeout: u64,
+    /// The first version of QEMU that can run it.
+    pub qemu: u32,
     /// The command for a run with bad luck; None for what is about where things are put.
     pub shaken: Option<Vec<String>>,
 }
@@ -74,6 +76,9 @@ struct Entry {
     timeout: Option<u64>,
     interrupt: Option<String>,
     shakes: Option<bool>,
+    /// Skipped where QEMU is older than that.
+    #[serde(default)]
+    qemu: u32,
     /// Any of these makes the table the judge instead of the host.
     status: Option<i32>,
     stdout: Option<String>,
@@ -118,6 +123,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         log: entry.log,
         interrupt: entry.interrupt.as_deref().map(str::parse).transpose()?,
         timeout: entry.timeout.unwrap_or(TIMEOUT),
+        qemu: entry.qemu,
         shaken,
     })
 }
@@ -202,6 +208,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             log: Vec::new(),
             interrupt: None,
             timeout: recipe.timeout,
+            qemu: 0,
             shaken,
         });
     }

@@ -13,9 +13,9 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 
 use super::cases::{self, Case, Judge, Stdin};
-use super::{tail, Tally};
+use super::{stacks::Deepest, tail, Tally};
 use crate::cli::TestOptions;
-use crate::vm::with_parent_death_signal;
+use crate::vm::{self, with_parent_death_signal};
 
 /// What a command did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,8 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     let source = project.join("tests/guest");
     let out = project.join("target/guest");
     fs::create_dir_all(&out)?;
-    let jobs = select(all_cases(&source, &out, tally)?, options);
+    let mut jobs = select(all_cases(&source, &out, tally)?, options);
+    leave_out_newer(&mut jobs, vm::qemu_version().unwrap_or(0), tally);
     let gaps = gaps(&fs::read_to_string(source.join("gaps"))?);
     let work = tempfile::Builder::new().prefix("cob-test-").tempdir()?;
     let kept = project.join("target/guest/failed");
@@ -70,6 +71,7 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
     let mut queue: Vec<Job> = jobs;
     queue.reverse();
     let (queue, tally) = (Mutex::new(queue), Mutex::new(tally));
+    let deepest = Mutex::new(Deepest::default());
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             scope.spawn(|| loop {
@@ -77,7 +79,8 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
                     return;
                 };
                 let name = job.name();
-                let verdict = judge(&job, expected.get(&job.case.name), work.path(), &kept);
+                let (verdict, log) = judge(&job, expected.get(&job.case.name), work.path(), &kept);
+                deepest.lock().unwrap_or_else(PoisonError::into_inner).note(&name, &log);
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                 match gap(&gaps, &job.case.name) {
                     None => tally.add(&name, verdict),
@@ -86,7 +89,23 @@ pub fn run(project: &Path, options: &TestOptions, tally: &mut Tally) -> Result<(
             });
         }
     });
+    let deepest = deepest.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(verdict) = deepest.verdict() {
+        tally.into_inner().unwrap_or_else(PoisonError::into_inner).add("kernel stacks", verdict);
+    }
     Ok(())
+}
+
+/// Skips the cases that need a newer QEMU than this one.
+fn leave_out_newer(jobs: &mut Vec<Job>, version: u32, tally: &mut Tally) {
+    jobs.retain(|job| {
+        let runs = job.case.qemu <= version;
+        if !runs {
+            let least = job.case.qemu;
+            tally.skip(&job.name(), &format!("QEMU here is {version}, it needs {least} (COB_QEMU=PATH names another)"));
+        }
+        runs
+    });
 }
 
 /// Known gaps: name of the case and reason, one a line.
@@ -174,8 +193,10 @@ fn observe(mut command: Command, case: &Case, directory: &Path) -> Result<Observ
     command.current_dir(directory).env_clear();
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", directory);
     command.env("LANG", "C.UTF-8").env("TERM", "dumb");
-    if let Some(kernel) = std::env::var_os("COB_KERNEL") {
-        command.env("COB_KERNEL", kernel);
+    for name in ["COB_KERNEL", "COB_QEMU"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
     }
     let scratch = tempfile::tempfile()?;
     match &case.stdin {
@@ -212,27 +233,32 @@ fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output>
     Ok(Output { stdout, ..rest })
 }
 
-/// Runs it and compares. The machine's log outlives the test if it failed: bad luck may not come back.
-fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> Result<(), String> {
-    let case = &job.case;
+/// Runs it and compares; gives the kernels' log, too, which outlives the test if it failed: bad luck may not come back.
+fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (Result<(), String>, String) {
     let log = work.join(format!("{}.log", job.file()));
-    let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"))?;
+    let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"));
+    let kernels = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+    let verdict = observed.and_then(|observed| {
+        compare(&job.case, expected, &observed, &kernels).map_err(|why| {
+            let kept = kept.join(format!("{}.log", job.file()));
+            let place = fs::copy(&log, &kept).map(|_| kept.display().to_string()).unwrap_or_default();
+            format!("{why}\nstderr:\n{}\nlog {place}:\n{}", tail(&observed.stderr, 15), tail(&kernels, 15))
+        })
+    });
+    (verdict, kernels)
+}
+
+fn compare(case: &Case, expected: Option<&Observed>, observed: &Observed, log: &str) -> Result<(), String> {
     let verdict = match (&case.judge, expected) {
-        (Judge::Host, Some(host)) => same(host, &observed),
+        (Judge::Host, Some(host)) => same(host, observed),
         (Judge::Host, None) => Err("nothing to compare with".to_string()),
         (Judge::Itself, _) => match (observed.status, observed.stdout.trim_ascii_end().ends_with(b"ok")) {
             (0, true) => Ok(()),
             (status, _) => Err(format!("status {status}, stdout:\n{}", shown(&observed.stdout))),
         },
-        (Judge::Expect { status, stdout, stderr }, _) => as_told(*status, stdout.as_deref(), stderr, &observed),
+        (Judge::Expect { status, stdout, stderr }, _) => as_told(*status, stdout.as_deref(), stderr, observed),
     };
-    let kernels = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-    verdict.and_then(|()| says("the log", &kernels, &case.log)).map_err(|why| {
-        let kernels = tail(&kernels, 15);
-        let kept = kept.join(format!("{}.log", job.file()));
-        let place = fs::copy(&log, &kept).map(|_| kept.display().to_string()).unwrap_or_default();
-        format!("{why}\nstderr:\n{}\nlog {place}:\n{kernels}", tail(&observed.stderr, 15))
-    })
+    verdict.and_then(|()| says("the log", log, &case.log))
 }
 
 fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {

@@ -38,6 +38,8 @@ pub enum Event {
     Signal(u8),
     /// The terminal's new size.
     Resize { rows: u16, cols: u16 },
+    /// Somebody wants to know what the kernels do ([`Link::report`]).
+    Inspect,
     /// The link is of no use any more: the host broke it, or the device did. Nobody is left to run for.
     Lost,
 }
@@ -92,6 +94,24 @@ impl Link {
     /// The machine is up and the program is about to run.
     pub fn ready(&self) {
         self.post(&ToHost::Ready);
+    }
+
+    /// The primary makes progress; the next time CPU `next` says so.
+    pub fn beat(&self, next: u32) {
+        self.state.lock().beat(next);
+        self.outbox.wake_all();
+    }
+
+    /// Somebody at the terminal wants to know what the kernels do.
+    pub fn inspect(&self) {
+        self.state.lock().inspect();
+        self.events.wake_all();
+    }
+
+    /// Tells what the kernels do. For a person: a long one is cut.
+    pub fn report(&self, text: &str) {
+        let text = parts(text).next().unwrap_or_default();
+        self.post(&ToHost::Report(text));
     }
 
     /// The next signal, size or loss. One task waits for them.

@@ -39,6 +39,8 @@ pub struct State {
     /// Bit n-1: signal n came and nobody has taken it yet. Standard signals do not queue (man 7 signal).
     signals: u64,
     resize: Option<(u16, u16)>,
+    /// Somebody wants to know what the kernels do.
+    inspect: bool,
     /// Set once; from then on everything fails with EIO.
     lost: Option<LinkError>,
     lost_told: bool,
@@ -46,6 +48,8 @@ pub struct State {
     /// Frames ever put into the outbox, and frames of them that the device has taken.
     posted: u64,
     sent: u64,
+    /// Number of the last frame with a heartbeat.
+    last_beat: u64,
 }
 
 impl State {
@@ -58,6 +62,8 @@ impl State {
             outputs: [(); 3].map(|()| OutputStream { window: Window::output(), closed: false }),
             signals: 0,
             resize: None,
+            inspect: false,
+            last_beat: 0,
             lost: None,
             lost_told: false,
             outbox: VecDeque::new(),
@@ -110,6 +116,10 @@ impl State {
                 self.outputs[output as usize].window.give(amount)?;
                 changed.outputs[output as usize] = true;
             }
+            ToGuest::Inspect => {
+                self.inspect = true;
+                changed.events = true;
+            }
             ToGuest::Closed(output) => {
                 self.outputs[output as usize].closed = true;
                 changed.outputs[output as usize] = true;
@@ -145,6 +155,9 @@ impl State {
         }
         if let Some((rows, cols)) = self.resize.take() {
             return Some(Event::Resize { rows, cols });
+        }
+        if core::mem::take(&mut self.inspect) {
+            return Some(Event::Inspect);
         }
         // Told once: a task that asks again in a loop must not spin.
         (self.lost.is_some() && !core::mem::replace(&mut self.lost_told, true)).then_some(Event::Lost)
@@ -202,6 +215,19 @@ impl State {
         if self.lost.is_none() {
             self.outbox.push_back(encoded(message));
             self.posted += 1;
+        }
+    }
+
+    /// The same as if the host had asked.
+    pub fn inspect(&mut self) {
+        self.inspect = true;
+    }
+
+    /// Not behind one that still waits: a host that does not listen must not make them pile up.
+    pub fn beat(&mut self, next: u32) {
+        if self.sent_up_to(self.last_beat) {
+            self.post(&ToHost::Beat { next });
+            self.last_beat = self.posted;
         }
     }
 

@@ -75,6 +75,10 @@ impl Discipline {
         self.local(raw::ICANON)
     }
 
+    pub fn makes_signals(&self) -> bool {
+        self.local(raw::ISIG)
+    }
+
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }

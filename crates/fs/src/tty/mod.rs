@@ -158,6 +158,12 @@ impl Tty {
         self.pump();
     }
 
+    /// Whether it edits lines and makes signals of keys: what BSD asks before Ctrl-T is anything but a byte.
+    pub fn edits_lines(&self) -> bool {
+        let state = self.state.lock();
+        state.line.canonical() && state.line.makes_signals()
+    }
+
     /// Bytes that [`Tty::input`] can take before it should be left alone.
     pub fn input_room(&self) -> usize {
         QUEUE_SIZE.saturating_sub(self.state.lock().pending.len())

@@ -15,7 +15,7 @@ pub use secondary::boot_kernel;
 pub use siblings::start_siblings;
 
 use crate::layout::*;
-use crate::plan::{MemoryRange, Partition, Plan};
+use crate::plan::{MemoryRange, Plan};
 use crate::tables::{self, ImageShape, TableMemory};
 use crate::{apic, board, clock, cpu, heap, initramfs, kmap, logger, pages, paging, percpu, serial};
 use core::arch::asm;
@@ -110,12 +110,11 @@ extern "C" fn primary_start(start_info: u64) -> ! {
     let boot_apic = core::arch::x86_64::__cpuid(1).ebx >> 24;
     // SAFETY: as above.
     let topology = unsafe { firmware::read(handover.rsdp, handover.memory, boot_apic) };
-    let plan = match Plan::new(topology, &handover.command_line) {
-        Ok(plan) => plan,
-        Err(reason) => panic!("cannot cut this machine into kernels: {reason}"),
-    };
+    let plan = Plan::new(topology, &handover.command_line).and_then(board::room_for);
+    let plan = plan.and_then(|plan| plan.boot_now().map(|_| plan));
+    let plan = plan.unwrap_or_else(|reason| crate::panic::refuse(format_args!("{reason}")));
     let shape = image_shape();
-    let first = plan.kernels[0].memory[0];
+    let first = plan.kernels[0].boot_range().expect("every partition has one");
     let mut memory = Early { next: first.start + shape.end, end: first.end.min(1 << 32) };
     if let Some(archive) = handover.initramfs {
         // SAFETY: nothing of the partition behind the image is in use yet, and all is mapped one to one.
@@ -156,10 +155,10 @@ fn start(start: Start) -> ! {
     let plan = crate::set_plan(board::read_plan());
     logger::init(&plan.command_line);
     log::debug!("tsc and apic timer run at {:?} kHz", clock::rates());
-    let Partition { cpus, memory } = &plan.kernels[kernel.index()];
+    let own = &plan.kernels[kernel.index()];
     board::entry(kernel).set_state(board::State::Up);
-    pages::init(memory, start.free, cpus.len());
-    percpu::create_all(plan, cpus).expect("LEAST_MEMORY has room for the stacks");
+    pages::init(own, start.free);
+    percpu::create_all(plan, &own.cpus).expect("LEAST_MEMORY has room for the stacks");
     cpu::fill_gates();
     let area = percpu::all()[0];
     cpu::init(area);

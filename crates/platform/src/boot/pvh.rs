@@ -56,8 +56,9 @@ pub unsafe fn read(start_info: u64) -> Handover {
         assert!(info.magic == MAGIC && info.version >= 1, "the loader must speak PVH with a memory map");
         let map = core::slice::from_raw_parts(info.memory_map_at as *const MapEntry, info.memory_map_entries as usize);
         let ram = map.iter().filter(|entry| entry.kind == RAM);
-        let memory =
-            ram.map(|entry| MemoryRange { start: entry.start, end: entry.start + entry.bytes, node: 0 }).collect();
+        let memory = ram
+            .map(|entry| MemoryRange { start: entry.start, end: entry.start.saturating_add(entry.bytes), node: 0 })
+            .collect();
         let command_line = match info.command_line_at {
             0 => String::new(),
             at => core::ffi::CStr::from_ptr(at as *const core::ffi::c_char).to_string_lossy().into_owned(),

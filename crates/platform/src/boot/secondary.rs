@@ -38,7 +38,7 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         entry.reset_doorbell();
         entry.pulse.0.heartbeat.store(0, Relaxed);
         entry.pulse.0.load.store(0, Relaxed);
-        let first = partition.memory[0];
+        let first = partition.boot_range().ok_or(Errno::ENOMEM)?;
         let mut memory = Remote { next: first.start, end: first.end, open: Cell::new(0) };
         let (start_at, start) = fill(&mut memory, kernel, &partition.memory)?;
         let image_entry = memory.load(start.root, index(IMAGE_BASE, 4));

@@ -2,7 +2,7 @@
 //! programs see them in signal frames.
 
 use crate::cpu::features;
-use crate::percpu::{PerCpu, DEBUG_STACK, FATAL_STACK};
+use crate::percpu::{PerCpu, DEBUG_STACK, DOUBLE_FAULT_STACK, MACHINE_CHECK_STACK, PROBE_STACK};
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use x86_64::registers::model_specific::Msr;
@@ -44,7 +44,9 @@ pub fn fill_gates() {
         let stub = stubs + vector * 16;
         let stack = match vector {
             1 => DEBUG_STACK,
-            2 | 8 | 18 => FATAL_STACK,
+            2 => PROBE_STACK,
+            8 => DOUBLE_FAULT_STACK,
+            18 => MACHINE_CHECK_STACK,
             _ => 0,
         };
         // int3 and into may be executed by programs.

@@ -2,7 +2,7 @@
 //! fault (or a malformed extended state) at an instruction that says where to go on. Anything else is
 //! a bug of the kernel.
 
-use crate::{heartbeat, irq, usercopy};
+use crate::{heartbeat, irq, stacks, usercopy};
 use machine::USER_END;
 use x86_64::registers::control::Cr2;
 
@@ -37,6 +37,7 @@ pub struct Frame {
 }
 
 pub const NMI: u64 = 2;
+pub const DOUBLE_FAULT: u64 = 8;
 pub const GENERAL_PROTECTION: u64 = 13;
 pub const PAGE_FAULT: u64 = 14;
 
@@ -44,7 +45,12 @@ pub const PAGE_FAULT: u64 = 14;
 extern "C" fn kernel_trap(frame: &mut Frame) {
     match frame.vector {
         32.. => irq::dispatch(frame.vector as u8),
-        NMI => heartbeat::on_probe(Some(frame)),
+        NMI => {
+            // It may have come in the middle of a copy to or from user memory. Its return restores the flag.
+            usercopy::forbid_user_access();
+            heartbeat::on_probe(heartbeat::Found::InKernel(frame));
+        }
+        DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => crate::panic::from_overflow(frame),
         PAGE_FAULT => {
             let at = Cr2::read_raw();
             match usercopy::fixup(frame.rip).filter(|_| at < USER_END) {

@@ -101,6 +101,28 @@ syscall_entry:
     xor edx, edx
     return_from_enter_user
 
+// Interrupts are off again when it returns.
+.global halt_until_interrupt
+halt_until_interrupt:
+    sti
+    hlt
+.global halted
+halted:
+    cli
+    ret
+
+// After a non-maskable interrupt in user mode, which did not return by iretq: until one is executed, the CPU takes no other.
+.global take_nmis_again
+take_nmis_again:
+    pop rcx
+    mov rax, rsp
+    push 0x18
+    push rax
+    pushfq
+    push 0x10
+    push rcx
+    iretq
+
 // Stack: vector, error code, rip, cs, rflags, rsp, ss.
 trap_common:
     cld
@@ -139,30 +161,34 @@ trap_in_kernel:
     push r13
     push r14
     push r15
-    // The vectors with a stack of their own may come between swapgs and iretq, where gs is still or
-    // already the user's. Of those, 2 (the probe of heartbeat.rs) returns: rbx, which calls preserve, says
-    // whether gs must go back to what it was.
+    // The vectors with a stack of their own (1, 2, 8, 18) may come between swapgs and iretq, where gs is still or
+    // already the user's, and a program can make that look like the kernel's (wrgsbase). So gs says nothing here: it is
+    // taken from above the CPU's frame on that stack (percpu.rs), whatever it was. Of those vectors 2 (the probe of heartbeat.rs)
+    // returns: rbx and r12, which calls preserve, say that gs must go back, and to what.
     xor ebx, ebx
     mov eax, [rsp + 15 * 8]
-    cmp eax, 18
-    je 1f
-    cmp eax, 8
-    je 1f
-    cmp eax, 2
+    cmp eax, 31
     ja 2f
-    test eax, eax
-    jz 2f
-1:  mov ecx, 0xc0000101
+    mov ecx, 0x40106
+    bt ecx, eax
+    jnc 2f
+    mov ecx, 0xc0000101
     rdmsr
-    test edx, edx
-    js 2f
-    swapgs
+    shl rdx, 32
+    lea r12, [rax + rdx]
+    mov eax, [rsp + 22 * 8]
+    mov edx, [rsp + 22 * 8 + 4]
+    wrmsr
     mov ebx, 1
 2:  mov rdi, rsp
     call kernel_trap
     test ebx, ebx
     jz 3f
-    swapgs
+    mov ecx, 0xc0000101
+    mov eax, r12d
+    mov rdx, r12
+    shr rdx, 32
+    wrmsr
 3:
     pop r15
     pop r14

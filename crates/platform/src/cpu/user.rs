@@ -18,6 +18,7 @@ struct Left {
 
 extern "C" {
     fn enter_user(registers: *mut Registers, sysret: u32) -> Left;
+    fn take_nmis_again();
 }
 
 const SYSTEM_CALL: u64 = 256;
@@ -153,7 +154,9 @@ fn trap_of(left: Left) -> Trap {
             Trap::Interrupt
         }
         trap::NMI => {
-            heartbeat::on_probe(None);
+            // SAFETY: returns here, on this stack; the probe's own is left.
+            unsafe { take_nmis_again() };
+            heartbeat::on_probe(heartbeat::Found::UserMode);
             Trap::Interrupt
         }
         vector @ (8 | 18) => panic!("vector {vector} (double fault or machine check) in user mode"),

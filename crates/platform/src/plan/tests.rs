@@ -1,4 +1,7 @@
+use super::memory::Pool;
 use super::*;
+use crate::layout::PRIMARY_IMAGE_PHYS;
+use proptest::{collection::vec, prelude::*};
 
 const M: u64 = 1 << 20;
 
@@ -18,14 +21,25 @@ fn machine(cpus: u32, nodes: u32, megabytes: u64) -> Topology {
 
 /// Disjoint, aligned, within RAM, and big enough: what must hold of any plan.
 fn check(plan: &Plan) {
+    check_cut(plan, &plan.topology.memory);
+}
+
+fn check_cut(plan: &Plan, memory: &[MemoryRange]) {
     let mut all: Vec<_> = plan.kernels.iter().flat_map(|k| k.memory.clone()).collect();
     all.sort_by_key(|m| m.start);
     assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start), "{all:x?}");
     for range in &all {
         assert!(range.start % PARTITION_ALIGN == 0 && range.end % PARTITION_ALIGN == 0);
         let ram = |m: &MemoryRange| m.start <= range.start && range.end <= m.end && m.node == range.node;
-        assert!(plan.topology.memory.iter().any(ram), "{range:x?}");
+        assert!(memory.iter().any(ram), "{range:x?}");
     }
+    for (index, partition) in plan.kernels.iter().enumerate() {
+        let boot =
+            partition.boot_range().unwrap_or_else(|| panic!("kernel {index} has nowhere to boot: {partition:x?}"));
+        assert!(boot.bytes() >= LEAST_MEMORY);
+        assert!(partition.memory.windows(2).all(|pair| pair[0].end <= pair[1].start), "ascending");
+    }
+    assert_eq!(plan.kernels[0].boot_range().map(|range| range.start), Some(PRIMARY_IMAGE_PHYS));
     assert_eq!(plan.home_of(PRIMARY_IMAGE_PHYS), Some(KernelId(0)));
     let mut cpus: Vec<_> = plan.kernels.iter().flat_map(|k| k.cpus.clone()).collect();
     let count = cpus.len();
@@ -74,6 +88,96 @@ fn kernels_of_two_cpus_across_a_hole_in_memory() {
     check(&plan);
     assert_eq!(plan.kernels.len(), 4);
     assert_eq!(sizes(&plan)[1], sizes(&plan)[2]);
+}
+
+/// As QEMU's q35 has it: what does not fit below 2 GiB lies above 4 GiB.
+fn q35(cpus: u32, megabytes: u64) -> Topology {
+    let low = if megabytes >= 2816 { 2048 } else { megabytes };
+    let mut topology = machine(cpus, 1, low);
+    if low < megabytes {
+        topology.memory.push(MemoryRange { start: 4096 * M, end: (4096 + megabytes - low) * M, node: 0 });
+    }
+    topology
+}
+
+#[test]
+fn machines_of_every_size_are_cut() {
+    for megabytes in [512, 1024, 3072, 4096, 5120, 8192] {
+        for kernels in [1, 3, 4, 7, 8, 12, 16, 32, 64] {
+            let plan = Plan::new(q35(kernels, megabytes), &format!("cob.kernels={kernels}"));
+            let share = (megabytes - 2) / u64::from(kernels) / 2 * 2;
+            if share < 16 {
+                let words = format!("would have {share} MiB of memory, and a kernel needs 16 MiB");
+                assert!(plan.unwrap_err().contains(&words));
+                continue;
+            }
+            let plan = plan.unwrap();
+            check(&plan);
+            assert!(sizes(&plan).iter().all(|size| *size == share), "{megabytes} {kernels}: {:?}", sizes(&plan));
+        }
+    }
+}
+
+#[test]
+fn a_share_lies_in_one_piece_where_it_can() {
+    let plan = Plan::new(q35(16, 4096), "cob.kernels=16").unwrap();
+    assert!(plan.kernels.iter().all(|kernel| kernel.memory.len() == 1), "{:x?}", plan.kernels);
+}
+
+proptest! {
+    /// Ranges of any size at any distance, aligned or not, said twice or overlapping: if there is a place to boot in and a share for each
+    /// kernel, there is a plan, and it is right.
+    #[test]
+    fn any_memory_map_is_cut_right(
+        pieces in vec((0u64..40 << 20, 1u64..90 << 20, any::<bool>()), 0..12),
+        low in 0u64..300 << 20,
+        fine in any::<bool>(),
+        kernels in 1u32..9,
+    ) {
+        let unit = if fine { 4096 } else { M };
+        let mut memory = std::vec![MemoryRange { start: M, end: 18 * M + low / unit * unit, node: 0 }];
+        for (gap, bytes, overlaps) in pieces {
+            let last = memory[memory.len() - 1];
+            let start = if overlaps { last.start } else { last.end + gap / unit * unit };
+            memory.push(MemoryRange { start, end: start + bytes / unit * unit, node: 0 });
+        }
+        let pool = Pool::new(&memory).0;
+        let topology = Topology { memory, ..machine(kernels, 1, 1024) };
+        let total: u64 = pool.iter().map(MemoryRange::bytes).sum();
+        let places: u64 = pool.iter().map(|range| range.bytes() / LEAST_MEMORY).sum();
+        let share = total / u64::from(kernels) / PARTITION_ALIGN * PARTITION_ALIGN;
+        match Plan::new(topology, &format!("cob.kernels={kernels}")) {
+            Ok(plan) => {
+                check_cut(&plan, &pool);
+                prop_assert!(plan.kernels.iter().all(|k| k.memory.iter().map(MemoryRange::bytes).sum::<u64>() == share));
+            }
+            Err(reason) => prop_assert!(share < LEAST_MEMORY || places < u64::from(kernels), "{reason}"),
+        }
+    }
+
+    /// Nodes with memory in several ranges, or none, and kernels that are asked for by size: what comes out is right or is refused.
+    #[test]
+    fn nodes_and_sizes_are_cut_right(
+        pieces in vec((0u64..30, 1u64..60, 0u32..4), 1..10),
+        sizes in vec(proptest::option::of(0u64..50), 1..6),
+    ) {
+        let mut memory = std::vec![MemoryRange { start: M, end: 64 * M, node: 0 }];
+        for (gap, megabytes, node) in pieces {
+            let start = memory[memory.len() - 1].end + gap * M;
+            memory.push(MemoryRange { start, end: start + megabytes * M, node });
+        }
+        let pool = Pool::new(&memory).0;
+        let topology = Topology { memory, ..machine(sizes.len() as u32, 1 + sizes.len() as u32 / 2, 1024) };
+        let size = |size: &Option<u64>| size.map_or(String::new(), |megabytes| format!("@{megabytes}M"));
+        let list: Vec<String> = sizes.iter().enumerate().map(|(cpu, wanted)| format!("{cpu}{}", size(wanted))).collect();
+        if let Ok(plan) = Plan::new(topology, &format!("cob.partition={}", list.join(";"))) {
+            check_cut(&plan, &pool);
+            for (kernel, wanted) in plan.kernels.iter().zip(&sizes) {
+                let bytes: u64 = kernel.memory.iter().map(MemoryRange::bytes).sum();
+                prop_assert!(wanted.is_none_or(|megabytes| bytes == megabytes / 2 * 2 * M), "{bytes:#x} {wanted:?}");
+            }
+        }
+    }
 }
 
 #[test]

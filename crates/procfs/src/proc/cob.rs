@@ -24,6 +24,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
         .with("stop", control::stop(proc))
         .with("panic", control::panic(proc))
         .with("hang", control::hang(proc))
+        .with("probe", control::probe(proc))
 }
 
 /// Every partition of the plan; numbers where there is a kernel to ask.

@@ -1,6 +1,6 @@
-//! Files that root writes to: `boot`, `stop`, `panic` and `hang` in /proc/cob take the id of a kernel, and
+//! Files that root writes to: `boot`, `stop`, `panic`, `hang` and `probe` in /proc/cob take the id of a kernel, and
 //! /proc/sysrq-trigger takes `c`, the one key of it that Cob knows. `boot` also takes `ID BY`: kernel BY
-//! starts kernel ID.
+//! starts kernel ID. A kernel that is told to `probe` probes all others once.
 //!
 //! The write returns when it is done: a booted kernel's CPUs can be used at once.
 
@@ -29,6 +29,10 @@ pub(super) fn hang(proc: &Arc<Proc>) -> Node {
     node(proc, "/proc/cob/hang", Wish::Hang)
 }
 
+pub(super) fn probe(proc: &Arc<Proc>) -> Node {
+    node(proc, "/proc/cob/probe", Wish::Probe)
+}
+
 pub(super) fn sysrq(proc: &Arc<Proc>) -> Node {
     node(proc, "/proc/sysrq-trigger", Wish::Sysrq)
 }
@@ -43,6 +47,7 @@ enum Wish {
     Stop,
     Panic,
     Hang,
+    Probe,
     Sysrq,
 }
 
@@ -80,6 +85,12 @@ impl Content for Control {
                 },
                 Wish::Hang => match ids(data)?[..] {
                     [id] => self.end(id, Stop::HANGING).await?,
+                    _ => return Err(Errno::EINVAL),
+                },
+                Wish::Probe => match ids(data)?[..] {
+                    [id] if self.proc.system.endpoint.is_alive(id) => {
+                        self.proc.system.endpoint.send(id, Stop { status: Stop::PROBING }).map_err(Errno::from)?
+                    }
                     _ => return Err(Errno::EINVAL),
                 },
                 Wish::Sysrq => match data.first() {
