@@ -65,7 +65,7 @@ impl Watch {
         self.last_look = now;
         let Some(cpu) = self.turn.filter(|_| on_time) else { return Advice::Nothing };
         self.silent += 1;
-        if self.silent < PATIENCE || (self.silent - PATIENCE) % PAUSE != 0 {
+        if self.silent < PATIENCE || !(self.silent - PATIENCE).is_multiple_of(PAUSE) {
             return Advice::Nothing;
         }
         let count = answered(cpu);

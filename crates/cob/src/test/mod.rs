@@ -2,7 +2,7 @@
 //!
 //! - `check`: formatting, lints, where unsafe code is. `cargo`: the tests of the crates, and the simulator.
 //! - `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
-//! `stacks`: how deep the kernels' stacks have been in them.
+//!   `stacks`: how deep the kernels' stacks have been in them.
 //!
 //! Only cob itself calls this. Nothing is skipped without being counted and named.
 
