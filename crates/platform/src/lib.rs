@@ -14,7 +14,7 @@ extern crate alloc;
 #[cfg(any(test, target_os = "none"))]
 mod interval;
 pub mod layout;
-mod lines;
+pub mod lines;
 #[cfg(any(test, target_os = "none"))]
 mod magazine;
 pub mod paging;

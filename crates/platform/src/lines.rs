@@ -55,6 +55,12 @@ pub struct Lines {
     suppressed: u64,
 }
 
+impl Default for Lines {
+    fn default() -> Self {
+        Lines::new()
+    }
+}
+
 impl Lines {
     pub const fn new() -> Lines {
         Lines { ring: [0; BYTES], start: 0, length: 0, second: 0, in_second: 0, suppressed: 0 }
@@ -107,7 +113,7 @@ impl Lines {
         self.suppressed > 0
     }
 
-    pub fn next(&mut self) -> Option<u8> {
+    pub fn pop(&mut self) -> Option<u8> {
         if self.length == 0 {
             return None;
         }
@@ -124,7 +130,7 @@ mod tests {
     use std::{string::String, vec::Vec};
 
     fn written(lines: &mut Lines) -> String {
-        let bytes: Vec<u8> = core::iter::from_fn(|| lines.next()).collect();
+        let bytes: Vec<u8> = core::iter::from_fn(|| lines.pop()).collect();
         String::from_utf8(bytes).unwrap()
     }
 

@@ -153,14 +153,14 @@ pub fn flush() {
         None => return, // this CPU may have been interrupted with it
     }
     finish_line(&mut in_line);
-    while let Some(byte) = LINES.lock().next() {
+    while let Some(byte) = LINES.lock().pop() {
         put(byte);
     }
 }
 
 /// Writes the next byte of a line that waits. At the end of the line the console is free.
 fn put_next(in_line: &mut bool) {
-    let byte = LINES.lock().next();
+    let byte = LINES.lock().pop();
     if let Some(byte) = byte {
         out(COM1, byte);
     }
