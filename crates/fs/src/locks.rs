@@ -79,6 +79,8 @@ impl Drop for Wait {
 
 #[derive(Default)]
 pub struct LockTable {
+    /// One owner's lie side by side, in the order of the file, and the owners in the order in which they came: F_GETLK tells of the
+    /// first that conflicts, as on Linux.
     held: Lock<Vec<Held>>,
     changed: WaitQueue,
 }
@@ -120,11 +122,11 @@ impl LockTable {
         }
         // man 2 flock: converting is not atomic; the old lock goes first, and may be lost to a waiter.
         if matches!(owner, Owner::Flock(_)) {
-            self.replace(owner, range, None);
+            self.unlock(owner, range);
         }
         let exclusive = match mode {
             LockMode::Unlock => {
-                self.replace(owner, range, None);
+                self.unlock(owner, range);
                 return Ok(());
             }
             LockMode::Shared => false,
@@ -155,6 +157,7 @@ impl LockTable {
         if conflict(&held, owner, range, exclusive).is_some() {
             return false;
         }
+        let place = held.iter().position(|lock| lock.owner == owner).unwrap_or(held.len());
         carve(&mut held, owner, range);
         let mut whole = range;
         // What touches a lock of the same kind and owner is one lock with it.
@@ -166,18 +169,17 @@ impl LockTable {
             whole = LockRange { start: whole.start.min(lock.range.start), end: whole.end.max(lock.range.end) };
             false
         });
-        held.push(Held { owner, range: whole, exclusive });
+        let below = |lock: &Held| lock.owner == owner && lock.range.start < whole.start;
+        let place = held.iter().rposition(below).map_or(place.min(held.len()), |last| last + 1);
+        held.insert(place, Held { owner, range: whole, exclusive });
         drop(held);
         // An exclusive lock may have become a shared one.
         self.changed.wake_all();
         true
     }
 
-    fn replace(&self, owner: Owner, range: LockRange, with: Option<Held>) {
-        let mut held = self.held.lock();
-        carve(&mut held, owner, range);
-        held.extend(with);
-        drop(held);
+    fn unlock(&self, owner: Owner, range: LockRange) {
+        carve(&mut self.held.lock(), owner, range);
         self.changed.wake_all();
     }
 
@@ -235,20 +237,21 @@ impl Locked {
 
 /// Cuts `range` out of what `owner` holds.
 fn carve(held: &mut Vec<Held>, owner: Owner, range: LockRange) {
-    let mut rest = Vec::new();
-    held.retain(|lock| {
+    let mut at = 0;
+    while let Some(&lock) = held.get(at) {
+        at += 1;
         if lock.owner != owner || lock.range.end <= range.start || range.end <= lock.range.start {
-            return true;
+            continue;
         }
-        if lock.range.start < range.start {
-            rest.push(Held { range: LockRange { start: lock.range.start, end: range.start }, ..*lock });
+        at -= 1;
+        held.remove(at);
+        let before = LockRange { start: lock.range.start, end: range.start };
+        let behind = LockRange { start: range.end, end: lock.range.end };
+        for rest in [before, behind].into_iter().filter(|rest| rest.start < rest.end) {
+            held.insert(at, Held { range: rest, ..lock });
+            at += 1;
         }
-        if range.end < lock.range.end {
-            rest.push(Held { range: LockRange { start: range.end, end: lock.range.end }, ..*lock });
-        }
-        false
-    });
-    held.extend(rest);
+    }
 }
 
 #[cfg(test)]
