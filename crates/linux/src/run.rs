@@ -36,6 +36,13 @@ pub(crate) struct Restart {
     pub kind: Errno,
 }
 
+impl Restart {
+    /// A signal or a stop has come to the thread: some calls are over by that, though no handler runs.
+    pub fn touched(restart: &mut Option<Restart>) {
+        *restart = restart.take().filter(|restart| restart.kind != Errno::RESTART_UNTOUCHED);
+    }
+}
+
 impl Abi for Linux {
     fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.live(&thread, context).await })
@@ -100,7 +107,12 @@ impl Linux {
                     }
                     match result {
                         Ok(value) => context.registers.rax = value,
-                        Err(kind @ (Errno::RESTART | Errno::RESTART_NO_HANDLER | Errno::RESTART_ALWAYS)) => {
+                        Err(
+                            kind @ (Errno::RESTART
+                            | Errno::RESTART_NO_HANDLER
+                            | Errno::RESTART_ALWAYS
+                            | Errno::RESTART_UNTOUCHED),
+                        ) => {
                             context.registers.rax = Errno::EINTR.to_return();
                             restart = Some(Restart { number, kind });
                         }
@@ -125,6 +137,7 @@ impl Linux {
         }
         if process.has(Flags::STOPPED) {
             thread.wait_while_stopped().await;
+            Restart::touched(restart);
             return Absence::Back;
         }
         // Before it moves: what an interrupted call becomes is known here only, for the shadow keeps `restart`.

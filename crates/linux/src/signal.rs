@@ -46,6 +46,7 @@ pub(crate) async fn deliver(thread: &Arc<Thread>, context: &mut Context, restart
         match action.handler {
             Action::IGNORE => {}
             Action::DEFAULT => {
+                Restart::touched(restart);
                 process.default_action(&taken).await;
                 if thread.must_end() {
                     return;
@@ -91,22 +92,35 @@ async fn end_by(thread: &Arc<Thread>, signal: Signal) {
     thread.process.end(ExitStatus::Signal { signal, core: false }).await;
 }
 
+/// The handler's frame. Where it can't be written SIGSEGV comes instead, which may have a handler on another stack; if that one's can't
+/// be written either the process ends.
 async fn enter_handler(thread: &Arc<Thread>, context: &mut Context, info: SignalInfo, action: Action) {
     // A sleep that this signal ended is not going to be restarted.
     thread.state.lock().sleep_end.take();
-    if crate::rseq::leave_section(thread, context).await.is_err() {
+    let segv = SignalInfo::kernel(Signal::SEGV);
+    if try_handler(thread, context, &info, &action).await.is_ok() {
+        return;
+    }
+    log::debug!("{}: no stack for signal {}", crate::call::name(thread), info.signal.number());
+    if info.signal == Signal::SEGV {
         return end_by(thread, Signal::SEGV).await;
     }
-    if push_frame(thread, context, &info, &action).await.is_err() {
-        log::debug!("{}: no stack for signal {}", crate::call::name(thread), info.signal.number());
-        // Linux forces SIGSEGV, and a SIGSEGV that has no stack either ends the process.
-        return end_by(thread, Signal::SEGV).await;
+    let action = thread.process.take_action(Signal::SEGV).await;
+    let caught = action.handler > Action::IGNORE && !thread.blocked().contains(Signal::SEGV);
+    if !caught || try_handler(thread, context, &segv, &action).await.is_err() {
+        end_by(thread, Signal::SEGV).await;
     }
+}
+
+async fn try_handler(thread: &Arc<Thread>, context: &mut Context, info: &SignalInfo, action: &Action) -> Result<()> {
+    crate::rseq::leave_section(thread, context).await?;
+    push_frame(thread, context, info, action).await?;
     let mut blocked = thread.blocked().union(action.mask);
     if action.flags & Action::NODEFER == 0 {
         blocked.insert(info.signal);
     }
     thread.set_blocked(blocked);
+    Ok(())
 }
 
 async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalInfo, action: &Action) -> Result<()> {
@@ -137,7 +151,7 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     if (switch || on_alt) && frame_at < alt.base {
         return Err(Errno::EFAULT);
     }
-    let mask = thread.take_saved_mask().unwrap_or_else(|| thread.blocked());
+    let mask = thread.state.lock().saved_blocked.unwrap_or_else(|| thread.blocked());
     let mut frame = Vec::with_capacity(frame_size as usize);
     frame.extend_from_slice(&action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
@@ -147,15 +161,10 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     frame.extend_from_slice(&info_bytes(info));
 
     let space = thread.process.space();
-    let written = async {
-        space.write(UserAddr(fpu_at), &fpu).await?;
-        space.write(UserAddr(frame_at), &frame).await
-    };
-    if let Err(error) = written.await {
-        // The mask goes back where it was taken from; the process is about to end anyway.
-        thread.set_blocked(mask);
-        return Err(error);
-    }
+    space.write(UserAddr(fpu_at), &fpu).await?;
+    space.write(UserAddr(frame_at), &frame).await?;
+    // It is in the frame now.
+    thread.take_saved_mask();
     if switch && alt.flags & AltStack::AUTODISARM != 0 {
         thread.state.lock().alt_stack = AltStack::NONE;
     }

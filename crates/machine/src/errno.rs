@@ -50,6 +50,9 @@ impl Errno {
     /// poll, select, epoll_wait, pause, sigsuspend and their like).
     pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
+    /// Inside the kernel only: interrupted, restarted only if in the end no signal and no stop came to this thread. Each thread
+    /// that could take a signal of its process is woken for it, and one of them gets it.
+    pub const RESTART_UNTOUCHED: Errno = Errno(515);
     /// Inside the kernel only: interrupted, and always restarted, after the handler (Linux's ERESTARTNOINTR).
     pub const RESTART_ALWAYS: Errno = Errno(513);
 

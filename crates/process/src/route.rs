@@ -444,11 +444,12 @@ impl Process {
         false
     }
 
-    /// The action for a signal that is about to be delivered; SA_RESETHAND takes effect.
+    /// The action for a signal that is about to be delivered; SA_RESETHAND takes effect: the handler goes, flags and mask stay.
     pub async fn take_action(self: &Arc<Self>, signal: Signal) -> Action {
         let action = self.with_shared(|shared| shared.actions.get(signal));
         if action.flags & Action::RESETHAND != 0 && action.handler > Action::IGNORE {
-            let reset = messages::process::Change::Action { signal, action: Action::default() };
+            let reset =
+                messages::process::Change::Action { signal, action: Action { handler: Action::DEFAULT, ..action } };
             let _ = self.change(reset).await;
         }
         action

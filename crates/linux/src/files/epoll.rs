@@ -1,6 +1,6 @@
 //! epoll_create, epoll_ctl, epoll_wait and their kin (man 7 epoll).
 
-use super::poll::{until_ready, with_mask, Deadline};
+use super::poll::{or_interrupted, with_mask, Deadline};
 use crate::call::Call;
 use alloc::vec::Vec;
 use fs::{
@@ -94,7 +94,9 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
         return Err(Errno::EFAULT);
     }
     let caller = call.caller();
-    let found = until_ready(call, fs::epoll::wait(&epoll, &caller, max, deadline.future(call))).await?;
+    let wait = fs::epoll::wait(&epoll, &caller, max, deadline.future(call));
+    // man 7 signal: a stop ends it, though no handler runs.
+    let found = or_interrupted(call, wait, Errno::RESTART_UNTOUCHED).await?;
     let events: Vec<Event> = found.iter().map(|found| Event { events: found.events, data: found.data }).collect();
     call.space().write(call.pointer(1), events.as_slice().as_bytes()).await?;
     Ok(events.len() as u64)

@@ -65,7 +65,16 @@ impl Deadline {
 
 /// Waits; interrupted, the call is restarted only if no handler ran (man 7 signal).
 pub(crate) async fn until_ready<T>(call: &Call<'_>, wait: impl Future<Output = Result<T>>) -> Result<T> {
-    call.thread.interruptible(wait).await.unwrap_or(Err(Errno::RESTART_NO_HANDLER))
+    or_interrupted(call, wait, Errno::RESTART_NO_HANDLER).await
+}
+
+/// Waits; `interrupted` is the answer if something interrupts that.
+pub(crate) async fn or_interrupted<T>(
+    call: &Call<'_>,
+    wait: impl Future<Output = Result<T>>,
+    interrupted: Errno,
+) -> Result<T> {
+    call.thread.interruptible(wait).await.unwrap_or(Err(interrupted))
 }
 
 /// Waits with another signal mask, if `mask` is not NULL. The old one comes back at once, or after the
@@ -83,7 +92,7 @@ pub(crate) async fn with_mask<T>(
     let mask: u64 = call.get(mask).await?;
     call.thread.set_temporary_mask(SignalSet(mask));
     let result = wait.await;
-    if !matches!(result, Err(Errno::RESTART_NO_HANDLER)) {
+    if !matches!(result, Err(Errno::RESTART_NO_HANDLER | Errno::RESTART_UNTOUCHED)) {
         if let Some(mask) = call.thread.take_saved_mask() {
             call.thread.set_blocked(mask);
         }
