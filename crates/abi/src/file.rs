@@ -27,6 +27,9 @@ bitflags::bitflags! {
         const SYNC = 0o4010000;
         const PATH = 0o10000000;
         const TMPFILE = 0o20200000;
+        /// Inside the kernel only: to be executed, which needs the right to that and none to read. An empty path is the file that the
+        /// walk begins at.
+        const EXEC = 1 << 30;
     }
 
     /// `poll` events; values of Linux (man 2 poll).

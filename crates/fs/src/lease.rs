@@ -69,6 +69,8 @@ pub struct Sharers {
     /// Whether there is anything in `held`: all that a change costs where nothing is shared.
     any: AtomicBool,
     held: Lock<Option<Arc<Held>>>,
+    /// Open descriptions that may write the file: nobody executes it meanwhile (ETXTBSY).
+    writers: AtomicU32,
 }
 
 struct Held {
@@ -102,6 +104,18 @@ impl Changing<'_> {
 }
 
 impl Sharers {
+    /// A description that may write has been made (true), or has ended.
+    pub fn count_writer(&self, more: bool) {
+        match more {
+            true => self.writers.fetch_add(1, SeqCst),
+            false => self.writers.fetch_sub(1, SeqCst),
+        };
+    }
+
+    pub fn is_written(&self) -> bool {
+        self.writers.load(SeqCst) > 0
+    }
+
     /// From now on no answer may be kept.
     pub fn begin(&self) -> Changing<'_> {
         self.changing.fetch_add(1, SeqCst);

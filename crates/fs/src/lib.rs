@@ -58,7 +58,7 @@ pub use file::{File, Loaned, Object};
 pub use holders::Holders;
 pub use inode::{FileSystem, Inode};
 pub use messages::fs::Lost;
-pub use namespace::{LocalPaths, Location};
+pub use namespace::{permission::may_read, LocalPaths, Location};
 pub use paths::{Base, PathAnswer, Paths};
 pub use services::{Clock, Mappers, Services};
 pub use tmpfs::{anonymous_object, memfd};

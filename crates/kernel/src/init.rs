@@ -245,7 +245,7 @@ async fn program(kernel: &'static Kernel, config: &Config, thread: &Arc<Thread>)
     let open = PathOp::Open { path: path.clone(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     match kernel.system.paths.run(&caller, &base, open).await? {
         PathAnswer::File(file) => {
-            Ok(Program { file, path, arguments: config.argv.clone(), environment: config.env.clone() })
+            Ok(Program { file, path, closes: false, arguments: config.argv.clone(), environment: config.env.clone() })
         }
         _ => Err(Errno::EIO),
     }

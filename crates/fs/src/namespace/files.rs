@@ -31,8 +31,12 @@ pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
 const CAREFUL: OpenFlags = OpenFlags::APPEND.union(OpenFlags::DSYNC);
 
 /// What F_GETFL does not show.
-pub(crate) const TRANSIENT: OpenFlags =
-    OpenFlags::CREAT.union(OpenFlags::EXCL).union(OpenFlags::NOCTTY).union(OpenFlags::TRUNC).union(OpenFlags::CLOEXEC);
+pub(crate) const TRANSIENT: OpenFlags = OpenFlags::CREAT
+    .union(OpenFlags::EXCL)
+    .union(OpenFlags::NOCTTY)
+    .union(OpenFlags::TRUNC)
+    .union(OpenFlags::CLOEXEC)
+    .union(OpenFlags::EXEC);
 
 /// What an open file with a name has in common, whatever it is.
 pub(super) struct Opened {
@@ -41,13 +45,15 @@ pub(super) struct Opened {
     /// Names this description as an owner of locks.
     serial: u64,
     locked: Arc<Locked>,
+    /// Among those that may write the file ([`lease::Sharers::count_writer`]).
+    counted: bool,
     _open: Open,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
         let (flags, serial) = (Lock::new(flags - TRANSIENT), services.object_id().serial);
-        Opened { at, flags, serial, locked: services.locked.clone(), _open: Open::new() }
+        Opened { at, flags, serial, locked: services.locked.clone(), counted: false, _open: Open::new() }
     }
 
     pub fn flags(&self) -> OpenFlags {
@@ -141,6 +147,9 @@ fn tell_of_close(at: &Location, flags: OpenFlags) {
 impl Drop for Opened {
     fn drop(&mut self) {
         tell_of_close(&self.at, self.flags());
+        if let (true, Some(sharers)) = (self.counted, self.at.inode().sharers()) {
+            sharers.count_writer(false);
+        }
         if let Some(table) = self.at.inode().locks() {
             table.release(Owner::Flock(self.serial));
             table.release(Owner::Description(self.serial));
@@ -159,6 +168,16 @@ pub struct RegularFile {
 
 impl RegularFile {
     pub fn new(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
+        let mut opened = Opened::new(services, at, flags);
+        if let (true, Some(sharers)) = (flags.writable(), opened.at.inode().sharers()) {
+            sharers.count_writer(true);
+            opened.counted = true;
+        }
+        Arc::new(RegularFile { services: services.clone(), opened, position: AsyncLock::new(0) })
+    }
+
+    /// What memfd_create(2) makes may be written, and is executed all the same, as on Linux.
+    pub fn of_memory(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Arc<Self> {
         let opened = Opened::new(services, at, flags);
         Arc::new(RegularFile { services: services.clone(), opened, position: AsyncLock::new(0) })
     }

@@ -15,7 +15,7 @@ use crate::{
     devfs::Opening,
     inode::NewNode,
     inotify,
-    lease::{self, Anchored, Lease},
+    lease::{self, Anchored, Lease, Sharers},
     remote, Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes,
 };
 use alloc::{format, sync::Arc, vec::Vec};
@@ -33,6 +33,12 @@ impl LocalPaths {
     ) -> Result<Arc<dyn File>> {
         if flags.contains(OpenFlags::PATH) {
             flags &= OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;
+        }
+        if flags.contains(OpenFlags::EXEC) && path.is_empty() {
+            return match base.at.location() {
+                Some(at) => self.open_at(caller, at.clone(), flags, false).await,
+                None => base.at.reopen(caller, flags).await,
+            };
         }
         let mut walk = Walk::new(self, caller, base, path, false)?.with_resolve(base, path, resolve)?;
         if flags.contains(OpenFlags::TMPFILE) {
@@ -158,7 +164,9 @@ impl LocalPaths {
             check_open(caller, &at, flags, false).await?;
             if inode.open(caller, flags).await?.is_none() {
                 let (attributes, quiet) = (attributes(inode).await?, !inode.notes_read());
-                if !inode.is_sparse() && !lease.is_refused() {
+                // Who writes a program is counted here.
+                let program = flags.writable() && attributes.mode & 0o111 != 0;
+                if !inode.is_sparse() && !lease.is_refused() && !program {
                     lease.anchor(Anchored { attributes, quiet, tokens });
                     return Ok(Anchor::new(&self.services, at, flags));
                 }
@@ -201,6 +209,8 @@ impl LocalPaths {
         }
         match kind {
             Kind::Symlink => return Err(Errno::ELOOP),
+            Kind::Regular => {}
+            _ if flags.contains(OpenFlags::EXEC) => return Err(Errno::EACCES),
             Kind::Directory if flags.writable() || flags.intersects(OpenFlags::CREAT | OpenFlags::TRUNC) => {
                 return Err(Errno::EISDIR)
             }
@@ -236,14 +246,19 @@ impl LocalPaths {
         if truncate && !made {
             empty(&inode).await?;
         }
-        Ok(RegularFile::new(&self.services, at, flags))
+        opened_regular(&self.services, at, flags).await
     }
 }
 
 async fn check_open(caller: &Caller, at: &Location, flags: OpenFlags, truncate: bool) -> Result<()> {
     let now = attributes(at.inode()).await?;
     let mut want = 0;
-    if flags.readable() {
+    if flags.contains(OpenFlags::EXEC) {
+        if at.mount.flags() & flags::NOEXEC != 0 {
+            return Err(Errno::EACCES);
+        }
+        want |= permission::EXEC;
+    } else if flags.readable() {
         want |= READ;
     }
     if flags.writable() || truncate {
@@ -270,7 +285,8 @@ fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>>
     let told = inotify::is_watched(inode) || inotify::is_watched(&above.inode);
     let locked = inode.locks().is_some_and(|table| !table.is_empty());
     let noisy = inode.notes_read() && !flags.writable();
-    (!told && !locked && !noisy).then_some(tokens)
+    let written = flags.contains(OpenFlags::EXEC) && inode.sharers().is_some_and(Sharers::is_written);
+    (!told && !locked && !noisy && !written).then_some(tokens)
 }
 
 /// At the end of a link of /proc to a file that has no name here: its own kernel opens it anew.
@@ -298,7 +314,19 @@ pub(super) async fn reopen_regular(
     if truncate {
         empty(at.inode()).await?;
     }
-    Ok(RegularFile::new(services, at.clone(), flags))
+    opened_regular(services, at.clone(), flags).await
+}
+
+/// ETXTBSY for who is about to execute a file that others may write. Who may write it is counted by now, so what other kernels
+/// may open by themselves is recalled: of one that executes it and one that opens it to write, one hears of the other.
+async fn opened_regular(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    let (file, inode) = (RegularFile::new(services, at.clone(), flags), at.inode());
+    match inode.sharers() {
+        Some(sharers) if flags.contains(OpenFlags::EXEC) && sharers.is_written() => return Err(Errno::ETXTBSY),
+        Some(sharers) if flags.writable() => drop(sharers.change(&[lease::OPENS]).await),
+        _ => {}
+    }
+    Ok(file)
 }
 
 /// O_TRUNC.

@@ -40,6 +40,11 @@ pub fn may(credentials: &Credentials, attributes: &Attributes, want: u32) -> Res
     }
 }
 
+/// May it be read, as far as its mode says?
+pub fn may_read(credentials: &Credentials, attributes: &Attributes) -> bool {
+    may(credentials, attributes, READ).is_ok()
+}
+
 /// The same of `inode`, whose attributes are `now`.
 pub fn may_use(credentials: &Credentials, inode: &Arc<dyn Inode>, now: &Attributes, want: u32) -> Result<()> {
     match inode.write_refused() {

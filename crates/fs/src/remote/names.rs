@@ -69,7 +69,9 @@ impl Key {
     pub fn can_be(op: &PathOp) -> bool {
         let not = crate::OpenFlags::CREAT | crate::OpenFlags::TRUNC | crate::OpenFlags::PATH;
         match op {
-            PathOp::Open { flags, .. } => !flags.intersects(not) && !flags.contains(crate::OpenFlags::TMPFILE),
+            PathOp::Open { flags, path, .. } => {
+                !path.is_empty() && !flags.intersects(not) && !flags.contains(crate::OpenFlags::TMPFILE)
+            }
             PathOp::Stat { path, .. } | PathOp::ReadLink { path, .. } | PathOp::Access { path, .. } => !path.is_empty(),
             _ => false,
         }

@@ -183,7 +183,7 @@ pub fn memfd(services: &Arc<Services>, name: &[u8], flags: u32) -> Result<Arc<dy
     let mut full = b"memfd:".to_vec();
     full.extend_from_slice(name);
     let dentry = Dentry::unnamed(inode, None, full);
-    Ok(RegularFile::new(services, Location { mount, dentry }, OpenFlags::RDWR | OpenFlags::LARGEFILE))
+    Ok(RegularFile::of_memory(services, Location { mount, dentry }, OpenFlags::RDWR | OpenFlags::LARGEFILE))
 }
 
 /// Shared anonymous memory of `size` bytes (MAP_SHARED | MAP_ANONYMOUS, System V segments).

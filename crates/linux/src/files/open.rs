@@ -8,7 +8,7 @@ use messages::inspect::{Inspect, Inspection};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bits beside the access mode that open(2) looks at; it ignores all others (VALID_OPEN_FLAGS).
-const KNOWN: u32 = OpenFlags::all().bits();
+const KNOWN: u32 = OpenFlags::all().bits() & !OpenFlags::EXEC.bits();
 const MODE_BITS: u32 = 0o7777;
 /// O_TMPFILE is two bits, one of them O_DIRECTORY.
 const TMPFILE_ONLY: u32 = 0o20000000;

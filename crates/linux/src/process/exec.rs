@@ -36,26 +36,26 @@ async fn run(
     environment: UserAddr,
     flags: i32,
 ) -> Result<u64> {
-    let (base, caller) = (call.base(fd).await?, call.caller());
-    let follow = flags & AT_SYMLINK_NOFOLLOW == 0;
-    let access = PathOp::Access { path: path.clone(), mode: 1, effective: true, follow, empty_ok: true };
-    call.system().paths.run(&caller, &base, access).await?;
-    let (file, name) = match path.is_empty() {
-        true => (call.file_or_name_at(fd).await?, format!("/dev/fd/{fd}").into_bytes()),
-        false => {
-            let mut open = OpenFlags::empty();
-            open.set(OpenFlags::NOFOLLOW, !follow);
-            let op = PathOp::Open { path: path.clone(), flags: open, mode: 0, resolve: 0 };
-            match call.system().paths.run(&caller, &base, op).await? {
-                PathAnswer::File(file) => (file, path),
-                _ => return Err(Errno::EIO),
-            }
+    let (base, caller) = (call.base_of(fd, &path).await?, call.caller());
+    if path.is_empty() {
+        match base.at.attributes().await?.kind() {
+            Kind::Regular => {}
+            Kind::Symlink => return Err(Errno::ELOOP),
+            _ => return Err(Errno::EACCES),
         }
-    };
-    if file.attributes().await?.kind() != Kind::Regular {
-        // Told before what is wrong with the arguments.
-        return Err(Errno::EACCES);
     }
+    let mut open = OpenFlags::EXEC;
+    open.set(OpenFlags::NOFOLLOW, flags & AT_SYMLINK_NOFOLLOW != 0);
+    let op = PathOp::Open { path: path.clone(), flags: open, mode: 0, resolve: 0 };
+    let PathAnswer::File(file) = call.system().paths.run(&caller, &base, op).await? else { return Err(Errno::EIO) };
+    // What a script is found by.
+    let by_descriptor = path.first() != Some(&b'/') && (fd != AT_FDCWD || path.is_empty());
+    let name = match by_descriptor {
+        true if path.is_empty() => format!("/dev/fd/{fd}").into_bytes(),
+        true => [format!("/dev/fd/{fd}/").as_bytes(), &path].concat(),
+        false => path,
+    };
+    let closes = by_descriptor && call.process().files().descriptor(fd as u32).await?.close_on_exec;
     let mut room = ARGUMENTS_MAX;
     let arguments = strings(call, arguments, &mut room).await?;
     let environment = strings(call, environment, &mut room).await?;
@@ -70,7 +70,7 @@ async fn run(
         call.context.registers.rip -= 2;
         return Ok(call.context.registers.rax);
     }
-    let program = Program { file, path: name, arguments, environment };
+    let program = Program { file, path: name, closes, arguments, environment };
     if call.thread.clone().execute(call.context, program).await? == Absence::Over {
         call.over = true;
     }

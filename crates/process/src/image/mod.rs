@@ -40,6 +40,8 @@ pub struct Program {
     pub file: Arc<dyn File>,
     /// The path as given, for AT_EXECFN and scripts.
     pub path: Vec<u8>,
+    /// That path leads nowhere once the descriptors are closed that execve closes: no interpreter could find a script by it.
+    pub closes: bool,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
 }
@@ -52,6 +54,8 @@ struct Image {
     layout: Layout,
     executable: Vec<u8>,
     name: Vec<u8>,
+    /// Whoever runs it may read it: so others may look into the process.
+    readable: bool,
 }
 
 impl Thread {
@@ -117,7 +121,7 @@ impl Thread {
     }
 
     async fn take_over(self: &Arc<Self>, process: &Arc<Process>, image: Image, context: &mut Context) -> Result<()> {
-        let Image { space, entry, stack, layout, executable, name } = image;
+        let Image { space, entry, stack, layout, executable, name, readable } = image;
         let files = match self.own_files(process).await {
             Ok(files) => files,
             // The home of the table is dead.
@@ -143,6 +147,13 @@ impl Thread {
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;
+        let dumpable = {
+            let who = &self.state.lock().credentials;
+            readable && who.uid == who.euid && who.gid == who.egid
+        };
+        if process.with_shared(|shared| shared.dumpable) != dumpable {
+            process.change(Change::Dumpable(dumpable)).await?;
+        }
         let owner = {
             let mut state = self.state.lock();
             state.name = name.clone();
@@ -200,9 +211,7 @@ async fn open_executable(process: &Arc<Process>, thread: &Thread, path: &[u8]) -
     let directories = process.directories().await?;
     let base = fs::Base { root: directories.root, at: directories.cwd, to: None, lease: None };
     let caller = process.caller(thread);
-    let op = PathOp::Open { path: path.to_vec(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
-    let access = PathOp::Access { path: path.to_vec(), mode: 1, effective: true, follow: true, empty_ok: false };
-    process.system.paths.run(&caller, &base, access).await?;
+    let op = PathOp::Open { path: path.to_vec(), flags: OpenFlags::EXEC, mode: 0, resolve: 0 };
     match process.system.paths.run(&caller, &base, op).await? {
         PathAnswer::File(file) => Ok(file),
         _ => Err(Errno::EIO),
@@ -210,7 +219,7 @@ async fn open_executable(process: &Arc<Process>, thread: &Thread, path: &[u8]) -
 }
 
 async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Result<Image> {
-    let Program { mut file, path, mut arguments, environment } = program;
+    let Program { mut file, path, closes, mut arguments, environment } = program;
     let mut depth = 0;
     let elf = loop {
         if file.attributes().await?.kind() != fs::Kind::Regular {
@@ -227,6 +236,9 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
                     return Err(Errno::ELOOP);
                 }
                 let (interpreter, argument) = parse_script(line)?;
+                if closes {
+                    return Err(Errno::ENOENT);
+                }
                 // The script's own name replaces argv[0].
                 let script = if depth == 1 { path.clone() } else { arguments.first().cloned().unwrap_or_default() };
                 let rest = arguments.split_off(arguments.len().min(1));
@@ -245,6 +257,11 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
             Some(Elf::read(file, path).await?)
         }
     };
+    let who = thread.state.lock().credentials.clone();
+    let mut readable = true;
+    for elf in [Some(&elf), interpreter.as_ref()].into_iter().flatten() {
+        readable &= fs::may_read(&who, &elf.file.attributes().await?);
+    }
     let space = process.system.vm.create()?;
     space.set_limits(limits::of_mappings(&process.shared().limits));
     let strings = Strings { path: &path, arguments: &arguments, environment: &environment };
@@ -253,7 +270,7 @@ async fn load(process: &Arc<Process>, thread: &Thread, program: Program) -> Resu
             let executable = elf.file.path().await;
             let name: Vec<u8> =
                 path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).iter().copied().take(15).collect();
-            Ok(Image { space, entry, stack, layout, executable, name })
+            Ok(Image { space, entry, stack, layout, executable, name, readable })
         }
         Err(error) => {
             space.destroy().await;

@@ -128,7 +128,13 @@ impl Nodes {
             let state = ThreadState::first(Credentials::default(), cpus.into_iter().collect(), system.now());
             let thread = system.first_process(shared, root.clone(), root.clone(), state).await.expect("room for one");
             let file = open_program(&*system.paths, root).await;
-            let program = Program { file, path: PROGRAM.into(), arguments: vec![PROGRAM.into()], environment: vec![] };
+            let program = Program {
+                file,
+                path: PROGRAM.into(),
+                closes: false,
+                arguments: vec![PROGRAM.into()],
+                environment: vec![],
+            };
             let registers = system.load_first(&thread, program).await.expect("the program is good");
             system.launch_first(&thread, registers);
             thread.tid.0
