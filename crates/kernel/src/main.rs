@@ -67,6 +67,7 @@ fn kernel_main(boot: platform::Boot) -> ! {
     control::start(kernel);
     watch::start(kernel);
     pressure::start(kernel);
+    kernel.scheduler.spawn(kernel.system.sample_load());
     if boot.kernel == machine::KernelId::PRIMARY {
         init::start(kernel);
     }

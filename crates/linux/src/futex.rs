@@ -8,7 +8,7 @@ use core::{
 };
 use futex::{ANY, TID_MASK};
 use machine::{errno::Result, Errno, UserAddr};
-use messages::futex::WordOp;
+use messages::{futex::WordOp, inspect::RunState};
 
 const WAIT: u32 = 0;
 const WAKE: u32 = 1;
@@ -177,6 +177,7 @@ async fn deadline(call: &Call<'_>, at: UserAddr, timeout: Timeout) -> Result<u64
 /// Comes when the thread is interrupted (with `error`), or at the deadline (ETIMEDOUT).
 async fn interruption(call: &Call<'_>, deadline: u64, error: Errno) -> Errno {
     let mut sleep = pin!(call.system().scheduler.sleep_until(deadline));
+    let _waits = call.thread.waits(RunState::Interruptible);
     poll_fn(|context| {
         if call.thread.is_interrupted() {
             return Poll::Ready(error);

@@ -66,14 +66,18 @@ struct Sysinfo {
 pub(crate) async fn sysinfo(call: &mut Call<'_>) -> Result<u64> {
     let system = call.system();
     let (mut total, mut free) = system.memory.totals();
+    let mut loads = system.status().averages;
     for kernel in system.others() {
         if let Ok(status) = system.endpoint.call(kernel, messages::control::Status {}).await {
             total += status.memory_total / PAGE_SIZE as u64;
+            loads.iter_mut().zip(status.averages).for_each(|(load, other)| *load += other);
             free += status.memory_free / PAGE_SIZE as u64;
         }
     }
     let info = Sysinfo {
         uptime: system.now() / crate::time::SECOND,
+        // With 16 bits behind the point (SI_LOAD_SHIFT).
+        loads: loads.map(|load| load << 5),
         total_ram: total * PAGE_SIZE as u64,
         free_ram: free * PAGE_SIZE as u64,
         procs: system.list().await.len() as u16,

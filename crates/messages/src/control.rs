@@ -23,6 +23,8 @@ pub struct KernelStatus {
     pub memory_free: u64,
     /// Threads and tasks that run or wait for a CPU.
     pub load: u64,
+    /// Averages of its threads over 1, 5 and 15 minutes, with 11 bits behind the point.
+    pub averages: [u64; 3],
     pub threads_now: u64,
     pub threads_run: u64,
     /// Tasks that were given a CPU.

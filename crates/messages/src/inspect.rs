@@ -33,13 +33,23 @@ pub struct ProcessView {
     pub most_resident_pages: u64,
 }
 
+/// What a thread is doing, as the letter of /proc/PID/stat says it. Whether its process is stopped is the process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunState {
+    /// It has a CPU or waits for one, in user mode or in a call.
+    Runnable,
+    /// It waits for what a signal ends.
+    Interruptible,
+    /// It waits for what only the end of the process ends.
+    Uninterruptible,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadView {
     pub thread: Pid,
     pub kernel: KernelId,
     pub name: Vec<u8>,
-    /// Running, or waiting inside a system call.
-    pub running: bool,
+    pub state: RunState,
     pub blocked: SignalSet,
     pub pending: SignalSet,
     pub affinity: CpuSet,

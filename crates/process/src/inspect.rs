@@ -1,6 +1,6 @@
 //! A look at processes from outside: /proc, ps, and the sched_* and priority calls for other threads.
 
-use crate::{process::Flags, route::Trail, thread::Presence, Directory, Process, System, Thread};
+use crate::{process::Flags, route::Trail, thread::Presence, tuned::Tuned, Directory, Process, System, Thread};
 use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
@@ -56,6 +56,7 @@ impl System {
             memory_total: total * PAGE_SIZE as u64,
             memory_free: free * PAGE_SIZE as u64,
             load: self.thread_load() as u64,
+            averages: self.load_average.get(),
             threads_now: self.thread_count() as u64,
             threads_run: self.counters.threads_run.load(Relaxed),
             switches: self.scheduler.switches(),
@@ -295,9 +296,11 @@ impl System {
     fn tune_ended(&self, message: TuneThread) -> Result<Tuning> {
         let process =
             self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
+        let limits = process.tuning_limits();
         let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
         let last = state.last_tuning.as_mut().ok_or(Errno::ESRCH)?;
-        check_tune(&message.tune, (last.uid, last.euid), &message.sender)?;
+        let tuned = Tuned { uid: last.uid, euid: last.euid, nice: last.nice, policy: last.policy, limits };
+        tuned.check(&message.tune, &message.sender)?;
         let LastTuning { affinity, nice, policy, .. } = last;
         match message.tune {
             Tune::Read => {}
@@ -315,15 +318,6 @@ impl System {
             true => Err(Errno::EINVAL),
             false => Ok(usable),
         }
-    }
-}
-
-/// EPERM if `sender` must not do that to a thread of user `uid`, effectively `euid`.
-fn check_tune(tune: &Tune, (uid, euid): (u32, u32), sender: &Credentials) -> Result<()> {
-    let owns = sender.can(abi::capability::SYS_NICE) || [uid, euid].contains(&sender.euid);
-    match owns || matches!(tune, Tune::Read) {
-        true => Ok(()),
-        false => Err(Errno::EPERM),
     }
 }
 
@@ -353,8 +347,10 @@ impl Thread {
     }
 
     fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
+        let limits = self.process.tuning_limits();
         let mut state = self.state.lock();
-        check_tune(&tune, (state.credentials.uid, state.credentials.euid), sender)?;
+        let (uid, euid) = (state.credentials.uid, state.credentials.euid);
+        Tuned { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&tune, sender)?;
         let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
         match tune {
             Tune::Read => {}
@@ -388,7 +384,7 @@ impl Thread {
             thread: self.tid,
             kernel: self.process.system.kernel,
             name: state.name.clone(),
-            running: self.is_running(),
+            state: self.run_state(),
             blocked: state.blocked,
             pending: state.pending.set(),
             affinity: state.affinity.clone(),
@@ -415,8 +411,8 @@ impl Process {
         });
         let (last, mut threads) = home.unwrap_or_default();
         let credentials = last.unwrap_or_else(|| self.credentials());
-        if threads.is_empty() {
-            // A zombie is shown with its main thread.
+        // The main thread is there until its process has gone, as a zombie once it has ended.
+        if !threads.contains(&self.id) {
             threads.push(self.id);
         }
         Inspection::Owner { uid: credentials.euid, gid: credentials.egid, threads }

@@ -32,22 +32,24 @@ pub(crate) fn of_mappings(limits: &[(u64, u64)]) -> vm::Limits {
 }
 
 impl System {
-    /// The limit of `process`; with `new` it is changed. EPERM, ESRCH.
+    /// The limit of `process`; with `new` it is changed. `own`: by the process itself, which needs no right
+    /// to it but to raise a hard limit. EPERM, ESRCH.
     pub async fn limit(
         self: &Arc<Self>,
         process: Pid,
         resource: u32,
         new: Option<(u64, u64)>,
         sender: &Credentials,
+        own: bool,
     ) -> Result<(u64, u64)> {
         let home = self.origin(process).ok_or(Errno::ESRCH)?;
         if home == self.kernel {
-            return self.limit_here(process, resource, new, sender).await;
+            return self.limit_here(process, resource, new, sender, own).await;
         }
         if !self.kernels().contains(&home) {
             return Err(Errno::ESRCH);
         }
-        let ask = ProcessLimit { process, resource, new, sender: sender.clone() };
+        let ask = ProcessLimit { process, resource, new, sender: sender.clone(), own };
         self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
     }
 
@@ -57,12 +59,13 @@ impl System {
         resource: u32,
         new: Option<(u64, u64)>,
         sender: &Credentials,
+        own: bool,
     ) -> Result<(u64, u64)> {
         let process = self.process(process).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         let owner = process.credentials();
         let same = [owner.uid, owner.euid, owner.suid].iter().all(|id| *id == sender.uid)
             && [owner.gid, owner.egid, owner.sgid].iter().all(|id| *id == sender.gid);
-        if !same && !sender.can(abi::capability::SYS_RESOURCE) {
+        if !own && !same && !sender.can(abi::capability::SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
         let turn = process.home().ok_or(Errno::ESRCH)?.changes.lock().await;

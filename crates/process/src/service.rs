@@ -193,7 +193,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(AskHeaviest, |system, _from, _ask| system.heaviest());
     answer!(EndHeaviest, |system, _from, ask| system.end_heaviest_here(ask.process).await);
     answer!(ProcessLimit, |system, _from, ask| {
-        system.limit_here(ask.process, ask.resource, ask.new, &ask.sender).await
+        system.limit_here(ask.process, ask.resource, ask.new, &ask.sender, ask.own).await
     });
     answer!(WatchThread, |system, from, ask| system.watch_here(ask.process, ask.thread, from));
     answer!(LeaveLocks, |system, _from, ask| if let Some(process) = process!(system, ask) {

@@ -1,6 +1,6 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{placement::Placement, scratch::Scratch, Context, Files, Process, Shake, Thread};
+use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, Files, Process, Shake, Thread};
 use abi::CpuSet;
 use alloc::{
     boxed::Box,
@@ -92,6 +92,7 @@ pub struct System {
     pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
     pub(crate) balance: crate::balance::Balance,
     pub counters: Counters,
+    pub(crate) load_average: LoadAverage,
     pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
     /// Live threads here and shadows of threads that went away.
     pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
@@ -210,6 +211,7 @@ impl System {
             abi: parts.abi,
             balance: Default::default(),
             counters,
+            load_average: LoadAverage::default(),
             processes: Lock::default(),
             threads: Lock::default(),
             arriving: Lock::default(),

@@ -6,14 +6,17 @@ use alloc::{boxed::Box, sync::Arc};
 use core::{
     future::Future,
     pin::Pin,
-    sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
+    sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     task::{Context as TaskContext, Poll, Waker},
 };
 use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
-use messages::process::{Baggage, ThreadState, Usage};
+use messages::{
+    inspect::RunState,
+    process::{Baggage, ThreadState, Usage},
+};
 use sched::{Class, TaskRef};
 
 /// Policies of sched_setscheduler(2), and the flag that may stand beside them.
@@ -83,7 +86,8 @@ pub struct Thread {
     pub(crate) shield: Shield,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
-    in_user: AtomicBool,
+    /// How it waits while its task is suspended.
+    waits: AtomicU8,
     /// A CPU (`last_cpu`) is running its task.
     polled: AtomicBool,
     /// What it has used beside what `state` says.
@@ -122,7 +126,7 @@ impl Thread {
             shield: Shield::new(),
             task: Lock::new(None),
             last_cpu: AtomicU64::new(u64::from(cpu.0)),
-            in_user: AtomicBool::new(false),
+            waits: AtomicU8::new(RunState::Runnable as u8),
             polled: AtomicBool::new(false),
             account: Account::default(),
             descheduled: AtomicBool::new(true),
@@ -143,9 +147,22 @@ impl Thread {
         CpuId(self.last_cpu.load(Relaxed) as u32)
     }
 
-    /// Running user code, or waiting for a CPU to do so; otherwise inside a system call.
-    pub fn is_running(&self) -> bool {
-        self.in_user.load(Relaxed)
+    /// What it is doing. A suspended thread that waits neither in [`Thread::interruptible`] nor in [`Thread::unless_killed`]
+    /// counts as running: then this or another kernel is at work for it.
+    pub fn run_state(&self) -> RunState {
+        if self.polled.load(Relaxed) || self.waits_for_cpu() {
+            return RunState::Runnable;
+        }
+        let ways = [RunState::Runnable, RunState::Interruptible, RunState::Uninterruptible];
+        let now = self.waits.load(Relaxed);
+        ways.into_iter().find(|way| *way as u8 == now).unwrap_or(RunState::Runnable)
+    }
+
+    /// Says how it waits from now on, until what is returned is dropped.
+    pub fn waits(&self, how: RunState) -> Waits<'_> {
+        let before = self.waits.load(Relaxed);
+        self.waits.store(how as u8, Relaxed);
+        Waits { thread: self, before }
     }
 
     /// Runs user code until the next trap. The caller has checked [`Thread::wants_attention`]. `space`: of the last time, or None.
@@ -156,9 +173,7 @@ impl Thread {
         }
         let space = self.process.known_space(space);
         self.account.enters_user(cpu.now());
-        self.in_user.store(true, Relaxed);
         let trap = cpu.run_user(&mut context.registers, &**space.table(), &self.descheduled);
-        self.in_user.store(false, Relaxed);
         self.account.leaves_user(cpu.now());
         trap
     }
@@ -373,6 +388,7 @@ impl Thread {
 
     /// Waits at the user boundary while the process is stopped.
     pub async fn wait_while_stopped(&self) {
+        let _waits = self.waits(RunState::Interruptible);
         let check = || (!self.process.has(Flags::STOPPED) || self.must_end()).then_some(());
         self.process.changed.wait_until(check).await;
     }
@@ -445,6 +461,7 @@ impl Thread {
     /// ([`Shield`]), also by a thread that is killed: what it took there would be lost to others.
     pub async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T, Interrupted> {
         let mut wait = core::pin::pin!(wait);
+        let _waits = self.waits(RunState::Interruptible);
         core::future::poll_fn(|context| {
             // The thread's own waker is registered by its task, so a signal polls us again.
             if let Poll::Ready(value) = wait.as_mut().poll(context) {
@@ -469,6 +486,7 @@ impl Thread {
     /// `wait`, unless the thread must end first; other signals stay pending.
     pub async fn unless_killed<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         let mut wait = core::pin::pin!(wait);
+        let _waits = self.waits(RunState::Uninterruptible);
         core::future::poll_fn(|context| match wait.as_mut().poll(context) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending if self.must_end() => Poll::Ready(None),
@@ -479,7 +497,20 @@ impl Thread {
 
     /// Completes when the thread is interrupted.
     pub async fn interruption(&self) {
+        let _waits = self.waits(RunState::Interruptible);
         core::future::poll_fn(|_| if self.is_interrupted() { Poll::Ready(()) } else { Poll::Pending }).await
+    }
+}
+
+/// As long as it exists, a suspended thread is said to wait that way.
+pub struct Waits<'a> {
+    thread: &'a Thread,
+    before: u8,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.thread.waits.store(self.before, Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod semaphores;
 use crate::{call::Call, time::Timespec};
 use ::ipc::service;
 use ::messages::{
+    inspect::RunState,
     ipc::{Answer, Asker, Command, IpcControl, Kind, Permissions, Status, Wanted},
     Request,
 };
@@ -73,6 +74,7 @@ async fn wait<M: Request<Reply = Result<T>>, T: Send + 'static>(
         answer
     });
     let mut interrupted = None;
+    let _waits = call.thread.waits(RunState::Interruptible);
     let answer = core::future::poll_fn(|context| {
         if let Poll::Ready(answer) = Pin::new(&mut asked).poll(context) {
             return Poll::Ready(answer);

@@ -40,7 +40,9 @@ pub(crate) async fn prlimit64(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let who = call.caller().credentials;
-    let (soft, hard) = call.system().limit(process, resource, new, &who).await?;
+    // Who names itself needs no right to its limits (but to raise them).
+    let own = pid == 0 || Pid(pid as u32) == call.thread.tid;
+    let (soft, hard) = call.system().limit(process, resource, new, &who, own).await?;
     call.put_if(call.pointer(3), &[soft, hard]).await?;
     Ok(0)
 }
@@ -50,6 +52,6 @@ async fn set(call: &Call<'_>, resource: u32, [soft, hard]: [u64; 2]) -> Result<(
         return Err(Errno::EINVAL);
     }
     let who = call.caller().credentials;
-    call.system().limit(call.process().id, resource, Some((soft, hard)), &who).await?;
+    call.system().limit(call.process().id, resource, Some((soft, hard)), &who, true).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::{call::Call, signal, time};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid, UserAddr};
-use messages::process::Change;
+use messages::{inspect::RunState, process::Change};
 use process::Target;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -226,6 +226,7 @@ pub(crate) async fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<u64> {
         }
         let mut sleep = core::pin::pin!(call.system().scheduler.sleep_until(deadline));
         let thread = call.thread;
+        let _waits = thread.waits(RunState::Interruptible);
         let woken = core::future::poll_fn(|context| {
             use core::{future::Future, task::Poll};
             if thread.pending().0 & wanted.0 != 0 {

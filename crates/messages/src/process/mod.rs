@@ -312,7 +312,7 @@ messages! {
     ask_heir: AskHeir { process: Pid } -> Option<(bool, Pid)>, Low;
 
     /// A resource limit of another process, at home on the receiver; the old one.
-    limit: ProcessLimit { process: Pid, resource: u32, new: Option<(u64, u64)>, sender: Credentials } -> errno::Result<(u64, u64)>, Low;
+    limit: ProcessLimit { process: Pid, resource: u32, new: Option<(u64, u64)>, sender: Credentials, own: bool } -> errno::Result<(u64, u64)>, Low;
 
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
     tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;

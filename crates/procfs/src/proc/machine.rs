@@ -4,7 +4,8 @@ use super::{
     made::{put, Text},
     Proc, TICK_NS,
 };
-use ::machine::{errno::Result, sync::Lock, BoxFuture, CpuId, KernelId};
+use ::machine::{errno::Result, BoxFuture, CpuId, KernelId};
+use ::process::load::ONE;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Caller;
 use messages::control::{KernelStatus, Status};
@@ -152,55 +153,13 @@ async fn uptime(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     Ok(text.0)
 }
 
-/// Load averages, without a timer: the time that CPUs were busy since the last look, spread evenly over it,
-/// decays in steps of five seconds as in Linux (kernel/sched/loadavg.c).
-#[derive(Default)]
-pub(super) struct LoadAverage(Lock<LoadState>);
-
-#[derive(Default)]
-struct LoadState {
-    at: u64,
-    busy: u64,
-    averages: [u64; 3],
-}
-
-/// Fixed point with eleven bits, and what is left of a load after five seconds, over 1, 5 and 15 minutes.
-const LOAD_ONE: u64 = 1 << 11;
-const LOAD_DECAY: [u64; 3] = [1884, 2014, 2037];
-const LOAD_STEP_NS: u64 = 5_000_000_000;
-
-impl LoadState {
-    /// `busy`: ns of CPU time used until `now`.
-    fn look(&mut self, now: u64, busy: u64) -> [u64; 3] {
-        let steps = now.saturating_sub(self.at) / LOAD_STEP_NS;
-        if steps > 0 {
-            let load = busy.saturating_sub(self.busy) * LOAD_ONE / (now - self.at);
-            for (average, decay) in self.averages.iter_mut().zip(LOAD_DECAY) {
-                // decay^steps, by squaring.
-                let (mut left, mut power, mut rest) = (LOAD_ONE, decay, steps);
-                while rest > 0 {
-                    if rest & 1 == 1 {
-                        left = (left * power + LOAD_ONE / 2) / LOAD_ONE;
-                    }
-                    power = (power * power + LOAD_ONE / 2) / LOAD_ONE;
-                    rest >>= 1;
-                }
-                *average = (*average * left + load * (LOAD_ONE - left)) / LOAD_ONE;
-            }
-            (self.at, self.busy) = (now, busy);
-        }
-        self.averages
-    }
-}
-
 async fn loadavg(proc: Arc<Proc>, caller: Caller) -> Result<Vec<u8>> {
     let all = statuses(&proc.system).await;
-    let busy = cpu_times(&all).iter().map(|time| time.user + time.system).sum();
-    let averages = proc.load.0.lock().look(proc.system.now(), busy);
     let mut text = Text::default();
-    for average in averages {
-        let rounded = average + LOAD_ONE / 200;
-        put!(text, "{}.{:02} ", rounded / LOAD_ONE, rounded % LOAD_ONE * 100 / LOAD_ONE);
+    for which in 0..3 {
+        let average = all.iter().map(|(_, status)| status.averages[which]).sum::<u64>();
+        let rounded = average + ONE / 200;
+        put!(text, "{}.{:02} ", rounded / ONE, rounded % ONE * 100 / ONE);
     }
     let running = all.iter().map(|(_, status)| status.load).sum::<u64>();
     let threads = all.iter().map(|(_, status)| status.threads_now).sum::<u64>();
@@ -336,19 +295,5 @@ mod tests {
             assert_eq!(line.len(), theirs.len(), "{line} and {theirs}");
             assert_eq!(shape(line).last(), shape(theirs).last());
         }
-    }
-
-    #[test]
-    fn a_steady_load_is_approached_and_forgotten() {
-        let second = 1_000_000_000;
-        let mut state = LoadState::default();
-        // Two busy CPUs for an hour, looked at twice; then nothing for an hour.
-        state.look(1800 * second, 3600 * second);
-        let busy = state.look(3600 * second, 7200 * second);
-        assert!(busy.iter().all(|&load| load.abs_diff(2 * LOAD_ONE) < LOAD_ONE / 20), "{busy:?}");
-        let idle = state.look(7200 * second, 7200 * second);
-        assert!(idle.iter().all(|&load| load < LOAD_ONE / 10), "{idle:?}");
-        // Too soon after the last look: nothing changes.
-        assert_eq!(state.look(7201 * second, 7900 * second), idle);
     }
 }

@@ -44,7 +44,6 @@ use fs::{
     tty::Terminals,
     LocalPaths, Services,
 };
-use machine::LoadAverage;
 
 /// USER_HZ: what a clock tick is in these texts.
 const TICK_NS: u64 = 10_000_000;
@@ -54,7 +53,6 @@ pub(crate) struct Proc {
     pub system: Arc<System>,
     pub paths: Arc<LocalPaths>,
     pub terminals: Arc<Terminals>,
-    load: LoadAverage,
     boot_id: [u8; 16],
 }
 
@@ -67,13 +65,7 @@ pub fn tree(
 ) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
     system.cpu.random(&mut boot_id);
-    let shared = Arc::new(Proc {
-        system: system.clone(),
-        paths: paths.clone(),
-        terminals: terminals.clone(),
-        load: LoadAverage::default(),
-        boot_id,
-    });
+    let shared = Arc::new(Proc { system: system.clone(), paths: paths.clone(), terminals: terminals.clone(), boot_id });
     Synthetic::new(services, "proc", PROC_MAGIC, Node::directory(1, root::Root::new(shared)))
 }
 

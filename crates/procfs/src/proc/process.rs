@@ -8,7 +8,7 @@ use fs::{
     synthetic::{hash_ino, Content, Directory, Node, Places, Style},
     Caller, Kind,
 };
-use messages::inspect::{Held, Inspect, Inspection, ProcessView, ThreadView};
+use messages::inspect::{Held, Inspect, Inspection, ProcessView, RunState, ThreadView};
 
 type Answer = BoxFuture<'static, Result<Vec<u8>>>;
 type Maker = fn(Subject, Caller) -> Answer;
@@ -240,7 +240,7 @@ impl Subject {
             Inspection::View(mut view) => {
                 // Who asks is at work, though inside a system call.
                 for thread in view.threads.iter_mut().filter(|thread| thread.thread == caller.thread) {
-                    thread.running = true;
+                    thread.state = RunState::Runnable;
                 }
                 match self.thread {
                     Some(other) if other != self.pid && self.thread_of(&view).is_none() => Err(Errno::ESRCH),

@@ -9,7 +9,7 @@ use abi::signal::{Action, Actions, Signal, SignalSet};
 use alloc::vec::Vec;
 use fs::Caller;
 use messages::{
-    inspect::{ProcessView, ThreadView},
+    inspect::{ProcessView, RunState, ThreadView},
     process::Usage,
 };
 use process::RESET_ON_FORK;
@@ -36,17 +36,22 @@ impl<'a> Shown<'a> {
         }
     }
 
-    fn state(&self, of_thread: bool) -> (char, &'static str) {
-        let running = match (of_thread, self.thread) {
-            (true, Some(thread)) => thread.running,
-            _ => self.view.threads.iter().any(|thread| thread.running),
-        };
-        match self.view {
-            view if view.zombie => ('Z', "zombie"),
-            view if view.stopped => ('T', "stopped"),
-            _ if running => ('R', "running"),
-            _ => ('S', "sleeping"),
+    /// The state of the thread that the file is about, the main one in a process's own directory.
+    fn state(&self) -> (char, &'static str) {
+        match self.thread.map(|thread| thread.state) {
+            // Only a main thread is shown when it has ended, with its process or before the others.
+            None => ('Z', "zombie"),
+            Some(RunState::Uninterruptible) => ('D', "disk sleep"),
+            Some(_) if self.view.stopped => ('T', "stopped"),
+            Some(RunState::Runnable) => ('R', "running"),
+            Some(RunState::Interruptible) => ('S', "sleeping"),
         }
+    }
+
+    /// Threads of the process, a main one that has ended included.
+    fn threads(&self) -> usize {
+        let threads = &self.view.threads;
+        threads.len() + usize::from(!threads.iter().any(|thread| thread.thread == self.view.process))
     }
 
     fn policy(&self) -> (u32, u32) {
@@ -105,7 +110,7 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     put!(
         text,
         ") {} {} {} {} {tty} {foreground} 4194304",
-        shown.state(subject.thread.is_some()).0,
+        shown.state().0,
         shared.parent,
         shared.group,
         shared.session
@@ -120,12 +125,12 @@ fn stat_text(subject: &Subject, view: &ProcessView, terminal: Option<((u32, u32)
     );
     put!(text, " {} {}", ticks(usage.user_ns), ticks(usage.system_ns));
     put!(text, " {} {}", child(ticks(children.user_ns)), child(ticks(children.system_ns)));
-    put!(text, " {priority} {} {} 0 {}", shown.nice(), view.threads.len(), ticks(shown.started));
+    put!(text, " {priority} {} {} 0 {}", shown.nice(), shown.threads(), ticks(shown.started));
     put!(text, " {} {} {rss_limit}", view.mapped_pages * PAGE_SIZE as u64, view.resident_pages);
     put!(text, " {} {} {} 0 0", layout.code[0], layout.code[1], layout.stack);
     put!(text, " {} {} {} {}", low(pending), low(blocked), low(ignored), low(caught));
     // wchan is 0 or 1 since Linux 4.
-    put!(text, " {} 0 0 {}", u8::from(!shown.state(true).0.eq(&'R')), shared.exit_signal);
+    put!(text, " {} 0 0 {}", u8::from(!shown.state().0.eq(&'R')), shared.exit_signal);
     put!(text, " {} {rt_priority} {policy} 0 0 0", shown.thread.map_or(0, |thread| thread.cpu.0));
     put!(
         text,
@@ -159,7 +164,7 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
     let shown = Shown::new(subject, view);
     let (shared, usage) = (&view.shared, &shown.usage);
     let who = &view.credentials;
-    let (letter, word) = shown.state(subject.thread.is_some());
+    let (letter, word) = shown.state();
     let mut text = Text::default();
     text.bytes(b"Name:\t");
     for &byte in shown.name {
@@ -206,7 +211,7 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
     let queued: u32 =
         view.threads.iter().map(|thread| thread.pending.0.count_ones()).sum::<u32>() + view.pending.0.count_ones();
     let signal_limit = shared.limits.get(11).map_or(0, |limit| limit.0);
-    put!(text, "Threads:\t{}\nSigQ:\t{queued}/{signal_limit}\n", view.threads.len());
+    put!(text, "Threads:\t{}\nSigQ:\t{queued}/{signal_limit}\n", shown.threads());
     let (pending, blocked) =
         shown.thread.map_or((SignalSet::EMPTY, SignalSet::EMPTY), |thread| (thread.pending, thread.blocked));
     let sets =
