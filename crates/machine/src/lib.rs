@@ -18,6 +18,7 @@ mod device;
 pub mod errno;
 mod ids;
 mod memory;
+pub mod period;
 pub mod plain;
 mod shield;
 pub mod sync;

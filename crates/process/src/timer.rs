@@ -8,7 +8,8 @@
 //! Expirations are never made up for: a signal stands for all that came since the last, and says how many
 //! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`), so only who takes it knows the
 //! sum: the home is told when a thread has taken one (timer_getoverrun). However short an interval
-//! is, the program goes on: the task rests [`REST`] times as long as it fired, a tick at most. A timer that tells nobody needs no task.
+//! is, the program goes on: the task rests [`REST`] times as long as it fired, a tick at most, and [`period::GRAIN_NS`] at least. A timer that tells
+//! nobody needs no task.
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
@@ -20,6 +21,7 @@ use alloc::{
 use core::{future::Future, pin::pin, task::Poll};
 use machine::{
     errno::Result,
+    period,
     sync::{Lock, WaitQueue},
     Errno, Pid,
 };
@@ -119,14 +121,16 @@ impl Timer {
 
     /// How many expirations came up to `now`, moving on to the next.
     fn advance(&mut self, now: u64) -> Option<u64> {
-        let next = self.next.filter(|&next| next <= now)?;
-        let periods = match self.interval {
-            0 => 0,
-            interval => (now - next) / interval,
-        };
-        self.next = (self.interval != 0).then(|| next.saturating_add((periods + 1).saturating_mul(self.interval)));
-        Some(periods + 1)
+        let next = self.next?;
+        let times = period::expirations(next, self.interval, now);
+        self.next = period::first_after(next, self.interval, now);
+        (times > 0).then_some(times)
     }
+}
+
+/// When signals may be sent again that were sent from `begun` to `ended`.
+fn rested(begun: u64, ended: u64) -> u64 {
+    ended + (REST * ended.saturating_sub(begun)).clamp(period::GRAIN_NS, CPU_TICK)
 }
 
 impl Table {
@@ -292,7 +296,7 @@ impl Process {
         let next = match (value, absolute) {
             (0, _) => None,
             (at, true) => Some(at.saturating_sub(ahead)),
-            (wait, false) => Some(now.on(clock).saturating_add(wait)),
+            (wait, false) => Some(period::after(now.on(clock), wait)),
         };
         let (old, start) = {
             let mut table = home.timers.table.lock();
@@ -375,14 +379,14 @@ impl Process {
                 (expired, wake, table.version, table.begin_round())
             };
             let begun = self.system.now();
+            let fires = !expired.is_empty();
             for expired in expired {
                 self.fire(expired).await;
             }
             home.timers.table.lock().firing.remove(&round);
             home.timers.fired.wake_all();
             let Some(at) = wake else { return };
-            let fired = self.system.now();
-            let at = at.max(fired + (REST * (fired - begun)).min(CPU_TICK));
+            let at = if fires { at.max(rested(begun, self.system.now())) } else { at };
             let mut sleep = pin!(self.system.scheduler.sleep_until(at));
             let changed =
                 home.timers.changed.wait_until(|| (home.timers.table.lock().version != version).then_some(()));
@@ -457,7 +461,18 @@ mod tests {
         assert_eq!(once.advance(200), Some(1));
         assert_eq!((once.next, once.state(200).left), (None, 0));
         let mut far = timer(TimerClock::Monotonic, 1, u64::MAX);
-        assert_eq!((far.advance(5), far.next), (Some(1), Some(u64::MAX)));
+        assert_eq!((far.advance(5), far.next), (Some(1), Some(period::END)));
+    }
+
+    #[test]
+    fn however_short_an_interval_is_signals_take_a_small_part_of_the_time() {
+        assert_eq!(rested(1000, 1000), 1000 + period::GRAIN_NS);
+        assert_eq!(rested(0, 100_000), 800_000);
+        assert_eq!(rested(0, 10_000_000), 10_000_000 + CPU_TICK);
+        // What expires meanwhile is counted.
+        let mut shortest = timer(TimerClock::Monotonic, 1, 1);
+        assert_eq!(shortest.advance(1), Some(1));
+        assert_eq!(shortest.advance(rested(1, 1)), Some(period::GRAIN_NS));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! A timer is a deadline and an interval; how often it has expired follows from the clock when somebody
 //! asks. Only for waking those who wait does a task run: one for each armed timer, which ends when the
-//! timer is armed anew or closed.
+//! timer is armed anew or closed. As on Linux it wakes them once, and sleeps until the timer is read or asked for its
+//! time; an expiry that comes while the last one was not read is counted only. So whoever wants to be woken more often
+//! has to call more often, and pays for it; and not sooner than [`period::GRAIN_NS`] after that, so that a call takes longer than
+//! the wake-up that it causes.
 
 use crate::{
     anonymous::{Identity, StatusFlags},
@@ -15,6 +18,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, future::poll_fn, task::Poll};
 use machine::{
     errno::Result,
+    period,
     sync::{Lock, Registration, WaitQueue},
     BoxFuture, Errno, Spawner,
 };
@@ -32,6 +36,8 @@ struct Setting {
     /// Next expiry that was not read yet; None: disarmed.
     next: Option<u64>,
     interval: u64,
+    /// When the task wakes those who wait; None: it has, and nobody has looked at the timer since.
+    alarm: Option<u64>,
     /// Counts settings, so that the task of an old one knows that it is.
     generation: u64,
     closed: bool,
@@ -40,31 +46,26 @@ struct Setting {
 impl Setting {
     /// Expiries up to `now` that were not read.
     fn expired(&self, now: u64) -> u64 {
-        match self.next {
-            Some(next) if next <= now => match self.interval {
-                0 => 1,
-                interval => 1 + (now - next) / interval,
-            },
-            _ => 0,
-        }
-    }
-
-    /// Those expiries were read.
-    fn advance(&mut self, expired: u64) {
-        self.next = match self.interval {
-            0 => None,
-            interval => self.next.map(|next| next + expired * interval),
-        };
+        self.next.map_or(0, |next| period::expirations(next, self.interval, now))
     }
 
     /// The first expiry after `now`.
     fn upcoming(&self, now: u64) -> Option<u64> {
-        let next = self.next?;
-        match self.expired(now) {
-            0 => Some(next),
-            _ if self.interval == 0 => None,
-            expired => Some(next + expired * self.interval),
+        self.next.and_then(|next| period::first_after(next, self.interval, now))
+    }
+
+    /// Time to that, and the interval.
+    fn left(&self, now: u64) -> (u64, u64) {
+        (self.upcoming(now).map_or(0, |next| next - now), self.interval)
+    }
+
+    /// The timer was looked at: those who wait are woken at its next expiry again. True if the task sleeps until it hears of that.
+    fn rearm(&mut self, now: u64) -> bool {
+        let sleeps = self.alarm.is_none();
+        if sleeps {
+            self.alarm = self.upcoming(now).map(|next| next.max(now.saturating_add(period::GRAIN_NS)));
         }
+        sleeps && self.alarm.is_some()
     }
 }
 
@@ -105,19 +106,24 @@ impl TimerFd {
     /// timerfd_gettime: time to the next expiry (0: disarmed), and the interval.
     pub fn get(&self) -> (u64, u64) {
         let now = self.shared.timers.now();
-        let setting = *self.shared.setting.lock();
-        let left = setting.upcoming(now).map_or(0, |next| next - now);
-        (left, setting.interval)
+        let (left, rearmed) = {
+            let mut setting = self.shared.setting.lock();
+            (setting.left(now), setting.rearm(now))
+        };
+        if rearmed {
+            self.shared.rearmed.wake_all();
+        }
+        left
     }
 
     /// timerfd_settime; `next` in nanoseconds of CLOCK_MONOTONIC. Gives what [`TimerFd::get`] gave before.
     pub fn set(&self, next: Option<u64>, interval: u64) -> (u64, u64) {
-        let before = self.get();
-        let generation = {
+        let now = self.shared.timers.now();
+        let (before, generation) = {
             let mut setting = self.shared.setting.lock();
-            let generation = setting.generation + 1;
-            *setting = Setting { next, interval, generation, closed: false };
-            generation
+            let (before, generation) = (setting.left(now), setting.generation + 1);
+            *setting = Setting { next, interval, alarm: next, generation, closed: false };
+            (before, generation)
         };
         self.shared.rearmed.wake_all();
         if next.is_some() {
@@ -128,40 +134,61 @@ impl TimerFd {
 
     fn take(&self) -> Result<u64> {
         let now = self.shared.timers.now();
-        let mut setting = self.shared.setting.lock();
-        match setting.expired(now) {
-            0 => Err(Errno::EAGAIN),
-            expired => {
-                setting.advance(expired);
-                Ok(expired)
+        let (expired, rearmed) = {
+            let mut setting = self.shared.setting.lock();
+            let expired = setting.expired(now);
+            if expired == 0 {
+                return Err(Errno::EAGAIN);
             }
+            setting.next = setting.upcoming(now);
+            (expired, setting.rearm(now))
+        };
+        if rearmed {
+            self.shared.rearmed.wake_all();
         }
+        Ok(expired)
     }
 }
 
-/// Wakes the waiters at every expiry of one setting. The first may have come before this runs for the first time.
+/// Wakes the waiters at the alarms of one setting. The first may have come before this runs for the first time.
 async fn announce(shared: Arc<Shared>, generation: u64) {
-    loop {
-        let now = shared.timers.now();
-        let setting = *shared.setting.lock();
-        if setting.generation != generation || setting.closed {
-            break;
-        }
-        if setting.expired(now) > 0 {
-            shared.changes.wake_all();
-        }
-        let Some(next) = setting.upcoming(now) else { break };
-        let mut alarm = shared.timers.at(next);
+    let current = || Some(*shared.setting.lock()).filter(|setting| setting.generation == generation && !setting.closed);
+    while let Some(setting) = current() {
+        let mut sleep = setting.alarm.map(|at| shared.timers.at(at));
         let mut rearmed = Registration::new(&shared.rearmed);
-        poll_fn(|context| {
+        let due = poll_fn(|context| {
             rearmed.register(context.waker());
-            let setting = *shared.setting.lock();
-            if setting.generation != generation || setting.closed {
-                return Poll::Ready(());
+            match (current(), &mut sleep) {
+                (Some(now), _) if now.alarm != setting.alarm => Poll::Ready(false),
+                (Some(_), Some(sleep)) => sleep.as_mut().poll(context).map(|()| true),
+                (Some(_), None) => Poll::Pending,
+                (None, _) => Poll::Ready(false),
             }
-            alarm.as_mut().poll(context)
         })
         .await;
+        if !due {
+            continue;
+        }
+        let now = shared.timers.now();
+        let expired = {
+            let mut setting = shared.setting.lock();
+            if setting.generation != generation || setting.closed {
+                break;
+            }
+            setting.alarm = None;
+            let expired = setting.expired(now) > 0;
+            if !expired {
+                // It was read meanwhile: this is no edge for an epoll.
+                setting.rearm(now);
+            }
+            expired
+        };
+        if expired {
+            shared.changes.wake_all();
+        }
+        if setting.interval == 0 {
+            break;
+        }
     }
 }
 
@@ -202,7 +229,7 @@ impl File for TimerFd {
             Control::TimerSet { value: 0, .. } => self.set(None, 0),
             Control::TimerSet { absolute: true, value, interval } => self.set(Some(value), interval),
             Control::TimerSet { absolute: false, value, interval } => {
-                self.set(Some(self.shared.timers.now().saturating_add(value)), interval)
+                self.set(Some(period::after(self.shared.timers.now(), value)), interval)
             }
             _ => return ready(Err(Errno::EINVAL)),
         };
@@ -299,6 +326,66 @@ mod tests {
             assert_eq!(woken(), 1);
             assert_eq!(now_or_never(reader), Some(Ok(8)));
         }
+    }
+
+    /// Runs the task of the timer until it sleeps. How often it woke `woken`.
+    fn settle(later: &Later, woken: &impl Fn() -> usize) -> usize {
+        let before = woken();
+        let _ = once(later.0.lock().last_mut().expect("the timer is armed").as_mut());
+        woken() - before
+    }
+
+    #[test]
+    fn a_timer_that_nobody_reads_wakes_once_however_short_its_interval_is() {
+        let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
+        let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
+        let (waker, woken) = counter();
+        timer.changes().unwrap().subscribe(waker);
+        timer.set(Some(1), 1);
+        let mut wakes = 0;
+        for _ in 0..1000 {
+            clock.advance(1000);
+            wakes += settle(&later, &woken);
+        }
+        assert_eq!(wakes, 1);
+        // Who asks hears of the next expiry again, but not at once.
+        let looks: [fn(&TimerFd); 2] =
+            [|timer| assert_eq!(read(timer), Some(1_000_000)), |timer| assert_eq!(timer.get(), (1, 1))];
+        for look in looks {
+            look(&timer);
+            clock.advance(period::GRAIN_NS - 1);
+            assert_eq!(settle(&later, &woken), 0);
+            clock.advance(1);
+            assert_eq!(settle(&later, &woken), 1);
+            clock.advance(1_000_000);
+            assert_eq!(settle(&later, &woken), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_the_task_ran_is_no_edge() {
+        let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
+        let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
+        let (waker, woken) = counter();
+        timer.changes().unwrap().subscribe(waker);
+        timer.set(Some(100), 1_000_000);
+        clock.advance(100);
+        assert_eq!(read(&timer), Some(1));
+        assert_eq!(settle(&later, &woken), 0);
+        clock.advance(1_000_000);
+        assert_eq!(settle(&later, &woken), 1);
+    }
+
+    #[test]
+    fn an_interval_may_last_until_the_end_of_time() {
+        let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
+        let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
+        clock.advance(1000);
+        timer.set(Some(1001), period::END);
+        clock.advance(1);
+        let _ = once(later.0.lock()[0].as_mut());
+        assert_eq!(read(&timer), Some(1));
+        assert_eq!((read(&timer), timer.get()), (None, (period::END - 1001, period::END)));
     }
 
     #[test]

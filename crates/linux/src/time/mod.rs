@@ -5,7 +5,7 @@ pub(crate) mod itimer;
 pub(crate) mod posix;
 pub(crate) mod sleep;
 
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, period, Errno};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -23,12 +23,12 @@ impl Timespec {
         Timespec { seconds: (ns / SECOND) as i64, nanoseconds: (ns % SECOND) as i64 }
     }
 
-    /// Nanoseconds, saturating. EINVAL if negative or not normalized.
+    /// Nanoseconds, [`period::END`] at most. EINVAL if negative or not normalized.
     pub fn to_ns(self) -> Result<u64> {
         if self.seconds < 0 || !(0..SECOND as i64).contains(&self.nanoseconds) {
             return Err(Errno::EINVAL);
         }
-        Ok((self.seconds as u64).saturating_mul(SECOND).saturating_add(self.nanoseconds as u64))
+        Ok(period::after((self.seconds as u64).saturating_mul(SECOND), self.nanoseconds as u64))
     }
 }
 
@@ -57,7 +57,7 @@ impl Timeval {
         if self.seconds < 0 || !(0..1_000_000).contains(&self.microseconds) {
             return Err(Errno::EINVAL);
         }
-        Ok((self.seconds as u64).saturating_mul(SECOND).saturating_add(self.microseconds as u64 * 1000))
+        Ok(period::after((self.seconds as u64).saturating_mul(SECOND), self.microseconds as u64 * 1000))
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         for bad in [(-1, 0), (0, -1), (0, SECOND as i64)] {
             assert_eq!(Timespec { seconds: bad.0, nanoseconds: bad.1 }.to_ns(), Err(Errno::EINVAL));
         }
-        assert_eq!(Timespec { seconds: i64::MAX, nanoseconds: 0 }.to_ns(), Ok(u64::MAX));
+        assert_eq!(Timespec { seconds: i64::MAX, nanoseconds: 0 }.to_ns(), Ok(period::END));
         assert_eq!(Timeval::from_ns(1_500_000_000), Timeval { seconds: 1, microseconds: 500_000 });
     }
 }
