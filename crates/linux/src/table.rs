@@ -6,7 +6,7 @@ use crate::{
     call::Call,
     files::{
         access, attributes, descriptor, directory, epoll, event, fcntl, inotify, ioctl, mount, name, open, pipe, poll,
-        read, select, signalfd, socket, splice, stat, storage, write, xattr,
+        read, select, signalfd, socket, splice, stat, storage, vmsplice, write, xattr,
     },
     futex::futex,
     ipc, memory, mlock,
@@ -258,7 +258,7 @@ system_calls! {
     275 splice => splice::splice;
     276 tee => splice::tee;
     277 sync_file_range => storage::sync_file_range;
-    278 vmsplice => splice::vmsplice;
+    278 vmsplice => vmsplice::vmsplice;
     280 utimensat => attributes::utimensat;
     281 epoll_pwait => epoll::epoll_pwait;
     282 signalfd => signalfd::signalfd;

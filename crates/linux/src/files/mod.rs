@@ -28,6 +28,7 @@ pub(crate) mod stat;
 pub(crate) mod storage;
 pub(crate) mod transfer;
 pub(crate) mod vector;
+pub(crate) mod vmsplice;
 pub(crate) mod write;
 pub(crate) mod xattr;
 

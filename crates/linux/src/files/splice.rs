@@ -1,4 +1,4 @@
-//! sendfile, copy_file_range, splice, tee, vmsplice: from file to file without user memory in between.
+//! sendfile, copy_file_range, splice, tee: from file to file without user memory in between.
 //!
 //! Nothing that was taken may be lost when the other side takes less, or a signal comes. So a regular file
 //! is read at an offset and its position moved afterwards, by what was written; a pipe is held against other readers
@@ -8,7 +8,7 @@ use super::{
     read,
     transfer::STEP,
     vector,
-    write::{self, broken, within_limit},
+    write::{broken, within_limit},
 };
 use crate::call::Call;
 use alloc::{sync::Arc, vec};
@@ -19,8 +19,8 @@ use fs::{
 };
 use machine::{errno::Result, Errno, UserAddr};
 
-const SPLICE_KNOWN: u64 = 0xf;
-const SPLICE_NONBLOCK: u64 = 2;
+pub(super) const SPLICE_KNOWN: u64 = 0xf;
+pub(super) const SPLICE_NONBLOCK: u64 = 2;
 /// Bytes a pipe takes or gives at a time here.
 const PIPE_STEP: usize = 64 * 1024;
 
@@ -207,7 +207,7 @@ async fn same_file(one: &Arc<dyn File>, other: &Arc<dyn File>) -> Result<bool> {
     Ok((one.dev, one.ino) == (other.dev, other.ino))
 }
 
-async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
+pub(super) async fn is_pipe(call: &Call<'_>, file: &Arc<dyn File>) -> bool {
     file.control(&call.caller(), Control::PipeSize).await.is_ok()
 }
 
@@ -217,8 +217,13 @@ async fn refuses(file: &Arc<dyn File>) -> Result<bool> {
 }
 
 /// Waits until a pipe takes PIPE_BUF bytes, or breaks.
-async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
-    let (caller, files) = (call.caller(), [(pipe.clone(), Events::OUT)]);
+pub(super) async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool) -> Result<()> {
+    wait_until(call, pipe, Events::OUT, nonblocking).await
+}
+
+/// Waits until a pipe has or takes bytes, or breaks. EAGAIN instead if the caller may not wait.
+pub(super) async fn wait_until(call: &Call<'_>, pipe: &Arc<dyn File>, wanted: Events, nonblocking: bool) -> Result<()> {
+    let (caller, files) = (call.caller(), [(pipe.clone(), wanted)]);
     let found = match nonblocking {
         true => fs::poll::now(&caller, &files).await?,
         false => call.interruptible(fs::poll::wait(&caller, &files, None)).await?,
@@ -231,7 +236,7 @@ async fn wait_for_room(call: &Call<'_>, pipe: &Arc<dyn File>, nonblocking: bool)
 }
 
 /// Holds the first bytes of a pipe; waits for some. None: there never will be any.
-async fn hold(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Option<Held>> {
+pub(super) async fn hold(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Option<Held>> {
     call.interruptible(pipe::hold(pipe, &call.caller(), len.min(PIPE_STEP), !nonblocking)).await
 }
 
@@ -403,38 +408,4 @@ pub(crate) async fn tee(call: &mut Call<'_>) -> Result<u64> {
     }
     let nonblocking = flags & SPLICE_NONBLOCK != 0;
     Ok(pipe_to_pipe(call, &source, &out, len, nonblocking, false).await? as u64)
-}
-
-/// Linux may map the pages instead of copying them; nobody can tell.
-pub(crate) async fn vmsplice(call: &mut Call<'_>) -> Result<u64> {
-    super::check_flags(call.arg(3), SPLICE_KNOWN)?;
-    let file = call.file(0).await?;
-    if !file.flags().readable() && !file.flags().writable() {
-        return Err(Errno::EBADF);
-    }
-    let segments = vector::vector(call, call.pointer(1), call.arg(2)).await?;
-    if vector::total(&segments) == 0 {
-        return Ok(0);
-    }
-    if !is_pipe(call, &file).await {
-        return Err(Errno::EBADF);
-    }
-    if !file.flags().writable() {
-        return read::into(call, &file, &segments, None).await;
-    }
-    // Each buffer by itself, unlike writev: those before one that can't be read count.
-    let mut done = 0;
-    for segment in segments.chunks(1) {
-        match write::from(call, &file, segment, None).await {
-            Ok(written) => {
-                done += written;
-                if written < segment[0].len as u64 {
-                    break;
-                }
-            }
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
 }

@@ -24,6 +24,14 @@ impl Segment {
         PageRange::new(self.at.page(), self.at.add(self.len + PAGE_SIZE - 1).page()).pages()
     }
 
+    /// Its part of each of those.
+    pub fn pieces(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.pages().map(|page| {
+            let (from, to) = (self.bytes_before(page), self.bytes_before(page.add(1)).min(self.len));
+            Segment { at: self.at.add(from), len: to - from }
+        })
+    }
+
     /// How much of it lies below one of its pages.
     pub fn bytes_before(&self, page: Page) -> usize {
         page.address().0.saturating_sub(self.at.0) as usize
@@ -154,6 +162,9 @@ mod tests {
         assert_eq!(pages(0x1fff, 1), [0x1000]);
         let buffer = segment(0x1ffe, 0x2000);
         assert_eq!(buffer.pages().map(|page| buffer.bytes_before(page)).collect::<Vec<_>>(), [0, 2, 0x1002]);
+        let pieces = [segment(0x1ffe, 2), segment(0x2000, 0x1000), segment(0x3000, 0xffe)];
+        assert_eq!(buffer.pieces().collect::<Vec<_>>(), pieces);
+        assert_eq!(segment(0x1005, 7).pieces().collect::<Vec<_>>(), [segment(0x1005, 7)]);
     }
 
     #[test]
