@@ -48,7 +48,6 @@ mod services;
 #[cfg(target_os = "none")]
 mod shake;
 #[cfg(target_os = "none")]
-mod terminal;
 #[cfg(target_os = "none")]
 mod watch;
 

@@ -2,24 +2,20 @@
 //! under a layer in memory that takes the writes; or an initramfs, which is that layer alone, and where nothing is mounted
 //! before its first program does it, as on Linux.
 
-use crate::{
-    services::{FileTimers, Kernel},
-    terminal::Jobs,
-};
+use crate::services::Kernel;
 use alloc::{format, string::String, sync::Arc, vec::Vec};
 use dev::{link::Link, ninep};
 use fs::{
-    devfs::{devtmpfs, DevMounter, Devices},
     initramfs,
-    namespace::Mounter,
     ninep::{Options, Share},
-    tmpfs::{TmpMounter, Tmpfs},
+    tmpfs::Tmpfs,
     tty::Terminals,
     union::Union,
     Caller, FileSystem, LocalPaths,
 };
 use link::{Config, Root};
-use machine::{errno::Result, BoxFuture, Errno, Pid};
+use linux::tree::Tree;
+use machine::{errno::Result, Errno, Pid};
 use platform::virtio;
 
 /// The devices of the machine, opened by the kernel they are assigned to.
@@ -65,7 +61,7 @@ pub async fn mount(
 ) -> core::result::Result<(Arc<LocalPaths>, Arc<Terminals>), (Errno, String)> {
     let failed = |error| (error, String::from("mounting the root"));
     let services = &kernel.services;
-    let tree: Arc<dyn FileSystem> = match &config.root {
+    let root: Arc<dyn FileSystem> = match &config.root {
         Root::NineP { tag } => {
             let share = devices.share(tag).map_err(failed)?;
             let lower = Share::attach(share, services, Options::default()).await.map_err(failed)?;
@@ -73,17 +69,8 @@ pub async fn mount(
         }
         Root::Initramfs => Tmpfs::new(services, 0o755),
     };
-    let timers = Arc::new(FileTimers(kernel.scheduler.timers().clone()));
-    let terminals = Terminals::new(Arc::new(Jobs(kernel.system.clone())), timers);
-    let nodes = Arc::new(Devices::default());
-    fs::chardev::register(&nodes, &terminals, &kernel.system.cpu, services);
-    let paths = LocalPaths::new(services.clone(), tree, nodes.clone());
-    let pseudo = linux::pseudo_file_systems(&kernel.system, services, &paths, &terminals);
-    paths.register_kind("tmpfs", Arc::new(TmpMounter { services: services.clone() }));
-    paths.register_kind("devtmpfs", Arc::new(DevMounter { services: services.clone(), devices: nodes.clone() }));
-    for (_, tree, name) in &pseudo {
-        paths.register_kind(name, Arc::new(TheOne(tree.clone())));
-    }
+    let tree = Tree::new(&kernel.system, services, root);
+    let (paths, terminals) = (tree.paths.clone(), tree.terminals.clone());
     if config.root == Root::Initramfs {
         let archive = platform::initramfs::take()
             .ok_or((Errno::ENODEV, String::from("mounting the root: the machine was given no initramfs")))?;
@@ -94,34 +81,13 @@ pub async fn mount(
         return Ok((paths, terminals));
     }
     let system = system_caller();
-    let dev = devtmpfs(services, &nodes).await.map_err(failed)?;
-    attach(&paths, &system, b"/dev", dev, b"devtmpfs").await;
-    attach(&paths, &system, b"/dev/shm", Tmpfs::new(services, 0o1777), b"tmpfs").await;
-    for (path, tree, name) in pseudo {
-        attach(&paths, &system, path.as_bytes(), tree, name.as_bytes()).await;
-    }
+    tree.mount(&system).await.map_err(failed)?;
     for share in &config.shares {
         let server = devices.share(&share.tag).map_err(failed)?;
         let tree = Share::attach(server, services, Options::default()).await.map_err(failed)?;
         paths.attach(&system, &share.path, tree, &share.path, 0).await.map_err(failed)?;
     }
     Ok((paths, terminals))
-}
-
-/// `mount -t proc` and its kin: the same tree wherever it is mounted.
-struct TheOne(Arc<dyn FileSystem>);
-
-impl Mounter for TheOne {
-    fn mount<'a>(&'a self, _source: &'a [u8], _data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>> {
-        fs::file::ready(Ok(self.0.clone()))
-    }
-}
-
-/// A tree whose directory the host does not have is left out: the log says so.
-async fn attach(paths: &LocalPaths, caller: &Caller, path: &[u8], tree: Arc<dyn FileSystem>, name: &[u8]) {
-    if let Err(error) = paths.attach(caller, path, tree, name, 0).await {
-        log::warn!("{}: {error:?}", path.escape_ascii());
-    }
 }
 
 pub fn system_caller() -> Caller {

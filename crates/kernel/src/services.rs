@@ -9,10 +9,10 @@ use linux::{
     node::{Ground, LatePaths, Node},
     Linux,
 };
-use machine::{BoxFuture, Cpu, KernelId, Memory, Spawner};
+use machine::{Cpu, KernelId, Memory, Spawner};
 use platform::{board, lanes::Lanes};
 use process::{placement, Placement, Shake, Shaken, System};
-use sched::{KernelTasks, Scheduler, Timers};
+use sched::{KernelTasks, Scheduler};
 
 /// A kernel, wired.
 pub struct Kernel {
@@ -92,18 +92,5 @@ fn placement(plan: &platform::plan::Plan, shake: &Option<Arc<Shake>>) -> Arc<dyn
     match shake {
         Some(shake) => Arc::new(Shaken { shake: shake.clone(), policy }),
         None => policy,
-    }
-}
-
-/// Timers for terminals and timerfd.
-pub struct FileTimers(pub Arc<Timers>);
-
-impl fs::event::Timers for FileTimers {
-    fn now(&self) -> u64 {
-        self.0.now()
-    }
-
-    fn at(&self, ns: u64) -> BoxFuture<'static, ()> {
-        Box::pin(self.0.sleep_until(ns))
     }
 }

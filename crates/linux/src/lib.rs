@@ -3,7 +3,7 @@
 //!
 //! One file per family of system calls; each call parses its arguments, asks a service of a crate below, and
 //! returns. `table.rs` is the one list of them all: dispatch, names in the log and the list in `docs/` come
-//! from it; `node.rs` puts one kernel's services together. What may not be here: mechanisms (crates `process`, `vm`,
+//! from it; `node.rs` puts one kernel's services together, `tree.rs` the file systems that every program finds. What may not be here: mechanisms (crates `process`, `vm`,
 //! `fs`, `futex`).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ pub mod system;
 mod table;
 mod time;
 mod trap;
+pub mod tree;
 mod user;
 
 use alloc::{sync::Arc, vec::Vec};
@@ -35,10 +36,10 @@ pub use run::Linux;
 pub use table::{name_of, table_markdown};
 
 /// A tree to be mounted: where, what, and its name in /proc/mounts.
-pub type Pseudo = (&'static str, Arc<dyn fs::FileSystem>, &'static str);
+type Pseudo = (&'static str, Arc<dyn fs::FileSystem>, &'static str);
 
 /// The trees that show the machine and its processes.
-pub fn pseudo_file_systems(
+fn pseudo_file_systems(
     system: &Arc<::process::System>,
     services: &Arc<fs::Services>,
     paths: &Arc<fs::LocalPaths>,

@@ -39,6 +39,7 @@
 //! | nodes | kernels with all services and the Linux ABI on top; programs that run on them |
 //! | life | processes, threads, signals and waits, compared with a model |
 //! | order | futexes; descriptors and the files behind them: is there an order of the calls that explains the answers? |
+//! | calls | any calls with any arguments (crate `fuzz`): nothing breaks, and nothing is left |
 //!
 //! Another scenario builds its services on `Machine` as cluster.rs does, implements [`scenario::Scenario`], and is
 //! entered in [`KINDS`], and in [`USUAL`] once 10,000 seeds of it pass in a minute.
@@ -47,6 +48,7 @@
 pub mod acts;
 pub mod audit;
 pub mod baseline;
+pub mod calls;
 pub mod cluster;
 pub mod executor;
 pub mod life;
@@ -73,6 +75,7 @@ pub const KINDS: &[scenario::Kind] = &[
     scenario::Kind::of::<life::Program>(),
     scenario::Kind::of::<order::Program<order::Futex>>(),
     scenario::Kind::of::<order::Program<order::Files>>(),
+    scenario::Kind::of::<calls::Program>(),
 ];
 
 /// Those that run when none is named.

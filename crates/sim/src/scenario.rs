@@ -207,7 +207,7 @@ thread_local! {
 }
 
 /// Runs `work`; a panic is an error with its message and place, and is not printed.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();

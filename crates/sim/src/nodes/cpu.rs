@@ -1,6 +1,6 @@
 //! The CPUs of one kernel: time, a current CPU, and user mode.
 
-use super::user::User;
+use super::user::UserMode;
 use crate::world::World;
 use ::machine::{Cpu, CpuId, FpuState, PageTable, Registers, Trap};
 use std::sync::{
@@ -13,7 +13,7 @@ pub struct SimCpu {
     /// Index of the CPU that takes the present step.
     pub current: AtomicUsize,
     pub clock: Arc<AtomicU64>,
-    pub user: Arc<User>,
+    pub user: Arc<dyn UserMode>,
     pub world: Arc<World>,
 }
 

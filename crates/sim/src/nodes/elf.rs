@@ -22,7 +22,7 @@ pub fn stack_top(index: u64) -> u64 {
 }
 
 /// One program header: type PT_LOAD.
-fn segment(flags: u32, at: u64, file_size: u64, memory_size: u64) -> Vec<u8> {
+pub fn segment(flags: u32, at: u64, file_size: u64, memory_size: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(1u32.to_le_bytes());
     bytes.extend(flags.to_le_bytes());
@@ -34,6 +34,11 @@ fn segment(flags: u32, at: u64, file_size: u64, memory_size: u64) -> Vec<u8> {
 
 /// The file.
 pub fn image() -> Vec<u8> {
+    file(&[segment(5, 0x40_0000, PAGE_SIZE as u64, PAGE_SIZE as u64), segment(6, STACKS, 0, STACK_COUNT * STACK_SIZE)])
+}
+
+/// A file of these segments, which all begin with its first page.
+pub fn file(segments: &[Vec<u8>]) -> Vec<u8> {
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     file.extend(2u16.to_le_bytes()); // ET_EXEC
     file.extend(62u16.to_le_bytes()); // x86-64
@@ -42,11 +47,10 @@ pub fn image() -> Vec<u8> {
         file.extend(word.to_le_bytes());
     }
     file.extend(0u32.to_le_bytes());
-    for half in [64u16, 56, 2, 64, 0, 0] {
+    for half in [64u16, 56, segments.len() as u16, 64, 0, 0] {
         file.extend(half.to_le_bytes());
     }
-    file.extend(segment(5, 0x40_0000, PAGE_SIZE as u64, PAGE_SIZE as u64));
-    file.extend(segment(6, STACKS, 0, STACK_COUNT * STACK_SIZE));
+    segments.iter().for_each(|segment| file.extend(segment));
     file.resize(PAGE_SIZE, 0xcc);
     file
 }

@@ -1,12 +1,17 @@
 //! Nodes put together, with a root file system and a first program; and the order of their steps.
 
-use super::{cpu::SimCpu, elf, user::User};
+use super::{
+    cpu::SimCpu,
+    elf,
+    user::{User, UserMode},
+};
 use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
 use ::machine::{Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
-use fs::{devfs::Devices, tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
+use fs::{tmpfs::Tmpfs, Base, Caller, File, OpenFlags, PathAnswer, PathOp, Paths};
 use linux::{
     node::{Ground, Node},
+    tree::Tree,
     Linux,
 };
 use messages::process::{Shared, ThreadState, RESOURCES};
@@ -40,9 +45,9 @@ pub struct SimNode {
 }
 
 /// A machine of nodes.
-pub struct Nodes {
+pub struct Nodes<U = User> {
     machine: Machine,
-    pub user: Arc<User>,
+    pub user: Arc<U>,
     pub nodes: Vec<SimNode>,
     clock: Arc<AtomicU64>,
     /// How often each kernel gets a turn, compared with the others.
@@ -63,30 +68,52 @@ fn system_caller() -> Caller {
     }
 }
 
+/// What the root holds beside the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Furniture {
+    Nothing,
+    /// /dev, /proc, /sys, and a /tmp for everybody.
+    All,
+}
+
+/// How the first program starts.
+pub struct Start {
+    pub credentials: Credentials,
+    pub directory: &'static [u8],
+    pub descriptors: u64,
+}
+
 impl Nodes {
     /// Kernels that know each other; the root is on kernel 0, and holds the program.
     pub fn new(shape: Shape) -> Self {
+        Nodes::with(shape, Arc::default(), &elf::image(), Furniture::Nothing)
+    }
+}
+
+impl<U: UserMode + 'static> Nodes<U> {
+    /// The same with another program.
+    pub fn with(shape: Shape, user: Arc<U>, image: &[u8], furniture: Furniture) -> Self {
         let machine = Machine::new(shape);
-        let user: Arc<User> = Arc::default();
         let clock = Arc::new(AtomicU64::new(STEP_NS));
-        let nodes = machine.nodes().iter().map(|place| node(place, &machine, &user, &clock)).collect();
+        let nodes = machine.nodes().iter().map(|place| node(place, &machine, user.clone(), &clock)).collect();
         let weights = machine.nodes().iter().map(|_| 1 + machine.world.rng.below(4)).collect();
         let mut nodes = Nodes { machine, user, nodes, clock, weights, frames: Vec::new() };
         for node in &nodes.nodes {
             let others = nodes.nodes.iter().filter(|other| other.id != node.id);
             others.for_each(|other| node.node.system.add_kernel(other.id, other.cpu.cpus.clone()));
         }
-        nodes.mount();
+        nodes.mount(image.to_vec(), furniture);
         nodes.frames = nodes.nodes.iter().map(|node| nodes.frames_in_use(node)).collect();
         nodes
     }
 
-    fn mount(&self) {
+    fn mount(&self, image: Vec<u8>, furniture: Furniture) {
         let root = &self.nodes[0];
-        let services = root.node.services.clone();
+        let (system, services) = (root.node.system.clone(), root.node.services.clone());
         let late = root.node.paths.clone();
         self.run(root.id, async move {
-            let paths = LocalPaths::new(services.clone(), Tmpfs::new(&services, 0o755), Arc::new(Devices::default()));
+            let tree = Tree::new(&system, &services, Tmpfs::new(&services, 0o755));
+            let paths = tree.paths.clone();
             let root = paths.root().await.expect("a fresh tree has a root");
             let base = Base { root: root.clone(), at: root, to: None, lease: None };
             let flags = OpenFlags::CREAT | OpenFlags::RDWR;
@@ -95,7 +122,14 @@ impl Nodes {
                 Ok(PathAnswer::File(file)) => file,
                 other => panic!("{:?}", other.err()),
             };
-            file.write(&elf::image()).await.expect("a small file fits");
+            file.write(&image).await.expect("a small file fits");
+            if furniture == Furniture::All {
+                for (name, mode) in [("/dev", 0o755), ("/proc", 0o555), ("/sys", 0o555), ("/tmp", 0o1777)] {
+                    let make = PathOp::MakeDir { path: name.into(), mode };
+                    paths.run(&system_caller(), &base, make).await.expect("a fresh tree has room");
+                }
+                tree.mount(&system_caller()).await.expect("a fresh kernel has room for its devices");
+            }
             late.set(paths);
         });
     }
@@ -118,23 +152,22 @@ impl Nodes {
 
     /// Starts the program as process 1's first child on a kernel; its id.
     pub fn boot(&self, kernel: usize) -> u32 {
+        self.boot_as(kernel, Start { credentials: Credentials::default(), directory: b"/", descriptors: 1024 })
+    }
+
+    pub fn boot_as(&self, kernel: usize, start: Start) -> u32 {
         let system = self.nodes[kernel].node.system.clone();
         let cpus: Vec<CpuId> = (0..self.cpus()).map(CpuId).collect();
         self.run(KernelId(kernel as u16), async move {
             let root = system.paths.root().await.expect("the root is mounted");
             let mut limits = [(u64::MAX, u64::MAX); RESOURCES];
-            limits[RLIMIT_NOFILE] = (1024, 4096);
+            limits[RLIMIT_NOFILE] = (start.descriptors, start.descriptors.max(4096));
             let shared = Shared::first(limits, PROGRAM.into());
-            let state = ThreadState::first(Credentials::default(), cpus.into_iter().collect(), system.now());
-            let thread = system.first_process(shared, root.clone(), root.clone(), state).await.expect("room for one");
-            let file = open_program(&*system.paths, root).await;
-            let program = Program {
-                file,
-                path: PROGRAM.into(),
-                closes: false,
-                arguments: vec![PROGRAM.into()],
-                environment: vec![],
-            };
+            let state = ThreadState::first(start.credentials, cpus.into_iter().collect(), system.now());
+            let directory = open(&*system.paths, root.clone(), start.directory).await;
+            let thread = system.first_process(shared, root.clone(), directory, state).await.expect("room for one");
+            let file = open(&*system.paths, root, PROGRAM).await;
+            let program = Program { file, path: PROGRAM.into(), closes: false, arguments: vec![PROGRAM.into()], environment: vec![] };
             let registers = system.load_first(&thread, program).await.expect("the program is good");
             system.launch_first(&thread, registers);
             thread.tid.0
@@ -213,9 +246,13 @@ impl Nodes {
 
     /// Steps in a random order until nothing is left to do but what threads are told.
     pub fn settle(&self) {
+        assert!(self.settle_within(MOST_STEPS), "the machine does not come to rest");
+    }
+
+    /// The same for so many steps; false if that was not enough.
+    pub fn settle_within(&self, most: usize) -> bool {
         let (rng, mut quiet) = (&self.machine.world.rng, 0);
-        for step in 0.. {
-            assert!(step < MOST_STEPS, "the machine does not come to rest");
+        for _ in 0..most {
             if self.has_work() && rng.one_in(2) {
                 self.machine.step();
                 quiet = 0;
@@ -225,9 +262,10 @@ impl Nodes {
             let node = self.some_node();
             quiet = if self.turn(node, rng.below(node.cpu.cpus.len())) { 0 } else { quiet + 1 };
             if quiet > 2 * self.nodes.len() && !self.has_work() && self.is_at_rest() && !self.pass_time() {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Turns enough that every task that could go on had one (a thread that has had more than its share waits until the others
@@ -317,7 +355,7 @@ impl Nodes {
 }
 
 /// A node is a machine with more on it.
-impl std::ops::Deref for Nodes {
+impl<U> std::ops::Deref for Nodes<U> {
     type Target = Machine;
     fn deref(&self) -> &Machine {
         &self.machine
@@ -337,12 +375,17 @@ impl Placement for Anywhere {
     }
 }
 
-fn node(place: &crate::machine::Node, machine: &Machine, user: &Arc<User>, clock: &Arc<AtomicU64>) -> SimNode {
+fn node(
+    place: &crate::machine::Node,
+    machine: &Machine,
+    user: Arc<dyn UserMode>,
+    clock: &Arc<AtomicU64>,
+) -> SimNode {
     let crate::machine::Node { id, memory, spawner, endpoint } = place.clone();
     let shape = machine.shape;
     let first = (id.index() * shape.cpus) as u32;
     let cpus = (first..first + shape.cpus as u32).map(CpuId).collect();
-    let (clock, user, world) = (clock.clone(), user.clone(), machine.world.clone());
+    let (clock, world) = (clock.clone(), machine.world.clone());
     let cpu = Arc::new(SimCpu { cpus, current: Default::default(), clock, user, world });
     let scheduler = Scheduler::new(cpu.clone() as Arc<dyn Cpu>);
     let rng = Rng::new(shape.seed ^ id.index() as u64);
@@ -362,11 +405,11 @@ fn node(place: &crate::machine::Node, machine: &Machine, user: &Arc<User>, clock
     SimNode { id, cpu, scheduler, node }
 }
 
-async fn open_program(paths: &dyn Paths, root: Arc<dyn File>) -> Arc<dyn File> {
+async fn open(paths: &dyn Paths, root: Arc<dyn File>, path: &[u8]) -> Arc<dyn File> {
     let base = Base { root: root.clone(), at: root, to: None, lease: None };
-    let open = PathOp::Open { path: PROGRAM.into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
+    let open = PathOp::Open { path: path.into(), flags: OpenFlags::empty(), mode: 0, resolve: 0 };
     match paths.run(&system_caller(), &base, open).await {
         Ok(PathAnswer::File(file)) => file,
-        other => panic!("no program: {:?}", other.err()),
+        other => panic!("{}: {:?}", path.escape_ascii(), other.err()),
     }
 }

@@ -172,6 +172,20 @@ struct State {
     steps: u64,
 }
 
+/// What runs outside the kernel.
+pub trait UserMode: Send + Sync {
+    /// Goes on with a thread until its next trap.
+    fn run(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap;
+
+    /// (Turns of threads that had nothing to do, steps of threads that had).
+    fn turns(&self) -> (u64, u64);
+
+    /// Threads that were found idle since `forget_idle`.
+    fn idle(&self) -> BTreeSet<u32>;
+
+    fn forget_idle(&self);
+}
+
 /// All programs of a machine.
 #[derive(Default)]
 pub struct User(Mutex<State>);
@@ -200,24 +214,23 @@ impl User {
     pub fn events(&self) -> Vec<Event> {
         std::mem::take(&mut self.lock().events)
     }
+}
 
-    /// Threads that were found idle since `forget_idle`.
-    pub fn idle(&self) -> BTreeSet<u32> {
+impl UserMode for User {
+    fn idle(&self) -> BTreeSet<u32> {
         self.lock().idle.clone()
     }
 
-    pub fn forget_idle(&self) {
+    fn forget_idle(&self) {
         self.lock().idle.clear();
     }
 
-    /// (Turns of threads that had nothing to do, steps of threads that had).
-    pub fn turns(&self) -> (u64, u64) {
+    fn turns(&self) -> (u64, u64) {
         let state = self.lock();
         (state.spins, state.steps)
     }
 
-    /// Goes on with a thread until its next trap.
-    pub fn run(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
+    fn run(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         let mut state = self.lock();
         let spins = state.spins;
         let trap = state.advance(registers, table);
