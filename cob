@@ -130,7 +130,7 @@ fi
 . "$toolchain"
 
 case ${1-} in
-    test | bench)
+    test | bench | fuzz)
         more=$(missing_packages python3 python3 ps procps)
         if [ "$cargo" = /usr/bin/cargo ]; then
             PATH=/usr/bin:$PATH

@@ -1,6 +1,7 @@
-//! The command line. `bench`: the options of `cob bench`.
+//! The command line. `bench`, `fuzz`: the options of `cob bench` and `cob fuzz`.
 
 mod bench;
+mod fuzz;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use bench::{Bench, BenchOptions, Class, Link, Rival};
+pub use fuzz::FuzzOptions;
 
 /// Boots a machine of many kernels and runs Linux programs across them.
 #[derive(Debug, Parser)]
@@ -28,6 +30,8 @@ pub enum Command {
     Test(TestOptions),
     /// Random programs on simulated kernels, on this machine: see `cob sim --help`.
     Sim(SimOptions),
+    /// Random programs of system calls inside, without privileges: nothing may break.
+    Fuzz(FuzzOptions),
     /// Measurements.
     Bench(BenchOptions),
 }
@@ -178,7 +182,7 @@ impl Stop {
         let line = paragraph.join(" ");
         match line.strip_prefix("error: ") {
             Some(message) => message.to_string(),
-            None => "a command is missing: run, shell, test, sim or bench (--help explains)".to_string(),
+            None => "a command is missing: run, shell, test, sim, fuzz or bench (--help explains)".to_string(),
         }
     }
 }

@@ -6,12 +6,13 @@
 //!   guest. `run`: one run from start to end; `supervise` follows it.
 //! - `vm`, `qmp`: QEMU. `watch`: whether the machine makes progress. `session`: the link to the guest. `terminal`, `signals`: the caller's terminal and signals.
 //! - `cpio`: writes an initramfs. `symbols`: names for the addresses in a panic.
-//! - `test`: `cob test` and `cob sim`. `bench`: `cob bench`.
+//! - `test`: `cob test` and `cob sim`. `fuzz`: `cob fuzz`. `bench`: `cob bench`.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod cli;
 mod cpio;
+mod fuzz;
 mod prepare;
 mod program;
 mod qmp;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Shell(options) => run::shell(options),
         Command::Test(options) => test::main(options),
         Command::Sim(options) => test::simulate(options),
+        Command::Fuzz(options) => fuzz::main(options),
         Command::Bench(options) => bench::main(options),
     };
     match result {

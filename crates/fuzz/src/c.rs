@@ -16,7 +16,8 @@ pub fn write(calls: &Calls, program: &Program, comment: &str) -> String {
     comment.lines().for_each(|line| text += &format!("// {line}\n"));
     text += "// gcc -O1 -static -no-pie -Wl,--section-start=.fuzz=0x10000000 THIS.c\n";
     text += HEAD;
-    let actors: Vec<u8> = (0..ACTORS as u8).filter(|actor| *actor == 0 || program.of(*actor).next().is_some()).collect();
+    let actors: Vec<u8> =
+        (0..ACTORS as u8).filter(|actor| *actor == 0 || program.of(*actor).next().is_some()).collect();
     for actor in &actors {
         _ = write!(text, "\nstatic void actor{actor}(void) {{\n    long result;\n");
         program.of(*actor).for_each(|step| text += &written(calls, step, &actors));
@@ -57,12 +58,16 @@ fn written(calls: &Calls, step: &Step, actors: &[u8]) -> String {
         }
         None => format!("syscall({}{arguments})", step.number),
     };
-    let takes: Vec<String> = step.takes.iter().map(|take| match take.from {
-        None => format!("slot[{}] = result", take.slot),
-        Some((at, size)) => {
-            format!("slot[{}] = *(int{}_t *){:#x}", take.slot, u32::from(size) * 8, ARENA + u64::from(at))
-        }
-    }).collect();
+    let takes: Vec<String> = step
+        .takes
+        .iter()
+        .map(|take| match take.from {
+            None => format!("slot[{}] = result", take.slot),
+            Some((at, size)) => {
+                format!("slot[{}] = *(int{}_t *){:#x}", take.slot, u32::from(size) * 8, ARENA + u64::from(at))
+            }
+        })
+        .collect();
     _ = match takes.is_empty() {
         true => writeln!(text, "    {call}; // {name}"),
         false => {

@@ -17,15 +17,33 @@ use std::collections::BTreeMap;
 pub type Resource = &'static str;
 
 /// Descriptors of all kinds: each may be used for any other.
-pub const DESCRIPTORS: &[Resource] = &[
-    "fd", "file", "dir", "pipe", "sock", "epoll", "event", "timerfd", "sigfd", "inotify", "memfd", "pidfd", "tty",
-];
+pub const DESCRIPTORS: &[Resource] =
+    &["fd", "file", "dir", "pipe", "sock", "epoll", "event", "timerfd", "sigfd", "inotify", "memfd", "pidfd", "tty"];
 pub const OTHERS: &[Resource] = &["pid", "map", "shm", "sem", "msg", "timer", "wd"];
 
 /// What is drawn without more being said.
 const PLAIN: &[&str] = &[
-    "int", "size", "off", "mode", "sig", "uid", "ms", "seconds", "nanoseconds", "microseconds", "address", "pages",
-    "pointer", "path", "text", "tty_path", "exe", "stack", "shared_word", "socket_name", "dirfd",
+    "int",
+    "size",
+    "off",
+    "mode",
+    "sig",
+    "uid",
+    "ms",
+    "seconds",
+    "nanoseconds",
+    "microseconds",
+    "address",
+    "pages",
+    "pointer",
+    "path",
+    "text",
+    "tty_path",
+    "exe",
+    "stack",
+    "shared_word",
+    "socket_name",
+    "dirfd",
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,7 +38,9 @@ pub fn gives_birth(number: u16) -> bool {
 /// Can what is `there` be used as what is `wanted`?
 fn serves(there: Resource, wanted: Resource) -> bool {
     let (is, may) = (DESCRIPTORS.contains(&there), DESCRIPTORS.contains(&wanted));
-    there == wanted || is && wanted == "fd" || is && may && matches!((there, wanted), ("memfd", "file") | ("dir", "file"))
+    there == wanted
+        || is && wanted == "fd"
+        || is && may && matches!((there, wanted), ("memfd", "file") | ("dir", "file"))
 }
 
 /// A program of about so many calls.

@@ -375,12 +375,7 @@ impl Placement for Anywhere {
     }
 }
 
-fn node(
-    place: &crate::machine::Node,
-    machine: &Machine,
-    user: Arc<dyn UserMode>,
-    clock: &Arc<AtomicU64>,
-) -> SimNode {
+fn node(place: &crate::machine::Node, machine: &Machine, user: Arc<dyn UserMode>, clock: &Arc<AtomicU64>) -> SimNode {
     let crate::machine::Node { id, memory, spawner, endpoint } = place.clone();
     let shape = machine.shape;
     let first = (id.index() * shape.cpus) as u32;
