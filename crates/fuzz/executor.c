@@ -124,16 +124,17 @@ static void clean(void) {
     nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     unlink("/dev/shm/m0");
     rmdir("/dev/shm/m0");
+    // Each of these answers the highest index in use.
     char ignored[4096];
-    int id;
-    for (int i = 0; i < 256; i++) {
+    for (int id, i = shmctl(0, SHM_INFO, (void *)ignored); i >= 0; i--)
         if ((id = shmctl(i, SHM_STAT, (void *)ignored)) >= 0)
             shmctl(id, IPC_RMID, 0);
+    for (int id, i = semctl(0, 0, SEM_INFO, ignored); i >= 0; i--)
         if ((id = semctl(i, 0, SEM_STAT, ignored)) >= 0)
             semctl(id, 0, IPC_RMID);
+    for (int id, i = msgctl(0, MSG_INFO, (void *)ignored); i >= 0; i--)
         if ((id = msgctl(i, MSG_STAT, (void *)ignored)) >= 0)
             msgctl(id, IPC_RMID, 0);
-    }
 }
 
 // False if something could not be killed.

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "sim [KIND...] [--seed S] [--seeds N] [--kernels K] [--steps T]     run N seeds from S on
 sim KIND --seed S --kernels K --keep STEPS [--luck L] [--calm]         one run, as a failure prints it
+sim --program FILE    a program of calls that failed: made shorter, and written in C
 sim --baseline    messages per operation, beside those of Popcorn Linux
     --trace      print every operation; --messages: every message too
     --no-shrink  say only which seed failed";
@@ -116,17 +117,42 @@ fn many(kind: Kind, options: &Options) -> ExitCode {
         eprintln!("replay: sim {} --seed {} --kernels {} --steps {steps} --trace", kind.name, plan.seed, plan.kernels);
         return ExitCode::FAILURE;
     }
-    let (steps, kernels) = (plan.steps.len(), plan.kernels);
+    let (steps, kernels, plan_seed) = (plan.steps.len(), plan.kernels, plan.seed);
     let shrunk = shrink(kind, plan, failure.error, 20_000);
     let (left, on) = (shrunk.plan.steps.len(), shrunk.plan.kernels);
     eprintln!("shrunk from {steps} steps on {kernels} kernels to {left} on {on}, in {} runs:", shrunk.runs);
     let _ = one(kind, &shrunk.plan, Log::Operations);
     eprintln!("replay: {}", replay(kind, &shrunk.plan));
+    if kind.name == "calls" {
+        let numbers = shrunk.plan.steps.iter().map(|step| step.number as usize);
+        println!("{}", sim::calls::in_c(plan_seed, numbers, &shrunk.error));
+    }
     ExitCode::FAILURE
 }
 
+/// A file that `guided` left.
+fn program(file: &str) -> Result<String, String> {
+    let bytes = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+    sim::calls::shortened(fuzz::program::Program::decode(&bytes).ok_or("this is no program")?)
+}
+
 fn main() -> ExitCode {
-    let tells = match std::env::args().skip(1).collect::<Vec<_>>().join(" ").as_str() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [option, file] = &words[..] {
+        if option == "--program" {
+            return match program(file) {
+                Ok(text) => {
+                    print!("{text}");
+                    ExitCode::FAILURE
+                }
+                Err(error) => {
+                    eprintln!("sim: {error}");
+                    ExitCode::SUCCESS
+                }
+            };
+        }
+    }
+    let tells = match words.join(" ").as_str() {
         "--baseline" => Some(sim::baseline::table()),
         "--help" | "-h" => Some(format!("{USAGE}\n")),
         _ => None,

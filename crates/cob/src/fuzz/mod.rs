@@ -19,10 +19,10 @@ use crate::cli::FuzzOptions;
 use machine::{Found, Fuzzer};
 
 /// Programs of a batch, and calls of a program.
-const BATCH: u64 = 250;
+const BATCH: u64 = 100;
 const LENGTH: usize = 80;
 /// How often a candidate runs in the machine that tries it: what depends on luck needs several.
-const REPEATS: u32 = 10;
+const REPEATS: usize = 10;
 
 pub fn main(options: FuzzOptions) -> Result<u8> {
     let directory = crate::test::project()?.join("target/fuzz");
@@ -88,7 +88,8 @@ fn conclude(
             return false;
         }
         *left -= 1;
-        matches!(fuzzer.run(programs, REPEATS), Ok(Err(_)))
+        let times = (2 * REPEATS / programs.len()).clamp(1, REPEATS) as u32;
+        matches!(fuzzer.run(programs, times), Ok(Err(_)))
     };
     let programs = fewer(programs, found.last, &mut fails);
     write(&whole.with_extension("short.bin"), &programs)?;

@@ -77,14 +77,42 @@ pub fn loom(project: &Path, names: &[String], tally: &mut Tally) {
 }
 
 /// Kinds of random programs, and how many of each `cob test` runs; `cob sim KIND --seeds 1000000` runs more.
-const SEEDS: [(&str, &str); 5] =
-    [("memory", "10000"), ("life", "800"), ("futex", "1000"), ("files", "2000"), ("popcorn", "2000")];
+const SEEDS: [(&str, &str); 6] = [
+    ("memory", "10000"),
+    ("life", "800"),
+    ("futex", "1000"),
+    ("files", "2000"),
+    ("popcorn", "2000"),
+    ("calls", "6000"),
+];
 
 /// The simulator; its arguments are still to come.
 pub fn simulator(project: &Path) -> Command {
     let mut command = cargo(project);
     command.args(["run", "--quiet", "--release", "-p", "sim", "--"]);
     command
+}
+
+/// Marks for the compiler: a counter in each branch, which libFuzzer reads. Overflows are failures.
+const COUNTERS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1 \
+    -Cdebug-assertions=yes -Coverflow-checks=yes";
+const HOST: &str = "x86_64-unknown-linux-gnu";
+
+/// Programs of system calls on simulated kernels, guided by coverage; libFuzzer's arguments are still to come. What it
+/// keeps and finds lies in `target/guided`.
+pub fn guided(project: &Path) -> std::io::Result<Command> {
+    let target = project.join("target/guided");
+    let corpus = target.join("corpus");
+    std::fs::create_dir_all(&corpus)?;
+    let mut command = cargo(project);
+    // With a target named, what runs while building is built without counters.
+    command.env("RUSTFLAGS", COUNTERS).env("CARGO_TARGET_DIR", &target);
+    command.args(["run", "--quiet", "--release", "--target", HOST, "-p", "sim", "--features", "guided"]);
+    command.args(["--bin", "guided", "--"]).arg(&corpus);
+    command.args(["-max_len=65536", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]);
+    command.arg(format!("-artifact_prefix={}/", target.display()));
+    Ok(command)
 }
 
 pub fn sim(project: &Path, names: &[String], tally: &mut Tally) {

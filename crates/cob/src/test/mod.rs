@@ -80,6 +80,7 @@ pub fn main(options: TestOptions) -> Result<u8> {
     if wanted(TestStage::Guest) {
         println!("== guest");
         guest::run(&project, &options, &mut tally)?;
+        fuzz(&options, &mut tally)?;
     }
     if !tally.failed.is_empty() {
         println!("\nfailed:");
@@ -95,10 +96,29 @@ pub fn main(options: TestOptions) -> Result<u8> {
     Ok(u8::from(!tally.failed.is_empty()))
 }
 
+/// A short run of `cob fuzz`.
+fn fuzz(options: &TestOptions, tally: &mut Tally) -> Result<()> {
+    let named = options.names.is_empty() || options.names.iter().any(|name| "fuzz".contains(name.as_str()));
+    if !named || !options.seeds().is_empty() || options.kernels.is_some_and(|kernels| kernels != 4) {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        tally.skip("fuzz [4]", "only root can watch those that have no privileges");
+        return Ok(());
+    }
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    let outcome = cargo::outcome(command.args(["fuzz", "--seed", "1", "--calls", "8000", "--trials", "20"]));
+    tally.add("fuzz [4]", outcome.map(|_| ()));
+    Ok(())
+}
+
 /// `cob sim`: the simulator's own command, built for speed.
 pub fn simulate(options: SimOptions) -> Result<u8> {
-    let mut command = cargo::simulator(&project()?);
-    let status = command.args(options.arguments).status().context("cargo")?;
+    let (mut command, arguments) = match options.arguments.split_first() {
+        Some((first, rest)) if first == "guided" => (cargo::guided(&project()?)?, rest),
+        _ => (cargo::simulator(&project()?), &options.arguments[..]),
+    };
+    let status = command.args(arguments).status().context("cargo")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 

@@ -81,9 +81,39 @@ pub fn run(program: &program::Program, seed: u64, kernels: usize) -> Result<u64,
     verdict.and_then(|calls| end.map(|()| calls))
 }
 
+/// What a program that has no seed runs with: the same each time.
+pub fn seed_of(program: &program::Program) -> u64 {
+    program
+        .encode()
+        .chunks(8)
+        .fold(0, |mixed, chunk| mix(&[mixed, chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))]))
+}
+
+/// Mostly several kernels.
+pub fn kernels_of(program: &program::Program) -> usize {
+    [1, 2, 3, 4][(seed_of(program) >> 7) as usize % 4]
+}
+
+/// Makes a program that fails shorter and writes it in C; `Err`: it does not fail.
+pub fn shortened(whole: program::Program) -> Result<String, String> {
+    let (seed, kernels) = (seed_of(&whole), kernels_of(&whole));
+    let Err(error) = run(&whole, seed, kernels) else { return Err("it does not fail".to_string()) };
+    let fails = |program: &program::Program| (0..4).any(|luck| run(program, seed ^ luck, kernels).is_err());
+    let short = fuzz::shrink::shrink(whole, 3000, &mut |program| fails(program));
+    let error = run(&short, seed, kernels).err().unwrap_or(error);
+    Ok(fuzz::c::write(&CALLS, &short, &format!("{error}\nOn {kernels} simulated kernels.")))
+}
+
 /// The program of a seed.
 pub fn drawn(seed: u64) -> program::Program {
     draw(&CALLS, mix(&[seed, 0xca11]), Program::STEPS as usize)
+}
+
+/// These calls of the program of a seed, in C.
+pub fn in_c(seed: u64, calls: impl Iterator<Item = usize>, why: &str) -> String {
+    let whole = drawn(seed);
+    let steps = calls.filter_map(|call| whole.steps.get(call).cloned()).collect();
+    fuzz::c::write(&CALLS, &program::Program { steps }, why)
 }
 
 /// Random programs; a step is one of its calls.
