@@ -55,6 +55,8 @@ struct State {
     idle: bool,
     spins: u64,
     steps: u64,
+    /// Where the last turn began.
+    last: u64,
 }
 
 /// All threads of a machine.
@@ -89,6 +91,7 @@ impl UserMode for Player {
     fn run(&self, registers: &mut Registers, table: &dyn PageTable) -> Trap {
         let mut state = self.lock();
         let spins = state.spins;
+        state.last = registers.rip;
         let trap = state.advance(registers, table);
         if state.spins == spins {
             state.steps += 1;
@@ -107,6 +110,14 @@ impl UserMode for Player {
 
     fn forget_idle(&self) {
         self.lock().idle = false;
+    }
+
+    fn last(&self) -> String {
+        let last = self.lock().last;
+        match self.lock().place(last) {
+            Some((actor, step, made)) => format!("actor {actor}, step {step}, made: {made}"),
+            None => format!("a thread at {last:#x}"),
+        }
     }
 }
 

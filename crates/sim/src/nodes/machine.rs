@@ -246,7 +246,18 @@ impl<U: UserMode + 'static> Nodes<U> {
 
     /// Steps in a random order until nothing is left to do but what threads are told.
     pub fn settle(&self) {
-        assert!(self.settle_within(MOST_STEPS), "the machine does not come to rest");
+        assert!(self.settle_within(MOST_STEPS), "the machine does not come to rest: {}", self.unrest());
+    }
+
+    /// What each kernel still has to run.
+    fn unrest(&self) -> String {
+        let of = |node: &SimNode| {
+            let records: Vec<_> = node.node.system.records().into_iter().filter(|(_, count)| *count > 0).collect();
+            format!("{:?}: load {}, {records:?}", node.id, node.scheduler.load())
+        };
+        let mut all: Vec<String> = self.living().map(of).collect();
+        all.push(self.user.last());
+        all.join("; ")
     }
 
     /// The same for so many steps; false if that was not enough.

@@ -184,6 +184,11 @@ pub trait UserMode: Send + Sync {
     fn idle(&self) -> BTreeSet<u32>;
 
     fn forget_idle(&self);
+
+    /// Where the last turn was, for a machine that does not come to rest.
+    fn last(&self) -> String {
+        String::new()
+    }
 }
 
 /// All programs of a machine.
