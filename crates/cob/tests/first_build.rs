@@ -60,16 +60,23 @@ fn two_first_builds_are_one() {
     }
     assert!(Command::new("mkfifo").arg(project.join("go")).status().unwrap().success());
 
-    let first = start(project);
+    let mut first = start(project);
     while calls(project) == 0 {
         thread::yield_now();
     }
-    let second = start(project);
+    let mut second = start(project);
     while calls(project) < 2 && !waits(&project.join(".cob/lock")) {
         thread::yield_now();
     }
+    if calls(project) > 1 {
+        let _ = (first.kill(), second.kill());
+        panic!("both build");
+    }
     // The build has two parts, the host command and the kernel. Each reads a line.
-    for _ in 0..2 {
+    for part in 1..=2 {
+        while calls(project) < part {
+            thread::yield_now();
+        }
         fs::write(project.join("go"), "go\n").unwrap();
     }
     for child in [first, second] {
