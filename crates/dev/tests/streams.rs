@@ -179,9 +179,10 @@ fn ctrl_t_asks_where_lines_are_edited_and_is_a_key_elsewhere() {
     assert_eq!(taken(&event), Some(Event::Inspect));
     assert_eq!(taken(&line), Some(b"ls\n".to_vec()));
 
-    // TCSETS of all zeroes: a program takes single keys.
-    let raw = file.clone();
-    host.tasks.run(async move { raw.ioctl(&caller(), 0x5402, &mut vec![0; 36]).await.expect("modes") });
+    // TCSETS of zeroes but for VMIN: a program takes single keys.
+    let (raw, mut modes) = (file.clone(), vec![0; 36]);
+    modes[17 + 6] = 1;
+    host.tasks.run(async move { raw.ioctl(&caller(), 0x5402, &mut modes).await.expect("modes") });
     let link = host.link.clone();
     let event = host.tasks.run(async move { link.event().await });
     let key = host.tasks.run(read(file));
