@@ -56,6 +56,8 @@ pub fn start(kernel: &'static Kernel) {
                     Some(before) => audit::compare(kernel, &before).await,
                     None => None,
                 };
+                // The host ends the machine as soon as it hears of the end.
+                platform::flush_log();
                 match leak {
                     Some(leak) => link.panicked(&leak).await,
                     None => link.exit(status).await,

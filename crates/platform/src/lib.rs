@@ -83,7 +83,7 @@ pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 #[cfg(target_os = "none")]
 pub use paging::{memory, shared_memory};
 #[cfg(target_os = "none")]
-pub use serial::{drain as drain_log, write as console_write};
+pub use serial::{drain as drain_log, flush as flush_log, write as console_write};
 
 /// Names the function that every kernel runs, on its boot CPU: `fn(platform::Boot) -> !`. The exported
 /// symbol is this crate's business, so it goes with `#![forbid(unsafe_code)]`.

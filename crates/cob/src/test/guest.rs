@@ -266,8 +266,16 @@ fn in_guest(job: &Job, log: &Path, work: &Path) -> Result<Observed> {
     File::create(log)?;
     // cob ends the machine itself at the timeout; the outer one is for a cob that does not. Both end with us: it passes TERM on.
     // In the foreground, for otherwise it passes a signal on twice: to cob, and to its group, which cob is in.
-    let mut command = with_parent_death_signal("TERM", "/usr/bin/timeout");
-    command.args(["--foreground", "-s", "KILL", &(job.timeout() + 20).to_string()]).arg(std::env::current_exe()?);
+    // It does not pass on every signal: a command that gets one has no outer timeout.
+    let cob = std::env::current_exe()?;
+    let mut command = match case.interrupt {
+        Some(_) => with_parent_death_signal("TERM", cob),
+        None => {
+            let mut outer = with_parent_death_signal("TERM", "/usr/bin/timeout");
+            outer.args(["--foreground", "-s", "KILL", &(job.timeout() + 20).to_string()]).arg(cob);
+            outer
+        }
+    };
     command.args(["run", "--kernels", &job.kernels.to_string()]).arg("--log").arg(log);
     // Four CPUs also for fewer kernels, so that kernels of several CPUs are tested too.
     if !case.options.iter().any(|option| option == "--cpus") {
