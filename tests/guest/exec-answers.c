@@ -128,7 +128,7 @@ int main(int count, char **arguments) {
     MUST(mkdir("directory", 0755) == 0 && symlink("both", "link") == 0 && mkfifo("fifo", 0777) == 0);
     int directory = open(".", O_RDONLY | O_DIRECTORY), file = open("both", O_RDONLY), path = open("both", O_PATH);
     int link = open("link", O_PATH | O_NOFOLLOW), fifo = open("fifo", O_RDWR), hidden = open("executes", O_PATH);
-    int script = open("script", O_RDONLY | O_CLOEXEC), kept = open("script", O_RDONLY), secret = open("none", O_PATH);
+    int script = open("script", O_RDONLY | O_CLOEXEC), kept = dup2(open("script", O_RDONLY), 60), secret = open("none", O_PATH);
     int memory = memfd_create("program", 0), closed = 200;
     char absolute[512], link_path[600], self[64];
     MUST(getcwd(absolute, sizeof absolute));

@@ -8,6 +8,9 @@ use messages::{inspect::RunState, process::Change};
 use process::Target;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// Flags of sigaction(2) that Linux keeps (UAPI_SA_FLAGS and SA_RESTORER); the others it drops.
+const KNOWN_FLAGS: u64 = 0xdc00_0807;
+
 /// The kernel's sigset is eight bytes; any other size is refused.
 pub(crate) fn check_size(size: u64) -> Result<()> {
     if size == 8 {
@@ -153,7 +156,7 @@ pub(crate) async fn rt_sigaction(call: &mut Call<'_>) -> Result<u64> {
     let old = call.process().with_shared(|shared| shared.actions.get(signal));
     if let Some(new) = new {
         let mask = SignalSet(new.mask).without(SignalSet::UNBLOCKABLE);
-        let action = Action { handler: new.handler, flags: new.flags, restorer: new.restorer, mask };
+        let action = Action { handler: new.handler, flags: new.flags & KNOWN_FLAGS, restorer: new.restorer, mask };
         call.process().change(Change::Action { signal, action }).await?;
     }
     let old = UserAction { handler: old.handler, flags: old.flags, restorer: old.restorer, mask: old.mask.0 };
