@@ -167,7 +167,13 @@ impl<U: UserMode + 'static> Nodes<U> {
             let directory = open(&*system.paths, root.clone(), start.directory).await;
             let thread = system.first_process(shared, root.clone(), directory, state).await.expect("room for one");
             let file = open(&*system.paths, root, PROGRAM).await;
-            let program = Program { file, path: PROGRAM.into(), closes: false, arguments: vec![PROGRAM.into()], environment: vec![] };
+            let program = Program {
+                file,
+                path: PROGRAM.into(),
+                closes: false,
+                arguments: vec![PROGRAM.into()],
+                environment: vec![],
+            };
             let registers = system.load_first(&thread, program).await.expect("the program is good");
             system.launch_first(&thread, registers);
             thread.tid.0
