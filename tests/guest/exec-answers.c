@@ -178,7 +178,7 @@ int main(int count, char **arguments) {
             RUN("nothing", directory, "none", 0);
             RUN("script that executes only", directory, "hidden", 0);
             RUN("unknown flag", directory, "both", 1);
-            IN_CHILD("open to read", SHOW(open("executes", O_RDONLY)));
+            IN_CHILD("open to read", TRY(open("executes", O_RDONLY)));
             fflush(stdout);
             _exit(0);
         }

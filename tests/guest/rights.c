@@ -1,7 +1,6 @@
 // Whose limits, priorities and policies may be changed by whom (man 2 getrlimit, setpriority, sched_setscheduler).
 // cob: link=static,dynamic compare=host
 #include "test.h"
-#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define ONE 54321
@@ -15,23 +14,22 @@ static int limit(pid_t pid, int resource, rlim_t soft, rlim_t hard) {
     return (int)syscall(SYS_prlimit64, pid, resource, &both, NULL);
 }
 
-// A child of `real` and `effective`, which sleeps.
+// A child of `real` and `effective`, which waits until its parent is no more: that may not be allowed to end it.
 static pid_t sleeper(uid_t real, uid_t effective) {
-    int ready[2];
-    MUST(pipe(ready) == 0);
+    int ready[2], alive[2];
+    MUST(pipe(ready) == 0 && pipe(alive) == 0);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         become(real, effective, real);
-        // Ends with its parent, which may not be allowed to end it.
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(alive[1]);
         write(ready[1], "", 1);
-        for (;;)
-            pause();
+        read(alive[0], ready, 1);
+        _exit(0);
     }
     char c;
     MUST(read(ready[0], &c, 1) == 1);
-    close(ready[0]), close(ready[1]);
+    close(ready[0]), close(ready[1]), close(alive[0]);
     return child;
 }
 
@@ -59,8 +57,10 @@ static void limits(const char *who, uid_t real, uid_t effective, uid_t saved) {
         SHOW(getrlimit(RLIMIT_NOFILE, &both));
         SHOW(limit(0, 99, 1, 1));
         SHOW(limit(0, RLIMIT_NOFILE, 2, 1));
-        SHOW(limit(other, RLIMIT_NOFILE, 80, 190));
-        SHOW(syscall(SYS_prlimit64, other, RLIMIT_NOFILE, NULL, &both));
+        if (effective) {
+            SHOW(limit(other, RLIMIT_NOFILE, 80, 190));
+            SHOW(syscall(SYS_prlimit64, other, RLIMIT_NOFILE, NULL, &both));
+        }
         SHOW(limit(1 << 22, RLIMIT_NOFILE, 80, 190));
     });
 }

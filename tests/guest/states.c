@@ -263,7 +263,7 @@ int main(void) {
     becomes("vfork", child, 0, 'D');
     printf("%s\n", word(child));
     kill(child, SIGSTOP);
-    stays("vfork and SIGSTOP", child, 0, 'D');
+    becomes("vfork and SIGSTOP", child, 0, 'D');
     write(sockets[1], "", 1);
     becomes("afterwards", child, 0, 'T');
     finish(child);

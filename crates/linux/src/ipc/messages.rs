@@ -25,7 +25,7 @@ pub(crate) async fn msgsnd(call: &mut Call<'_>) -> Result<u64> {
     let (to, poll) = (owner(id)?, flags & NO_WAIT != 0);
     let loan = lend(call, to, bytes.len());
     let ask = MessageSend { id, kind, data: loan.send(&bytes), poll, asker: asker(call) };
-    wait(call, to, ask, loan, u64::MAX).await?;
+    wait(call, to, ask, loan, u64::MAX, Errno::RESTART_NO_HANDLER).await?;
     Ok(0)
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn msgrcv(call: &mut Call<'_>) -> Result<u64> {
     let to = owner(id)?;
     let loan = lend(call, to, size.min(MESSAGE_MAX) as usize);
     let ask = MessageReceive { id, kind, size, flags, frames: loan.frames().to_vec(), asker: asker(call) };
-    let (kind, taken) = wait(call, to, ask, loan.clone(), u64::MAX).await?;
+    let (kind, taken) = wait(call, to, ask, loan.clone(), u64::MAX, Errno::RESTART_NO_HANDLER).await?;
     let bytes = loan.receive(taken);
     call.put(at, &kind).await?;
     call.space().write(at.add(8), &bytes).await?;

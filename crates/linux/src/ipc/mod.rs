@@ -57,13 +57,15 @@ async fn at_index(call: &Call<'_>, kind: Kind, index: i32) -> Result<i32> {
     usize::try_from(index).ok().and_then(|index| all.get(index)).map(|status| status.id).ok_or(Errno::EINVAL)
 }
 
-/// Asks an owner who may let us wait; what is `lent` stays so until it has answered, even if nobody waits for that any more. A signal is EINTR (never restarted: man 7 signal), the deadline EAGAIN.
+/// Asks an owner who may let us wait; what is `lent` stays so until it has answered, even if nobody waits for that any more. A signal is
+/// `signalled`, the deadline EAGAIN.
 async fn wait<M: Request<Reply = Result<T>>, T: Send + 'static>(
     call: &Call<'_>,
     to: KernelId,
     message: M,
     lent: impl Send + 'static,
     deadline: u64,
+    signalled: Errno,
 ) -> Result<T> {
     if !call.system().kernels().contains(&to) {
         return Err(Errno::EINVAL);
@@ -81,7 +83,7 @@ async fn wait<M: Request<Reply = Result<T>>, T: Send + 'static>(
         }
         if interrupted.is_none() {
             if call.thread.is_interrupted() {
-                interrupted = Some(Errno::EINTR);
+                interrupted = Some(signalled);
             } else if sleep.as_mut().poll(context).is_ready() {
                 interrupted = Some(Errno::EAGAIN);
             }
@@ -95,7 +97,7 @@ async fn wait<M: Request<Reply = Result<T>>, T: Send + 'static>(
     .await;
     match answer {
         Ok(answer) => answer,
-        Err(CallError::Cancelled) => Err(interrupted.unwrap_or(Errno::EINTR)),
+        Err(CallError::Cancelled) => Err(interrupted.unwrap_or(signalled)),
         // The owner is dead, and its objects with it.
         Err(_) => Err(if to == call.system().kernel { Errno::EIO } else { Errno::EIDRM }),
     }

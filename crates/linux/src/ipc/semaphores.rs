@@ -57,7 +57,7 @@ async fn operate(call: &Call<'_>, timeout: UserAddr) -> Result<u64> {
         flags: *flags as i16,
     });
     let ask = SemaphoreOps { id, ops: ops.collect(), asker: asker(call) };
-    wait(call, owner(id)?, ask, (), deadline).await?;
+    wait(call, owner(id)?, ask, (), deadline, Errno::EINTR).await?;
     Ok(0)
 }
 
