@@ -220,6 +220,9 @@ pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
+/// `which` of a process group.
+const PRIO_PGRP: i32 = 1;
+
 /// The threads that getpriority and setpriority mean: PRIO_PROCESS 0, PGRP 1, USER 2.
 async fn meant(call: &Call<'_>) -> Result<Vec<Pid>> {
     let who = call.int(1);
@@ -275,7 +278,11 @@ pub(crate) async fn getpriority(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn setpriority(call: &mut Call<'_>) -> Result<u64> {
     let nice = call.int(2).clamp(-20, 19) as i8;
-    let threads = meant(call).await?;
+    let mut threads = meant(call).await?;
+    if call.int(0) == PRIO_PGRP {
+        // Of several refusals the last one counts, and Linux has the youngest member of a group first.
+        threads.reverse();
+    }
     let mut result = Err(Errno::ESRCH);
     for thread in threads {
         match tune(call, thread, Tune::Nice(nice)).await {

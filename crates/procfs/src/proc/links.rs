@@ -45,7 +45,7 @@ impl Link for Executable {
         Box::pin(async move {
             let view = self.0.view(caller).await?;
             let who = &caller.credentials;
-            if !(who.can(abi::capability::SYS_PTRACE) || who.fsuid == view.credentials.uid) {
+            if !(who.can(abi::capability::SYS_PTRACE) || who.fsuid == view.credentials.uid && view.shared.dumpable) {
                 return Err(Errno::EACCES);
             }
             // Init has none.
