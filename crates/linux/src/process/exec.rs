@@ -38,8 +38,10 @@ async fn run(
 ) -> Result<u64> {
     let (base, caller) = (call.base_of(fd, &path).await?, call.caller());
     if path.is_empty() {
-        match base.at.attributes().await?.kind() {
-            Kind::Regular => {}
+        let attributes = base.at.attributes().await?;
+        match attributes.kind() {
+            // An eventfd and its kin have no type at all.
+            Kind::Regular if Kind::of_mode(attributes.mode) == Some(Kind::Regular) => {}
             Kind::Symlink => return Err(Errno::ELOOP),
             _ => return Err(Errno::EACCES),
         }
