@@ -1,6 +1,6 @@
 //! [`Thread`]: one thread's incarnation on this kernel, live or a shadow.
 
-use crate::{account::Account, balance::Destination, process::Flags, process::KnownSpace, Process};
+use crate::{account::Account, balance::Destination, exit::INIT, process::Flags, process::KnownSpace, Process};
 use abi::signal::{Pending, Sent, SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc};
 use core::{
@@ -150,6 +150,10 @@ impl Thread {
     /// What it is doing. A suspended thread that waits neither in [`Thread::interruptible`] nor in [`Thread::unless_killed`]
     /// counts as running: then this or another kernel is at work for it.
     pub fn run_state(&self) -> RunState {
+        // A record without a program, which waits for ever.
+        if self.tid == INIT {
+            return RunState::Interruptible;
+        }
         if self.polled.load(Relaxed) || self.waits_for_cpu() {
             return RunState::Runnable;
         }
