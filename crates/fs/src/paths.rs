@@ -34,4 +34,8 @@ pub trait Paths: Send + Sync {
     fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>>;
     /// The root directory of the machine, as a new process of the system starts with.
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>>;
+    /// Memory is short: cached names that nobody uses go, with their inodes. Only the kernel of the root has any.
+    fn drop_unused(&self) -> BoxFuture<'_, ()> {
+        crate::file::ready(())
+    }
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{block_on, Kernel, Process};
 use fs::{
     tmpfs::{TmpMounter, Tmpfs},
-    OpenFlags, PathOp,
+    OpenFlags, PathOp, Paths,
 };
 use machine::Errno;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn a_deep_tree_outlives_the_cache_of_names() {
             assert_eq!(top.stat(&format!("/{name}"), true).err(), Some(Errno::ENOENT));
         }
         assert!(process.stat("..", true).is_ok());
-        block_on(process.paths.drop_unused_names());
+        block_on(process.paths.drop_unused());
         assert!(process.stat("../../..", true).is_ok());
     });
 }
@@ -99,7 +99,7 @@ fn what_a_tmpfs_may_hold_is_what_its_options_say() {
     drop(full);
     process.unlink("/mnt/d").unwrap();
     process.unlink("/mnt/c").unwrap();
-    block_on(process.paths.drop_unused_names());
+    block_on(process.paths.drop_unused());
     process.write("/mnt/a", &[1; 4096 * 3]).unwrap();
     assert_eq!(process.mkdir("/mnt/e").and(process.mkdir("/mnt/f")), Ok(()));
     for wrong in ["size=1x", "size=-1", "nr_inodes=", "size=99999999999g", "what=1"] {

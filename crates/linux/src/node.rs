@@ -80,6 +80,7 @@ impl Node {
             kernels: kernels as u32,
             cpu,
             memory,
+            accounts: services.accounts.clone(),
             endpoint: endpoint.clone(),
             scheduler,
             vm,
@@ -144,6 +145,13 @@ impl Paths for LatePaths {
 
     fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
         Box::pin(async move { self.get().await.root().await })
+    }
+
+    fn drop_unused(&self) -> BoxFuture<'_, ()> {
+        match self.paths.get() {
+            Some(paths) => paths.drop_unused(),
+            None => Box::pin(async {}),
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 
 use crate::{sync::Lock, HashMap, Pid};
 use alloc::{
+    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -33,13 +34,9 @@ pub enum Resource {
     Inodes,
     /// Descriptors in messages that nobody has received (RLIMIT_NOFILE).
     DescriptorsInFlight,
-    /// Files that epolls watch (fs.epoll.max_user_watches).
-    Watches,
-    /// Queued signals and timers that send them (RLIMIT_SIGPENDING).
-    Signals,
 }
 
-const RESOURCES: usize = 6;
+const RESOURCES: usize = 4;
 
 /// The account, or one above it, would exceed its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,8 +182,6 @@ impl Drop for Charge {
 
 /// A user's kernel objects may take this part of a kernel's memory.
 const USER_PART: usize = 8;
-/// Of which files that epolls watch are a third; bytes that one counts for (Linux: EP_ITEM_COST).
-const WATCH_BYTES: usize = 3 * 256;
 
 /// The accounts of one kernel.
 pub struct Accounts {
@@ -232,20 +227,19 @@ impl Accounts {
         let part = self.memory / USER_PART;
         match uid {
             0 => Vec::new(),
-            _ => [(Resource::Memory, part), (Resource::Watches, part / WATCH_BYTES)].into(),
+            _ => [(Resource::Memory, part)].into(),
         }
     }
 
-    /// Bytes that each process is charged with.
-    pub fn processes(&self) -> Vec<(Pid, usize)> {
-        let known = self.known.lock();
-        let live = known.processes.iter().filter_map(|((process, _), account)| Some((*process, account.upgrade()?)));
-        live.map(|(process, account)| (process, account.used(Resource::Memory))).collect()
-    }
-
-    /// Accounts that something is charged to: 0 once all that was kept for programs is gone.
-    pub fn in_use(&self) -> usize {
-        self.known.lock().users.values().filter(|account| account.strong_count() > 0).count()
+    /// Bytes that each process is charged with, whoever it acted for.
+    pub fn processes(&self) -> BTreeMap<Pid, usize> {
+        let mut charged = BTreeMap::new();
+        for ((process, _), account) in self.known.lock().processes.iter() {
+            if let Some(account) = account.upgrade() {
+                *charged.entry(*process).or_default() += account.used(Resource::Memory);
+            }
+        }
+        charged
     }
 }
 
@@ -274,11 +268,10 @@ mod tests {
         assert!(kept.grow(1).is_ok());
         drop(kept);
         assert!(other.charge(Resource::Memory, 600 << 10).is_ok());
-        assert!(accounts.processes().contains(&(Pid(8), 424 << 10)));
-        drop((one, other));
-        assert_eq!(accounts.in_use(), 1);
-        drop(more);
-        assert_eq!(accounts.in_use(), 0);
+        drop(other);
+        assert_eq!(accounts.processes(), [(Pid(7), 0), (Pid(8), 424 << 10)].into());
+        drop((one, more));
+        assert!(accounts.processes().is_empty());
     }
 
     #[test]

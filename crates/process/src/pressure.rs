@@ -1,6 +1,7 @@
 //! How many threads there may be, and the process that goes when memory is used up.
 //!
-//! It is the one whose end gives most, of all kernels: what is free anywhere can be borrowed (vm/src/borrow.rs). What it
+//! It is the one whose end gives most, of all kernels: what is free anywhere can be borrowed (vm/src/borrow.rs). Pages count, and what a
+//! kernel keeps for it: open files, and what its account is charged with (machine/src/account.rs). What it
 //! shares with others (as after a fork) does not count, other than on Linux: else a shell would go for its many children.
 //! One that is ending already is waited for rather than that a second one is ended.
 
@@ -86,6 +87,9 @@ impl System {
             self.shortage.wait_until(|| self.memory.is_short().then_some(())).await;
             let _one = self.ending_one.lock().await;
             while !self.memory.has_room() && self.vm.reclaim() {}
+            if !self.memory.has_room() {
+                self.paths.drop_unused().await;
+            }
             let heaviest = if self.memory.has_room() { None } else { self.heaviest() };
             if let Some(heaviest) = heaviest {
                 // Room for a moment says little: what the process had goes piece by piece, and what is on its way takes it.
@@ -188,10 +192,12 @@ impl System {
             .filter(|process| process.id != INIT && !process.has_ended())
             .cloned()
             .collect();
+        let charged = self.accounts.processes();
         let sized = all.into_iter().map(|process| Heaviest {
             process: process.id,
             ending: process.has(Flags::ENDING),
-            pages: process.space().footprint().exclusive + (process.files().bytes() / PAGE_SIZE) as u64,
+            pages: process.space().footprint().exclusive
+                + ((process.files().bytes() + charged.get(&process.id).unwrap_or(&0)) / PAGE_SIZE) as u64,
         });
         let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING;
         sized.filter(worth).max_by_key(|size| (size.ending, size.pages, size.process))

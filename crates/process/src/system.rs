@@ -14,6 +14,7 @@ use fs::{File, Object, Paths};
 use futex::Futexes;
 
 use machine::{
+    account::Accounts,
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
     BoxFuture, Cpu, CpuId, HashMap, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
@@ -72,6 +73,8 @@ pub struct System {
     pub kernel: KernelId,
     pub cpu: Arc<dyn Cpu>,
     pub memory: Arc<dyn Memory>,
+    /// Who pays for what this kernel keeps.
+    pub accounts: Arc<Accounts>,
     pub endpoint: Arc<Endpoint>,
     pub scheduler: Arc<Scheduler>,
     pub vm: Arc<Vm>,
@@ -150,6 +153,7 @@ pub struct Parts {
     pub kernels: u32,
     pub cpu: Arc<dyn Cpu>,
     pub memory: Arc<dyn Memory>,
+    pub accounts: Arc<Accounts>,
     pub endpoint: Arc<Endpoint>,
     pub scheduler: Arc<Scheduler>,
     pub vm: Arc<Vm>,
@@ -199,6 +203,7 @@ impl System {
             scratch: Scratch::new(parts.cpu.cpus().len()),
             cpu: parts.cpu,
             memory: parts.memory,
+            accounts: parts.accounts,
             endpoint: parts.endpoint,
             scheduler: parts.scheduler,
             vm: parts.vm,

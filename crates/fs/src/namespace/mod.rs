@@ -101,12 +101,6 @@ impl LocalPaths {
             self.names.sweep();
         }
     }
-
-    /// Memory is short: names that nobody uses go, with their inodes.
-    pub async fn drop_unused_names(&self) {
-        let _changing = self.everything.change(&[lease::OWN]).await;
-        self.names.drop_unused();
-    }
 }
 
 impl Drop for LocalPaths {
@@ -155,6 +149,13 @@ impl Paths for LocalPaths {
                 PathOp::Notify { flags } => Ok(PathAnswer::File(Inotify::new(caller, flags)?)),
                 PathOp::Watch { path, mask } => self.watch(caller, base, &path, mask).await.map(PathAnswer::Number),
             }
+        })
+    }
+
+    fn drop_unused(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let _changing = self.everything.change(&[lease::OWN]).await;
+            self.names.drop_unused();
         })
     }
 

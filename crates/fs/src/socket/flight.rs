@@ -34,12 +34,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use machine::{
-    account::Charge,
-    collections::Queue,
-    sync::{Lock, LockGuard},
-    HashMap,
-};
+use machine::{account::Charge, collections::Queue, sync::Lock, HashMap};
 
 /// Fewer sockets in messages are not looked at as they come.
 const FEW: usize = 64;
@@ -137,11 +132,12 @@ impl Drop for Parcel {
     }
 }
 
-/// A candidate of a collection.
+/// A socket that a collection looks at.
 struct Suspect {
     socket: Arc<Socket>,
     /// Messages that hold it and are in no candidate's inbox.
     outside: usize,
+    /// Somebody can still receive it, or has it.
     stays: bool,
 }
 
@@ -194,30 +190,37 @@ impl Flight {
     /// Ends the sockets that nobody can receive any more.
     pub fn collect(&self) {
         self.ends.store(0, Relaxed);
-        let Some(garbage) = self.unreachable(self.sockets.lock()) else { return };
-        for socket in garbage {
+        // Each may be the last reference by now, and its end takes the lock of `sockets`: dropped after that is released.
+        let mut suspects = Vec::new();
+        self.mark(&self.sockets.lock(), &mut suspects);
+        for Suspect { socket, .. } in suspects.iter().filter(|suspect| !suspect.stays) {
             let messages = socket.state.lock().take_messages();
             drop(messages);
         }
     }
 
-    /// None: there is no memory to look.
-    fn unreachable(&self, sockets: LockGuard<'_, HashMap<usize, (Weak<Socket>, usize)>>) -> Option<Vec<Arc<Socket>>> {
-        let mut suspects: Vec<Suspect> = Vec::new();
-        suspects.try_reserve_exact(sockets.len()).ok()?;
-        let mut index: HashMap<usize, usize> = HashMap::default();
-        index.try_reserve(sockets.len()).ok()?;
-        for (address, (socket, count)) in sockets.iter() {
+    /// Finds out which of `sockets` stay. None in `suspects` if there is no memory to look.
+    fn mark(&self, sockets: &HashMap<usize, (Weak<Socket>, usize)>, suspects: &mut Vec<Suspect>) {
+        let (mut index, mut reached) = (HashMap::<usize, usize>::default(), Vec::<usize>::new());
+        let room = suspects.try_reserve_exact(sockets.len()).is_ok()
+            && index.try_reserve(sockets.len()).is_ok()
+            && reached.try_reserve_exact(sockets.len()).is_ok();
+        if !room {
+            return;
+        }
+        for (address, (socket, count)) in sockets {
             let Some(socket) = socket.upgrade() else { continue };
             // Ours, and those of the messages.
-            if Arc::strong_count(&socket) == count + 1 {
+            let candidate = Arc::strong_count(&socket) == count + 1;
+            if candidate {
                 index.insert(*address, suspects.len());
-                suspects.push(Suspect { socket, outside: *count, stays: false });
             }
+            suspects.push(Suspect { socket, outside: *count, stays: !candidate });
         }
-        let mut held: Vec<usize> = Vec::new();
-        held.try_reserve_exact(suspects.len()).ok()?;
         for at in 0..suspects.len() {
+            if suspects[at].stays {
+                continue;
+            }
             let socket = suspects[at].socket.clone();
             socket.for_each_held(&mut |child| {
                 if let Some(child) = index.get(&address(child)) {
@@ -225,31 +228,30 @@ impl Flight {
                 }
             });
         }
-        let stay = |at: usize, suspects: &mut Vec<Suspect>, held: &mut Vec<usize>| {
+        let reach = |at: usize, suspects: &mut Vec<Suspect>, reached: &mut Vec<usize>| {
             if !core::mem::replace(&mut suspects[at].stays, true) {
-                held.push(at);
+                reached.push(at);
             }
         };
         for at in 0..suspects.len() {
             if suspects[at].outside > 0 {
-                stay(at, &mut suspects, &mut held);
+                reach(at, suspects, &mut reached);
             }
         }
-        while let Some(at) = held.pop() {
+        while let Some(at) = reached.pop() {
             let socket = suspects[at].socket.clone();
             socket.for_each_held(&mut |child| {
                 if let Some(child) = index.get(&address(child)) {
-                    stay(*child, &mut suspects, &mut held);
+                    reach(*child, suspects, &mut reached);
                 }
             });
         }
-        drop(sockets);
-        Some(suspects.into_iter().filter(|suspect| !suspect.stays).map(|suspect| suspect.socket).collect())
     }
 }
 
 impl Socket {
-    /// Calls `visit` with each socket in the messages here, and in those of connections that nobody has accepted.
+    /// Calls `visit` with each socket in the messages here, and in those of connections that nobody has accepted: they wait in a
+    /// listener, and their locks are taken under the listener's, as by who connects.
     fn for_each_held(&self, visit: &mut dyn FnMut(&Socket)) {
         let state = self.state.lock();
         let mut look = |state: &State| state.inbox.files().filter_map(as_socket).for_each(&mut *visit);

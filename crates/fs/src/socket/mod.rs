@@ -1,7 +1,7 @@
 //! AF_UNIX sockets (man 7 unix): stream, datagram, sequenced packets.
 //!
 //! A socket keeps what was sent *to* it; whoever sends puts a message into the receiver's inbox. No code
-//! holds the locks of two sockets at once. Each waits in its own queue: a reader that makes room wakes
+//! holds the locks of two sockets at once, but for a listener's and one that waits in it. Each waits in its own queue: a reader that makes room wakes
 //! its peer.
 //!
 //! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
