@@ -90,15 +90,7 @@ impl Inbox {
             self.bytes -= length;
         }
         let full_length = length as u64;
-        let message = SocketMessage {
-            bytes,
-            files: peeked,
-            credentials: Some(sender),
-            name,
-            full_length,
-            ..SocketMessage::default()
-        };
-        Some((message, files))
+        Some((received(bytes, peeked, sender, name, full_length), files))
     }
 
     /// Bytes of a stream: of several messages, but never past one that brings files, nor from one sender
@@ -138,14 +130,16 @@ impl Inbox {
             self.bytes -= bytes.len();
         }
         let full_length = bytes.len() as u64;
-        let message = SocketMessage {
-            bytes,
-            files: peeked,
-            credentials: Some(sender),
-            name,
-            full_length,
-            ..SocketMessage::default()
-        };
-        Some((message, files))
+        Some((received(bytes, peeked, sender, name, full_length), files))
     }
+}
+
+fn received(
+    bytes: Vec<u8>,
+    files: Vec<Arc<dyn File>>,
+    sender: UnixCredentials,
+    name: Vec<u8>,
+    full_length: u64,
+) -> SocketMessage {
+    SocketMessage { bytes, files, credentials: Some(sender), name, full_length, most_in_flight: 0 }
 }

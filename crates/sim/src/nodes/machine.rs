@@ -8,7 +8,7 @@ use super::{
 use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
 use ::machine::{Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
-use fs::{tmpfs::Tmpfs, Base, Caller, File, OpenFlags, PathAnswer, PathOp, Paths};
+use fs::{tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
 use linux::{
     node::{Ground, Node},
     tree::Tree,
@@ -112,8 +112,13 @@ impl<U: UserMode + 'static> Nodes<U> {
         let (system, services) = (root.node.system.clone(), root.node.services.clone());
         let late = root.node.paths.clone();
         self.run(root.id, async move {
-            let tree = Tree::new(&system, &services, Tmpfs::new(&services, 0o755));
-            let paths = tree.paths.clone();
+            let tmpfs = Tmpfs::new(&services, 0o755);
+            // What /proc shows and terminals ask holds the kernel that holds it: a machine that has them does not go as a whole.
+            let tree = (furniture == Furniture::All).then(|| Tree::new(&system, &services, tmpfs.clone()));
+            let paths = match &tree {
+                Some(tree) => tree.paths.clone(),
+                None => LocalPaths::new(services.clone(), tmpfs, Arc::default()),
+            };
             let root = paths.root().await.expect("a fresh tree has a root");
             let base = Base { root: root.clone(), at: root, to: None, lease: None };
             let flags = OpenFlags::CREAT | OpenFlags::RDWR;
@@ -123,7 +128,7 @@ impl<U: UserMode + 'static> Nodes<U> {
                 other => panic!("{:?}", other.err()),
             };
             file.write(&image).await.expect("a small file fits");
-            if furniture == Furniture::All {
+            if let Some(tree) = tree {
                 for (name, mode) in [("/dev", 0o755), ("/proc", 0o555), ("/sys", 0o555), ("/tmp", 0o1777)] {
                     let make = PathOp::MakeDir { path: name.into(), mode };
                     paths.run(&system_caller(), &base, make).await.expect("a fresh tree has room");
