@@ -89,4 +89,4 @@ pub use outbox::CREDITS;
 pub use port::Port;
 pub use stall::{Stall, StallState, Stalls, STALL_NS};
 pub use stats::{Stats, TypeStats};
-pub use wire::describe;
+pub use wire::{describe, kind_of};

@@ -70,6 +70,11 @@ impl Header {
     }
 }
 
+/// What a packet is; None if that is no message.
+pub fn kind_of(packet: &[u8]) -> Option<Kind> {
+    Header::split(packet).map(|(header, _)| header.kind)
+}
+
 /// A packet in words, for traces.
 pub fn describe(packet: &[u8]) -> String {
     let Some((Header { kind, role, parked, id }, body)) = Header::split(packet) else {

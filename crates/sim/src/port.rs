@@ -2,7 +2,8 @@
 //! pairs overtake each other, and with as little room as the seed likes.
 //!
 //! With `scramble`, two messages in the lane of the answers may change places. Real lanes never do that, but a kernel
-//! with several CPUs looks like it from outside: one CPU computes an answer, another sends a later message first.
+//! with several CPUs looks like it from outside: one CPU computes an answer, another sends a later message first. What is sent
+//! under the lock that a later sender takes first ([`keeps_its_place`]) does not.
 //!
 //! A step of the simulation must not cost more with more kernels, so nobody ever looks through all lanes: per kernel
 //! and priority `mail` has a bit for each sender whose first message has arrived, `coming` has the other lanes that
@@ -14,7 +15,7 @@ use machine::{
     sync::{Lock, LockGuard},
     KernelId,
 };
-use messages::Priority;
+use messages::{process::HoldReplica, Priority, Request};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
@@ -26,6 +27,12 @@ use std::{
 
 /// As many as `mail` has bits.
 pub const MAX_KERNELS: usize = 64;
+
+/// A replica is sent under the lock of its process's home (`Process::send_replica`), which whoever tells the replica something has
+/// held before: so on no kernel, however many CPUs it has, another message overtakes it.
+fn keeps_its_place(packet: &[u8]) -> bool {
+    fabric::kind_of(packet) == Some(HoldReplica::KIND)
+}
 
 /// How a network behaves.
 #[derive(Clone, Copy, Debug)]
@@ -237,9 +244,11 @@ impl Port for SimPort {
         } else if weather.scramble && priority == Priority::High && world.rng.one_in(3) {
             // They change places, not their arrivals.
             let packets = &mut guard.lanes[index].packets;
-            packets.swap(count - 1, count - 2);
-            let (earlier, later) = (packets[count - 1].0, packets[count - 2].0);
-            (packets[count - 2].0, packets[count - 1].0) = (earlier, later);
+            if !packets.range(count - 2..).any(|(_, packet)| keeps_its_place(packet)) {
+                packets.swap(count - 1, count - 2);
+                let (earlier, later) = (packets[count - 1].0, packets[count - 2].0);
+                (packets[count - 2].0, packets[count - 1].0) = (earlier, later);
+            }
         }
         drop(guard);
         self.network.sent.fetch_add(1, Ordering::Relaxed);
