@@ -41,11 +41,11 @@ fn a_machine_that_qemu_stops_has_ended() {
         r#"echo '{"QMP": {}}' >&$qmp
 read -r line <&$qmp # qmp_capabilities
 echo '{"return": {}}' >&$qmp
+echo 'KVM internal error. Suberror: 1' >&2 # as QEMU does, before it stops the machine
 echo '{"event": "STOP"}' >&$qmp
 read -r line <&$qmp
 [ "$line" = '{"execute": "query-status"}' ] || exit 9
 echo '{"return": {"status": "internal-error", "running": false}}' >&$qmp
-echo 'KVM internal error. Suberror: 1' >&2
 exec sleep 1000"#,
     );
     assert_told(&output, 125, &["QEMU has stopped the machine", "internal-error", "KVM internal error"]);
