@@ -166,7 +166,7 @@ fn letting_go_wakes_readers_only_if_one_waits_for_it() {
     let (reader, writer) = pair();
     write(&writer, b"abc").unwrap().unwrap();
     let (waker, woken) = counter();
-    let key = reader.changes().unwrap().subscribe(waker);
+    let key = reader.changes().unwrap().subscribe(Arc::new(waker), false);
     drop(held(&reader, 9));
     assert_eq!(woken(), 0);
     let hold = held(&reader, 9);

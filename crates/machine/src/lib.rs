@@ -23,6 +23,7 @@ pub mod plain;
 mod shield;
 pub mod sync;
 mod task;
+mod wait;
 
 pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
 pub use bits::Bits;
@@ -33,4 +34,4 @@ pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use shield::{Held, Shield};
-pub use task::{to_completion, BoxFuture, Spawner};
+pub use task::{to_completion, yield_now, BoxFuture, Spawner};

@@ -2,7 +2,12 @@
 
 use crate::sync::{Lock, WaitQueue};
 use alloc::{boxed::Box, sync::Arc};
-use core::{future::Future, pin::Pin};
+use core::{
+    future::{poll_fn, Future},
+    mem,
+    pin::Pin,
+    task::Poll,
+};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -30,4 +35,17 @@ pub fn to_completion<T: Send + 'static>(
         result.done.wake_all();
     }));
     async move { slot.done.wait_until(|| slot.value.lock().take()).await }
+}
+
+/// Lets the CPU look around: at interrupts, messages, and at whose turn it is. For loops whose length a user decides.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }

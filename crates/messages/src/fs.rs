@@ -354,8 +354,13 @@ messages! {
     /// A file that the receiver's epolls watch has changed, or (None) is closed. The next one waits for the answer.
     file_observed: FileObserved { file: FileRef, ready: Option<Readiness> } -> (), Low;
 
-    /// An epoll is to watch this one: how deep epolls watch epolls then, `above` counted. ELOOP if one of them is `root`.
-    epoll_depth: EpollDepth { id: u64, root: Option<FileRef>, above: u32 } -> Result<u32>, Low;
+    /// The file is added to an epoll, which is `root` if it has a number, with `above` epolls above the file: is there a circle, or
+    /// are there too many ways up from it or below it? ELOOP, EINVAL.
+    epoll_below: EpollBelow { id: u64, root: Option<FileRef>, above: u32 } -> Result<()>, Low;
+
+    /// Counts the ways up from a file that the receiver's epolls watch, by the number of epolls after the first, of which `nests` lie
+    /// before: the counts, and how many epolls lie on the longest one. EINVAL: too many.
+    epoll_above: EpollAbove { file: FileRef, nests: u32, ways: Vec<u32> } -> Result<(Vec<u32>, u32)>, Low;
 
     /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, unless that has said so first.
     file_retain: FileRetain { id: u64, holder: KernelId } -> (), Low;

@@ -25,6 +25,7 @@ mod tests;
 mod timer;
 
 pub use class::{Class, UNIT};
+pub use machine::yield_now;
 pub use patience::Patience;
-pub use scheduler::{yield_now, KernelTasks, Scheduler, TaskRef};
+pub use scheduler::{KernelTasks, Scheduler, TaskRef};
 pub use timer::{Sleep, Timers};

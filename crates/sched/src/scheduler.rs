@@ -22,7 +22,6 @@ use async_task::{ScheduleInfo, WithInfo};
 use core::{
     future::Future,
     sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
-    task::Poll,
 };
 use machine::{
     sync::{Lock, LockGuard},
@@ -547,7 +546,7 @@ impl Scheduler {
             return;
         }
         local.queue().ask_yield();
-        yield_now().await;
+        machine::yield_now().await;
     }
 
     /// The time that a thread of this class gets at once (sched_rr_get_interval).
@@ -567,17 +566,4 @@ impl Spawner for KernelTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.0.start(Class::Kernel, u64::MAX, task);
     }
-}
-
-/// Lets the CPU look around: at interrupts, messages, and at whose turn it is.
-pub async fn yield_now() {
-    let mut yielded = false;
-    core::future::poll_fn(|context| {
-        if core::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
 }

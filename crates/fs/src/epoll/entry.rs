@@ -3,15 +3,13 @@
 use super::{Held, Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP};
 use crate::{control::EpollInterest, event::Seen, poll::ALWAYS, remote::Observed, Caller, Events, File};
 use abi::signal::SignalSet;
-use alloc::{
-    sync::{Arc, Weak},
-    task::Wake,
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, Ordering};
+use machine::{
+    errno::Result,
+    sync::{Lock, Subscriber},
+    Errno, Pid,
 };
-use core::{
-    sync::atomic::{AtomicBool, Ordering},
-    task::Waker,
-};
-use machine::{errno::Result, sync::Lock, Errno, Pid};
 use messages::fs::{SignalsCame, SignalsSeen};
 
 const BEHAVIOUR: u32 = EXCLUSIVE | WAKEUP | ONESHOT | EDGE;
@@ -25,28 +23,37 @@ pub struct Entry {
     told: Lock<Option<(Pid, SignalsCame)>>,
     interest: Lock<EpollInterest>,
     /// Its place in the file's queue of watchers.
-    subscription: Lock<Option<usize>>,
+    subscription: Lock<Option<u64>>,
     /// And in that of the signals.
-    signals: Lock<Option<usize>>,
+    signals: Lock<Option<u64>>,
+    /// Until then it is not certain that it stays, and it tells nobody.
+    begun: AtomicBool,
     /// Is it on the ready list?
     listed: AtomicBool,
     epoll: Weak<Shared>,
 }
 
 /// Kept in the file's queue. Weak, so that an entry ends with its epoll.
-struct Notify(Weak<Entry>);
+pub struct Notify(Weak<Entry>);
 
-impl Wake for Notify {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(entry) = self.0.upgrade() {
-            if entry.wanted() != Events::empty() {
-                entry.list();
-            }
+impl Subscriber for Notify {
+    /// Of exclusive entries of several epolls, one is told if somebody waits at its epoll (man 2 epoll_ctl, EPOLLEXCLUSIVE).
+    fn changed(&self) -> bool {
+        let Some(entry) = self.0.upgrade() else { return false };
+        if !entry.begun.load(Ordering::Acquire) || entry.wanted().is_empty() {
+            return false;
         }
+        let Some(epoll) = entry.epoll.upgrade() else { return false };
+        let somebody = epoll.changes.has_tasks();
+        entry.list();
+        somebody
+    }
+}
+
+impl Notify {
+    /// The epoll whose entry it is.
+    pub fn epoll(&self) -> Option<Arc<Shared>> {
+        self.0.upgrade()?.epoll.upgrade()
     }
 }
 
@@ -66,6 +73,7 @@ impl Entry {
             interest: Lock::new(EpollInterest { events: interest.events & !SPENT, ..interest }),
             subscription: Lock::new(None),
             signals: Lock::new(None),
+            begun: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             epoll: Arc::downgrade(epoll),
         })
@@ -85,15 +93,21 @@ impl Entry {
     }
 
     pub fn watch(self: &Arc<Self>, file: &Arc<dyn File>) {
-        let waker = Waker::from(Arc::new(Notify(Arc::downgrade(self))));
-        *self.subscription.lock() = file.changes().map(|queue| queue.subscribe(waker.clone()));
+        let notify = Arc::new(Notify(Arc::downgrade(self)));
+        let exclusive = self.interest.lock().events & EXCLUSIVE != 0;
+        *self.subscription.lock() = file.changes().map(|queue| queue.subscribe(notify.clone(), exclusive));
         let signals = self.seen.as_ref().and_then(|seen| seen.changes());
-        *self.signals.lock() = signals.map(|queue| queue.subscribe(waker));
+        *self.signals.lock() = signals.map(|queue| queue.subscribe(notify, exclusive));
+    }
+
+    /// It stays.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
     }
 
     /// Stops watching.
     pub fn close(&self) {
-        let unsubscribe = |file: Option<&dyn File>, subscription: &Lock<Option<usize>>| {
+        let unsubscribe = |file: Option<&dyn File>, subscription: &Lock<Option<u64>>| {
             let subscription = subscription.lock().take();
             if let (Some(queue), Some(key)) = (file.and_then(|file| file.changes()), subscription) {
                 queue.unsubscribe(key);

@@ -22,6 +22,7 @@
 //! it. Of another kernel's file it holds what `remote/observe.rs` explains, which is no reference either.
 
 mod entry;
+mod nesting;
 
 use crate::{
     anonymous::{Identity, StatusFlags},
@@ -40,25 +41,22 @@ use alloc::{
     vec::Vec,
 };
 use core::any::Any;
+use core::ops::Bound;
 use entry::Entry;
 use machine::{
     errno::Result,
-    sync::{AsyncLock, Lock, WaitQueue},
+    sync::{Lock, WaitQueue},
     BoxFuture, Errno,
 };
 use messages::fs::SignalsSeen;
+use nesting::is_watched;
+pub(crate) use nesting::{ways_up, Below, Ways};
 
 /// Bits of `epoll_event.events` that are no poll events.
 pub const EXCLUSIVE: u32 = 1 << 28;
 pub const WAKEUP: u32 = 1 << 29;
 pub const ONESHOT: u32 = 1 << 30;
 pub const EDGE: u32 = 1 << 31;
-
-/// How deep epolls may watch epolls (Linux's EP_MAX_NESTS).
-const MAX_NESTS: u32 = 4;
-
-/// Taken to add an epoll to an epoll: of two that would close a circle at once on one kernel, one is refused.
-static NESTING: AsyncLock<()> = AsyncLock::new(());
 
 /// An entry's name: descriptor number and description.
 type Key = (i32, Description);
@@ -99,7 +97,7 @@ impl Entries {
     }
 }
 
-struct Shared {
+pub(crate) struct Shared {
     entries: Lock<Entries>,
     ready: Lock<VecDeque<Arc<Entry>>>,
     changes: WaitQueue,
@@ -152,10 +150,18 @@ impl Epoll {
                 if let Some(seen) = &seen {
                     seen.watch().await?;
                 }
-                match file.as_any().downcast_ref::<RemoteFile>() {
-                    Some(stand_in) => self.add_foreign(key, stand_in.observe().await?, seen, interest).await,
-                    None => self.add_own(key, &file, seen, interest).await,
-                }
+                let (file, nested) = match file.as_any().downcast_ref::<RemoteFile>() {
+                    Some(stand_in) => {
+                        let observed = stand_in.observe().await?;
+                        let nested = observed.is_nested();
+                        (observed as Arc<dyn File>, nested)
+                    }
+                    None => {
+                        file.watch().await?;
+                        (file, nested)
+                    }
+                };
+                self.add(key, &file, nested, seen, interest).await
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
@@ -180,46 +186,26 @@ impl Epoll {
         entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
     }
 
-    async fn add_own(
+    async fn add(
         &self,
         key: Key,
         file: &Arc<dyn File>,
+        nested: bool,
         seen: Option<Arc<Seen>>,
         interest: EpollInterest,
     ) -> Result<()> {
-        file.watch().await?;
-        let Some(inner) = file.as_any().downcast_ref::<Epoll>() else {
-            self.enter(key, file, seen, interest)?.begin(file);
-            return Ok(());
-        };
-        let _nesting = NESTING.lock().await;
         let entered = self.enter(key, file, seen, interest)?;
-        if inner.depth_below(self, self.name(), 0).await? > MAX_NESTS {
-            return Err(Errno::ELOOP);
+        // Looked at once it is entered: an epoll that this one is being added to sees the entry, or is seen here.
+        if nested || is_watched(&self.shared.changes) {
+            // What is too much here already, with the new entry, is a circle.
+            let above = ways_up(&self.shared.changes, 0, &mut Ways::default()).await.map_err(|_| Errno::ELOOP)?;
+            Below::new(Some(&self.shared), self.name()).check(file, above + 1).await?;
         }
-        entered.begin(file);
+        entered.begin();
         Ok(())
     }
 
-    async fn add_foreign(
-        &self,
-        key: Key,
-        file: Arc<Observed>,
-        seen: Option<Arc<Seen>>,
-        interest: EpollInterest,
-    ) -> Result<()> {
-        let _nesting = NESTING.lock().await;
-        let watched: Arc<dyn File> = file.clone();
-        let entered = self.enter(key, &watched, seen, interest)?;
-        if file.depth(file.name_here(self.address()), 0).await? > MAX_NESTS {
-            return Err(Errno::ELOOP);
-        }
-        entered.begin(&watched);
-        Ok(())
-    }
-
-    /// Enters what is to be watched, before it is looked for circles: of two that would close one at the same moment, on two
-    /// kernels, each sees the other's entry (or one does, which comes later). Left again if it is not begun.
+    /// Enters what is to be watched, before it is looked how epolls are nested then (`nesting.rs`). Left again if it is not begun.
     fn enter(
         &self,
         key: Key,
@@ -233,6 +219,8 @@ impl Epoll {
         }
         let entry = Entry::new(key, file, seen, interest, &self.shared);
         entries.insert(&entry);
+        drop(entries);
+        entry.watch(file);
         Ok(Entered { epoll: self, entry, begun: false })
     }
 
@@ -252,44 +240,15 @@ impl Epoll {
         first.name_here(self.address())
     }
 
-    /// For another kernel: see `Observed::depth`.
-    pub(crate) async fn depth(&self, root: Option<&Arc<dyn File>>, name: Option<FileRef>, above: u32) -> Result<u32> {
-        match root.and_then(|root| root.as_any().downcast_ref::<Epoll>()) {
-            Some(root) => self.depth_below(root, name, above).await,
-            None => self.levels(None, name, above).await,
-        }
+    /// The first entry after the one with this name.
+    fn entry_after(&self, key: Option<Key>) -> Option<Arc<Entry>> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.shared.entries.lock().all.range((from, Bound::Unbounded)).next().map(|(_, entry)| entry.clone())
     }
 
-    async fn depth_below(&self, root: &Epoll, name: Option<FileRef>, above: u32) -> Result<u32> {
-        self.levels(Some(&root.shared), name, above).await
-    }
-
-    /// Levels of epolls from this one down. ELOOP if the root is among them: here, or at another kernel by `name`.
-    fn levels<'a>(
-        &'a self,
-        root: Option<&'a Arc<Shared>>,
-        name: Option<FileRef>,
-        above: u32,
-    ) -> BoxFuture<'a, Result<u32>> {
-        alloc::boxed::Box::pin(async move {
-            if root.is_some_and(|root| Arc::ptr_eq(&self.shared, root)) {
-                return Err(Errno::ELOOP);
-            }
-            if above > MAX_NESTS {
-                return Ok(above);
-            }
-            let watched: Vec<Arc<dyn File>> =
-                self.shared.entries.lock().all.values().filter_map(|entry| entry.file()).collect();
-            let mut deepest = above + 1;
-            for file in &watched {
-                if let Some(inner) = file.as_any().downcast_ref::<Epoll>() {
-                    deepest = deepest.max(inner.levels(root, name, above + 1).await?);
-                } else if let Some(foreign) = file.as_any().downcast_ref::<Observed>() {
-                    deepest = deepest.max(foreign.depth(name, above + 1).await?);
-                }
-            }
-            Ok(deepest)
-        })
+    /// What other kernels know by a number, if it is an epoll.
+    pub(crate) fn shared(file: &dyn File) -> Option<&Arc<Shared>> {
+        file.as_any().downcast_ref::<Epoll>().map(|epoll| &epoll.shared)
     }
 
     /// Entries of signalfds, whose files are others for each who looks.
@@ -345,7 +304,7 @@ impl Epoll {
     }
 }
 
-/// An entry that nothing is told to yet.
+/// An entry that tells nobody yet.
 struct Entered<'a> {
     epoll: &'a Epoll,
     entry: Arc<Entry>,
@@ -353,9 +312,9 @@ struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    fn begin(mut self, file: &Arc<dyn File>) {
+    fn begin(mut self) {
         self.begun = true;
-        self.entry.watch(file);
+        self.entry.begin();
         self.entry.list_if_ready();
     }
 }

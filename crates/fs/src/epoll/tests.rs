@@ -128,21 +128,81 @@ fn an_epoll_in_an_epoll_is_readable_when_it_has_events() {
     assert_eq!(add(&inner, 8, &outer_file, IN), Err(Errno::ELOOP));
 }
 
+/// Adds ten epolls to each other, and answers how many of them could be.
+fn chain(up: bool) -> usize {
+    let epolls: Vec<_> = (0..10).map(|_| epoll()).collect();
+    let add = |pair: &[Arc<Epoll>]| {
+        let (above, below) = if up { (&pair[1], &pair[0]) } else { (&pair[0], &pair[1]) };
+        let below: Arc<dyn File> = below.clone();
+        add(above, 1, &below, IN)
+    };
+    let results: Vec<_> = epolls.windows(2).map(add).collect();
+    let added = results.iter().take_while(|result| result.is_ok()).count();
+    assert_eq!(results[added], Err(Errno::ELOOP));
+    added
+}
+
 #[test]
-fn a_chain_of_epolls_is_limited() {
-    let mut below = epoll();
+fn a_chain_of_epolls_is_limited_whichever_end_grows() {
+    assert_eq!((chain(true), chain(false)), (4, 4));
+}
+
+/// Adds a file to an epoll, that to as many as `levels` names, one after the other, and the last to as many as can be. Answers how
+/// many these are.
+fn fan(levels: usize, with_file: bool) -> usize {
+    let (read, _write) = ends();
+    let mut top = epoll();
     let mut kept = Vec::new();
-    let added = (0..10)
-        .map(|_| {
-            let above = epoll();
-            let file: Arc<dyn File> = below.clone();
-            let result = add(&above, 1, &file, IN);
-            kept.push(std::mem::replace(&mut below, above));
-            result
-        })
-        .take_while(|result| result.is_ok())
-        .count();
-    assert_eq!(added, MAX_NESTS as usize);
+    if with_file {
+        add(&top, 1, &read, IN).unwrap();
+    }
+    for _ in 0..levels {
+        let above = epoll();
+        let below: Arc<dyn File> = top.clone();
+        add(&above, 1, &below, IN).unwrap();
+        kept.push(core::mem::replace(&mut top, above));
+    }
+    let below: Arc<dyn File> = top.clone();
+    let added = |_: &usize| {
+        let above = epoll();
+        let result = add(&above, 1, &below, IN);
+        assert!(result.is_ok() || result == Err(Errno::EINVAL));
+        kept.push(above);
+        result.is_ok()
+    };
+    let added = (0..1200).take_while(added).count();
+    if !with_file && added == 1200 {
+        assert_eq!(add(&top, 1, &read, IN), Err(Errno::EINVAL), "a file in it is in all of them");
+    }
+    added
+}
+
+#[test]
+fn ways_up_from_one_file_are_limited() {
+    assert_eq!((fan(0, true), fan(1, true), fan(2, true), fan(3, true)), (500, 100, 50, 10));
+    assert_eq!(fan(0, false), 1200, "the first is not counted");
+}
+
+#[test]
+fn of_exclusive_entries_one_with_a_waiter_is_told() {
+    let (read, write) = ends();
+    let who = caller(1);
+    let epolls: Vec<_> = (0..4).map(|_| epoll()).collect();
+    for epoll in &epolls {
+        add(epoll, 3, &read, IN | EXCLUSIVE).unwrap();
+    }
+    let files: Vec<Arc<dyn File>> = epolls.iter().map(|epoll| epoll.clone() as Arc<dyn File>).collect();
+    // The first has no waiter: it is told too, for its next wait.
+    let mut waiting: Vec<_> = files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, None))).collect();
+    assert!(waiting.iter_mut().all(|waiting| once(waiting.as_mut()).is_none()));
+    let mut write_and_look = || {
+        block_on(write.write(b"a")).unwrap();
+        epolls.iter().map(|epoll| epoll.shared.ready.lock().len()).collect::<Vec<_>>()
+    };
+    assert_eq!(write_and_look(), [1, 1, 0, 0]);
+    assert_eq!(write_and_look(), [1, 1, 1, 0]);
+    let woken: Vec<_> = waiting.iter_mut().map(|waiting| once(waiting.as_mut()).is_some()).collect();
+    assert_eq!(woken, [true, true, false]);
 }
 
 #[test]

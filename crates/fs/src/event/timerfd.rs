@@ -299,7 +299,7 @@ mod tests {
         let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
         let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
         let (waker, woken) = counter();
-        timer.changes().unwrap().subscribe(waker);
+        timer.changes().unwrap().subscribe(Arc::new(waker), false);
         timer.set(Some(10), 0);
         let _ = once(later.0.lock()[0].as_mut());
         assert_eq!(woken(), 0);
@@ -340,7 +340,7 @@ mod tests {
         let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
         let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
         let (waker, woken) = counter();
-        timer.changes().unwrap().subscribe(waker);
+        timer.changes().unwrap().subscribe(Arc::new(waker), false);
         timer.set(Some(1), 1);
         let mut wakes = 0;
         for _ in 0..1000 {
@@ -367,7 +367,7 @@ mod tests {
         let (clock, later) = (Arc::new(FakeTimers::default()), Arc::new(Later::default()));
         let timer = TimerFd::new(Arc::new(clock.clone()), later.clone(), OpenFlags::empty()).unwrap();
         let (waker, woken) = counter();
-        timer.changes().unwrap().subscribe(waker);
+        timer.changes().unwrap().subscribe(Arc::new(waker), false);
         timer.set(Some(100), 1_000_000);
         clock.advance(100);
         assert_eq!(read(&timer), Some(1));

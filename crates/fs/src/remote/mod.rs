@@ -67,7 +67,7 @@ pub use balance::disagreements;
 pub use counted::Counted;
 pub(crate) use file::Mask;
 pub use file::RemoteFile;
-pub use observe::{refresh, Observed};
+pub use observe::{refresh, Ears, Observed};
 pub use paths::RemotePaths;
 pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;

@@ -28,24 +28,26 @@
 //! lock of the table in which the next one is entered before it is sent.
 
 use super::Remote;
-use crate::{file::ready, Attributes, Events, File, FileRef, OpenFlags};
+use crate::{
+    epoll::{ways_up, Below, Epoll, Ways},
+    file::ready,
+    Attributes, Events, File, FileRef, OpenFlags,
+};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    task::Wake,
     vec::Vec,
 };
 use core::{
     any::Any,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    task::Waker,
 };
 use machine::{
     errno::Result,
-    sync::{Lock, WaitQueue},
+    sync::{Lock, Subscriber, WaitQueue},
     BoxFuture, Errno, KernelId,
 };
-use messages::fs::{EpollDepth, FileObserve, FileObserved, FileUnobserve, FilesReady, Readiness};
+use messages::fs::{EpollAbove, EpollBelow, FileObserve, FileObserved, FileUnobserve, FilesReady, Readiness};
 
 /// A file of another kernel, as an epoll sees it.
 pub struct Observed {
@@ -92,15 +94,17 @@ impl Observed {
         }
     }
 
-    /// How many epolls are below it, `above` counted too. ELOOP if `root` is among them, or they are too many.
-    pub async fn depth(&self, root: Option<FileRef>, above: u32) -> Result<u32> {
+    /// Is it an epoll itself?
+    pub fn is_nested(&self) -> bool {
+        self.nested.load(Ordering::Relaxed)
+    }
+
+    /// See `epoll::Below::check`: its owner looks. `root` is the epoll that something is added to, if other kernels know it.
+    pub async fn check_nesting(&self, root: Option<FileRef>, above: u32) -> Result<()> {
         if Some(self.name) == root {
             return Err(Errno::ELOOP);
         }
-        match self.nested.load(Ordering::Relaxed) {
-            true => self.remote.endpoint.call(self.name.owner, EpollDepth { id: self.name.id, root, above }).await?,
-            false => Ok(above),
-        }
+        self.remote.endpoint.call(self.name.owner, EpollBelow { id: self.name.id, root, above }).await?
     }
 
     /// The name under which other kernels observe `address`, if any does.
@@ -215,7 +219,7 @@ impl Remote {
 pub struct Observation {
     file: Weak<dyn File>,
     state: Arc<State>,
-    subscription: usize,
+    subscription: u64,
 }
 
 #[derive(Default)]
@@ -228,23 +232,39 @@ struct State {
 }
 
 /// What lies in the file's queue. If the queue is the file's own, this goes with the file.
-struct Ears(Arc<State>);
+pub struct Ears {
+    state: Arc<State>,
+    remote: Weak<Remote>,
+    file: FileRef,
+    holder: KernelId,
+}
 
-impl Wake for Ears {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+impl Subscriber for Ears {
+    /// An exclusive entry at that kernel is one of its own: here nobody is known to wake up.
+    fn changed(&self) -> bool {
+        self.state.changes.fetch_add(1, Ordering::AcqRel);
+        self.state.woken.wake_all();
+        false
     }
+}
 
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.changes.fetch_add(1, Ordering::AcqRel);
-        self.0.woken.wake_all();
+impl Ears {
+    /// See `epoll::ways_up`: the ways that lead on from the holder's epolls.
+    pub async fn ways_up(&self, nests: u32, ways: &mut Ways) -> Result<u32> {
+        let Some(remote) = self.remote.upgrade() else { return Ok(0) };
+        let message = EpollAbove { file: self.file, nests, ways: ways.0.to_vec() };
+        // A dead holder has no epolls any more.
+        let Ok(answer) = remote.endpoint.call(self.holder, message).await else { return Ok(0) };
+        let (counted, longest) = answer?;
+        ways.0 = counted.try_into().map_err(|_| Errno::EIO)?;
+        Ok(longest)
     }
 }
 
 impl Drop for Ears {
     fn drop(&mut self) {
-        self.0.over.store(true, Ordering::Release);
-        self.0.woken.wake_all();
+        self.state.over.store(true, Ordering::Release);
+        self.state.woken.wake_all();
     }
 }
 
@@ -253,8 +273,8 @@ impl Observation {
         // Greater than those of an earlier observation, of which one may still be under way to the same kernel.
         let first = remote.observations.fetch_add(1, Ordering::Relaxed) << 32;
         let state = Arc::new(State { changes: AtomicU64::new(first), ..State::default() });
-        let ears = Waker::from(Arc::new(Ears(state.clone())));
-        let subscription = file.changes().map_or(0, |queue| queue.subscribe(ears));
+        let ears = Arc::new(Ears { state: state.clone(), remote: Arc::downgrade(remote), file: name, holder });
+        let subscription = file.changes().map_or(0, |queue| queue.subscribe(ears, false));
         let observation = Observation { file: Arc::downgrade(file), state: state.clone(), subscription };
         remote.spawn(tell(remote.clone(), observation.file.clone(), name, holder, state, first));
         Arc::new(observation)
@@ -325,7 +345,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
             let (file, observation) = begun?;
             // A socket whose other half is on a third kernel asks there.
             file.watch().await?;
-            Ok((observation.ready().ok_or(Errno::EBADF)?, file.as_any().is::<crate::epoll::Epoll>()))
+            Ok((observation.ready().ok_or(Errno::EBADF)?, file.as_any().is::<Epoll>()))
         }
     });
     serve.on_sync(|remote, from, FileUnobserve { id }| drop(remote.exports.unobserve(id, from)));
@@ -341,12 +361,18 @@ pub(super) fn register(remote: &Arc<Remote>) {
         all
     });
     serve.on_sync(|remote, _, FileObserved { file, ready }| remote.hear_of(file, ready));
-    serve.on::<EpollDepth, _, _>(|remote, _, EpollDepth { id, root, above }| async move {
+    serve.on::<EpollBelow, _, _>(|remote, _, EpollBelow { id, root, above }| async move {
         let file = remote.exports.get(id)?;
         let root_here = root.filter(|root| root.owner == remote.me()).and_then(|root| remote.exports.get(root.id).ok());
-        match file.as_any().downcast_ref::<crate::epoll::Epoll>() {
-            Some(epoll) => epoll.depth(root_here.as_ref(), root, above).await,
-            None => Ok(above),
-        }
+        let root_here = root_here.as_deref().and_then(Epoll::shared);
+        Below::new(root_here, root).check(&file, above).await
+    });
+    serve.on::<EpollAbove, _, _>(|remote, _, EpollAbove { file, nests, ways }| async move {
+        let mut ways = Ways(ways.try_into().map_err(|_| Errno::EINVAL)?);
+        let Some(observed) = remote.observed.lock().get(&file).and_then(Weak::upgrade) else {
+            return Ok((ways.0.to_vec(), 0));
+        };
+        let longest = ways_up(&observed.changes, nests, &mut ways).await?;
+        Ok((ways.0.to_vec(), longest))
     });
 }

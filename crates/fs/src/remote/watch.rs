@@ -7,22 +7,19 @@
 
 use super::Remote;
 use crate::{File, FileRef};
-use alloc::{
-    sync::{Arc, Weak},
-    task::Wake,
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, Ordering};
+use machine::{
+    sync::{Subscriber, WaitQueue},
+    KernelId,
 };
-use core::{
-    sync::atomic::{AtomicBool, Ordering},
-    task::Waker,
-};
-use machine::{sync::WaitQueue, KernelId};
 use messages::fs::FileReady;
 
 /// One kernel's interest in one file of ours.
 pub struct Watch {
     file: Weak<dyn File>,
     state: Arc<State>,
-    subscription: usize,
+    subscription: u64,
 }
 
 #[derive(Default)]
@@ -32,21 +29,18 @@ struct State {
     woken: WaitQueue,
 }
 
-impl Wake for State {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
+impl Subscriber for State {
+    fn changed(&self) -> bool {
         self.changed.store(true, Ordering::Release);
         self.woken.wake_all();
+        true
     }
 }
 
 impl Watch {
     pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
         let state = Arc::new(State::default());
-        let subscription = file.changes().map_or(0, |queue| queue.subscribe(Waker::from(state.clone())));
+        let subscription = file.changes().map_or(0, |queue| queue.subscribe(state.clone(), false));
         let watch = Watch { file: Arc::downgrade(file), state: state.clone(), subscription };
         remote.spawn(tell(remote.clone(), watch.file.clone(), name, holder, state));
         Arc::new(watch)

@@ -19,30 +19,25 @@ use crate::{
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
-    task::Wake,
     vec::Vec,
 };
-use core::task::Waker;
-use machine::{errno::Result, Errno, Shield};
+use machine::{errno::Result, sync::Subscriber, Errno, Shield};
 
 /// Kept in the queue of the end's stand-in: what changes there has changed here.
 struct PassOn(Weak<Socket>);
 
-impl Wake for PassOn {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
+impl Subscriber for PassOn {
+    fn changed(&self) -> bool {
         if let Some(shell) = self.0.upgrade() {
             shell.changes.wake_all();
         }
+        true
     }
 }
 
-/// A waker that tells the socket's own watchers.
-pub(super) fn pass_on(socket: &Weak<Socket>) -> Waker {
-    Waker::from(Arc::new(PassOn(socket.clone())))
+/// A subscriber that tells the socket's own watchers.
+pub(super) fn pass_on(socket: &Weak<Socket>) -> Arc<dyn Subscriber> {
+    Arc::new(PassOn(socket.clone()))
 }
 
 pub(super) fn stand_in(file: &Arc<dyn File>) -> Result<&RemoteFile> {
@@ -98,7 +93,7 @@ impl Socket {
             }
         };
         if let Some(queue) = body.changes() {
-            queue.subscribe(pass_on(&self.this));
+            queue.subscribe(pass_on(&self.this), false);
         }
         body.watch().await?;
         {

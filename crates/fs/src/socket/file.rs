@@ -83,7 +83,7 @@ impl Socket {
     /// A datagram socket gets another default destination: who waits to write hears of room there.
     fn associate(&self, role: Role, room: Option<Arc<WaitQueue>>) {
         let room = room.map(|room| {
-            let key = room.subscribe(far::pass_on(&self.this));
+            let key = room.subscribe(far::pass_on(&self.this), false);
             (room, key)
         });
         let before = {

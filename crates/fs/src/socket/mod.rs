@@ -96,7 +96,7 @@ struct State {
     /// A datagram to another kernel found no room; a task waits for it.
     full: bool,
     /// Our place among those who wait for room at the default destination of datagrams.
-    room_there: Option<(Arc<WaitQueue>, usize)>,
+    room_there: Option<(Arc<WaitQueue>, u64)>,
     /// SO_PASSCRED: messages come with credentials.
     wants_credentials: bool,
     /// SO_PEERCRED.

@@ -195,7 +195,7 @@ impl Machine {
 
     /// None: it waits for something.
     fn poll<T>(&self, future: &mut BoxFuture<'_, T>) -> Option<T> {
-        for _ in 0..20 {
+        for _ in 0..100 {
             if let Some(value) = once(future.as_mut()) {
                 return Some(value);
             }
@@ -396,6 +396,30 @@ fn a_circle_of_epolls_over_kernels_is_refused() {
     add(&machine, &epolls[2], 3, &machine.pass(0, 2, &(read as Arc<dyn File>)), in_).unwrap();
     block_on(write.write(b"x")).unwrap();
     machine.settle();
+}
+
+#[test]
+fn ways_and_chains_of_epolls_are_limited_over_kernels() {
+    let machine = Machine::new(3);
+    let in_ = Events::IN.bits();
+    let (read, _write) = ends();
+    // The file is in an epoll on kernel 1, that in one of kernel 2, and that in many of kernel 0.
+    let (bottom, middle) = (an_epoll(), an_epoll());
+    add(&machine, &bottom, 3, &machine.pass(0, 1, &read), in_).unwrap();
+    add(&machine, &middle, 3, &machine.pass(1, 2, &bottom), in_).unwrap();
+    let middle_far = machine.pass(2, 0, &middle);
+    let tops: Vec<_> = (0..101).map(|_| an_epoll()).collect();
+    let results: Vec<_> = tops.iter().map(|top| add(&machine, top, 3, &middle_far, in_)).collect();
+    assert!(results[..100].iter().all(|result| result.is_ok()));
+    assert_eq!(results[100], Err(Errno::EINVAL));
+    // Downwards, each on the next kernel.
+    let chain: Vec<_> = (0..7).map(|_| an_epoll()).collect();
+    let add_next = |(kernel, pair): (usize, &[Arc<dyn File>])| {
+        add(&machine, &pair[0], 3, &machine.pass((kernel + 1) % 3, kernel % 3, &pair[1]), in_)
+    };
+    let results: Vec<_> = chain.windows(2).enumerate().map(add_next).collect();
+    assert!(results[..4].iter().all(|result| result.is_ok()), "{results:?}");
+    assert_eq!(results[4], Err(Errno::ELOOP));
 }
 
 #[test]
