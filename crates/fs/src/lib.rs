@@ -57,7 +57,7 @@ pub use control::{Control, ControlAnswer};
 pub use file::{File, Loaned, Object};
 pub use holders::Holders;
 pub use inode::{FileSystem, Inode};
-pub use messages::fs::Lost;
+pub use messages::fs::{Lost, Usage};
 pub use namespace::{permission::may_read, LocalPaths, Location};
 pub use paths::{Base, PathAnswer, Paths};
 pub use services::{Clock, Mappers, Services};

@@ -12,7 +12,7 @@ use machine::{
     account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid,
     Serials, Spawner, PAGE_SIZE,
 };
-use messages::fs::Lost;
+use messages::fs::{Lost, Usage};
 
 /// Cached pages that go at a time when memory is short.
 const RECLAIM_BATCH: usize = 64;
@@ -41,8 +41,8 @@ pub trait Mappers: Send + Sync {
     fn borrow(&self, _must: bool) -> BoxFuture<'_, bool> {
         Box::pin(core::future::ready(false))
     }
-    /// How many shared mappings of an object there are, on all kernels, that are or may become writable.
-    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64>;
+    /// How many mappings on all kernels use an object so.
+    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64>;
 }
 
 pub struct Services {

@@ -144,6 +144,7 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         locked,
         low: may_be_low(call),
         stack: false,
+        program: false,
     };
     Ok(call.space().map(request).await?.0)
 }

@@ -10,7 +10,7 @@ use alloc::{
 use fabric::Endpoint;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::UnixNames;
-use fs::{File, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
+use fs::{File, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp, Usage};
 use futex::{Futexes, Words};
 use machine::{
     errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner,
@@ -258,11 +258,11 @@ impl Mappers for Spaces {
         })
     }
 
-    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
+    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
         let vm = self.0.upgrade();
         Box::pin(async move {
             match vm {
-                Some(vm) => vm.writers(object).await,
+                Some(vm) => vm.uses(object, usage).await,
                 None => 0,
             }
         })

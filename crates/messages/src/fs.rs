@@ -220,6 +220,15 @@ pub struct Lost {
     pub private: bool,
 }
 
+/// What mappings of an object are counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Usage {
+    /// Shared mappings that are or may become writable: a file with one is not sealed against writing.
+    Writes,
+    /// Mappings of a program that is executed: its file is not opened to be written.
+    Executes,
+}
+
 /// Pages of an object for another kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lent {

@@ -1,5 +1,6 @@
 //! Address spaces: faults, slices, revocation, fork. The protocol is explained in crate `vm`.
 
+use crate::fs::Usage;
 use abi::ObjectId;
 use alloc::vec::Vec;
 use core::fmt;
@@ -564,9 +565,8 @@ messages! {
     /// Where the waiters of a futex word queue, asked of the owner of its address.
     locate_futex: LocateFutex { space: SpaceId, at: UserAddr, shared: bool } -> Located, Low;
 
-    /// A file's kernel is to seal it: how many shared mappings has the receiver, in slices of its own, that are or may become
-    /// writable?
-    count_writers: CountWriters { object: ObjectId } -> u64, Low;
+    /// A file's kernel is to seal it, or to let somebody write it: how many mappings has the receiver, in slices of its own, that use it so?
+    count_uses: CountUses { object: ObjectId, usage: Usage } -> u64, Low;
 
     /// Home audits a space that is about to end: what does the replica's page table have from a page on?
     census: Census { space: SpaceId, from: Page } -> Vec<CensusEntry>, Low;

@@ -1,7 +1,15 @@
 //! A machine that is thrown away leaves nothing behind: no service and its endpoint keep each other alive. A million
 //! seeds are a million machines.
 
-use sim::{cluster::Cluster, nodes::machine::Nodes, shape::Shape};
+use sim::{
+    cluster::Cluster,
+    nodes::{
+        elf,
+        machine::{Furniture, Nodes},
+        user::User,
+    },
+    shape::Shape,
+};
 use std::sync::Arc;
 
 #[test]
@@ -14,7 +22,15 @@ fn a_cluster_goes_as_a_whole() {
 
 #[test]
 fn nodes_go_as_a_whole() {
-    let nodes = Nodes::new(Shape::of(5, 3));
+    go_as_a_whole(Nodes::new(Shape::of(5, 3)));
+}
+
+#[test]
+fn nodes_with_proc_and_terminals_go_as_a_whole() {
+    go_as_a_whole(Nodes::with(Shape::of(5, 3), Arc::<User>::default(), &elf::image(), Furniture::All));
+}
+
+fn go_as_a_whole(nodes: Nodes) {
     let world = Arc::downgrade(&nodes.world);
     let of_node = |node: &sim::nodes::machine::SimNode| {
         (Arc::downgrade(&node.node.system), Arc::downgrade(&node.node.services), Arc::downgrade(&node.node.remote))

@@ -14,10 +14,10 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use fs::{Lost, Mappers};
+use fs::{Lost, Mappers, Usage};
 
 use machine::{errno::Result, BoxFuture, Errno, HashSet, KernelSet, Page, PageRange, Soft};
-use messages::vm::{CountWriters, RegionReport};
+use messages::vm::{CountUses, RegionReport};
 
 impl Mappers for Vm {
     fn lost(&self, lost: Lost) -> BoxFuture<'_, ()> {
@@ -32,8 +32,8 @@ impl Mappers for Vm {
         Box::pin(self.shared.borrow_for_files(must))
     }
 
-    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
-        Mappers::writers(&*self.shared, object)
+    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
+        Mappers::uses(&*self.shared, object, usage)
     }
 }
 
@@ -58,11 +58,11 @@ impl Mappers for Shared {
         self.objects.recall(others, lost)
     }
 
-    fn writers(&self, object: ObjectId) -> BoxFuture<'_, u64> {
+    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
         Box::pin(async move {
-            let here = self.writers_here(object);
+            let here = self.uses_here(object, usage);
             // Who died maps nothing.
-            let elsewhere = self.endpoint.multicast(&self.endpoint.others(), CountWriters { object }).await;
+            let elsewhere = self.endpoint.multicast(&self.endpoint.others(), CountUses { object, usage }).await;
             here + elsewhere.into_iter().map(|(_, count)| count.unwrap_or(0)).sum::<u64>()
         })
     }
@@ -70,7 +70,7 @@ impl Mappers for Shared {
 
 impl Shared {
     /// Of spaces in slices of this kernel. A fork may make one meanwhile: the list is made again until nothing new is on it.
-    pub(crate) fn writers_here(&self, object: ObjectId) -> u64 {
+    pub(crate) fn uses_here(&self, object: ObjectId, usage: Usage) -> u64 {
         let (mut done, mut count) = (HashSet::default(), 0);
         loop {
             let mut new = self.all();
@@ -78,7 +78,7 @@ impl Shared {
             if new.is_empty() {
                 return count;
             }
-            count += new.iter().map(|space| space.writers_of(object)).sum::<u64>();
+            count += new.iter().map(|space| space.uses_of(object, usage)).sum::<u64>();
         }
     }
 }

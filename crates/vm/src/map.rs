@@ -369,6 +369,7 @@ fn describe(request: &MapRequest, bytes: u64) -> Result<(RegionKind, Option<Back
     flags.set(RegionFlags::SHARED, request.shared);
     flags.set(RegionFlags::GROWS_DOWN, request.grows_down || request.stack);
     flags.set(RegionFlags::STACK, request.stack);
+    flags.set(RegionFlags::PROGRAM, request.program);
     flags.set(RegionFlags::NO_RESERVE, request.no_reserve);
     flags.set(RegionFlags::LOCKED, request.locked);
     let (limit, backing) = match &request.source {

@@ -20,6 +20,8 @@ bitflags::bitflags! {
         const DONT_FORK = 1 << 6;
         const WIPE_ON_FORK = 1 << 7;
         const DONT_DUMP = 1 << 8;
+        /// Of the program that execve loaded, whose file is not written meanwhile.
+        const PROGRAM = 1 << 9;
     }
 }
 

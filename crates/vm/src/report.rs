@@ -12,6 +12,7 @@ use alloc::{
     vec::{self, Vec},
 };
 use core::mem::size_of;
+use fs::Usage;
 use machine::{Access, Frame, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
@@ -127,13 +128,16 @@ impl Space {
         state.regions.iter().filter(maps).count() as u64
     }
 
-    /// Mappings that write to the object, or may after an mprotect.
-    pub(crate) fn writers_of(&self, object: abi::ObjectId) -> u64 {
+    pub(crate) fn uses_of(&self, object: abi::ObjectId, usage: Usage) -> u64 {
         let state = self.state.lock();
-        let writes = |region: &&Region| {
-            region.may_write_through() && region.backing.as_ref().is_some_and(|backing| backing.object.id() == object)
+        let counts = |region: &&Region| {
+            let used = match usage {
+                Usage::Writes => region.may_write_through(),
+                Usage::Executes => region.flags().contains(RegionFlags::PROGRAM),
+            };
+            used && region.backing.as_ref().is_some_and(|backing| backing.object.id() == object)
         };
-        state.regions.iter().filter(writes).count() as u64
+        state.regions.iter().filter(counts).count() as u64
     }
 
     fn report(&self, region: &Region, counted: bool) -> RegionReport {

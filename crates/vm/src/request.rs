@@ -45,6 +45,8 @@ pub struct MapRequest {
     pub low: bool,
     /// The main stack.
     pub stack: bool,
+    /// The program that execve loads: nobody opens its file to write it (ETXTBSY).
+    pub program: bool,
 }
 
 impl MapRequest {
@@ -62,6 +64,7 @@ impl MapRequest {
             locked: false,
             low: false,
             stack: false,
+            program: false,
         }
     }
 

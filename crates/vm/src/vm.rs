@@ -328,7 +328,7 @@ fn register(shared: &Arc<Shared>) {
         Vec::new(),
         |space, _from, request| async move { space.census(request.from).await }
     );
-    serve.on_sync(|shared, _, CountWriters { object }| shared.writers_here(object));
+    serve.on_sync(|shared, _, CountUses { object, usage }| shared.uses_here(object, usage));
     answer!(on, Touched, Vec::new(), |space, _from, request| async move {
         space.serve_touched(request.range, request.clear, request.everywhere).await
     });

@@ -16,7 +16,7 @@ use crate::{
     inode::NewNode,
     inotify,
     lease::{self, Anchored, Lease, Sharers},
-    remote, Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes,
+    remote, Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes, Usage,
 };
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
@@ -243,10 +243,14 @@ impl LocalPaths {
         if let Some(file) = inode.open(caller, flags).await? {
             return Ok(NodeFile::wrap(file, at));
         }
+        let file = opened_regular(&self.services, at, flags).await?;
+        if !made && (flags.writable() || truncate) {
+            check_not_executed(&self.services, &inode).await?;
+        }
         if truncate && !made {
             empty(&inode).await?;
         }
-        opened_regular(&self.services, at, flags).await
+        Ok(file)
     }
 }
 
@@ -311,10 +315,14 @@ pub(super) async fn reopen_regular(
 ) -> Result<Arc<dyn File>> {
     let truncate = flags.contains(OpenFlags::TRUNC);
     check_open(caller, at, flags, truncate).await?;
+    let file = opened_regular(services, at.clone(), flags).await?;
+    if flags.writable() || truncate {
+        check_not_executed(services, at.inode()).await?;
+    }
     if truncate {
         empty(at.inode()).await?;
     }
-    opened_regular(services, at.clone(), flags).await
+    Ok(file)
 }
 
 /// ETXTBSY for who is about to execute a file that others may write. Who may write it is counted by now, so what other kernels
@@ -327,6 +335,17 @@ async fn opened_regular(services: &Arc<Services>, at: Location, flags: OpenFlags
         _ => {}
     }
     Ok(file)
+}
+
+/// ETXTBSY for who is about to write a file, or to change its size, that is a program of some process. Only what may be executed can be: about other
+/// files no kernel is asked.
+pub(super) async fn check_not_executed(services: &Services, inode: &Arc<dyn Inode>) -> Result<()> {
+    let (Some(mappers), true) = (services.mappers(), attributes(inode).await?.mode & 0o111 != 0) else { return Ok(()) };
+    let Ok(object) = inode.object(false).await else { return Ok(()) };
+    match mappers.uses(object.id(), Usage::Executes).await {
+        0 => Ok(()),
+        _ => Err(Errno::ETXTBSY),
+    }
 }
 
 /// O_TRUNC.

@@ -190,6 +190,9 @@ impl LocalPaths {
             permission::may_use(&caller.credentials, location.inode(), &now, permission::WRITE)?;
         }
         location.mount.check_writable()?;
+        if set.size.is_some() {
+            super::open::check_not_executed(&self.services, location.inode()).await?;
+        }
         // chmod of a symbolic link is not supported (man 2 fchmodat, AT_SYMLINK_NOFOLLOW).
         if set.mode.is_some() && now.kind() == Kind::Symlink {
             return Err(Errno::EOPNOTSUPP);

@@ -111,8 +111,9 @@ impl Elf {
         Ok((low, high))
     }
 
-    /// Maps the segments. `wish`: where a position-independent image should go; None: anywhere.
-    pub async fn map(&self, space: &Arc<Space>, wish: Option<u64>) -> Result<Loaded> {
+    /// Maps the segments. `wish`: where a position-independent image should go; None: anywhere. `program`: this is what is executed, not
+    /// its interpreter.
+    pub async fn map(&self, space: &Arc<Space>, wish: Option<u64>, program: bool) -> Result<Loaded> {
         let (low, high) = self.extent()?;
         let bias = match self.dynamic {
             false => 0,
@@ -130,7 +131,7 @@ impl Elf {
         let mut code = (u64::MAX, 0);
         for segment in self.loadable() {
             let start = segment.p_vaddr.wrapping_add(bias);
-            map_segment(space, segment, start, &object, &label).await?;
+            map_segment(space, segment, start, &object, &label, program).await?;
             if segment.p_flags & elf_abi::PF_X != 0 {
                 code = (code.0.min(start), code.1.max(start + segment.p_memsz));
             }
@@ -166,6 +167,7 @@ async fn map_segment(
     start: u64,
     object: &Arc<dyn fs::Object>,
     label: &Arc<[u8]>,
+    program: bool,
 ) -> Result<()> {
     let page = PAGE_SIZE as u64;
     let access = access_of(segment);
@@ -179,7 +181,7 @@ async fn map_segment(
             label: label.clone(),
             limit: Access::all(),
         };
-        let request = MapRequest { source, ..MapRequest::anonymous(file_end - from, access) };
+        let request = MapRequest { source, program, ..MapRequest::anonymous(file_end - from, access) };
         space.map(request.at(Place::Fixed(UserAddr(from)))).await?;
     }
     let zero_from = match segment.p_filesz {

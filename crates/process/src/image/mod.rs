@@ -311,11 +311,11 @@ async fn build(
         let bytes: [u8; 8] = random[index..index + 8].try_into().unwrap_or_default();
         (u64::from_le_bytes(bytes) & ((1 << bits) - 1)) * PAGE_SIZE as u64
     };
-    let main = elf.map(space, Some(DYNAMIC_BASE + slide(0, 20))).await?;
+    let main = elf.map(space, Some(DYNAMIC_BASE + slide(0, 20)), true).await?;
     space.set_brk(UserAddr(main.end + slide(8, 11)));
     let loader = match interpreter {
         None => None,
-        Some(interpreter) => Some(interpreter.map(space, None).await?),
+        Some(interpreter) => Some(interpreter.map(space, None, false).await?),
     };
     let vdso = process.system.map_vdso(space).await?;
 

@@ -204,7 +204,7 @@ fn options(mount: &Mount) -> alloc::string::String {
 
 pub(super) async fn mounts(subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    for mount in subject.proc.paths.mounts() {
+    for mount in subject.proc.mounts() {
         let source = if mount.on.is_none() { b"cob" } else { &mount.source[..] };
         escaped(&mut text, source);
         text.bytes(b" ");
@@ -216,7 +216,7 @@ pub(super) async fn mounts(subject: Subject, _caller: Caller) -> Result<Vec<u8>>
 
 pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    let all = subject.proc.paths.mounts();
+    let all = subject.proc.mounts();
     for (index, mount) in all.iter().enumerate() {
         let parent =
             mount.on.as_ref().and_then(|on| all.iter().position(|other| alloc::sync::Arc::ptr_eq(other, &on.mount)));

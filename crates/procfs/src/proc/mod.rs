@@ -38,8 +38,12 @@ pub(crate) use machine::statuses;
 
 use ::machine::Pid;
 use ::process::System;
-use alloc::sync::Arc;
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use fs::{
+    namespace::Mount,
     synthetic::{Node, Synthetic, PROC_MAGIC},
     tty::Terminals,
     LocalPaths, Services,
@@ -51,9 +55,16 @@ const TICK_NS: u64 = 10_000_000;
 /// What every file of /proc may ask.
 pub(crate) struct Proc {
     pub system: Arc<System>,
-    pub paths: Arc<LocalPaths>,
+    /// Where it is mounted: it does not hold what holds it.
+    paths: Weak<LocalPaths>,
     pub terminals: Arc<Terminals>,
     boot_id: [u8; 16],
+}
+
+impl Proc {
+    pub fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.paths.upgrade().map_or_else(Vec::new, |paths| paths.mounts())
+    }
 }
 
 /// The tree for /proc.
@@ -65,7 +76,7 @@ pub fn tree(
 ) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
     system.cpu.random(&mut boot_id);
-    let shared = Arc::new(Proc { system: system.clone(), paths: paths.clone(), terminals: terminals.clone(), boot_id });
+    let shared = Arc::new(Proc { system: system.clone(), paths: Arc::downgrade(paths), terminals: terminals.clone(), boot_id });
     Synthetic::new(services, "proc", PROC_MAGIC, Node::directory(1, root::Root::new(shared)))
 }
 

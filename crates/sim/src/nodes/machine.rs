@@ -6,7 +6,7 @@ use super::{
     user::{User, UserMode},
 };
 use crate::{executor::Handle, machine::Machine, rng::Rng, shape::Shape};
-use ::machine::{Cpu, CpuId, KernelId, Pid};
+use ::machine::{errno::Result, sync::Lock, BoxFuture, Cpu, CpuId, KernelId, Pid};
 use abi::Credentials;
 use fs::{tmpfs::Tmpfs, Base, Caller, File, LocalPaths, OpenFlags, PathAnswer, PathOp, Paths};
 use linux::{
@@ -54,6 +54,41 @@ pub struct Nodes<U = User> {
     weights: Vec<usize>,
     /// Frames in use before the first program, by kernel.
     frames: Vec<usize>,
+    root: Arc<Root>,
+}
+
+/// The tree that programs find. Its /proc and its terminals hold the kernel that they tell of, and the kernel this: [`Nodes`] takes it out in the end.
+#[derive(Default)]
+struct Root(Lock<Option<Arc<dyn Paths>>>);
+
+impl Root {
+    fn get(&self) -> Arc<dyn Paths> {
+        self.0.lock().clone().expect("nobody asks for a path when the machine ends")
+    }
+}
+
+impl Paths for Root {
+    fn run<'a>(&'a self, caller: &'a Caller, base: &'a Base, op: PathOp) -> BoxFuture<'a, Result<PathAnswer>> {
+        let paths = self.get();
+        Box::pin(async move { paths.run(caller, base, op).await })
+    }
+
+    fn root(&self) -> BoxFuture<'_, Result<Arc<dyn File>>> {
+        let paths = self.get();
+        Box::pin(async move { paths.root().await })
+    }
+
+    fn drop_unused(&self) -> BoxFuture<'_, ()> {
+        let paths = self.get();
+        Box::pin(async move { paths.drop_unused().await })
+    }
+}
+
+impl<U> Drop for Nodes<U> {
+    fn drop(&mut self) {
+        let root = self.root.0.lock().take();
+        drop(root);
+    }
 }
 
 fn system_caller() -> Caller {
@@ -97,7 +132,7 @@ impl<U: UserMode + 'static> Nodes<U> {
         let clock = Arc::new(AtomicU64::new(STEP_NS));
         let nodes = machine.nodes().iter().map(|place| node(place, &machine, user.clone(), &clock)).collect();
         let weights = machine.nodes().iter().map(|_| 1 + machine.world.rng.below(4)).collect();
-        let mut nodes = Nodes { machine, user, nodes, clock, weights, frames: Vec::new() };
+        let mut nodes = Nodes { machine, user, nodes, clock, weights, frames: Vec::new(), root: Arc::default() };
         for node in &nodes.nodes {
             let others = nodes.nodes.iter().filter(|other| other.id != node.id);
             others.for_each(|other| node.node.system.add_kernel(other.id, other.cpu.cpus.clone()));
@@ -110,10 +145,9 @@ impl<U: UserMode + 'static> Nodes<U> {
     fn mount(&self, image: Vec<u8>, furniture: Furniture) {
         let root = &self.nodes[0];
         let (system, services) = (root.node.system.clone(), root.node.services.clone());
-        let late = root.node.paths.clone();
+        let (late, held) = (root.node.paths.clone(), self.root.clone());
         self.run(root.id, async move {
             let tmpfs = Tmpfs::new(&services, 0o755);
-            // What /proc shows and terminals ask holds the kernel that holds it: a machine that has them does not go as a whole.
             let tree = (furniture == Furniture::All).then(|| Tree::new(&system, &services, tmpfs.clone()));
             let paths = match &tree {
                 Some(tree) => tree.paths.clone(),
@@ -135,7 +169,8 @@ impl<U: UserMode + 'static> Nodes<U> {
                 }
                 tree.mount(&system_caller()).await.expect("a fresh kernel has room for its devices");
             }
-            late.set(paths);
+            *held.0.lock() = Some(paths);
+            late.set(held);
         });
     }
 
