@@ -104,8 +104,9 @@ impl LocalPaths {
 }
 
 impl Drop for LocalPaths {
-    /// Names hold their directories and are held by them.
+    /// Names hold their directories and are held by them, and mounts hold the names that they cover.
     fn drop(&mut self) {
+        self.mounts.remove_all();
         self.names.drop_unused();
     }
 }

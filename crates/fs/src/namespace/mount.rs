@@ -111,6 +111,13 @@ impl MountTable {
         Ok(())
     }
 
+    /// All but the root.
+    pub fn remove_all(&self) {
+        while let Some(mount) = { self.0.lock().pop_if(|mount| mount.on.is_some()) } {
+            mount.on.iter().for_each(|on| drop(on.dentry.mounts.fetch_sub(1, Ordering::Release)));
+        }
+    }
+
     /// Takes `mount` out unless it is busy: used by an open file, a working directory or another mount.
     pub fn remove(&self, mount: &Arc<Mount>, detach: bool) -> Result<()> {
         let mut mounts = self.0.lock();
