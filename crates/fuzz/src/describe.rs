@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a message may carry: no sockets, as long as those that hold each other in a circle are not collected.
+/// What a message may carry: no sockets, as long as those that hold each other in a circle over several kernels are not collected.
 pub const PASSED: Resource = "passed";
 
 /// What calls make and later ones use.
