@@ -76,7 +76,8 @@ pub fn tree(
 ) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
     system.cpu.random(&mut boot_id);
-    let shared = Arc::new(Proc { system: system.clone(), paths: Arc::downgrade(paths), terminals: terminals.clone(), boot_id });
+    let shared =
+        Arc::new(Proc { system: system.clone(), paths: Arc::downgrade(paths), terminals: terminals.clone(), boot_id });
     Synthetic::new(services, "proc", PROC_MAGIC, Node::directory(1, root::Root::new(shared)))
 }
 
