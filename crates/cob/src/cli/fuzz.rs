@@ -21,6 +21,9 @@ pub struct FuzzOptions {
     /// With bad luck, as `cob run --shake`.
     #[arg(long)]
     pub shake: bool,
+    /// List calls that fail otherwise than on this machine's Linux: of programs of one thread, which run on both.
+    #[arg(long, conflicts_with_all = ["shake", "replay"])]
+    pub errnos: bool,
     /// Run the programs of a file that an earlier finding left, and nothing else.
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,

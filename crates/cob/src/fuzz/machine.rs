@@ -47,17 +47,33 @@ impl Fuzzer {
         Ok(Fuzzer { executor, directory: directory.to_path_buf(), kernels: options.kernels, shake })
     }
 
-    /// Runs the programs so many times in a machine of its own: how many calls they made, or what was found.
-    pub fn run(&self, programs: &[Program], times: u32) -> Result<Result<u64, Found>> {
-        let (batch, log) = (self.directory.join("batch"), self.directory.join("log"));
+    pub fn executor(&self) -> &Path {
+        &self.executor
+    }
+
+    /// The file that the programs are in now.
+    pub fn store(&self, programs: &[Program]) -> Result<PathBuf> {
+        let batch = self.directory.join("batch");
         super::write(&batch, programs)?;
+        Ok(batch)
+    }
+
+    /// Runs that file in a machine of its own; how often, and whether with a trace, is still to come.
+    pub fn command(&self, batch: &Path) -> Result<Command> {
         let mut command = with_parent_death_signal("TERM", std::env::current_exe()?);
         command.args(["run", "--audit", "--kernels", &self.kernels.to_string()]);
-        command.args(["--cpus", &self.kernels.max(4).to_string()]).arg("--log").arg(&log);
+        command.args(["--cpus", &self.kernels.max(4).to_string()]).arg("--log").arg(self.directory.join("log"));
         if let Some(seed) = self.shake {
             command.args(["--shake", &seed.to_string()]);
         }
-        command.arg("--").arg(&self.executor).arg(&batch).arg(times.to_string());
+        command.arg("--").arg(&self.executor).arg(batch);
+        Ok(command)
+    }
+
+    /// Runs the programs so many times in a machine of its own: how many calls they made, or what was found.
+    pub fn run(&self, programs: &[Program], times: u32) -> Result<Result<u64, Found>> {
+        let mut command = self.command(&self.store(programs)?)?;
+        command.arg(times.to_string());
         let errors = fs::File::create(self.directory.join("errors"))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn()?;
         let (last, calls, status) = follow(child)?;

@@ -4,8 +4,10 @@
 //! and what init looks at afterwards (`--audit`) must be as before. A finding is made shorter: fewer programs, then
 //! fewer calls; what is left is written as a short C program.
 //!
-//! - `machine`: one machine with one batch.
+//! - `machine`: one machine with one batch;
+//! - `errnos`: the same programs here and on this machine's Linux.
 
+mod errnos;
 mod machine;
 
 use std::fs;
@@ -16,6 +18,7 @@ use ::fuzz::{c, describe::Calls, draw, program::Program, shrink};
 use anyhow::{bail, Context, Result};
 
 use crate::cli::FuzzOptions;
+use errnos::Differences;
 use machine::{Found, Fuzzer};
 
 /// Programs of a batch, and calls of a program.
@@ -43,13 +46,19 @@ pub fn main(options: FuzzOptions) -> Result<u8> {
         });
     }
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    let mut made = 0;
+    let (mut made, mut differences) = (0, Differences::default());
     for batch in 0.. {
         if Instant::now() >= end || options.calls.is_some_and(|most| made >= most) {
             break;
         }
-        let seed = |index: u64| options.seed.wrapping_mul(1 << 32).wrapping_add(batch * BATCH + index);
-        let programs: Vec<Program> = (0..BATCH).map(|index| draw::draw(&calls, seed(index), LENGTH)).collect();
+        let seeds = |index: u64| options.seed.wrapping_mul(1 << 32).wrapping_add(batch * BATCH + index);
+        let seeds: Vec<u64> = (0..BATCH).map(seeds).collect();
+        if options.errnos {
+            made += differences.compare(&fuzzer, &calls, &seeds, LENGTH)? as u64;
+            println!("{made} programs\n{differences}");
+            continue;
+        }
+        let programs: Vec<Program> = seeds.iter().map(|seed| draw::draw(&calls, *seed, LENGTH)).collect();
         match fuzzer.run(&programs, 1)? {
             Ok(count) => made += count,
             Err(found) => {
@@ -59,7 +68,9 @@ pub fn main(options: FuzzOptions) -> Result<u8> {
         }
         println!("{made} calls");
     }
-    println!("{made} calls: nothing was found");
+    if !options.errnos {
+        println!("{made} calls: nothing was found");
+    }
     Ok(0)
 }
 

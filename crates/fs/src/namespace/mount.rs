@@ -114,7 +114,9 @@ impl MountTable {
     /// All but the root.
     pub fn remove_all(&self) {
         while let Some(mount) = { self.0.lock().pop_if(|mount| mount.on.is_some()) } {
-            mount.on.iter().for_each(|on| drop(on.dentry.mounts.fetch_sub(1, Ordering::Release)));
+            if let Some(on) = &mount.on {
+                on.dentry.mounts.fetch_sub(1, Ordering::Release);
+            }
         }
     }
 
