@@ -91,6 +91,7 @@ static void prepare(void) {
     setrlimit(RLIMIT_CORE, &core);
     if (geteuid() == 0 && (setgroups(0, 0) || setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY)))
         exit(99);
+    close_range(3, ~0U, 0);
     for (int fd = 0; fd < 3; fd++) {
         close(fd);
         open("/dev/null", O_RDWR);

@@ -25,7 +25,9 @@ pub mod capability {
     pub const SYS_ADMIN: u32 = 21;
     pub const SYS_NICE: u32 = 23;
     pub const SYS_RESOURCE: u32 = 24;
+    pub const SYS_TIME: u32 = 25;
     pub const MKNOD: u32 = 27;
+    pub const WAKE_ALARM: u32 = 35;
     /// The last one of Linux 6.1 (CHECKPOINT_RESTORE).
     pub const LAST: u32 = 40;
 }

@@ -82,6 +82,9 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
     if fixed && address % PAGE_SIZE as u64 != 0 {
         return Err(Errno::EINVAL);
     }
+    if fixed && address < vm::MMAP_MIN && !may_be_low(call) {
+        return Err(Errno::EPERM);
+    }
     let grows_down = flags & MAP_GROWSDOWN != 0;
     let shared = match flags & MAP_TYPE {
         MAP_SHARED if file.is_none() && grows_down => return Err(Errno::EINVAL),

@@ -27,10 +27,11 @@ pub fn may_signal(sender: &Credentials, target: &Credentials) -> bool {
         || [sender.uid, sender.euid].iter().any(|id| *id == target.uid || *id == target.suid)
 }
 
-/// What kill(2) of many answers.
-fn reached(found: u32, permitted: u32) -> Result<()> {
+/// What kill(2) of a group answers, or (`None`) of all, where it is no error that one may not signal any of them.
+fn reached(group: Option<Pid>, found: u32, permitted: u32) -> Result<()> {
     match (found, permitted) {
         (0, _) => Err(Errno::ESRCH),
+        _ if group.is_none() => Ok(()),
         (_, 0) => Err(Errno::EPERM),
         _ => Ok(()),
     }
@@ -113,7 +114,7 @@ impl System {
     ) -> Result<()> {
         let Some(info) = info else {
             let (found, permitted) = self.signal_round(&SignalGroup { group, signal: None, sender, except }).await;
-            return reached(found, permitted);
+            return reached(group, found, permitted);
         };
         // One after the other: a process keeps only the last round of each kernel.
         let _turn = self.rounds.lock().await;
@@ -121,7 +122,7 @@ impl System {
         let signal = Some(RoundSignal { round, group, info });
         let message = SignalGroup { group, signal, sender, except };
         let (found, mut new) = self.signal_round(&message).await;
-        let result = reached(found, new);
+        let result = reached(group, found, new);
         // Somebody who was reached may have put a child where the round had been already (births.rs). The children of those who were
         // reached know the round, so this ends.
         while new > 0 {

@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use ::fuzz::{describe::Calls, draw, program::Program};
+use ::fuzz::{
+    describe::Calls,
+    draw,
+    program::{Program, Step, Word, ARENA},
+};
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 
@@ -43,9 +47,17 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Differences: call, Linux's answer and Cob's; how many programs had it, and the seed and step of one.
+/// Differences: call, Linux's answer and Cob's.
 #[derive(Default)]
-pub struct Differences(BTreeMap<(String, Answer, Answer), (u32, u64, usize)>);
+pub struct Differences(BTreeMap<(String, Answer, Answer), Example>);
+
+/// How many programs had it, and the arguments and place of the first.
+struct Example {
+    count: u32,
+    arguments: String,
+    seed: u64,
+    step: usize,
+}
 
 impl Differences {
     /// Compares programs with these seeds; how many had an answer.
@@ -53,13 +65,16 @@ impl Differences {
         let programs: Vec<Program> = seeds.iter().map(|seed| alone(draw::draw(calls, *seed, length))).collect();
         let batch = fuzzer.store(&programs)?;
         let host = || -> Result<_> {
-            // With processes and System V objects of its own: the programs kill and remove what they can.
+            // With processes and System V objects of its own: the programs kill and remove what they can. As there, the
+            // executor is process 2, of a session of its own.
             let mut command = Command::new("unshare");
-            command.args(["--pid", "--fork", "--ipc", "--kill-child", "--"]).arg(fuzzer.executor()).arg(&batch);
-            traces(command.args(["1", "trace"]), programs.len())
+            command.args(["--pid", "--fork", "--ipc", "--mount-proc", "--kill-child", "--"]);
+            command.args(["timeout", "--foreground", "600", "setsid"]);
+            traces(command.arg(fuzzer.executor()).arg(&batch).args(["1", "trace"]), programs.len())
         };
         let (linux, again) = (host()?, host()?);
-        let cob = traces(fuzzer.command(&batch)?.args(["1", "trace"]), programs.len())?;
+        let cpus = std::thread::available_parallelism()?.get();
+        let cob = traces(fuzzer.command(&batch, cpus)?.args(["1", "trace"]), programs.len())?;
         let mut steady = 0;
         for (index, program) in programs.iter().enumerate() {
             if linux[index] != again[index] {
@@ -69,9 +84,10 @@ impl Differences {
             let differs = (0..program.steps.len()).find(|step| linux[index].get(*step) != cob[index].get(*step));
             let Some(step) = differs else { continue };
             let answer = |all: &[Vec<Answer>]| all[index].get(step).copied().unwrap_or(Answer::NotRun);
-            let name = calls.name_of(program.steps[step].number).to_string();
-            let entry = self.0.entry((name, answer(&linux), answer(&cob))).or_insert((0, seeds[index], step));
-            entry.0 += 1;
+            let call = &program.steps[step];
+            let key = (calls.name_of(call.number).to_string(), answer(&linux), answer(&cob));
+            let first = || Example { count: 0, arguments: arguments(call), seed: seeds[index], step };
+            self.0.entry(key).or_insert_with(first).count += 1;
         }
         Ok(steady)
     }
@@ -80,18 +96,33 @@ impl Differences {
 impl fmt::Display for Differences {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<_> = self.0.iter().collect();
-        all.sort_by_key(|(_, (count, ..))| std::cmp::Reverse(*count));
-        for ((name, linux, cob), (count, seed, step)) in all {
-            writeln!(to, "{count:5} {name}: Linux {linux}, Cob {cob} (seed {seed}, step {step})")?;
+        all.sort_by_key(|(_, example)| std::cmp::Reverse(example.count));
+        for ((name, linux, cob), Example { count, arguments, seed, step }) in all {
+            writeln!(to, "{count:5} {name}: Linux {linux}, Cob {cob}: ({arguments}) (seed {seed}, step {step})")?;
         }
         Ok(())
     }
 }
 
+/// What is in memory there is shown up to its first zero.
+fn arguments(call: &Step) -> String {
+    let text = |address: u64| {
+        let at = u32::try_from(address.checked_sub(ARENA)?).ok()?;
+        let bytes = &call.writes.iter().find(|write| write.at == at)?.bytes;
+        let bytes = bytes.split(|byte| *byte == 0).next()?;
+        let shown = &bytes[..bytes.len().min(40)];
+        Some(format!("\"{}\"", shown.escape_ascii()))
+    };
+    let word = |word: &Word| match word {
+        Word::Value(value) => text(*value).unwrap_or_else(|| format!("{value:#x}")),
+        Word::Slot(slot) => format!("slot {slot}"),
+    };
+    call.arguments.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
 /// What the first actor does, and nobody else.
 pub fn alone(program: Program) -> Program {
-    let keep =
-        |step: &::fuzz::program::Step| step.actor == 0 && step.birth.is_none() && !draw::gives_birth(step.number);
+    let keep = |step: &Step| step.actor == 0 && step.birth.is_none() && !draw::gives_birth(step.number);
     Program { steps: program.steps.into_iter().filter(keep).collect() }
 }
 

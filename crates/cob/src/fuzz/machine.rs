@@ -59,10 +59,13 @@ impl Fuzzer {
     }
 
     /// Runs that file in a machine of its own; how often, and whether with a trace, is still to come.
-    pub fn command(&self, batch: &Path) -> Result<Command> {
+    pub fn command(&self, batch: &Path, cpus: usize) -> Result<Command> {
         let mut command = with_parent_death_signal("TERM", std::env::current_exe()?);
         command.args(["run", "--audit", "--kernels", &self.kernels.to_string()]);
-        command.args(["--cpus", &self.kernels.max(4).to_string()]).arg("--log").arg(self.directory.join("log"));
+        command
+            .args(["--cpus", &cpus.max(usize::from(self.kernels)).to_string()])
+            .arg("--log")
+            .arg(self.directory.join("log"));
         if let Some(seed) = self.shake {
             command.args(["--shake", &seed.to_string()]);
         }
@@ -72,7 +75,7 @@ impl Fuzzer {
 
     /// Runs the programs so many times in a machine of its own: how many calls they made, or what was found.
     pub fn run(&self, programs: &[Program], times: u32) -> Result<Result<u64, Found>> {
-        let mut command = self.command(&self.store(programs)?)?;
+        let mut command = self.command(&self.store(programs)?, 4)?;
         command.arg(times.to_string());
         let errors = fs::File::create(self.directory.join("errors"))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn()?;

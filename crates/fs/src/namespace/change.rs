@@ -61,9 +61,6 @@ impl LocalPaths {
         match kind {
             Kind::Directory => return Err(Errno::EPERM),
             Kind::Symlink => return Err(Errno::EINVAL),
-            Kind::CharDevice | Kind::BlockDevice if !caller.credentials.can(abi::capability::MKNOD) => {
-                return Err(Errno::EPERM)
-            }
             _ => {}
         }
         self.create(caller, base, path, NewNode { rdev, ..new_node(kind, mode) }).await
@@ -194,8 +191,7 @@ impl LocalPaths {
     }
 
     pub(super) async fn rename(&self, caller: &Caller, base: &Base, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
-        // RENAME_WHITEOUT (4) is for file systems on top of others; as where it is not supported.
-        if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 || flags == RENAME_NOREPLACE | RENAME_EXCHANGE {
+        if flags & (RENAME_NOREPLACE | RENAME_EXCHANGE) == RENAME_NOREPLACE | RENAME_EXCHANGE {
             return Err(Errno::EINVAL);
         }
         let mut source = Walk::new(self, caller, base, from, false)?;
@@ -256,6 +252,10 @@ impl LocalPaths {
             Some(replaced) => crate::inode::same(&replaced.inode, &dentry.inode),
             None => false,
         };
+        if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 && !same {
+            // RENAME_WHITEOUT is for file systems on top of others: as where it is not supported.
+            return Err(Errno::EINVAL);
+        }
         if same {
             return Ok(());
         }

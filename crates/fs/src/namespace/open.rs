@@ -135,6 +135,10 @@ impl LocalPaths {
         walk.at.mount.check_writable()?;
         let above = attributes(&directory.inode).await?;
         permission::may(&caller.credentials, &above, WRITE | permission::EXEC)?;
+        let device = matches!(new.kind, Kind::CharDevice | Kind::BlockDevice);
+        if device && !caller.credentials.can(abi::capability::MKNOD) {
+            return Err(Errno::EPERM);
+        }
         let _names = lease::change(&directory.inode, &[lease::OWN, lease::name(name)]).await;
         let (mode, gid) = permission::inherit(caller, &above, new.kind, new.mode);
         let mode = if new.kind == Kind::Symlink { 0o777 } else { mode };

@@ -2,7 +2,7 @@
 
 use crate::{
     call::Call,
-    time::{clock::Clock, Itimerspec, Timespec},
+    time::{clock::is_alarm, Itimerspec, Timespec},
 };
 use alloc::{boxed::Box, sync::Arc};
 use fs::{
@@ -66,14 +66,16 @@ impl Timers for SystemTimers {
 }
 
 pub(crate) async fn timerfd_create(call: &mut Call<'_>) -> Result<u64> {
-    let clock = Clock::of(call.int(0))?;
+    let flags = OpenFlags::from_bits_retain(call.arg(1) as u32);
     // Only what can be slept on: realtime, monotonic, boottime, and their alarm kinds.
-    if !matches!(call.int(0), 0 | 1 | 7 | 8 | 9) {
+    if !matches!(call.int(0), 0 | 1 | 7 | 8 | 9) || !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
         return Err(Errno::EINVAL);
     }
-    let flags = OpenFlags::from_bits_retain(call.arg(1) as u32);
+    if is_alarm(call.int(0)) && !call.caller().credentials.can(abi::capability::WAKE_ALARM) {
+        return Err(Errno::EPERM);
+    }
     let system = call.system();
-    let timers = Arc::new(SystemTimers { system: system.clone(), realtime: clock == Clock::Realtime });
+    let timers = Arc::new(SystemTimers { system: system.clone(), realtime: matches!(call.int(0), 0 | 8) });
     let timer = TimerFd::new(timers, Arc::new(KernelTasks(system.scheduler.clone())), flags)?;
     call.install(timer, flags.contains(OpenFlags::CLOEXEC)).await
 }

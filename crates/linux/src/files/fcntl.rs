@@ -24,6 +24,7 @@ const F_GETOWN: u32 = 9;
 const F_SETSIG: u32 = 10;
 const F_GETSIG: u32 = 11;
 const F_GETOWN_EX: u32 = 16;
+const F_SEAL_SEAL: u32 = 1;
 const F_GETOWNER_UIDS: u32 = 17;
 const F_OFD_GETLK: u32 = 36;
 const F_OFD_SETLK: u32 = 37;
@@ -96,8 +97,13 @@ pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
         }
         F_ADD_SEALS if !file.flags().writable() => Err(Errno::EPERM),
         F_ADD_SEALS => {
-            file.seal(argument as u32).await?;
-            Ok(0)
+            // To add none needs a file that may be sealed, too.
+            let there = file.seal(argument as u32).await?;
+            if argument as u32 == 0 && there & F_SEAL_SEAL != 0 {
+                Err(Errno::EPERM)
+            } else {
+                Ok(0)
+            }
         }
         F_GET_SEALS => Ok(u64::from(file.seal(0).await?)),
         _ => Err(Errno::EINVAL),

@@ -10,13 +10,14 @@ const MS_MGC_VAL: u64 = 0xc0ed_0000;
 const MS_MGC_MSK: u64 = 0xffff_0000;
 const UMOUNT_KNOWN: u64 = 0xf;
 const MNT_EXPIRE: u64 = 4;
+const UMOUNT_NOFOLLOW: u64 = 8;
 
 pub(crate) async fn mount(call: &mut Call<'_>) -> Result<u64> {
     let kind = optional(call, call.pointer(2)).await?;
     let source = optional(call, call.pointer(0)).await?;
     let path = call.path(1).await?;
     let data = options(call, call.pointer(4)).await?;
-    privileged(call)?;
+    privileged(call, &path, true).await?;
     let raw = call.arg(3);
     let flags = if raw & MS_MGC_MSK == MS_MGC_VAL { raw & !MS_MGC_MSK } else { raw };
     call.at_path(AT_FDCWD, &path.clone(), PathOp::Mount { source, path, kind, flags, data }).await?;
@@ -26,8 +27,8 @@ pub(crate) async fn mount(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn umount2(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(1);
     super::check_flags(flags, UMOUNT_KNOWN)?;
-    privileged(call)?;
     let path = call.path(0).await?;
+    privileged(call, &path, flags & UMOUNT_NOFOLLOW == 0).await?;
     if flags & MNT_EXPIRE != 0 {
         return Err(crate::table::unsupported(call, "umount2 with MNT_EXPIRE", Errno::EINVAL));
     }
@@ -35,12 +36,14 @@ pub(crate) async fn umount2(call: &mut Call<'_>) -> Result<u64> {
     Ok(0)
 }
 
-fn privileged(call: &Call<'_>) -> Result<()> {
+/// EPERM, but what is wrong with the path comes first.
+async fn privileged(call: &Call<'_>, path: &[u8], follow: bool) -> Result<()> {
     if call.caller().credentials.is_privileged() {
-        Ok(())
-    } else {
-        Err(Errno::EPERM)
+        return Ok(());
     }
+    let op = PathOp::Stat { path: path.to_vec(), follow, empty_ok: false };
+    call.at_path(AT_FDCWD, path, op).await?;
+    Err(Errno::EPERM)
 }
 
 async fn optional(call: &Call<'_>, at: UserAddr) -> Result<Vec<u8>> {

@@ -157,8 +157,7 @@ pub(crate) async fn renameat(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn renameat2(call: &mut Call<'_>) -> Result<u64> {
     let flags = call.arg(4);
     check_flags(flags, RENAME_KNOWN)?;
-    if flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0 || flags & RENAME_WHITEOUT != 0
-    {
+    if flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0 {
         return Err(Errno::EINVAL);
     }
     rename_at(call, flags as u32).await

@@ -17,7 +17,9 @@ const NOTIFICATION: OpenFlags = OpenFlags::EXCL;
 
 async fn make(call: &Call<'_>, to: UserAddr, flags: u32) -> Result<u64> {
     let flags = OpenFlags::from_bits_retain(flags);
-    if flags.contains(OpenFlags::EXCL) && (NOTIFICATION | OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
+    if flags.contains(OpenFlags::EXCL)
+        && (NOTIFICATION | OpenFlags::CLOEXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT).contains(flags)
+    {
         // A queue for a watch: not there, as where Linux is built without.
         return Err(Errno::ENOPKG);
     }

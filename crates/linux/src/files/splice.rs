@@ -187,6 +187,8 @@ pub(crate) async fn copy_file_range(call: &mut Call<'_>) -> Result<u64> {
         // No file is as long, even if there is nothing to copy.
         return Err(Errno::EFBIG);
     }
+    // Beyond the end there is nothing to copy.
+    let len = len.min(one.size.saturating_sub(from.at));
     let same = (one.dev, one.ino) == (other.dev, other.ino);
     if same && from.at < to.at.saturating_add(len) && to.at < from.at.saturating_add(len) {
         return Err(Errno::EINVAL);

@@ -33,7 +33,11 @@ pub(crate) async fn shmget(call: &mut Call<'_>) -> Result<u64> {
     if makes && flags & HUGETLB != 0 && call.arg(1) > 0 {
         // As Linux without huge pages in the pool; of pages of a size that is none, not even that.
         let size = flags >> 26 & 0x3f;
-        return Err(if matches!(size, 0 | 21 | 30) { Errno::ENOMEM } else { Errno::EINVAL });
+        return Err(match size {
+            0 | 21 | 30 if !call.caller().credentials.can(abi::capability::IPC_LOCK) => Errno::EPERM,
+            0 | 21 | 30 => Errno::ENOMEM,
+            _ => Errno::EINVAL,
+        });
     }
     get(call, Kind::Memory, call.int(0), call.arg(1), flags).await
 }

@@ -68,6 +68,18 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             }
             call.put(UserAddr(value), &name).await?;
         }
+        // PR_GET_TIMING, PR_SET_TIMING: statistical.
+        13 => return Ok(0),
+        14 if value != 0 => return Err(Errno::EINVAL),
+        14 => {}
+        // PR_GET_TSC, PR_SET_TSC: rdtsc is for everybody (1).
+        25 => call.put(UserAddr(value), &1u32).await?,
+        26 if value == 1 => {}
+        // PR_SET_MM
+        35 if !call.caller().credentials.can(abi::capability::SYS_RESOURCE) => return Err(Errno::EPERM),
+        // PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL: none of the kinds can be controlled.
+        52 if call.arguments[2..5] == [0; 3] => return Err(Errno::ENODEV),
+        53 if call.arguments[3..5] == [0; 2] => return Err(Errno::ENODEV),
         // PR_GET_SECCOMP: off.
         21 => return Ok(0),
         // PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
@@ -93,6 +105,8 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             call.put(UserAddr(value), &at).await?;
         }
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: there are no huge pages to disable.
+        41 if call.arguments[2..5] != [0; 3] => return Err(Errno::EINVAL),
+        42 if call.arguments[1..5] != [0; 4] => return Err(Errno::EINVAL),
         41 | 42 => return Ok(u64::from(call.arg(0) == 42)),
         option => {
             log::debug!("prctl {option}");

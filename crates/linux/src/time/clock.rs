@@ -17,11 +17,16 @@ pub(crate) enum Clock {
     ThreadUser(Option<Pid>),
 }
 
+/// CLOCK_REALTIME_ALARM and CLOCK_BOOTTIME_ALARM, which would wake a sleeping machine: as on one whose clock can't, only timerfd has them.
+pub(crate) fn is_alarm(id: i32) -> bool {
+    matches!(id, 8 | 9)
+}
+
 impl Clock {
     pub fn of(id: i32) -> Result<Clock> {
         Ok(match id {
-            0 | 5 | 8 | 11 => Clock::Realtime,
-            1 | 4 | 6 | 7 | 9 => Clock::Monotonic,
+            0 | 5 | 11 => Clock::Realtime,
+            1 | 4 | 6 | 7 => Clock::Monotonic,
             2 => Clock::ProcessCpu(None),
             3 => Clock::ThreadCpu(None),
             // clock_getcpuclockid, pthread_getcpuclockid: ~pid << 3, bit 2 for a thread, and which time: 0 and 2 all of it
@@ -89,12 +94,27 @@ pub(crate) async fn clock_getres(call: &mut Call<'_>) -> Result<u64> {
 
 /// Setting the machine's clock would not reach the other kernels: refused to everybody.
 pub(crate) async fn clock_settime(call: &mut Call<'_>) -> Result<u64> {
-    if Clock::of(call.int(0))? != Clock::Realtime || call.int(0) != 0 {
+    let clock = Clock::of(call.int(0))?;
+    if call.int(0) > 0 {
         return Err(Errno::EINVAL);
     }
     let time: Timespec = call.get(call.pointer(1)).await?;
+    if clock != Clock::Realtime {
+        clock.check(call).await?;
+        return Err(Errno::EPERM);
+    }
     time.to_ns()?;
+    can_be_set(time.seconds)?;
     Err(crate::table::unsupported(call, "setting the clock", Errno::EPERM))
+}
+
+/// EINVAL for a time that leaves less than thirty years until the clock overflows (Linux's TIME_SETTOD_SEC_MAX).
+fn can_be_set(seconds: i64) -> Result<()> {
+    if seconds <= 8_277_292_035 {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 pub(crate) async fn settimeofday(call: &mut Call<'_>) -> Result<u64> {
@@ -103,10 +123,11 @@ pub(crate) async fn settimeofday(call: &mut Call<'_>) -> Result<u64> {
     if !call.pointer(0).is_null() {
         let time: Timeval = call.get(call.pointer(0)).await?;
         time.to_ns()?;
+        can_be_set(time.seconds)?;
     }
     if !call.pointer(1).is_null() {
         let [west, _]: [i32; 2] = call.get(call.pointer(1)).await?;
-        if !(-FARTHEST..=FARTHEST).contains(&west) {
+        if !(-FARTHEST..=FARTHEST).contains(&west) && call.caller().credentials.can(abi::capability::SYS_TIME) {
             return Err(Errno::EINVAL);
         }
     }

@@ -1,6 +1,9 @@
 //! POSIX timers: timer_create and its kin (man 2 timer_create). The timers themselves are crate `process`'s.
 
-use super::{clock::Clock, Itimerspec, Timespec};
+use super::{
+    clock::{is_alarm, Clock},
+    Itimerspec, Timespec,
+};
 use crate::call::Call;
 use abi::signal::Signal;
 use machine::{errno::Result, Errno, Pid};
@@ -41,13 +44,17 @@ impl SigEvent {
 }
 
 pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
+    let event: Option<SigEvent> = match call.pointer(1) {
+        at if at.is_null() => None,
+        at => Some(call.get(at).await?),
+    };
     let clock = timer_clock(call).await;
-    if call.int(0) >= 0 {
+    if call.int(0) >= 0 && !is_alarm(call.int(0)) {
         clock.as_ref().map_err(|error| *error)?;
     }
-    let notify = match call.pointer(1) {
-        at if at.is_null() => Notify::Signal { number: Signal::ALRM.number(), thread: None, value: None },
-        at => call.get::<SigEvent>(at).await?.to_notify()?,
+    let notify = match event {
+        None => Notify::Signal { number: Signal::ALRM.number(), thread: None, value: None },
+        Some(event) => event.to_notify()?,
     };
     if clock.is_err() {
         // The timer's number is told before the clock of a process is looked at.
@@ -62,9 +69,12 @@ pub(crate) async fn timer_create(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn timer_clock(call: &Call<'_>) -> Result<TimerClock> {
+    if is_alarm(call.int(0)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     Ok(match (call.int(0), Clock::of(call.int(0))?) {
-        (0 | 8 | 11, _) => TimerClock::Realtime,
-        (1 | 7 | 9, _) => TimerClock::Monotonic,
+        (0 | 11, _) => TimerClock::Realtime,
+        (1 | 7, _) => TimerClock::Monotonic,
         (_, Clock::ProcessCpu(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::Process,
         (_, Clock::ProcessUser(pid)) if pid.is_none_or(|pid| pid == call.process().id) => TimerClock::ProcessUser,
         (_, Clock::ThreadCpu(tid)) => TimerClock::Thread(tid.unwrap_or(call.thread.tid)),

@@ -3,7 +3,10 @@
 //! A relative sleep that a signal interrupts is restarted for the rest if no handler ran. The restart runs the
 //! same call again, so the time at which the sleep was to end is kept with the thread until it ends.
 
-use super::{clock::Clock, Timespec};
+use super::{
+    clock::{is_alarm, Clock},
+    Timespec,
+};
 use crate::call::Call;
 use machine::{errno::Result, Errno, UserAddr};
 
@@ -15,7 +18,8 @@ pub(crate) async fn nanosleep(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn clock_nanosleep(call: &mut Call<'_>) -> Result<u64> {
-    let clock = Clock::of(call.int(0));
+    let alarm = is_alarm(call.int(0));
+    let clock = if alarm { Ok(Clock::Realtime) } else { Clock::of(call.int(0)) };
     if call.int(0) >= 0 {
         clock?;
     }
@@ -25,6 +29,9 @@ pub(crate) async fn clock_nanosleep(call: &mut Call<'_>) -> Result<u64> {
     }
     let time: Timespec = call.get(call.pointer(2)).await?;
     let ns = time.to_ns()?;
+    if alarm {
+        return Err(Errno::EOPNOTSUPP);
+    }
     // A clock of a process's time that is none is told after what is wrong with the time.
     let clock = clock?;
     if !matches!(clock, Clock::Realtime | Clock::Monotonic) {

@@ -15,7 +15,7 @@ use crate::{
 use abi::signal::Signal;
 use alloc::{sync::Arc, vec, vec::Vec};
 use fs::{
-    control::{ControlAnswer, SocketControl, SocketMessage, UnixPlace},
+    control::{ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
     File,
 };
 use machine::{errno::Result, Errno, UserAddr};
@@ -64,7 +64,8 @@ const MANY: usize = size_of::<Header>() + 8;
 #[derive(Default)]
 struct Along {
     place: Option<UnixPlace>,
-    control: Vec<u8>,
+    files: Vec<Arc<dyn File>>,
+    credentials: Option<UnixCredentials>,
 }
 
 pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
@@ -78,7 +79,7 @@ pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<b
 /// before an error counts.
 async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along: Along, flags: u32) -> Result<u64> {
     let stream = is_stream(call, file).await?;
-    let (mut files, mut credentials) = rights::open(call, &along.control).await?;
+    let Along { place, mut files, mut credentials } = along;
     let most_in_flight = match files.is_empty() {
         true => 0,
         false => rights::most_in_flight(call),
@@ -110,7 +111,7 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             most_in_flight,
             ..SocketMessage::default()
         };
-        let operation = SocketControl::Send { place: along.place.clone(), message, flags };
+        let operation = SocketControl::Send { place: place.clone(), message, flags };
         match control(call, file, operation).await {
             Ok(ControlAnswer::Number(sent)) => done += sent as usize,
             Ok(_) => return Err(Errno::EIO),
@@ -188,9 +189,11 @@ async fn send_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u3
     if header.control_len > CONTROL_MAX {
         return Err(Errno::ENOBUFS);
     }
-    let place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
     let control = call.bytes(UserAddr(header.control), header.control_len as usize, CONTROL_MAX as usize).await?;
-    send(call, file, &segments, Along { place, control }, flags).await
+    // What it carries comes before where it goes.
+    let (files, credentials) = rights::open(call, &control).await?;
+    let place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
+    send(call, file, &segments, Along { place, files, credentials }, flags).await
 }
 
 pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
