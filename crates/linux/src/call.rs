@@ -143,6 +143,20 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Between two pieces of a call whose length the caller decides ([`machine::pause`]). EINTR: the thread must end.
+    pub async fn pause(&self) -> Result<()> {
+        self.system().scheduler.pause().await;
+        match self.thread.must_end() {
+            true => Err(Errno::EINTR),
+            false => Ok(()),
+        }
+    }
+
+    /// Work on memory that may take long, and may be given up at any time: it is if the thread must end.
+    pub async fn unless_killed<T>(&self, work: impl core::future::Future<Output = T>) -> Result<T> {
+        self.thread.unless_killed(work).await.ok_or(Errno::EINTR)
+    }
+
     /// Waits for `wait` unless a signal comes first (RESTART).
     pub async fn interruptible<T>(&self, wait: impl core::future::Future<Output = Result<T>>) -> Result<T> {
         self.thread.interruptible(wait).await?

@@ -143,13 +143,18 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
         source,
         grows_down,
         no_reserve: flags & MAP_NORESERVE != 0,
-        populate: populate || present || flags & MAP_LOCKED != 0,
         locked,
         low: may_be_low(call),
         stack: false,
         program: false,
     };
-    Ok(call.space().map(request).await?.0)
+    let (space, prot) = (call.space(), request.prot);
+    let at = space.map(request).await?;
+    if populate || present || flags & MAP_LOCKED != 0 {
+        let pages = PageRange::new(at.page(), at.page().add(length.div_ceil(PAGE_SIZE as u64)));
+        call.unless_killed(space.populate(pages, prot)).await?;
+    }
+    Ok(at.0)
 }
 
 /// May it map what lies below vm.mmap_min_addr?
@@ -199,7 +204,12 @@ pub(crate) async fn mremap(call: &mut Call<'_>) -> Result<u64> {
 }
 
 pub(crate) async fn madvise(call: &mut Call<'_>) -> Result<u64> {
-    call.space().advise(call.pointer(0), call.arg(1), call.arg(2) as u32).await?;
+    let (space, advice) = (call.space(), call.arg(2) as u32);
+    let advised = space.advise(call.pointer(0), call.arg(1), advice);
+    match vm::is_populating(advice) {
+        true => call.unless_killed(advised).await??,
+        false => advised.await?,
+    }
     Ok(0)
 }
 
@@ -230,9 +240,7 @@ pub(crate) async fn mincore(call: &mut Call<'_>) -> Result<u64> {
         if length == 0 {
             return Ok(0);
         }
-        if call.system().scheduler.should_yield_in_kernel() {
-            sched::yield_now().await;
-        }
+        call.pause().await?;
     }
 }
 

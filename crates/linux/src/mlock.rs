@@ -50,7 +50,7 @@ pub(crate) async fn lock_heap(call: &Call<'_>, from: UserAddr, to: UserAddr) {
     let (from, to) = (whole_pages(from.0), whole_pages(to.0));
     if from < to {
         // Another thread may have given it back already.
-        let _ = call.space().lock_pages(UserAddr(from), to - from, true, future(call).1).await;
+        let _ = lock_range(call, UserAddr(from), to - from, future(call).1).await;
     }
 }
 
@@ -82,9 +82,19 @@ async fn lock(call: &Call<'_>, populate: bool) -> Result<u64> {
     }
     let (start, length) = range(call)?;
     if length > 0 {
-        call.space().lock_pages(start, length, true, populate).await?;
+        lock_range(call, start, length, populate).await?;
     }
     Ok(0)
+}
+
+/// Locks pages; `populate` makes them present.
+async fn lock_range(call: &Call<'_>, start: UserAddr, length: u64, populate: bool) -> Result<()> {
+    let space = call.space();
+    let range = space.lock_pages(start, length, true).await?;
+    match populate {
+        true => call.unless_killed(space.populate_locked(range)).await,
+        false => Ok(()),
+    }
 }
 
 pub(crate) async fn mlock(call: &mut Call<'_>) -> Result<u64> {
@@ -101,7 +111,7 @@ pub(crate) async fn mlock2(call: &mut Call<'_>) -> Result<u64> {
 pub(crate) async fn munlock(call: &mut Call<'_>) -> Result<u64> {
     let (start, length) = range(call)?;
     if length > 0 {
-        call.space().lock_pages(start, length, false, false).await?;
+        call.space().lock_pages(start, length, false).await?;
     }
     Ok(0)
 }
@@ -119,24 +129,29 @@ pub(crate) async fn mlockall(call: &mut Call<'_>) -> Result<u64> {
     let future = if flags & MCL_FUTURE != 0 { flags & (MCL_FUTURE | MCL_ONFAULT) } else { 0 };
     call.process().change(Change::LockFuture(future)).await?;
     if flags & MCL_CURRENT != 0 {
-        lock_everything(call, true, flags & MCL_ONFAULT == 0).await;
+        lock_everything(call, true, flags & MCL_ONFAULT == 0).await?;
     }
     Ok(0)
 }
 
 pub(crate) async fn munlockall(call: &mut Call<'_>) -> Result<u64> {
     call.process().change(Change::LockFuture(0)).await?;
-    lock_everything(call, false, false).await;
+    lock_everything(call, false, false).await?;
     Ok(0)
 }
 
-async fn lock_everything(call: &Call<'_>, on: bool, populate: bool) {
+async fn lock_everything(call: &Call<'_>, on: bool, populate: bool) -> Result<()> {
     let space = call.space();
     let mut regions = space.regions(PageRange::user());
     while let Some(region) = regions.next().await {
         let start = region.range.start.address();
         let length = (region.range.len() << PAGE_BITS).min(USER_END - start.0);
         // What another thread unmaps meanwhile is not locked.
-        let _ = space.lock_pages(start, length, on, populate).await;
+        let _ = match on {
+            true => lock_range(call, start, length, populate).await,
+            false => space.lock_pages(start, length, false).await.map(drop),
+        };
+        call.pause().await?;
     }
+    Ok(())
 }

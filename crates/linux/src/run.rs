@@ -75,7 +75,7 @@ impl Linux {
                 }
             }
             if scheduler.should_yield() {
-                sched::yield_now().await;
+                machine::yield_now().await;
                 continue;
             }
             if thread.was_descheduled() {
@@ -87,7 +87,7 @@ impl Linux {
             }
             match thread.run_user(&mut context, &mut space) {
                 // The CPU's loop looks at doorbells, devices and timers.
-                Trap::Interrupt => sched::yield_now().await,
+                Trap::Interrupt => machine::yield_now().await,
                 Trap::Syscall => {
                     let system = &thread.process.system;
                     if system.memory.is_short() && thread.unless_killed(system.relieved()).await.is_none() {

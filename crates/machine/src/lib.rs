@@ -34,4 +34,4 @@ pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use shield::{Held, Shield};
-pub use task::{to_completion, yield_now, BoxFuture, Spawner};
+pub use task::{pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -2,18 +2,40 @@
 
 use crate::sync::{Lock, WaitQueue};
 use alloc::{boxed::Box, sync::Arc};
-use core::{
-    future::{poll_fn, Future},
-    mem,
-    pin::Pin,
-    task::Poll,
-};
+use core::{future::Future, pin::Pin, task::Poll};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Starts kernel tasks (not user threads) on this kernel.
 pub trait Spawner: Send + Sync {
     fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Whether the task that runs has had its CPU long enough ([`pause`]).
+    fn is_turn_over(&self) -> bool {
+        true
+    }
+}
+
+/// Between two pieces of work (of some ten microseconds each) whose number a user decides: lets the CPU look around, if the task has had it
+/// long enough. The kernel is not preempted, so without this nobody else would run before the last piece is done, and the thread
+/// for which it is done could not be killed: who waits in `Thread::unless_killed` is dropped here.
+pub async fn pause(spawner: &dyn Spawner) {
+    if spawner.is_turn_over() {
+        yield_now().await;
+    }
+}
+
+/// Lets the CPU look around: at interrupts, messages, and at whose turn it is.
+pub async fn yield_now() {
+    let mut yielded = false;
+    core::future::poll_fn(|context| {
+        if core::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }
 
 /// Runs `work` to its end as a task of the kernel, even if the caller stops waiting: its thread may be killed, and what
@@ -35,17 +57,4 @@ pub fn to_completion<T: Send + 'static>(
         result.done.wake_all();
     }));
     async move { slot.done.wait_until(|| slot.value.lock().take()).await }
-}
-
-/// Lets the CPU look around: at interrupts, messages, and at whose turn it is. For loops whose length a user decides.
-pub async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
 }

@@ -89,7 +89,7 @@ impl Thread {
             if let Some(task) = &*self.task.lock() {
                 task.set_allowed(system.local_mask(&affinity));
             }
-            sched::yield_now().await;
+            machine::yield_now().await;
             return Absence::Back;
         }
         match system.place(&affinity) {

@@ -88,7 +88,7 @@ impl Thread {
             }
             _ if matches!(self.class(), sched::Class::Fifo(_) | sched::Class::RoundRobin(_)) => None,
             _ => {
-                sched::yield_now().await;
+                machine::yield_now().await;
                 Some(Absence::Back)
             }
         }

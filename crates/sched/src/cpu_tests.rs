@@ -1,9 +1,9 @@
 //! The scheduler on CPUs that tests turn by hand.
 
-use crate::{yield_now, Class, Scheduler};
+use crate::{Class, Scheduler};
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use machine::{sync::Lock, Cpu, CpuId, FpuState, PageTable, Registers, Trap};
+use machine::{sync::Lock, yield_now, Cpu, CpuId, FpuState, PageTable, Registers, Trap};
 
 struct Hand {
     cpus: Vec<CpuId>,
@@ -292,4 +292,29 @@ fn a_running_thread_that_is_given_another_priority_is_other_load_at_its_next_tur
     bench.over.store(true, Relaxed);
     while bench.turn(4) {}
     assert_eq!(bench.scheduler.worth(), 0);
+}
+
+/// Work in many pieces lets others go first in time, and the CPU look around though nobody waits: it does not know of messages.
+#[test]
+fn work_in_pieces_pauses() {
+    let bench = Bench::new(1);
+    let (scheduler, done) = (bench.scheduler.clone(), Arc::new(AtomicU32::new(0)));
+    let (hand, pieces) = (bench.hand.clone(), done.clone());
+    let body = async move {
+        loop {
+            pieces.fetch_add(1, Relaxed);
+            hand.now.fetch_add(STEP, Relaxed);
+            scheduler.pause().await;
+        }
+    };
+    bench.scheduler.spawn_thread(Class::Normal(0), ALL, Box::pin(body));
+    assert!(bench.turn(4));
+    assert_eq!(done.swap(0, Relaxed), 16);
+    assert!(bench.turn(4));
+    assert_eq!(done.swap(0, Relaxed), 16);
+    // Kernel work waits: it need not wait for more than the piece that is being done.
+    let scheduler = bench.scheduler.clone();
+    bench.scheduler.spawn(async move { scheduler.sleep_until(scheduler.timers().now() + STEP).await });
+    assert!(bench.turn(4) && bench.turn(4));
+    assert_eq!(done.load(Relaxed), 1);
 }

@@ -25,7 +25,6 @@ mod tests;
 mod timer;
 
 pub use class::{Class, UNIT};
-pub use machine::yield_now;
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler, TaskRef};
 pub use timer::{Sleep, Timers};

@@ -25,7 +25,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, LockGuard},
-    BoxFuture, Cpu, CpuId, Spawner,
+    yield_now, BoxFuture, Cpu, CpuId, Spawner,
 };
 
 pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
@@ -37,6 +37,9 @@ fn token(entity: &Arc<Entity>) -> usize {
 
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
+/// Pieces of work in a row ([`machine::pause`]) after which the CPU looks around in any case: in the kernel nothing tells it that messages
+/// have come.
+const MOST_PIECES: u32 = 16;
 /// No alarm.
 const NEVER: u64 = u64::MAX;
 
@@ -145,6 +148,8 @@ struct Local {
     idle_ns: AtomicU64,
     /// Tasks it has run.
     turns: AtomicU64,
+    /// Pieces of work that the present one has done.
+    pieces: AtomicU32,
     /// The name of the last of them that was a thread.
     last_thread: AtomicUsize,
 }
@@ -161,6 +166,7 @@ impl Local {
             alarm: AtomicU64::new(NEVER),
             idle_ns: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            pieces: AtomicU32::new(0),
             last_thread: AtomicUsize::new(0),
         }
     }
@@ -359,6 +365,7 @@ impl Scheduler {
         entity.queued.store(false, Relaxed);
         local.level.store(class.level(), Relaxed);
         local.turns.fetch_add(1, Relaxed);
+        local.pieces.store(0, Relaxed);
         if entity.share() != 0 {
             local.note_thread(&entity);
         }
@@ -484,6 +491,21 @@ impl Scheduler {
         false
     }
 
+    /// [`machine::pause`] on a CPU of this kernel.
+    pub async fn pause(&self) {
+        if self.is_turn_over() {
+            yield_now().await;
+        }
+    }
+
+    /// Asked between two pieces of a task's work: has it had the CPU long enough?
+    fn is_turn_over(&self) -> bool {
+        let pieces = &self.locals[self.here()].pieces;
+        let done = pieces.load(Relaxed) + 1;
+        pieces.store(done, Relaxed);
+        done >= MOST_PIECES || self.should_yield_in_kernel()
+    }
+
     /// Before halting: announces idleness and arms the alarm. False if work turned up; then do not halt.
     pub fn prepare_idle(&self) -> bool {
         let here = self.here();
@@ -546,7 +568,7 @@ impl Scheduler {
             return;
         }
         local.queue().ask_yield();
-        machine::yield_now().await;
+        yield_now().await;
     }
 
     /// The time that a thread of this class gets at once (sched_rr_get_interval).
@@ -565,5 +587,9 @@ pub struct KernelTasks(pub Arc<Scheduler>);
 impl Spawner for KernelTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.0.start(Class::Kernel, u64::MAX, task);
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.0.is_turn_over()
     }
 }

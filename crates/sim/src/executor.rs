@@ -6,11 +6,14 @@ use slab::Slab;
 use std::{
     future::Future,
     sync::{
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
         Arc,
     },
     task::{Context, Wake, Waker},
 };
+
+/// As many pieces of work as a task does on hardware before the CPU looks around.
+const MOST_PIECES: u32 = 16;
 
 /// Tasks that can go on, by their place in the table.
 type Ready = Lock<Vec<usize>>;
@@ -148,12 +151,24 @@ impl<T> Handle<T> {
 
 /// Spawns for one kernel.
 pub struct SimSpawner {
-    pub executor: Arc<Executor>,
-    pub kernel: KernelId,
+    executor: Arc<Executor>,
+    kernel: KernelId,
+    /// Pieces of work that were done without a pause.
+    pieces: AtomicU32,
+}
+
+impl SimSpawner {
+    pub fn new(executor: Arc<Executor>, kernel: KernelId) -> Self {
+        SimSpawner { executor, kernel, pieces: AtomicU32::new(0) }
+    }
 }
 
 impl Spawner for SimSpawner {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.executor.spawn(Some(self.kernel), task);
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.pieces.fetch_add(1, Ordering::Relaxed) % MOST_PIECES == MOST_PIECES - 1
     }
 }

@@ -49,7 +49,7 @@ impl Machine {
         let alive: Vec<KernelId> = (0..shape.kernels as u16).map(KernelId).collect();
         let node = |&id: &KernelId| {
             let port = SimPort { network: network.clone(), me: id };
-            let spawner: Arc<dyn Spawner> = Arc::new(SimSpawner { executor: executor.clone(), kernel: id });
+            let spawner: Arc<dyn Spawner> = Arc::new(SimSpawner::new(executor.clone(), id));
             let endpoint = Endpoint::new(id, shape.kernels, Box::new(port), spawner.clone());
             Node { id, memory: SimMemory::new(world.clone(), id), spawner, endpoint }
         };

@@ -8,7 +8,9 @@ use crate::{
     withdraw::Withdrawal,
 };
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
-use machine::{errno::Result, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE};
+use machine::{
+    errno::Result, pause, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
+};
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, Residency};
 
 /// Values of madvise.
@@ -48,6 +50,11 @@ fn is_shared(region: &RegionReport) -> bool {
     RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::SHARED)
 }
 
+/// Whether that advice makes pages, so that following it may take long, and may be given up at any time.
+pub fn is_populating(advice: u32) -> bool {
+    matches!(advice, advice::POPULATE_READ | advice::POPULATE_WRITE)
+}
+
 impl Space {
     /// madvise.
     pub async fn advise(self: &Arc<Self>, start: UserAddr, length: u64, advice: u32) -> Result<()> {
@@ -61,9 +68,10 @@ impl Space {
             let fits = rounded.is_some_and(|length| start.0.checked_add(length).is_some());
             return Err(if start.offset() == 0 && fits { Errno::ENOMEM } else { Errno::EINVAL });
         };
-        if let advice::POPULATE_READ | advice::POPULATE_WRITE = advice {
-            let write = advice == advice::POPULATE_WRITE;
-            return self.fault_all(range, if write { Access::WRITE } else { Access::READ }).await;
+        match advice {
+            advice::POPULATE_READ => return self.fault_all(range, Access::READ).await,
+            advice::POPULATE_WRITE => return self.fault_all(range, Access::WRITE).await,
+            _ => {}
         }
         if advice == advice::REMOVE {
             return self.remove(range).await;
@@ -78,6 +86,7 @@ impl Space {
                 Fault::Denied => Errno::EINVAL,
                 Fault::PastEnd => Errno::EFAULT,
             })?;
+            pause(&*self.vm.spawner).await;
         }
         Ok(())
     }
@@ -97,7 +106,8 @@ impl Space {
                 advice::DONTNEED if flags.contains(RegionFlags::LOCKED) => return Err(Errno::EINVAL),
                 advice::FREE if !private => return Err(Errno::EINVAL),
                 advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE => {
-                    self.drop_pages(operating, region.range).await
+                    self.drop_pages(operating, region.range).await;
+                    pause(&*self.vm.spawner).await;
                 }
                 advice::WIPEONFORK if !private => return Err(Errno::EINVAL),
                 advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true)?,
@@ -147,15 +157,17 @@ impl Space {
         self.settle(operating, withdrawal).await;
     }
 
-    /// mlock and munlock; `populate` makes the pages present. Pages that can't be had are no error, except for a hole.
-    pub async fn lock_pages(self: &Arc<Self>, start: UserAddr, length: u64, on: bool, populate: bool) -> Result<()> {
+    /// mlock and munlock, which make no pages present ([`Space::populate_locked`]). Says which pages they are.
+    pub async fn lock_pages(self: &Arc<Self>, start: UserAddr, length: u64, on: bool) -> Result<PageRange> {
         let (skew, start) = (start.offset() as u64, start.page().address());
         let bytes = length.checked_add(skew).ok_or(Errno::EINVAL)?;
         let range = checked_range(start, bytes).ok_or(Errno::ENOMEM)?;
         self.change(Operation::Lock { range, on }).await?;
-        if !populate {
-            return Ok(());
-        }
+        Ok(range)
+    }
+
+    /// Makes the pages of a locked range present. That some can't be had is no error. May be dropped at any time.
+    pub async fn populate_locked(self: &Arc<Self>, range: PageRange) {
         let mut regions = self.regions(range);
         while let Some(region) = regions.next().await {
             // What is the process's own is broken out of copy-on-write now, not at the first write.
@@ -163,7 +175,6 @@ impl Space {
             access.set(Access::WRITE, access.contains(Access::WRITE) && !is_shared(&region));
             self.populate(region.range.intersect(range), access).await;
         }
-        Ok(())
     }
 
     /// How many of `pages` pages are locked.

@@ -65,6 +65,7 @@ mod vm;
 mod window;
 mod withdraw;
 
+pub use advise::is_populating;
 pub use death::MOST_SPACES;
 pub use messages::vm::{Fault, FutexKey, FutexPlace, Limits, Peak, RegionKind, RegionReport, SliceRun};
 pub use region::RegionFlags;

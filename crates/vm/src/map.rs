@@ -12,7 +12,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::future::Future;
 use fs::Object;
 use machine::{
-    errno::Result, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
+    errno::Result, pause, Access, Errno, Mapping, Page, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END,
 };
 use messages::vm::{Operation, RegionKind, RemoteBacking};
 
@@ -59,9 +59,6 @@ impl Space {
                 None => self.map_anywhere(pages, kind, backing).await?,
             },
         };
-        if request.populate {
-            self.populate(PageRange::new(start, start.add(pages)), request.prot).await;
-        }
         Ok(start.address())
     }
 
@@ -163,8 +160,8 @@ impl Space {
         gaps.find(regions, slices, (self.me(), self.id.home), all, pages)
     }
 
-    /// Reads or writes every page once, as far as that works (MAP_POPULATE, mlock).
-    pub(crate) async fn populate(self: &Arc<Self>, range: PageRange, prot: Access) {
+    /// Reads or writes every page once, as far as that works (MAP_POPULATE, mlock). May be dropped at any time.
+    pub async fn populate(self: &Arc<Self>, range: PageRange, prot: Access) {
         let access = if prot.contains(Access::WRITE) { Access::WRITE } else { Access::READ };
         if prot.is_empty() {
             return;
@@ -173,6 +170,7 @@ impl Space {
             if self.fault(page.address(), access).await.is_err() {
                 return;
             }
+            pause(&*self.vm.spawner).await;
         }
     }
 

@@ -39,7 +39,6 @@ pub struct MapRequest {
     pub source: Source,
     pub grows_down: bool,
     pub no_reserve: bool,
-    pub populate: bool,
     pub locked: bool,
     /// May lie below [`crate::MMAP_MIN`] (CAP_SYS_RAWIO).
     pub low: bool,
@@ -60,7 +59,6 @@ impl MapRequest {
             source: Source::Anonymous,
             grows_down: false,
             no_reserve: false,
-            populate: false,
             locked: false,
             low: false,
             stack: false,

@@ -5,7 +5,7 @@
 
 use crate::space::Space;
 use alloc::{sync::Arc, vec, vec::Vec};
-use machine::{Mapping, Page, PageRange, Soft, Step};
+use machine::{pause, Mapping, Page, PageRange, Soft, Step};
 use messages::vm::{RegionReport, Touched};
 
 /// Pages of one question.
@@ -41,6 +41,7 @@ impl Space {
                     self.vm.endpoint.call(self.id.home, question).await.unwrap_or_default()
                 }
             };
+            pause(&*self.vm.spawner).await;
             touched += bits.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>();
         }
         touched

@@ -83,7 +83,7 @@ const SEEDS: [(&str, &str); 6] = [
     ("futex", "1000"),
     ("files", "2000"),
     ("popcorn", "2000"),
-    ("calls", "1500"),
+    ("calls", "3000"),
 ];
 
 /// The simulator; its arguments are still to come.

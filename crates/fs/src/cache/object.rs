@@ -4,7 +4,7 @@ use super::{PageCache, Slot, PAGE};
 use crate::{Loaned, Object, ObjectId};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
-use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+use machine::{errno::Result, pause, BoxFuture, Errno, Frame, KernelId};
 
 impl Object for PageCache {
     fn id(&self) -> ObjectId {
@@ -90,11 +90,14 @@ impl Object for PageCache {
 
     fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let pages = first..end.min(self.len().div_ceil(PAGE));
-            for index in pages.filter(|_| self.store.is_some()) {
+            if self.store.is_none() {
+                return;
+            }
+            for index in first..end.min(self.len().div_ceil(PAGE)) {
                 if !self.services.memory.has_room() || self.load(index).await.is_err() {
                     break;
                 }
+                pause(&*self.services.spawner).await;
             }
         })
     }

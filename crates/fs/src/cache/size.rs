@@ -4,7 +4,10 @@ use super::{PageCache, Slot, MAX_SIZE, PAGE};
 use crate::inode::Extent;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
-use machine::{errno::Result, BoxFuture, Errno, PAGE_SIZE};
+use machine::{errno::Result, pause, BoxFuture, Errno, PAGE_SIZE};
+
+/// Pages that become a hole under one lock.
+const PUNCHED: usize = 1024;
 
 impl PageCache {
     /// Sets the size; `below` does the same in the store, after `permit` was asked (old size, new).
@@ -75,21 +78,35 @@ impl PageCache {
             self.clear(start / PAGE, start % PAGE..if start < first * PAGE { PAGE } else { 0 }).await;
             self.clear(last, 0..end % PAGE).await;
         }
-        let lost = first < last && {
+        drop(writer);
+        let mut from = first;
+        while from < last {
+            from = self.punch_some(from..last).await;
+            pause(&*self.services.spawner).await;
+        }
+    }
+
+    /// Makes the first pages of `range` a hole, and says where it ends: what is forgotten under one lock is withdrawn at once, as whoever punches may
+    /// be killed before he comes to the rest.
+    async fn punch_some(&self, range: Range<u64>) -> u64 {
+        let writer = self.writer.lock().await;
+        let (lost, end) = {
             let mut state = self.state.lock();
-            let whole: Vec<u64> = state.pages.range(first..last).map(|(index, _)| *index).collect();
-            for index in &whole {
+            let some: Vec<u64> = state.pages.range(range.clone()).map(|(index, _)| *index).take(PUNCHED).collect();
+            let end = if some.len() < PUNCHED { range.end } else { some[PUNCHED - 1] + 1 };
+            for index in &some {
                 if let Some(Slot::Ready { frame, .. }) = state.pages.remove(index) {
                     self.services.memory.release(frame);
                 }
             }
             // A hole has no pages, so nobody shows any.
-            (!whole.is_empty()) | state.lose(first, last)
+            (state.lose(range.start, end) | !some.is_empty(), end)
         };
         drop(writer);
         if lost {
-            self.withdraw(first, last, false).await;
+            self.withdraw(range.start, end, false).await;
         }
+        end
     }
 
     /// Zeroes a part of a page.
@@ -114,8 +131,9 @@ impl PageCache {
         if end > MAX_SIZE {
             return Err(Errno::EFBIG);
         }
-        for index in start / PAGE..end.div_ceil(PAGE) {
-            while self.store.is_none() && !self.state.lock().pages.contains_key(&index) {
+        let pages = if self.store.is_none() { start / PAGE..end.div_ceil(PAGE) } else { 0..0 };
+        for index in pages {
+            while !self.state.lock().pages.contains_key(&index) {
                 let (frame, memory) = (self.frame().await?, &self.services.memory);
                 let mut state = self.state.lock();
                 if state.pages.contains_key(&index) || memory.is_lost(frame) {
@@ -125,6 +143,7 @@ impl PageCache {
                 }
                 state.pages.insert(index, Slot::fresh(frame));
             }
+            pause(&*self.services.spawner).await;
         }
         let mut state = self.state.lock();
         if !keep_size {
@@ -146,9 +165,8 @@ impl PageCache {
                 _ => Err(Errno::ENXIO),
             },
             Extent::Hole => {
-                while state.pages.contains_key(&index) {
-                    index += 1;
-                }
+                let in_a_row = (index..).zip(state.pages.range(index..)).take_while(|(next, (page, _))| next == *page);
+                index += in_a_row.count() as u64;
                 Ok(offset.max(index * PAGE).min(state.size))
             }
         }

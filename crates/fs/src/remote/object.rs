@@ -14,7 +14,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelId, KernelSet, PAGE_SIZE};
+use machine::{errno::Result, pause, sync::Lock, BoxFuture, Errno, Frame, KernelId, KernelSet, PAGE_SIZE};
 use messages::fs::{Lent, Lost, ObjectLost, ObjectPages, ObjectPunch, Opened};
 
 /// Pages asked for at a time.
@@ -241,6 +241,7 @@ impl Object for RemoteObject {
                 if !memory.has_room() {
                     break;
                 }
+                pause(&*self.0.file.remote.spawner).await;
             }
         })
     }

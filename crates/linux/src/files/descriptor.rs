@@ -40,6 +40,7 @@ pub(crate) async fn close_range(call: &mut Call<'_>) -> Result<u64> {
         if !matches!(done, Ok(()) | Err(Errno::EBADF)) {
             done?;
         }
+        call.pause().await?;
     }
     Ok(0)
 }

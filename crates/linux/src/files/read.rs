@@ -118,10 +118,15 @@ pub(crate) async fn into(
 ) -> Result<u64> {
     let mut wanted = total(segments);
     check_end(offset, wanted)?;
-    if wanted > 0 {
-        if let Some(read) = transfer::read_now(call, &**file, segments, offset) {
-            return Ok(read as u64);
+    let mut done = 0;
+    while done < wanted {
+        let step = transfer::step_now(&**file, wanted - done);
+        let Some(read) = transfer::read_now(call, &**file, segments, done, step, offset) else { break };
+        done += read;
+        if read < step || done == wanted {
+            return Ok(done as u64);
         }
+        call.pause().await?;
     }
     let stream = file.changes().is_some();
     if wanted == 0 && stream {
@@ -132,8 +137,7 @@ pub(crate) async fn into(
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(call.system(), wanted);
-    let mut done = 0;
+    let mut buffer = Buffer::for_bytes(call.system(), wanted - done);
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
@@ -160,6 +164,7 @@ pub(crate) async fn into(
         if stream || read < asked || done == wanted {
             return Ok(done as u64);
         }
+        call.pause().await?;
     }
 }
 

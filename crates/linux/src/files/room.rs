@@ -43,7 +43,7 @@ pub(crate) async fn for_bytes(
     if mapped(&space, segments, from, wanted) == wanted {
         return Ok(wanted);
     }
-    let first = make_ready(&space, segments, from, wanted.min(1)).await;
+    let first = make_ready(call, segments, from, wanted.min(1)).await;
     if first == 1 && mapped(&space, segments, from, wanted) == wanted || !is_stream.await? {
         return Ok(wanted);
     }
@@ -58,7 +58,7 @@ pub(crate) async fn for_bytes(
     }
     let there = u32::from_ne_bytes(there[..].try_into().map_err(|_| Errno::EIO)?) as usize;
     let needed = wanted.min(there);
-    match make_ready(&space, segments, from, needed).await == needed {
+    match make_ready(call, segments, from, needed).await == needed {
         // What has come meanwhile may be read if there is room for it, too. At the end nothing is read, wherever to.
         true => Ok(mapped(&space, segments, from, wanted).max(needed).max(1)),
         false => Err(Errno::EFAULT),
@@ -80,11 +80,12 @@ fn mapped(space: &Space, segments: &[Segment], from: usize, wanted: usize) -> us
 }
 
 /// Makes that so for `wanted` bytes, and says for how many it was possible.
-async fn make_ready(space: &Arc<Space>, segments: &[Segment], from: usize, wanted: usize) -> usize {
+async fn make_ready(call: &Call<'_>, segments: &[Segment], from: usize, wanted: usize) -> usize {
+    let space = call.space();
     loop {
-        let ready = mapped(space, segments, from, wanted);
+        let ready = mapped(&space, segments, from, wanted);
         let Some(next) = parts(segments, from + ready, wanted - ready).next() else { return ready };
-        if space.fault(next.at, Access::WRITE).await.is_err() {
+        if space.fault(next.at, Access::WRITE).await.is_err() || call.pause().await.is_err() {
             return ready;
         }
     }

@@ -81,6 +81,7 @@ async fn copy(
                 if let Some(to) = &mut to {
                     to.at += written as u64;
                 }
+                call.pause().await?;
             }
             Err(_) if done > 0 => break,
             Err(error) => return Err(broken(call, error).await),

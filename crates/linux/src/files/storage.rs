@@ -80,7 +80,7 @@ pub(crate) async fn fallocate(call: &mut Call<'_>) -> Result<u64> {
     if mode & FALLOC_FL_KEEP_SIZE == 0 {
         check_size(call, end as u64).await?;
     }
-    file.allocate(mode, offset as u64, len as u64).await?;
+    call.wait_for(&file, file.allocate(mode, offset as u64, len as u64)).await?;
     Ok(0)
 }
 

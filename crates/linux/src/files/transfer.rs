@@ -4,7 +4,10 @@
 use super::vector::Segment;
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec};
-use fs::{file::UserBuffer, File};
+use fs::{
+    file::{UserBuffer, APPEND_AT},
+    File,
+};
 use machine::{Frame, UserAddr, PAGE_SIZE};
 use process::System;
 use vm::Space;
@@ -78,13 +81,38 @@ impl UserBuffer for Direct {
     }
 }
 
-/// A read that needs not wait (see [`File::read_now`]).
-pub(crate) fn read_now(call: &Call<'_>, file: &dyn File, segments: &[Segment], offset: Option<u64>) -> Option<usize> {
-    let &[Segment { at, len }] = segments else { return None };
-    file.read_now(offset, len, &mut Direct { space: call.space(), at })
+/// How many of the next `left` bytes are moved at once without waiting. What a stream has is not much, and comes in one piece.
+pub(crate) fn step_now(file: &dyn File, left: usize) -> usize {
+    match left > STEP && file.changes().is_none() {
+        true => STEP,
+        false => left,
+    }
 }
 
-/// The first bytes of a write (see [`File::write_now`]), as far as that needs not wait.
-pub(crate) fn write_now(call: &Call<'_>, file: &dyn File, segment: Segment, offset: Option<u64>) -> Option<usize> {
-    file.write_now(offset, segment.len, &mut Direct { space: call.space(), at: segment.at })
+/// A read of `len` bytes, to byte `done` of a buffer and on, that needs not wait (see [`File::read_now`]).
+pub(crate) fn read_now(
+    call: &Call<'_>,
+    file: &dyn File,
+    segments: &[Segment],
+    done: usize,
+    len: usize,
+    offset: Option<u64>,
+) -> Option<usize> {
+    let &[Segment { at, .. }] = segments else { return None };
+    let offset = offset.map(|offset| offset + done as u64);
+    file.read_now(offset, len, &mut Direct { space: call.space(), at: at.add(done) })
+}
+
+/// The same for a write (see [`File::write_now`]): as many of its first bytes as need not wait.
+pub(crate) fn write_now(
+    call: &Call<'_>,
+    file: &dyn File,
+    segments: &[Segment],
+    done: usize,
+    len: usize,
+    offset: Option<u64>,
+) -> Option<usize> {
+    let &[Segment { at, .. }] = segments else { return None };
+    let offset = offset.map(|offset| if offset == APPEND_AT { offset } else { offset + done as u64 });
+    file.write_now(offset, len, &mut Direct { space: call.space(), at: at.add(done) })
 }

@@ -114,17 +114,21 @@ pub(crate) async fn from(
     if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
         wanted = within_limit(call, file, offset, wanted).await?;
     }
-    let mut done = match segments {
-        &[Segment { at, .. }] if wanted > 0 => {
-            transfer::write_now(call, &**file, Segment { at, len: wanted }, offset).unwrap_or(0)
+    let mut done = 0;
+    while done < wanted {
+        let step = transfer::step_now(&**file, wanted - done);
+        let written = transfer::write_now(call, &**file, segments, done, step, offset).unwrap_or(0);
+        done += written;
+        if done == wanted {
+            return Ok(done as u64);
         }
-        _ => 0,
-    };
-    if done == wanted && wanted > 0 {
-        return Ok(done as u64);
+        if written < step {
+            break;
+        }
+        call.pause().await?;
     }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(call.system(), wanted);
+    let mut buffer = Buffer::for_bytes(call.system(), wanted - done);
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
@@ -157,6 +161,7 @@ pub(crate) async fn from(
         if written.is_ok_and(|written| written < copied) && Kind::of_mode(file.attributes().await?.mode).is_none() {
             return Ok(done as u64);
         }
+        call.pause().await?;
     }
 }
 

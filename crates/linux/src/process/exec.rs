@@ -98,6 +98,7 @@ async fn strings(call: &Call<'_>, at: UserAddr, room: &mut usize) -> Result<Vec<
         })?;
         *room = room.checked_sub(string.len() + 9).ok_or(Errno::E2BIG)?;
         list.push(string);
+        call.pause().await?;
     }
     Ok(list)
 }

@@ -48,6 +48,7 @@ async fn transfer(call: &Call<'_>, write: bool) -> Result<u64> {
         if moved != Ok(local.len) {
             break;
         }
+        call.pause().await?;
     }
     Ok(done as u64)
 }

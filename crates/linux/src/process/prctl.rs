@@ -6,7 +6,7 @@ use crate::{
     table::unsupported,
 };
 use abi::signal::Signal;
-use machine::{errno::Result, Errno, UserAddr, USER_END};
+use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE, USER_END};
 use messages::process::Change;
 
 pub(crate) async fn arch_prctl(call: &mut Call<'_>) -> Result<u64> {
@@ -147,6 +147,9 @@ pub(crate) async fn getrandom(call: &mut Call<'_>) -> Result<u64> {
     let mut done = 0;
     let mut chunk = [0u8; 256];
     while done < len {
+        if done % PAGE_SIZE == 0 && done > 0 {
+            call.pause().await?;
+        }
         let part = &mut chunk[..(len - done).min(256)];
         call.system().cpu.random(part);
         let (written, error) = call.space().write_some(call.pointer(0).add(done), part).await;

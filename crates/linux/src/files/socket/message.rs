@@ -212,6 +212,7 @@ pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
             Err(error) => return Err(error),
         }
         done += 1;
+        call.pause().await?;
     }
     Ok(done as u64)
 }
@@ -337,6 +338,7 @@ pub(crate) async fn recvmmsg(call: &mut Call<'_>) -> Result<u64> {
             Err(error) => return Err(error),
         }
         done += 1;
+        call.pause().await?;
         if flags & MSG_WAITFORONE != 0 {
             flags |= MSG_DONTWAIT;
         }
