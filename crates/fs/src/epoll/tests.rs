@@ -195,7 +195,7 @@ fn of_exclusive_entries_one_with_a_waiter_is_told() {
     // The first has no waiter: it is told too, for its next wait.
     let mut waiting: Vec<_> = files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, None))).collect();
     assert!(waiting.iter_mut().all(|waiting| once(waiting.as_mut()).is_none()));
-    let mut write_and_look = || {
+    let write_and_look = || {
         block_on(write.write(b"a")).unwrap();
         epolls.iter().map(|epoll| epoll.shared.ready.lock().len()).collect::<Vec<_>>()
     };
