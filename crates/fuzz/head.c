@@ -89,11 +89,11 @@ static void prepare(void) {
     struct rlimit files = {64, 64}, core = {0, 0};
     setrlimit(RLIMIT_NOFILE, &files);
     setrlimit(RLIMIT_CORE, &core);
-    if (geteuid() == 0 && (setgroups(0, 0) || setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY)))
-        exit(99);
     close_range(3, ~0U, 0);
     for (int fd = 0; fd < 3; fd++) {
         close(fd);
         open("/dev/null", O_RDWR);
     }
+    if (geteuid() == 0 && (setgroups(0, 0) || setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY)))
+        exit(99);
 }
