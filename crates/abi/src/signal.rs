@@ -1,7 +1,10 @@
 //! Signals: numbers, sets, what a process wants done, and what is pending (man 7 signal).
 
-use alloc::{collections::VecDeque, vec::Vec};
-use machine::Pid;
+use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use machine::{
+    account::{Account, Charge, Resource},
+    Pid,
+};
 use serde::{Deserialize, Serialize};
 
 /// A signal number, 1 to 64.
@@ -179,6 +182,11 @@ impl SignalInfo {
         SignalInfo { signal, code, errno: 0, fields: SignalFields::Sender { pid, uid, value: 0 } }
     }
 
+    /// A signal that came when no place was left: nothing is known of its sender.
+    pub fn lost(signal: Signal) -> Self {
+        SignalInfo { signal, code: Self::SI_USER, errno: 0, fields: SignalFields::None }
+    }
+
     pub fn fault(signal: Signal, code: i32, address: u64) -> Self {
         SignalInfo { signal, code, errno: 0, fields: SignalFields::Fault { address } }
     }
@@ -284,12 +292,35 @@ pub struct Taken {
 /// SIGCONT voids the stops that were sent before it, wherever they wait or are on their way. A process's home numbers the
 /// SIGCONTs; each queue knows the last number it heard of, and a stop comes with the number that was the last when it was sent.
 /// So it is with the changes that make a signal ignored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Who receives them pays for those in the queue that take a place of their own ([`Pending::pay`]).
+#[derive(Debug, Default)]
 pub struct Pending {
     set: SignalSet,
     queue: VecDeque<SignalInfo>,
     /// What is in the queue is not void by what this counts.
     sent: Sent,
+    places: Charge,
+}
+
+/// A copy is for somewhere else, where nobody pays for it yet.
+impl Clone for Pending {
+    fn clone(&self) -> Self {
+        Pending { set: self.set, ..Pending::of_queue(self.queue.clone(), self.sent) }
+    }
+}
+
+impl PartialEq for Pending {
+    fn eq(&self, other: &Self) -> bool {
+        (self.set, &self.queue, self.sent) == (other.set, &other.queue, other.sent)
+    }
+}
+
+impl Eq for Pending {}
+
+/// A timer has its place from when it is made. What is known of a signal to be lost takes none ([`SignalInfo::lost`]).
+fn takes_place(info: &SignalInfo) -> bool {
+    !matches!(info.fields, SignalFields::Timer { .. }) && *info != SignalInfo::lost(info.signal)
 }
 
 impl Pending {
@@ -303,7 +334,28 @@ impl Pending {
     /// Of what [`Pending::queue`] and [`Pending::sent`] give.
     pub fn of_queue(queue: VecDeque<SignalInfo>, sent: Sent) -> Pending {
         let set = queue.iter().fold(SignalSet::EMPTY, |set, info| set.union(SignalSet::only(info.signal)));
-        Pending { set, queue, sent }
+        let mut places = Charge::default();
+        places.grow_anyway(queue.iter().filter(|info| takes_place(info)).count());
+        Pending { set, queue, sent, places }
+    }
+
+    /// From now on `account` is charged with the places ([`Resource::Signals`]), unless one is already.
+    pub fn pay(&mut self, account: impl FnOnce() -> Arc<Account>) {
+        if !self.places.is_charged() {
+            self.pay_from(&account());
+        }
+    }
+
+    /// Who was to receive them has ended: from now on nobody is.
+    pub fn settle(&mut self) {
+        self.places = Charge::FREE;
+    }
+
+    /// From now on this account is.
+    pub fn pay_from(&mut self, account: &Arc<Account>) {
+        let mut places = account.nothing(Resource::Signals);
+        places.grow_anyway(self.places.amount());
+        self.places = places;
     }
 
     pub fn queue(&self) -> &VecDeque<SignalInfo> {
@@ -332,6 +384,7 @@ impl Pending {
         }
         self.set.insert(info.signal);
         self.queue.push_back(info);
+        self.places.grow_anyway(usize::from(takes_place(&info)));
     }
 
     /// Queues what was sent after `continues` SIGCONTs: a stop discards a SIGCONT that waits (man 7 signal), and one that
@@ -384,6 +437,7 @@ impl Pending {
         let signal = SYNCHRONOUS.into_iter().find(|&signal| candidates.contains(signal)).unwrap_or(first);
         let index = self.queue.iter().position(|info| info.signal == signal)?;
         let info = self.queue.remove(index)?;
+        self.places.shrink(usize::from(takes_place(&info)));
         if !self.queue.iter().any(|info| info.signal == signal) {
             self.set.remove(signal);
         }
@@ -398,12 +452,19 @@ impl Pending {
             if !void && !merges {
                 self.set.insert(info.signal);
                 self.queue.push_front(info);
+                self.places.grow_anyway(usize::from(takes_place(&info)));
             }
         }
     }
 
     pub fn discard(&mut self, signals: SignalSet) {
-        self.queue.retain(|info| !signals.contains(info.signal));
+        let (places, mut gone) = (&mut self.places, 0);
+        self.queue.retain(|info| {
+            let stays = !signals.contains(info.signal);
+            gone += usize::from(!stays && takes_place(info));
+            stays
+        });
+        places.shrink(gone);
         self.set = self.set.without(signals);
     }
 
@@ -456,6 +517,38 @@ mod tests {
         let order: Vec<_> = core::iter::from_fn(|| pending.take(SignalSet(u64::MAX))).map(|taken| taken.info).collect();
         assert_eq!(order, [user(Signal::USR1, 0), user(realtime, 0), user(realtime, 1), user(realtime, 2)]);
         assert!(pending.set().is_empty());
+    }
+
+    #[test]
+    fn who_has_signals_waiting_pays_for_their_places() {
+        let realtime = Signal::new(40).unwrap();
+        let (first, second) = (Account::new(None, &[]), Account::new(None, &[]));
+        let places = |account: &Arc<Account>| account.used(Resource::Signals);
+        let mut pending = Pending::default();
+        pending.push(user(Signal::USR1, 0));
+        pending.pay(|| first.clone());
+        pending.push(user(Signal::USR1, 1));
+        pending.push(user(realtime, 0));
+        pending.push(SignalInfo::lost(Signal::USR2));
+        let timer = SignalFields::Timer { id: 0, overrun: 0, value: 0 };
+        pending.push(SignalInfo { fields: timer, ..user(realtime, 0) });
+        assert_eq!((pending.len(), places(&first)), (4, 2));
+        pending.pay(|| second.clone());
+        assert_eq!(places(&second), 0, "somebody pays already");
+        pending.pay_from(&second);
+        assert_eq!((places(&first), places(&second)), (0, 2));
+        let taken = pending.take(SignalSet::only(Signal::USR1)).unwrap();
+        assert_eq!(places(&second), 1);
+        pending.put_back([taken].into_iter());
+        assert_eq!(places(&second), 2);
+        let mut arrived = pending.clone();
+        assert_eq!((arrived == pending, places(&second)), (true, 2), "a copy is paid for by nobody");
+        arrived.pay_from(&first);
+        assert_eq!(places(&first), 2);
+        arrived.discard(SignalSet(u64::MAX));
+        pending.settle();
+        assert_eq!((places(&first), places(&second), pending.len()), (0, 0, 4));
+        assert!(pending.take(SignalSet(u64::MAX)).is_some());
     }
 
     #[test]

@@ -16,11 +16,13 @@ use alloc::{
     sync::Arc,
     vec::Vec,
 };
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
+use machine::{account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 
 /// An open of a device or a fifo.
 pub struct Opening<'a> {
     pub caller: &'a Caller,
+    /// Of this kernel, which makes the file.
+    pub accounts: &'a Accounts,
     pub flags: OpenFlags,
     /// The node: its inode's attachment is where a fifo keeps its pipe.
     pub at: &'a Location,

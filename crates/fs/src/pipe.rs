@@ -24,13 +24,19 @@ use crate::{
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use abi::capability;
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::{
     any::Any,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 use linux_raw_sys::ioctl::FIONREAD;
 use machine::{
+    account::{Account, Charge, OverLimit, Resource},
     errno::Result,
     sync::{Lock, WaitQueue},
     BoxFuture, Errno, PAGE_SIZE,
@@ -44,12 +50,20 @@ pub use hold::{hold, offer, Held};
 /// Writes up to this many bytes are atomic.
 pub const PIPE_BUF: usize = 4096;
 const DEFAULT_CAPACITY: usize = 65536;
+/// Of a pipe of who has more than [`SOFT_PAGES`] (PIPE_MIN_DEF_BUFFERS).
+const LEAST_CAPACITY: usize = 2 * PAGE_SIZE;
+/// /proc/sys/fs/pipe-user-pages-soft: for so many pages the pipes of a user have room, and then the least that they may have.
+pub const SOFT_PAGES: usize = 16384;
 /// /proc/sys/fs/pipe-max-size.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 struct State {
     bytes: Ring,
     capacity: usize,
+    /// For that in pages, to who has made the pipe.
+    room: Charge,
+    /// For the bytes of memory that `bytes` has.
+    kept: Charge,
     /// Somebody holds the first bytes: nobody else reads.
     held: bool,
     /// A reader has met the one who holds it, and waits.
@@ -61,7 +75,23 @@ struct State {
     writer_opens: u64,
 }
 
-/// What the two ends share. A fifo's inode keeps one as long as it is open anywhere.
+/// The limit for all pipes of a user is not for them.
+fn is_unlimited(caller: &Caller) -> bool {
+    [capability::SYS_RESOURCE, capability::SYS_ADMIN].into_iter().any(|one| caller.credentials.can(one))
+}
+
+impl State {
+    /// For the memory that there is now.
+    fn pay(&mut self) {
+        let memory = self.bytes.memory();
+        if memory != self.kept.amount() {
+            // Refused to nobody: the capacity is what is limited.
+            let _ = self.kept.set_within(memory, usize::MAX);
+        }
+    }
+}
+
+/// What the two ends share. A fifo's inode leads to one as long as it is open anywhere.
 pub struct Pipe {
     state: Lock<State>,
     /// Woken when there may be more to read.
@@ -72,12 +102,21 @@ pub struct Pipe {
     either: WaitQueue,
 }
 
-impl Default for Pipe {
-    fn default() -> Self {
+impl Pipe {
+    /// Of `caller`, who has this account.
+    fn new(caller: &Caller, account: &Arc<Account>) -> Self {
+        let pages = |capacity: usize, most| account.charge_within(Resource::PipePages, capacity / PAGE_SIZE, most);
+        let usual = if is_unlimited(caller) { usize::MAX } else { SOFT_PAGES };
+        let (capacity, room) = match pages(DEFAULT_CAPACITY, usual) {
+            Ok(room) => (DEFAULT_CAPACITY, room),
+            Err(OverLimit) => (LEAST_CAPACITY, pages(LEAST_CAPACITY, usize::MAX).unwrap_or_default()),
+        };
         Pipe {
             state: Lock::new(State {
                 bytes: Ring::default(),
-                capacity: DEFAULT_CAPACITY,
+                capacity,
+                room,
+                kept: account.nothing(Resource::PipeBytes),
                 held: false,
                 refused: false,
                 readers: 0,
@@ -90,9 +129,7 @@ impl Default for Pipe {
             either: WaitQueue::new(),
         }
     }
-}
 
-impl Pipe {
     fn wake_readers(&self) {
         self.readable.wake_all();
         self.either.wake_all();
@@ -118,6 +155,7 @@ impl Pipe {
             return Err(Errno::EFAULT);
         }
         state.bytes.pop(count, DEFAULT_CAPACITY);
+        state.pay();
         drop(state);
         self.wake_writers();
         Ok(count)
@@ -138,7 +176,9 @@ impl Pipe {
         if count == 0 {
             return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
         }
-        if fill(state.bytes.room(count)) < count {
+        let filled = fill(state.bytes.room(count)?);
+        state.pay();
+        if filled < count {
             return Err(Errno::EFAULT);
         }
         state.bytes.push(count);
@@ -160,19 +200,21 @@ impl Pipe {
         })
     }
 
-    fn resize(&self, bytes: usize, caller: &Caller) -> Result<usize> {
+    fn set_capacity(&self, bytes: usize, caller: &Caller) -> Result<usize> {
         if bytes > i32::MAX as usize {
             return Err(Errno::EINVAL);
         }
         let wanted = bytes.max(PAGE_SIZE).next_power_of_two();
-        if wanted > MAX_CAPACITY && !caller.credentials.can(abi::capability::SYS_RESOURCE) {
-            return Err(Errno::EPERM);
-        }
         {
             let mut state = self.state.lock();
+            if wanted > state.capacity && wanted > MAX_CAPACITY && !caller.credentials.can(capability::SYS_RESOURCE) {
+                return Err(Errno::EPERM);
+            }
             if wanted < state.bytes.len() {
                 return Err(Errno::EBUSY);
             }
+            let most = if is_unlimited(caller) { usize::MAX } else { SOFT_PAGES };
+            state.room.set_within(wanted / PAGE_SIZE, most).map_err(|OverLimit| Errno::EPERM)?;
             state.capacity = wanted;
         }
         self.wake_writers();
@@ -195,13 +237,13 @@ pub struct PipeEnd {
     given_up: AtomicBool,
 }
 
-/// pipe2(2): the read end and the write end. O_DIRECT (packets) answers EINVAL, as Linux did before 3.4.
-pub fn pipe(caller: &Caller, flags: OpenFlags) -> Result<(Arc<PipeEnd>, Arc<PipeEnd>)> {
+/// pipe2(2) by who has this account: the read end and the write end. O_DIRECT (packets) answers EINVAL, as Linux did before 3.4.
+pub fn pipe(caller: &Caller, account: &Arc<Account>, flags: OpenFlags) -> Result<(Arc<PipeEnd>, Arc<PipeEnd>)> {
     let allowed = OpenFlags::CLOEXEC | OpenFlags::NONBLOCK;
     if !allowed.contains(flags) {
         return Err(Errno::EINVAL);
     }
-    let pipe = Arc::new(Pipe::default());
+    let pipe = Arc::new(Pipe::new(caller, account));
     let inode = Arc::new(Identity::new(Kind::Fifo, 0o600, caller));
     let read = PipeEnd::new(&pipe, flags, inode.clone(), None);
     let write = PipeEnd::new(&pipe, flags | OpenFlags::WRONLY, inode, None);
@@ -212,10 +254,12 @@ pub fn pipe(caller: &Caller, flags: OpenFlags) -> Result<(Arc<PipeEnd>, Arc<Pipe
 pub async fn open_node(opening: Opening<'_>) -> Result<Arc<dyn File>> {
     let pipe = {
         let mut attached = opening.at.inode().attachment().ok_or(Errno::EOPNOTSUPP)?.lock();
-        let known = attached.clone().and_then(|there| there.downcast::<Pipe>().ok());
+        // Weak: it is charged to who has made it, as long as somebody has it open.
+        let known = attached.clone().and_then(|there| there.downcast::<Weak<Pipe>>().ok()?.upgrade());
         known.unwrap_or_else(|| {
-            let pipe = Arc::new(Pipe::default());
-            *attached = Some(pipe.clone());
+            let account = opening.accounts.of(opening.caller.process, opening.caller.credentials.uid);
+            let pipe = Arc::new(Pipe::new(opening.caller, &account));
+            *attached = Some(Arc::new(Arc::downgrade(&pipe)));
             pipe
         })
     };
@@ -303,6 +347,7 @@ impl PipeEnd {
         state.writers -= usize::from(flags.writable());
         if state.readers + state.writers == 0 {
             state.bytes = Ring::default();
+            state.pay();
         }
     }
 }
@@ -386,7 +431,7 @@ impl File for PipeEnd {
             Control::GiveUpPartner if self.named.is_some() => self.give_up_partner().map(|()| ControlAnswer::Done),
             Control::PipeSize => Ok(ControlAnswer::Number(self.pipe.state.lock().capacity as i64)),
             Control::SetPipeSize(bytes) => {
-                self.pipe.resize(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))
+                self.pipe.set_capacity(bytes as usize, caller).map(|size| ControlAnswer::Number(size as i64))
             }
             _ => Err(Errno::EINVAL),
         })

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::*;
 
 fn pair() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
-    pipe(&caller(1), OpenFlags::empty()).unwrap()
+    pipe(&caller(1), &free(), OpenFlags::empty()).unwrap()
 }
 
 fn read(end: &PipeEnd, bytes: usize) -> Option<Result<Vec<u8>>> {
@@ -62,7 +62,7 @@ fn each_end_goes_one_way() {
     assert_eq!(read(&writer, 1), Some(Err(Errno::EBADF)));
     assert_eq!(block_on(reader.seek(0, crate::Whence::Set)), Err(Errno::ESPIPE));
     assert_eq!(block_on(reader.read_at(&mut [0], 0)), Err(Errno::ESPIPE));
-    assert!(pipe(&caller(1), OpenFlags::DIRECT).is_err());
+    assert!(pipe(&caller(1), &free(), OpenFlags::DIRECT).is_err());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
     let (reader, writer) = pair();
     write(&writer, b"abcdef").unwrap().unwrap();
     let hold = held(&reader, 4);
-    assert_eq!(hold.bytes(), b"abcd");
+    assert_eq!(hold.bytes().unwrap(), b"abcd");
     let mut buf = [0; 9];
     let mut other = reader.read(&mut buf);
     assert!(once(other.as_mut()).is_none());
@@ -105,7 +105,7 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
     write(&writer, b"gh").unwrap().unwrap();
     assert_eq!(reader.poll(), Events::IN | Events::RDNORM);
     assert!(once(other.as_mut()).is_none());
-    assert_eq!(hold.bytes(), b"abcd");
+    assert_eq!(hold.bytes().unwrap(), b"abcd");
     hold.take(3);
     assert_eq!(once(other.as_mut()), Some(Ok(5)));
     drop(other);
@@ -118,7 +118,7 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
 
 #[test]
 fn who_does_not_block_waits_for_who_holds_but_not_for_bytes() {
-    let (reader, writer) = pipe(&caller(1), OpenFlags::NONBLOCK).unwrap();
+    let (reader, writer) = pipe(&caller(1), &free(), OpenFlags::NONBLOCK).unwrap();
     assert_eq!(block_on(reader.hold(9, true)).err(), Some(Errno::EAGAIN));
     write(&writer, b"ab").unwrap().unwrap();
     let hold = held(&reader, 9);
@@ -156,7 +156,7 @@ fn a_hold_outlives_the_ends() {
     write(&writer, b"abc").unwrap().unwrap();
     let hold = held(&reader, 9);
     drop((reader, writer));
-    assert_eq!(hold.bytes(), b"");
+    assert_eq!(hold.bytes().unwrap(), b"");
     hold.take(3);
 }
 
@@ -191,7 +191,7 @@ fn open(fifo: &Arc<Pipe>, flags: OpenFlags) -> BoxFuture<'static, Result<Arc<Pip
 
 #[test]
 fn opening_a_fifo_waits_for_the_other_side() {
-    let fifo = Arc::new(Pipe::default());
+    let fifo = Arc::new(Pipe::new(&caller(1), &free()));
     let mut reader = open(&fifo, OpenFlags::empty());
     assert!(once(reader.as_mut()).is_none());
     let mut writer = open(&fifo, OpenFlags::WRONLY);
@@ -203,7 +203,7 @@ fn opening_a_fifo_waits_for_the_other_side() {
 
 #[test]
 fn opening_a_fifo_without_waiting() {
-    let fifo = Arc::new(Pipe::default());
+    let fifo = Arc::new(Pipe::new(&caller(1), &free()));
     let nonblock = OpenFlags::NONBLOCK;
     let writer = now_or_never(open(&fifo, nonblock | OpenFlags::WRONLY)).unwrap();
     assert_eq!(writer.err(), Some(Errno::ENXIO));
@@ -220,7 +220,7 @@ fn opening_a_fifo_without_waiting() {
 
 #[test]
 fn an_interrupted_open_leaves_nothing_open() {
-    let fifo = Arc::new(Pipe::default());
+    let fifo = Arc::new(Pipe::new(&caller(1), &free()));
     assert!(now_or_never(open(&fifo, OpenFlags::empty())).is_none());
     let writer = now_or_never(open(&fifo, OpenFlags::WRONLY | OpenFlags::NONBLOCK)).unwrap();
     assert_eq!(writer.err(), Some(Errno::ENXIO));
@@ -228,7 +228,7 @@ fn an_interrupted_open_leaves_nothing_open() {
 
 #[test]
 fn who_gives_up_waiting_is_nobodys_partner_and_who_has_met_one_does_not_give_up() {
-    let fifo = Arc::new(Pipe::default());
+    let fifo = Arc::new(Pipe::new(&caller(1), &free()));
     let writer = open_fifo(&fifo, OpenFlags::WRONLY, None).unwrap();
     assert_eq!(writer.give_up_partner(), Err(Errno::EAGAIN));
     // Its descriptor is not closed yet.
@@ -259,7 +259,7 @@ fn an_end_reopened_through_proc_shares_the_bytes_and_sees_the_end() {
 /// The writer may be through with everything before the reader looks: it had met the reader all the same.
 #[test]
 fn a_writer_that_waited_may_be_gone_when_the_reader_looks() {
-    let fifo = Arc::new(Pipe::default());
+    let fifo = Arc::new(Pipe::new(&caller(1), &free()));
     let mut writer = open(&fifo, OpenFlags::WRONLY);
     assert!(once(writer.as_mut()).is_none());
     // What opening does first, and then the writer is faster.
@@ -325,4 +325,30 @@ fn at_once_goes_what_is_there_to_who_takes_it_all() {
     drop(writer);
     assert_eq!(read(&reader, DEFAULT_CAPACITY + 1).unwrap().unwrap().len(), DEFAULT_CAPACITY);
     assert_eq!(reader.read_now(None, 1, &mut Program(vec![], 1)), Some(0));
+}
+
+fn capacity(end: &PipeEnd, who: &Caller, wanted: Option<u64>) -> Result<i64> {
+    let control = wanted.map_or(Control::PipeSize, Control::SetPipeSize);
+    match block_on(end.control(who, control))? {
+        ControlAnswer::Number(size) => Ok(size),
+        _ => panic!("a size"),
+    }
+}
+
+#[test]
+fn a_user_with_many_pipes_gets_small_ones_and_pays_until_they_are_closed() {
+    let (who, account) = (user(1, 1000), free());
+    let make = || pipe(&who, &account, OpenFlags::empty()).unwrap();
+    let usual: Vec<_> = (0..SOFT_PAGES / 16).map(|_| make()).collect();
+    let (small, writer) = make();
+    assert_eq!((capacity(&usual[0].0, &who, None), capacity(&small, &who, None)), (Ok(65536), Ok(8192)));
+    assert_eq!(write(&writer, &[1; 10_000]), Some(Ok(8192)));
+    assert_eq!(capacity(&small, &who, Some(16384)), Err(Errno::EPERM));
+    assert_eq!(capacity(&small, &caller(1), Some(16384)), Ok(16384), "whoever may, may");
+    drop(usual);
+    assert_eq!(account.used(Resource::PipePages), 4);
+    assert_eq!(account.used(Resource::PipeBytes), 8192);
+    assert_eq!(capacity(&small, &who, Some(MAX_CAPACITY as u64)), Ok(MAX_CAPACITY as i64));
+    drop((small, writer));
+    assert_eq!((account.used(Resource::PipePages), account.used(Resource::PipeBytes)), (0, 0));
 }

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_write_between_looking_and_sleeping_is_seen() {
-        let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let (read, write) = pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
         let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
         let who = caller(1);
         let mut waiting = Box::pin(wait(&who, &files, None));
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_timeout_gives_nothing_and_hang_up_is_always_told() {
-        let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let (read, write) = pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
         let mut files: Vec<(Arc<dyn File>, Events)> = vec![(read, Events::IN), (write, Events::empty())];
         assert_eq!(block_on(now(&caller(1), &files)).unwrap(), [Events::empty(), Events::empty()]);
         files.truncate(1);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn dropping_the_wait_leaves_no_waker_behind() {
-        let (read, _write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+        let (read, _write) = pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
         let files: Vec<(Arc<dyn File>, Events)> = vec![(read.clone(), Events::IN)];
         {
             let who = caller(1);

@@ -1,6 +1,7 @@
 //! A queue of bytes that is filled and emptied where it lies, so that bytes go from one program to another by two copies.
 
-use alloc::{boxed::Box, vec};
+use alloc::boxed::Box;
+use machine::{collections::try_filled, errno::Result};
 
 /// The least memory it takes.
 const LEAST: usize = 256;
@@ -18,19 +19,25 @@ impl Ring {
         self.len
     }
 
+    /// Bytes of memory it takes, however many are in it.
+    pub fn memory(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The places behind the last byte for `count` more, in order. They count when [`Ring::push`] says so.
-    pub fn room(&mut self, count: usize) -> [&mut [u8]; 2] {
+    /// ENOMEM.
+    pub fn room(&mut self, count: usize) -> Result<[&mut [u8]; 2]> {
         if self.len + count > self.bytes.len() {
-            self.grow((self.len + count).next_power_of_two().max(LEAST));
+            self.grow((self.len + count).next_power_of_two().max(LEAST))?;
         }
         let at = self.place(self.len);
         let first = count.min(self.bytes.len() - at);
         let (front, back) = self.bytes.split_at_mut(at);
-        [&mut back[..first], &mut front[..count - first]]
+        Ok([&mut back[..first], &mut front[..count - first]])
     }
 
     /// So many places have been filled.
@@ -61,10 +68,11 @@ impl Ring {
         (self.start + index) & self.bytes.len().wrapping_sub(1)
     }
 
-    fn grow(&mut self, to: usize) {
-        let mut bytes = vec![0; to].into_boxed_slice();
+    fn grow(&mut self, to: usize) -> Result<()> {
+        let mut bytes = try_filled(to, 0)?.into_boxed_slice();
         copy(self.front(self.len), &mut bytes);
         (self.bytes, self.start) = (bytes, 0);
+        Ok(())
     }
 }
 
@@ -79,14 +87,14 @@ pub(crate) fn copy([front, back]: [&[u8]; 2], to: &mut [u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::{collections::VecDeque, vec::Vec};
+    use alloc::{collections::VecDeque, vec, vec::Vec};
 
     #[test]
     fn it_is_a_queue_wherever_it_begins_and_as_it_grows() {
         let (mut ring, mut model, mut next) = (Ring::default(), VecDeque::new(), 0u8);
         for step in 0..2000usize {
             let count = step * 37 % 300;
-            for place in ring.room(count).into_iter().flatten() {
+            for place in ring.room(count).unwrap().into_iter().flatten() {
                 *place = next;
                 model.push_back(next);
                 next = next.wrapping_add(1);
@@ -104,9 +112,9 @@ mod tests {
     #[test]
     fn places_that_were_not_pushed_are_not_there_and_much_memory_is_given_back() {
         let mut ring = Ring::default();
-        ring.room(1000)[0].fill(7);
+        ring.room(1000).unwrap()[0].fill(7);
         assert!(ring.is_empty() && ring.front(10)[0].is_empty());
-        ring.room(600)[0].fill(1);
+        ring.room(600).unwrap()[0].fill(1);
         ring.push(600);
         ring.pop(600, 512);
         assert!(ring.bytes.is_empty());

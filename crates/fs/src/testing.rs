@@ -15,6 +15,7 @@ use core::{
     task::{Context, Poll, Waker},
 };
 use machine::{
+    account::Account,
     sync::{Lock, WaitQueue},
     BoxFuture, Pid, Shield, Spawner,
 };
@@ -31,6 +32,11 @@ pub fn caller(process: u32) -> Caller {
         umask: 0o022,
         shield: Shield::new(),
     }
+}
+
+/// An account without limits.
+pub fn free() -> Arc<Account> {
+    Account::new(None, &[])
 }
 
 /// A caller whose effective user is `uid`, not 0, without capabilities.

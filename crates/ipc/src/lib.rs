@@ -42,7 +42,7 @@ use alloc::{
     vec::Vec,
 };
 use fs::Services;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
+use machine::{account::Account, errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Pid};
 use messages::ipc::*;
 use names::{Keys, Table};
 use process::System;
@@ -166,7 +166,7 @@ impl Ipc {
     async fn make(&self, wanted: &Wanted) -> Result<i32> {
         let now = self.seconds();
         match wanted.kind {
-            Kind::Semaphores => self.sets.insert(semaphores::Set::new(wanted, now)?),
+            Kind::Semaphores => self.sets.insert(semaphores::Set::new(wanted, &self.account_of(&wanted.asker), now)?),
             Kind::Messages => self.queues.insert(queues::Queue::new(wanted, now)),
             Kind::Memory => {
                 let most = self.system().vm.machine_pages().saturating_mul(machine::PAGE_SIZE as u64);
@@ -203,6 +203,11 @@ impl Ipc {
             set.undo(process, self.seconds());
         }
         self.sweep_segments().await;
+    }
+
+    /// Who pays for what is kept here for the asker.
+    fn account_of(&self, asker: &Asker) -> Arc<Account> {
+        self.system().accounts.of(asker.process, asker.who.uid)
     }
 
     /// An object of ours is no more: its key is free.

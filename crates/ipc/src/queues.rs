@@ -7,6 +7,7 @@ use crate::{
 use alloc::{collections::VecDeque, vec::Vec};
 use fs::remote::loan;
 use machine::{
+    account::{Charge, OverLimit, Resource},
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno, Pid,
@@ -26,9 +27,16 @@ pub(crate) struct Queue {
     changed: WaitQueue,
 }
 
+struct Message {
+    kind: i64,
+    bytes: Vec<u8>,
+    /// To who has sent it.
+    _charge: Charge,
+}
+
 struct State {
     permissions: Permissions,
-    messages: VecDeque<(i64, Vec<u8>)>,
+    messages: VecDeque<Message>,
     bytes: u64,
     limit: u64,
     created: i64,
@@ -42,7 +50,7 @@ struct State {
 impl State {
     /// Which message a receiver gets.
     fn find(&self, kind: i64, flags: u32) -> Option<usize> {
-        let mut messages = self.messages.iter().map(|(kind, _)| *kind);
+        let mut messages = self.messages.iter().map(|message| message.kind);
         if flags & COPY != 0 {
             return usize::try_from(kind).ok().filter(|index| *index < self.messages.len());
         }
@@ -106,17 +114,22 @@ impl Ipc {
         let bytes = loan::received(&*self.system().memory, data)?;
         let queue = self.queues.get(id)?;
         check(&queue.permissions(), &asker.who, WRITE)?;
-        let mut bytes = Some(bytes);
+        let size = size_of::<Message>() + bytes.capacity();
+        let charge = self.account_of(&asker).charge(Resource::Memory, size).map_err(|OverLimit| Errno::ENOMEM)?;
+        let mut message = Some(Message { kind, bytes, _charge: charge });
         let sent = queue.changed.wait_until(|| {
             let mut state = queue.state.lock();
             if state.removed {
                 return Some(Err(Errno::EIDRM));
             }
-            let length = bytes.as_ref().map_or(0, Vec::len) as u64;
+            let length = message.as_ref().map_or(0, |message| message.bytes.len()) as u64;
             if !state.fits(length) {
                 return poll.then_some(Err(Errno::EAGAIN));
             }
-            state.messages.push_back((kind, bytes.take()?));
+            if state.messages.try_reserve(1).is_err() {
+                return Some(Err(Errno::ENOMEM));
+            }
+            state.messages.push_back(message.take()?);
             state.bytes += length;
             state.sender = asker.process;
             state.sent = self.seconds();
@@ -141,16 +154,17 @@ impl Ipc {
             let Some(index) = state.find(kind, flags) else {
                 return (flags & NO_WAIT != 0).then_some(Err(Errno::ENOMSG));
             };
-            let length = state.messages.get(index).map_or(0, |(_, bytes)| bytes.len() as u64);
+            let length = state.messages.get(index).map_or(0, |message| message.bytes.len() as u64);
             if length > size && flags & NO_ERROR == 0 {
                 return Some(Err(Errno::E2BIG));
             }
             if flags & COPY != 0 {
-                let (kind, mut bytes) = state.messages.get(index).cloned()?;
+                let message = state.messages.get(index)?;
+                let (kind, mut bytes) = (message.kind, message.bytes.clone());
                 bytes.truncate(size as usize);
                 return Some(Ok((kind, bytes)));
             }
-            let (kind, mut bytes) = state.messages.remove(index)?;
+            let Message { kind, mut bytes, .. } = state.messages.remove(index)?;
             state.bytes -= length;
             state.receiver = asker.process;
             state.received = self.seconds();
@@ -211,7 +225,8 @@ mod tests {
         let queue = Queue::new(&Wanted { kind: Kind::Messages, key: 0, flags: 0o600, size: 0, asker }, 0);
         let mut state = queue.state.lock();
         assert_eq!(state.find(0, 0), None);
-        state.messages.extend([5, 3, 9, 3].map(|kind| (kind, Vec::new())));
+        let message = |kind| Message { kind, bytes: Vec::new(), _charge: Charge::FREE };
+        state.messages.extend([5, 3, 9, 3].map(message));
         assert_eq!([state.find(0, 0), state.find(3, 0), state.find(4, 0)], [Some(0), Some(1), None]);
         assert_eq!([state.find(5, EXCEPT), state.find(-4, 0), state.find(-2, 0)], [Some(1), Some(1), None]);
         assert_eq!([state.find(i64::MIN, 0), state.find(2, COPY), state.find(4, COPY)], [Some(1), Some(2), None]);

@@ -4,8 +4,10 @@ use crate::{
     names::{check, check_owner, permissions_of, set, READ, WRITE},
     Ipc, NO_WAIT,
 };
-use alloc::{collections::BTreeMap, vec, vec::Vec};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{
+    account::{Account, Charge, OverLimit, Resource},
+    collections::try_filled,
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno, Pid,
@@ -26,14 +28,29 @@ pub(crate) struct Set {
 struct State {
     permissions: Permissions,
     values: Vec<Semaphore>,
+    /// For those, to who has made them.
+    _charge: Charge,
     created: i64,
     operated: i64,
     /// What to add at a process's end.
-    undo: BTreeMap<Pid, Vec<i32>>,
+    undo: BTreeMap<Pid, Undo>,
     /// What each waiter waits for: semaphore, and whether for zero. By a number of its own.
     waiting: BTreeMap<u64, (u16, bool)>,
     next_waiter: u64,
     removed: bool,
+}
+
+struct Undo {
+    /// Of each semaphore.
+    adjust: Vec<i32>,
+    /// To the process.
+    _charge: Charge,
+}
+
+/// `count` times `value`, and what is charged for it. ENOMEM.
+fn charged<T: Clone>(count: usize, value: T, account: &Arc<Account>) -> Result<(Vec<T>, Charge)> {
+    let charge = account.charge(Resource::Memory, count * size_of::<T>()).map_err(|OverLimit| Errno::ENOMEM)?;
+    Ok((try_filled(count, value)?, charge))
 }
 
 #[derive(Clone, Copy)]
@@ -53,7 +70,7 @@ impl State {
     /// All operations or none.
     fn attempt(&mut self, ops: &[SemaphoreOp], process: Pid, now: i64) -> Result<Tried> {
         let mut values: Vec<i32> = self.values.iter().map(|semaphore| semaphore.value).collect();
-        let mut undo = self.undo.get(&process).cloned();
+        let mut undo = self.undo.get(&process).map(|undo| undo.adjust.clone());
         for op in ops {
             let (number, change) = (usize::from(op.number), i32::from(op.change));
             let value = &mut values[number];
@@ -72,7 +89,8 @@ impl State {
             }
             *value += change;
             if op.flags & UNDO != 0 && change != 0 {
-                let adjust = &mut undo.get_or_insert_with(|| vec![0; self.values.len()])[number];
+                // There is one, see [`Set::make_undo`], unless the process has ended.
+                let adjust = &mut undo.as_mut().ok_or(Errno::EINTR)?[number];
                 *adjust -= change;
                 if adjust.abs() > VALUE_MAX {
                     return Err(Errno::ERANGE);
@@ -85,8 +103,8 @@ impl State {
         for op in ops {
             self.values[usize::from(op.number)].last = process;
         }
-        if let Some(undo) = undo {
-            self.undo.insert(process, undo);
+        if let (Some(adjust), Some(undo)) = (undo, self.undo.get_mut(&process)) {
+            undo.adjust = adjust;
         }
         self.operated = now;
         Ok(Tried::Done)
@@ -106,13 +124,15 @@ impl Drop for Counted<'_> {
 }
 
 impl Set {
-    pub fn new(wanted: &Wanted, now: i64) -> Result<Set> {
+    pub fn new(wanted: &Wanted, account: &Arc<Account>, now: i64) -> Result<Set> {
         if wanted.size == 0 || wanted.size > SET_MAX {
             return Err(Errno::EINVAL);
         }
+        let (values, charge) = charged(wanted.size as usize, Semaphore { value: 0, last: Pid(0) }, account)?;
         let state = State {
             permissions: permissions_of(wanted),
-            values: vec![Semaphore { value: 0, last: Pid(0) }; wanted.size as usize],
+            values,
+            _charge: charge,
             created: now,
             operated: 0,
             undo: BTreeMap::new(),
@@ -141,8 +161,8 @@ impl Set {
     pub fn undo(&self, process: Pid, now: i64) {
         {
             let mut state = self.state.lock();
-            let Some(adjust) = state.undo.remove(&process) else { return };
-            for (semaphore, change) in state.values.iter_mut().zip(adjust) {
+            let Some(undo) = state.undo.remove(&process) else { return };
+            for (semaphore, change) in state.values.iter_mut().zip(undo.adjust) {
                 if change != 0 {
                     // Linux clips what would leave the range.
                     semaphore.value = (semaphore.value + change).clamp(0, VALUE_MAX);
@@ -161,6 +181,14 @@ impl Set {
 
     fn needs_undo(&self, process: Pid) -> bool {
         !self.state.lock().undo.contains_key(&process)
+    }
+
+    /// Of a process that has none yet. ENOMEM.
+    fn make_undo(&self, process: Pid, account: &Arc<Account>) -> Result<()> {
+        let mut state = self.state.lock();
+        let (adjust, _charge) = charged(state.values.len(), 0, account)?;
+        state.undo.entry(process).or_insert(Undo { adjust, _charge });
+        Ok(())
     }
 
     async fn operate(&self, ops: &[SemaphoreOp], process: Pid, now: impl Fn() -> i64) -> Result<()> {
@@ -205,6 +233,7 @@ impl Ipc {
         let undoes = ops.iter().any(|op| op.flags & UNDO != 0);
         if undoes && set.needs_undo(asker.process) {
             self.watch_end(asker.process).await?;
+            set.make_undo(asker.process, &self.account_of(&asker))?;
         }
         set.operate(&ops, asker.process, || self.seconds()).await
     }
@@ -270,7 +299,7 @@ impl Set {
                 let at = index(number).ok_or(Errno::EINVAL)?;
                 may(WRITE)?;
                 state.values[at] = Semaphore { value, last: asker.process };
-                state.undo.values_mut().for_each(|adjust| adjust[at] = 0);
+                state.undo.values_mut().for_each(|undo| undo.adjust[at] = 0);
                 state.created = now;
                 Answer::Done
             }
@@ -285,7 +314,7 @@ impl Set {
                 for (semaphore, value) in state.values.iter_mut().zip(values) {
                     *semaphore = Semaphore { value: i32::from(value), last: asker.process };
                 }
-                state.undo.values_mut().for_each(|adjust| adjust.fill(0));
+                state.undo.values_mut().for_each(|undo| undo.adjust.fill(0));
                 state.created = now;
                 Answer::Done
             }
@@ -304,12 +333,14 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
 
     fn set_of(values: &[i32]) -> State {
         let values = values.iter().map(|value| Semaphore { value: *value, last: Pid(0) }).collect();
         State {
             permissions: Permissions::default(),
             values,
+            _charge: Charge::FREE,
             created: 0,
             operated: 0,
             undo: BTreeMap::new(),
@@ -330,15 +361,16 @@ mod tests {
         assert_eq!(state.values[0].value, 1);
         assert!(matches!(state.attempt(&[op(0, 0, 0)], Pid(1), 0), Ok(Tried::Blocks(0, true))));
         assert!(matches!(state.attempt(&[op(0, 0, NO_WAIT as i16)], Pid(1), 0), Err(Errno::EAGAIN)));
+        state.undo.insert(Pid(7), Undo { adjust: vec![0, 0], _charge: Charge::FREE });
         assert!(matches!(state.attempt(&[op(1, 1, 0), op(1, -1, 0), op(0, -1, UNDO)], Pid(7), 0), Ok(Tried::Done)));
-        assert_eq!((state.values[0].value, state.undo[&Pid(7)][0]), (0, 1));
+        assert_eq!((state.values[0].value, state.undo[&Pid(7)].adjust[0]), (0, 1));
         assert!(matches!(state.attempt(&[op(0, 32767, 0), op(0, 1, 0)], Pid(1), 0), Err(Errno::ERANGE)));
     }
 
     #[test]
     fn the_end_of_a_process_undoes_within_the_range() {
         let mut state = set_of(&[0, 5]);
-        state.undo.insert(Pid(7), vec![1, -9]);
+        state.undo.insert(Pid(7), Undo { adjust: vec![1, -9], _charge: Charge::FREE });
         let set = Set { state: Lock::new(state), changed: WaitQueue::new() };
         set.undo(Pid(7), 3);
         set.undo(Pid(7), 4);

@@ -156,7 +156,7 @@ async fn first_thread(kernel: &'static Kernel, paths: &Arc<fs::LocalPaths>, conf
     let mut limits = LIMITS;
     for limit in &config.rlimits {
         if let Some(slot) = limits.get_mut(usize::from(limit.resource)) {
-            *slot = (limit.soft, limit.hard);
+            *slot = process::taken_over(usize::from(limit.resource), (limit.soft, limit.hard));
         }
     }
     let mut shared = Shared::first(limits, config.program.clone());

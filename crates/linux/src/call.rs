@@ -2,7 +2,11 @@
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{Base, Caller, File, OpenFlags};
-use machine::{errno::Result, BoxFuture, Errno, Registers, UserAddr};
+use machine::{
+    account::{Account, Charge, OverLimit, Resource},
+    errno::Result,
+    BoxFuture, Errno, Registers, UserAddr,
+};
 use process::{Context, Process, System, Thread};
 use vm::Space;
 
@@ -17,6 +21,11 @@ pub struct Call<'a> {
 }
 
 pub(crate) const RLIMIT_NOFILE: usize = 7;
+
+/// What a call needs of memory while it goes on is charged from this on; less than that each thread may have. From `HUGE` on it is refused
+/// where memory is short.
+const LARGE: usize = 16 << 10;
+const HUGE: usize = 64 << 10;
 
 /// Longest path with its NUL (PATH_MAX).
 pub const PATH_MAX: usize = 4096;
@@ -44,6 +53,24 @@ impl<'a> Call<'a> {
 
     pub fn caller(&self) -> Caller {
         self.thread.process.caller(self.thread)
+    }
+
+    /// Who pays for what this kernel keeps for the caller.
+    pub fn account(&self) -> Arc<Account> {
+        let uid = self.thread.state.lock().credentials.uid;
+        self.process().account(uid)
+    }
+
+    /// Before the call takes so much memory for as long as it goes on, because the program says so: charged to it as long as the
+    /// answer exists. ENOMEM: there is no room for that.
+    pub fn room_for(&self, bytes: usize) -> Result<Option<Charge>> {
+        if bytes < LARGE {
+            return Ok(None);
+        }
+        if bytes >= HUGE && !self.system().memory.has_room_for(bytes) {
+            return Err(Errno::ENOMEM);
+        }
+        self.account().charge(Resource::Memory, bytes).map(Some).map_err(|OverLimit| Errno::ENOMEM)
     }
 
     pub fn arg(&self, index: usize) -> u64 {

@@ -34,9 +34,19 @@ pub enum Resource {
     Inodes,
     /// Descriptors in messages that nobody has received (RLIMIT_NOFILE).
     DescriptorsInFlight,
+    /// Bytes of buffers for what a program reads or writes. Without one a transfer goes page by page.
+    Transfers,
+    /// Bytes that pipes keep. What they may keep is limited by the next.
+    PipeBytes,
+    /// Pages that pipes have room for (pipe-user-pages-soft).
+    PipePages,
+    /// Signals that wait, and timers, each of which has a place among them (RLIMIT_SIGPENDING).
+    Signals,
+    /// Files that epolls watch (fs.epoll.max_user_watches).
+    Watches,
 }
 
-const RESOURCES: usize = 4;
+const RESOURCES: usize = 9;
 
 /// The account, or one above it, would exceed its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,17 +95,26 @@ impl Account {
         amount: usize,
         most: usize,
     ) -> Result<Charge, OverLimit> {
-        let used = self.chain().last().map_or(0, |top| top.used(resource));
-        if used.saturating_add(amount) > most {
-            return Err(OverLimit);
-        }
-        self.chain().for_each(|account| account.add(resource, amount));
-        Ok(Charge { account: Some(self.clone()), resource, amount })
+        let mut charge = self.nothing(resource);
+        charge.set_within(amount, most)?;
+        Ok(charge)
+    }
+
+    /// What the topmost account is charged with: of a process's, its user.
+    pub fn used_at_top(&self, resource: Resource) -> usize {
+        self.chain().last().map_or(0, |top| top.used(resource))
     }
 
     /// A charge of nothing, to be grown.
     pub fn nothing(self: &Arc<Self>, resource: Resource) -> Charge {
         Charge { account: Some(self.clone()), resource, amount: 0 }
+    }
+
+    /// Bytes of kernel memory that all of it takes.
+    fn bytes(&self) -> usize {
+        let bytes: usize =
+            [Resource::Memory, Resource::Transfers, Resource::PipeBytes].map(|of| self.used(of)).iter().sum();
+        bytes + self.used(Resource::Watches) * WATCH_BYTES + self.used(Resource::Signals) * SIGNAL_BYTES
     }
 
     /// Itself and those above it.
@@ -148,6 +167,11 @@ impl Charge {
         self.amount
     }
 
+    /// Whether anybody pays.
+    pub fn is_charged(&self) -> bool {
+        self.account.is_some()
+    }
+
     pub fn grow(&mut self, by: usize) -> Result<(), OverLimit> {
         if let Some(account) = &self.account {
             account.take(self.resource, by)?;
@@ -164,6 +188,19 @@ impl Charge {
         self.amount += by;
     }
 
+    /// Changes the amount. More is refused if the topmost account would then have more than `most`; its own limit is not looked at.
+    pub fn set_within(&mut self, amount: usize, most: usize) -> Result<(), OverLimit> {
+        let Some(by) = amount.checked_sub(self.amount).filter(|by| *by > 0) else {
+            self.shrink(self.amount - amount);
+            return Ok(());
+        };
+        if self.account.as_ref().is_some_and(|account| account.used_at_top(self.resource).saturating_add(by) > most) {
+            return Err(OverLimit);
+        }
+        self.grow_anyway(by);
+        Ok(())
+    }
+
     /// Gives back `by`, or all that there is.
     pub fn shrink(&mut self, by: usize) {
         let by = by.min(self.amount);
@@ -171,6 +208,12 @@ impl Charge {
         if let Some(account) = &self.account {
             account.chain().for_each(|account| account.give_back(self.resource, by));
         }
+    }
+}
+
+impl Default for Charge {
+    fn default() -> Self {
+        Charge::FREE
     }
 }
 
@@ -182,6 +225,13 @@ impl Drop for Charge {
 
 /// A user's kernel objects may take this part of a kernel's memory.
 const USER_PART: usize = 8;
+/// Files that a user's epolls watch may take this part of it, as on Linux (eventpoll_init).
+const WATCHES_PART: usize = 25;
+/// About what one of those takes, and a signal that waits: bytes.
+const WATCH_BYTES: usize = 512;
+const SIGNAL_BYTES: usize = 64;
+/// Buffers of transfers of all processes of a user may take this part.
+const TRANSFERS_PART: usize = 16;
 
 /// The accounts of one kernel.
 pub struct Accounts {
@@ -222,13 +272,16 @@ impl Accounts {
         account
     }
 
-    /// The superuser has none; a process with too much is found when memory is short.
+    /// Files that the epolls of a user may watch on this kernel (fs.epoll.max_user_watches).
+    pub fn most_watches(&self) -> usize {
+        self.memory / WATCHES_PART / WATCH_BYTES
+    }
+
+    /// Bytes of memory the superuser may have charged as much as there is; a process with too much is found when memory is short.
     fn limits(&self, uid: u32) -> Vec<(Resource, usize)> {
-        let part = self.memory / USER_PART;
-        match uid {
-            0 => Vec::new(),
-            _ => [(Resource::Memory, part)].into(),
-        }
+        let memory = if uid == 0 { usize::MAX } else { self.memory / USER_PART };
+        let transfers = self.memory / TRANSFERS_PART;
+        [(Resource::Memory, memory), (Resource::Transfers, transfers), (Resource::Watches, self.most_watches())].into()
     }
 
     /// Bytes that each process is charged with, whoever it acted for.
@@ -236,7 +289,7 @@ impl Accounts {
         let mut charged = BTreeMap::new();
         for ((process, _), account) in self.known.lock().processes.iter() {
             if let Some(account) = account.upgrade() {
-                *charged.entry(*process).or_default() += account.used(Resource::Memory);
+                *charged.entry(*process).or_default() += account.bytes();
             }
         }
         charged
@@ -293,6 +346,30 @@ mod tests {
         assert!(process.charge_within(Resource::DescriptorsInFlight, 2, usize::MAX).is_ok());
         drop(two);
         assert!(process.charge_within(Resource::DescriptorsInFlight, 3, 3).is_ok());
+    }
+
+    #[test]
+    fn a_charge_over_its_limit_stays_and_may_only_become_smaller() {
+        let accounts = Accounts::new(8 << 20);
+        let mut kept = accounts.of(Pid(7), 1000).charge_within(Resource::PipePages, 16, 20).unwrap();
+        let mut other = accounts.of(Pid(8), 1000).charge_within(Resource::PipePages, 9, usize::MAX).unwrap();
+        assert_eq!((kept.set_within(17, 20), kept.amount()), (Err(OverLimit), 16));
+        assert_eq!((kept.set_within(12, 20), kept.amount()), (Ok(()), 12));
+        assert_eq!(
+            (other.set_within(9, 20), other.set_within(8, 20), other.set_within(9, 20)),
+            (Ok(()), Ok(()), Err(OverLimit))
+        );
+    }
+
+    #[test]
+    fn all_that_is_kept_for_a_process_counts_as_bytes() {
+        let accounts = Accounts::new(8 << 20);
+        let account = accounts.of(Pid(7), 0);
+        let kept = [(Resource::Memory, 10), (Resource::PipeBytes, 20), (Resource::Watches, 3), (Resource::Signals, 2)];
+        let kept = kept.map(|(resource, amount)| account.charge(resource, amount).unwrap());
+        assert_eq!(accounts.processes(), [(Pid(7), 30 + 3 * WATCH_BYTES + 2 * SIGNAL_BYTES)].into());
+        drop(kept);
+        assert!(account.charge(Resource::Watches, accounts.most_watches() + 1).is_err(), "the superuser, too");
     }
 
     #[test]

@@ -1,12 +1,40 @@
-//! Collections without std, and for kernels: hash maps with one hasher, a queue in pieces.
+//! Collections without std, and for kernels: hash maps with one hasher, a queue in pieces, and vectors that may be refused.
+//!
+//! What a program decides the size of is made by `try_*`: ENOMEM where the heap has no such piece. Crates `linux` and `fs` may not make
+//! it otherwise (`clippy.toml` there).
 
-use alloc::collections::{LinkedList, VecDeque};
+use crate::{errno::Result, Errno};
+use alloc::{
+    collections::{LinkedList, VecDeque},
+    vec::Vec,
+};
 use foldhash::fast::FixedState;
 
 /// Whoever walks a hash map does things in its order. With one hasher for all that order follows from what was done before, so
 /// that a seed of the simulator is one run; hashbrown's own takes a new hasher for each map.
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
 pub type HashSet<T> = hashbrown::HashSet<T, FixedState>;
+
+/// A vector with room for `len` elements.
+pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>> {
+    let mut vector = Vec::new();
+    vector.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+    Ok(vector)
+}
+
+/// A vector of `len` times `value`.
+pub fn try_filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut vector = try_with_capacity(len)?;
+    vector.resize(len, value);
+    Ok(vector)
+}
+
+/// Makes `vector` as long as that, with `value` at the end where it is longer now.
+pub fn try_resize<T: Clone>(vector: &mut Vec<T>, len: usize, value: T) -> Result<()> {
+    vector.try_reserve(len.saturating_sub(vector.len())).map_err(|_| Errno::ENOMEM)?;
+    vector.resize(len, value);
+    Ok(())
+}
 
 /// A queue that never needs more than a page in one piece, however long it gets. `VecDeque` doubles: of a queue whose length
 /// programs decide it would ask the heap for megabytes at once.
@@ -77,6 +105,10 @@ impl<T> Queue<T> {
         value
     }
 
+    pub fn back(&self) -> Option<&T> {
+        self.pieces.back()?.back()
+    }
+
     pub fn front(&self) -> Option<&T> {
         self.pieces.front()?.front()
     }
@@ -113,9 +145,20 @@ mod tests {
                 (5, _) | (2..4, false) => assert_eq!(queue.pop_front(), model.pop_front()),
                 _ => assert_eq!(queue.pop_back(), model.pop_back()),
             }
-            assert_eq!((queue.len(), queue.front()), (model.len(), model.front()));
+            assert_eq!((queue.len(), queue.front(), queue.back()), (model.len(), model.front(), model.back()));
         }
         assert!(queue.iter().eq(model.iter()));
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        assert_eq!(try_filled(3, 7u8), Ok([7, 7, 7].into()));
+        assert_eq!(try_filled(usize::MAX, 7u8), Err(Errno::ENOMEM));
+        assert_eq!(try_with_capacity::<u64>(usize::MAX / 8 - 1), Err(Errno::ENOMEM));
+        let mut some = Vec::from([1u8, 2]);
+        assert_eq!((try_resize(&mut some, 3, 9), &some[..]), (Ok(()), &[1, 2, 9][..]));
+        assert_eq!((try_resize(&mut some, usize::MAX / 2 + 9, 9), some.len()), (Err(Errno::ENOMEM), 3));
+        assert_eq!((try_resize(&mut some, 1, 9), &some[..]), (Ok(()), &[1][..]));
     }
 
     #[test]

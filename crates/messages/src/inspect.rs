@@ -22,6 +22,8 @@ pub struct ProcessView {
     pub usage: Usage,
     pub children_usage: Usage,
     pub pending: SignalSet,
+    /// Signals and timers that have a place for its user where it is at home.
+    pub queued: u64,
     pub mapped_pages: u64,
     pub resident_pages: u64,
     pub locked_pages: u64,

@@ -93,7 +93,10 @@ impl Process {
         let system = &self.system;
         if let Change::Owner(owner) = change {
             if let Some(home) = self.home() {
-                home.state.lock().credentials = owner;
+                let account = self.account(owner.uid);
+                let mut state = home.state.lock();
+                state.pending.pay_from(&account);
+                state.credentials = owner;
             }
             return Ok(());
         }

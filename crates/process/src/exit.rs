@@ -201,7 +201,11 @@ impl Process {
         }
         self.orphan_children().await;
         let Some(home) = self.home() else { return };
-        home.state.lock().zombie = Some(status);
+        {
+            let mut state = home.state.lock();
+            state.zombie = Some(status);
+            state.pending.settle();
+        }
         home.members_changed.wake_all();
         self.space_released.wake_all();
         self.end_as_member().await;
@@ -281,6 +285,7 @@ impl Thread {
             let mut state = self.state.lock();
             let visited = core::mem::take(&mut state.visited);
             self.settle_account(&mut state);
+            state.pending.settle();
             (state.name.clone(), state.usage, visited)
         };
         // Whoever hears of the end finds nobody of this id any more.

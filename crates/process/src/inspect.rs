@@ -8,7 +8,7 @@ use fs::{
     remote::loan::{self, Loan},
     File,
 };
-use machine::{errno::Result, Errno, Page, PageRange, Pid, PAGE_SIZE};
+use machine::{account::Resource, errno::Result, Errno, Page, PageRange, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
     fs::{Data, Opened, Taken},
@@ -440,6 +440,7 @@ impl Process {
             true => Default::default(),
             false => (self.space().statistics().await, self.space().peak().await),
         };
+        let queued = self.account(credentials.uid).used_at_top(Resource::Signals) as u64;
         ProcessView {
             process: self.id,
             shared: self.shared(),
@@ -451,6 +452,7 @@ impl Process {
             usage,
             children_usage,
             pending: self.pending(),
+            queued,
             mapped_pages: sizes.mapped,
             resident_pages: sizes.resident,
             locked_pages: sizes.locked,

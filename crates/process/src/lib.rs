@@ -57,6 +57,7 @@ pub use exit::Ended;
 pub use files::Files;
 pub use fork::CloneRequest;
 pub use image::Program;
+pub use limits::taken_over;
 pub use migrate::Absence;
 pub use placement::{Candidate, Placement};
 pub use process::{Flags, KnownSpace, Process};

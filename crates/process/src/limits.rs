@@ -2,9 +2,12 @@
 //! are handed to each kernel's replica of the space.
 
 use crate::{Process, System};
-use abi::{signal::SignalInfo, Credentials};
+use abi::{
+    signal::{Pending, SignalInfo},
+    Credentials,
+};
 use alloc::sync::Arc;
-use machine::{errno::Result, Errno, Pid};
+use machine::{account::Resource, errno::Result, Errno, Pid};
 use messages::{
     process::{Change, ProcessLimit},
     timer::{TimerId, TimerOp},
@@ -24,6 +27,14 @@ const SECOND: u64 = 1_000_000_000;
 
 /// What [`of_mappings`] looks at.
 const BOUND_MAPPINGS: [usize; 4] = [STACK, DATA, ADDRESS_SPACE, MEMLOCK];
+
+/// A limit that a machine takes over from where it was started. No process may have more descriptors than fs.nr_open says.
+pub fn taken_over(resource: usize, (soft, hard): (u64, u64)) -> (u64, u64) {
+    match resource {
+        FILES => (soft.min(MOST_FILES), hard.min(MOST_FILES)),
+        _ => (soft, hard),
+    }
+}
 
 /// Of all limits those that mappings obey.
 pub(crate) fn of_mappings(limits: &[(u64, u64)]) -> vm::Limits {
@@ -123,14 +134,19 @@ impl Process {
         hard != u64::MAX && self.gather_usage().await.0.cpu_ns() >= hard.saturating_mul(SECOND)
     }
 
-    /// RLIMIT_SIGPENDING: may another such signal wait where so many do? Those that kill(2) sends are never refused. (Linux counts
-    /// what waits for all processes of the user.)
-    pub(crate) fn check_room(&self, info: &SignalInfo, waiting: usize) -> Result<()> {
-        let bounded = info.signal.is_realtime() && info.code < 0 && info.code != SignalInfo::SI_TIMER;
-        match bounded && waiting as u64 >= self.limit(SIGNALS_PENDING) {
-            true => Err(Errno::EAGAIN),
-            false => Ok(()),
+    /// What becomes of a signal that is sent where `pending` waits, to who acts for the user with the real id `uid`. EAGAIN: so many wait
+    /// for that user's processes on this kernel, or have a place there as timers have, as RLIMIT_SIGPENDING says. Of one that kill(2)
+    /// sends, and of a standard one, only what is known of it is lost then. None: it waits already. (Linux: sig_get_ucounts.)
+    pub(crate) fn admit(&self, info: SignalInfo, pending: &Pending, uid: u32) -> Result<Option<SignalInfo>> {
+        let (signal, code) = (info.signal, info.code);
+        let exempt = code == SignalInfo::SI_TIMER || !signal.is_realtime() && code >= 0;
+        if exempt || (self.account(uid).used_at_top(Resource::Signals) as u64) < self.limit(SIGNALS_PENDING) {
+            return Ok(Some(info));
         }
+        if signal.is_realtime() && code != SignalInfo::SI_USER {
+            return Err(Errno::EAGAIN);
+        }
+        Ok((!pending.set().contains(signal)).then(|| SignalInfo::lost(signal)))
     }
 
     /// At home, after the change of a limit: kernels may own parts of the space where the process has no thread (see
@@ -140,5 +156,18 @@ impl Process {
             let limits = of_mappings(&self.shared.lock().limits);
             self.space().limit(limits).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_descriptors_than_nr_open_are_not_taken_over() {
+        assert_eq!(taken_over(FILES, (1024, 1 << 30)), (1024, 1 << 20));
+        assert_eq!(taken_over(FILES, (u64::MAX, u64::MAX)), (1 << 20, 1 << 20));
+        assert_eq!(taken_over(FILES, (1024, 4096)), (1024, 4096));
+        assert_eq!(taken_over(STACK, (8 << 20, u64::MAX)), (8 << 20, u64::MAX));
     }
 }

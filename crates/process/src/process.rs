@@ -7,6 +7,7 @@ use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fs::File;
 use machine::{
+    account::Account,
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno, KernelId, Pid,
@@ -78,6 +79,8 @@ pub struct Process {
     pub(crate) space_released: WaitQueue,
     /// A child that still runs in its parent's memory (vfork waits for the end of that).
     pub(crate) in_parents_space: AtomicBool,
+    /// Who pays for what this kernel keeps for it, with the user for whom it last acted.
+    account: Lock<Option<(u32, Arc<Account>)>>,
     /// Only at home.
     pub(crate) home_part: Option<Home>,
 }
@@ -115,6 +118,7 @@ impl Process {
             survivor: Lock::new(None),
             space_released: WaitQueue::new(),
             in_parents_space: AtomicBool::new(false),
+            account: Lock::new(None),
             home_part,
         })
     }
@@ -380,12 +384,25 @@ impl Process {
         let home = self.home()?;
         let (value, left) = {
             let mut state = home.state.lock();
+            let uid = state.credentials.uid;
+            state.pending.pay(|| self.account(uid));
             let value = change(&mut state.pending);
             state.pending_version += 1;
             (value, state.pending_set())
         };
         self.set_pending(left);
         Some((value, left))
+    }
+
+    /// Who pays for what this kernel keeps for the process, which acts for the user with the real id `uid`.
+    pub fn account(&self, uid: u32) -> Arc<Account> {
+        let mut known = self.account.lock();
+        if let Some((_, account)) = known.as_ref().filter(|(of, _)| *of == uid) {
+            return account.clone();
+        }
+        let account = self.system.accounts.of(self.id, uid);
+        *known = Some((uid, account.clone()));
+        account
     }
 
     /// On whose behalf files are used.

@@ -286,7 +286,11 @@ impl System {
         let ignored = process.with_shared(|shared| shared.actions.ignores(info.signal));
         // Of one that has just left it is not known here.
         if !ignored || thread.is_away() || thread.blocked().contains(info.signal) {
-            process.check_room(&info, thread.state.lock().pending.len())?;
+            let admitted = {
+                let state = thread.state.lock();
+                process.admit(info, &state.pending, state.credentials.uid)?
+            };
+            let Some(info) = admitted else { return Ok(()) };
             let ignorings = message.ignorings.unwrap_or_else(|| process.ignorings());
             thread.push_signal(info, Sent { continues, ignorings });
         }
@@ -402,7 +406,11 @@ impl Process {
         if !self.wants(info.signal).await {
             return Ok(());
         }
-        self.check_room(&info, home.state.lock().pending.len())?;
+        let admitted = {
+            let state = home.state.lock();
+            self.admit(info, &state.pending, state.credentials.uid)?
+        };
+        let Some(info) = admitted else { return Ok(()) };
         if let Some(((), waiting)) = self.with_pending(|pending| pending.push_sent(info, pending.continues())) {
             self.tell_pending(waiting);
             self.rouse(waiting.set);

@@ -75,6 +75,8 @@ impl Process {
             let number = state.pending.continues() + 1;
             state.pending.continued(number);
             if let Some(info) = waits {
+                let uid = state.credentials.uid;
+                state.pending.pay(|| self.account(uid));
                 state.pending.push_sent(info, number);
             }
             state.pending_version += 1;

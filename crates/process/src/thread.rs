@@ -334,6 +334,8 @@ impl Thread {
         match &mut *self.presence.lock() {
             Presence::Here => {
                 let mut state = self.state.lock();
+                let uid = state.credentials.uid;
+                state.pending.pay(|| self.process.account(uid));
                 push(&mut state.pending);
                 self.pending.store(state.pending.set().0, SeqCst);
             }

@@ -20,6 +20,7 @@ use alloc::{
 };
 use core::{future::Future, pin::pin, task::Poll};
 use machine::{
+    account::{Charge, OverLimit, Resource},
     errno::Result,
     period,
     sync::{Lock, WaitQueue},
@@ -44,6 +45,8 @@ struct Timer {
     interval: u64,
     /// Of the last signal that was taken.
     overrun: i32,
+    /// Its place among the signals that may wait for its user.
+    _place: Charge,
 }
 
 #[derive(Default)]
@@ -264,9 +267,11 @@ impl Process {
             return Err(Errno::EINVAL);
         }
         // Each owns a place in a queue.
-        let limit = self.limit(SIGNALS_PENDING);
+        let (uid, limit) = (home.state.lock().credentials.uid, self.limit(SIGNALS_PENDING));
+        let place = self.account(uid).charge_within(Resource::Signals, 1, usize::try_from(limit).unwrap_or(usize::MAX));
+        let place = place.map_err(|OverLimit| Errno::EAGAIN)?;
         let mut table = home.timers.table.lock();
-        if table.timers.len() as u64 >= limit || table.over {
+        if table.over {
             return Err(Errno::EAGAIN);
         }
         let mut number = table.next_number;
@@ -274,7 +279,7 @@ impl Process {
             number = number.wrapping_add(1) & i32::MAX;
         }
         table.next_number = number.wrapping_add(1) & i32::MAX;
-        let timer = Timer { clock, notify, next: None, interval: 0, overrun: 0 };
+        let timer = Timer { clock, notify, next: None, interval: 0, overrun: 0, _place: place };
         table.timers.insert(TimerId::Posix(number), timer);
         Ok(TimerState { number, ..TimerState::default() })
     }
@@ -302,7 +307,7 @@ impl Process {
             let mut table = home.timers.table.lock();
             if let Some((clock, signal)) = own_signal(id) {
                 let notify = Notify::Signal { number: signal.number(), thread: None, value: None };
-                let new = Timer { clock, notify, next: None, interval: 0, overrun: 0 };
+                let new = Timer { clock, notify, next: None, interval: 0, overrun: 0, _place: Charge::FREE };
                 if !table.over {
                     table.timers.entry(id).or_insert(new);
                 }
@@ -434,7 +439,7 @@ mod tests {
 
     fn timer(clock: TimerClock, next: u64, interval: u64) -> Timer {
         let notify = Notify::Signal { number: 14, thread: None, value: None };
-        Timer { clock, notify, next: Some(next), interval, overrun: 0 }
+        Timer { clock, notify, next: Some(next), interval, overrun: 0, _place: Charge::FREE }
     }
 
     #[test]

@@ -79,6 +79,8 @@ impl System {
             }
             // In one step: who has waited for a child and blocks SIGCHLD finds it pending, and a handler finds the child.
             if let Some(info) = queued {
+                let uid = state.credentials.uid;
+                state.pending.pay(|| parent.account(uid));
                 state.pending.push(info);
                 state.pending_version += 1;
                 let pending = state.pending_set();

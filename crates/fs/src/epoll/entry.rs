@@ -6,6 +6,7 @@ use abi::signal::SignalSet;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, Ordering};
 use machine::{
+    account::Charge,
     errno::Result,
     sync::{Lock, Subscriber},
     Errno, Pid,
@@ -31,6 +32,7 @@ pub struct Entry {
     /// Is it on the ready list?
     listed: AtomicBool,
     epoll: Weak<Shared>,
+    charge: Lock<Charge>,
 }
 
 /// Kept in the file's queue. Weak, so that an entry ends with its epoll.
@@ -64,6 +66,7 @@ impl Entry {
         seen: Option<Arc<Seen>>,
         interest: EpollInterest,
         epoll: &Arc<Shared>,
+        charge: Charge,
     ) -> Arc<Self> {
         Arc::new(Entry {
             key,
@@ -76,12 +79,18 @@ impl Entry {
             begun: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             epoll: Arc::downgrade(epoll),
+            charge: Lock::new(charge),
         })
     }
 
     /// The file, unless it is closed.
     pub fn file(&self) -> Option<Arc<dyn File>> {
         self.held.lock().as_ref()?.get()
+    }
+
+    /// Does it watch no more?
+    pub fn is_closed(&self) -> bool {
+        self.held.lock().is_none()
     }
 
     /// The file, if it is another kernel's.
@@ -117,6 +126,8 @@ impl Entry {
         unsubscribe(self.seen.as_deref().map(|seen| seen as &dyn File), &self.signals);
         let held = self.held.lock().take();
         drop(held);
+        // It may stand on the ready list for a while.
+        *self.charge.lock() = Charge::FREE;
     }
 
     pub fn modify(&self, interest: EpollInterest) -> Result<()> {

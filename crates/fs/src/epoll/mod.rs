@@ -44,6 +44,8 @@ use core::any::Any;
 use core::ops::Bound;
 use entry::Entry;
 use machine::{
+    account::{Account, OverLimit, Resource},
+    collections::Queue,
     errno::Result,
     sync::{Lock, WaitQueue},
     BoxFuture, Errno,
@@ -57,6 +59,9 @@ pub const EXCLUSIVE: u32 = 1 << 28;
 pub const WAKEUP: u32 = 1 << 29;
 pub const ONESHOT: u32 = 1 << 30;
 pub const EDGE: u32 = 1 << 31;
+
+/// So many entries that were forgotten may stand on a ready list, whatever its length.
+const MOST_FORGOTTEN: usize = 64;
 
 /// An entry's name: descriptor number and description.
 type Key = (i32, Description);
@@ -99,12 +104,14 @@ impl Entries {
 
 pub(crate) struct Shared {
     entries: Lock<Entries>,
-    ready: Lock<VecDeque<Arc<Entry>>>,
+    ready: Lock<Queue<Arc<Entry>>>,
     changes: WaitQueue,
 }
 
 pub struct Epoll {
     shared: Arc<Shared>,
+    /// Of who made it: pays for what it watches.
+    account: Arc<Account>,
     flags: StatusFlags,
     inode: Identity,
 }
@@ -114,14 +121,15 @@ fn address(file: &Arc<dyn File>) -> usize {
 }
 
 impl Epoll {
-    /// epoll_create1(2).
-    pub fn new(flags: OpenFlags) -> Result<Arc<Self>> {
+    /// epoll_create1(2), by who has this account.
+    pub fn new(account: Arc<Account>, flags: OpenFlags) -> Result<Arc<Self>> {
         if !OpenFlags::CLOEXEC.contains(flags) {
             return Err(Errno::EINVAL);
         }
-        let shared = Shared { entries: Lock::default(), ready: Lock::new(VecDeque::new()), changes: WaitQueue::new() };
+        let shared = Shared { entries: Lock::default(), ready: Lock::new(Queue::new()), changes: WaitQueue::new() };
         Ok(Arc::new(Epoll {
             shared: Arc::new(shared),
+            account,
             flags: StatusFlags::new(flags | OpenFlags::RDWR),
             inode: Identity::untyped(),
         }))
@@ -217,7 +225,9 @@ impl Epoll {
         if entries.all.get(&key).is_some_and(|entry| entry.file().is_some()) {
             return Err(Errno::EEXIST);
         }
-        let entry = Entry::new(key, file, seen, interest, &self.shared);
+        // fs.epoll.max_user_watches.
+        let charge = self.account.charge(Resource::Watches, 1).map_err(|OverLimit| Errno::ENOSPC)?;
+        let entry = Entry::new(key, file, seen, interest, &self.shared, charge);
         entries.insert(&entry);
         drop(entries);
         entry.watch(file);
@@ -297,9 +307,26 @@ impl Epoll {
 
     /// The file is closed everywhere.
     fn forget(&self, entry: &Arc<Entry>) {
-        let mut entries = self.shared.entries.lock();
-        if entries.all.get(&entry.key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
-            entries.remove(&entry.key);
+        let left = {
+            let mut entries = self.shared.entries.lock();
+            if entries.all.get(&entry.key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
+                entries.remove(&entry.key);
+            }
+            entries.all.len()
+        };
+        self.drop_forgotten(left);
+    }
+
+    /// Of the ready list, when more than half of it is of entries that were forgotten, of which there are `left` otherwise.
+    fn drop_forgotten(&self, left: usize) {
+        let mut ready = self.shared.ready.lock();
+        if ready.len() > 2 * left + MOST_FORGOTTEN {
+            for _ in 0..ready.len() {
+                let Some(entry) = ready.pop_front() else { break };
+                if !entry.is_closed() {
+                    ready.push_back(entry);
+                }
+            }
         }
     }
 }

@@ -24,12 +24,12 @@ fn taken(epoll: &Epoll) -> Vec<(u64, u32)> {
 }
 
 fn ends() -> (Arc<dyn File>, Arc<PipeEnd>) {
-    let (read, write) = pipe(&caller(1), OpenFlags::NONBLOCK).unwrap();
+    let (read, write) = pipe(&caller(1), &free(), OpenFlags::NONBLOCK).unwrap();
     (read, write)
 }
 
 fn epoll() -> Arc<Epoll> {
-    Epoll::new(OpenFlags::empty()).unwrap()
+    Epoll::new(free(), OpenFlags::empty()).unwrap()
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn errors_of_epoll_ctl() {
     assert_eq!(add(&epoll, 6, &itself, IN), Err(Errno::EINVAL));
     delete(&epoll, 3, &read).unwrap();
     assert_eq!(delete(&epoll, 3, &read), Err(Errno::ENOENT));
-    assert_eq!(Epoll::new(OpenFlags::NONBLOCK).err(), Some(Errno::EINVAL));
+    assert_eq!(Epoll::new(free(), OpenFlags::NONBLOCK).err(), Some(Errno::EINVAL));
 }
 
 #[test]
@@ -235,4 +235,32 @@ fn an_epoll_that_is_being_added_closes_a_circle_already() {
     add(&other, 3, &first, IN).unwrap();
     assert_eq!(add(&one, 3, &second, IN), Err(Errno::ELOOP));
     assert!(one.shared.entries.lock().all.is_empty());
+}
+
+#[test]
+fn who_made_it_pays_for_what_it_watches() {
+    let account = Account::new(None, &[(Resource::Watches, 2)]);
+    let epoll = Epoll::new(account.clone(), OpenFlags::empty()).unwrap();
+    let files: Vec<Arc<dyn File>> = (0..3).map(|_| EventFd::new(0, 0).unwrap() as Arc<dyn File>).collect();
+    let watch = |at: usize| add(&epoll, at as i32, &files[at], IN);
+    assert_eq!([watch(0), watch(1), watch(2), watch(1)], [Ok(()), Ok(()), Err(Errno::ENOSPC), Err(Errno::EEXIST)]);
+    assert_eq!(delete(&epoll, 0, &files[0]), Ok(()));
+    assert_eq!([watch(2), watch(0)], [Ok(()), Err(Errno::ENOSPC)]);
+    drop(epoll);
+    assert_eq!(account.used(Resource::Watches), 0);
+}
+
+#[test]
+fn what_is_no_longer_watched_does_not_stay_on_the_ready_list() {
+    let account = free();
+    let epoll = Epoll::new(account.clone(), OpenFlags::empty()).unwrap();
+    let ready: Arc<dyn File> = EventFd::new(1, 0).unwrap();
+    add(&epoll, 7, &ready, IN).unwrap();
+    for _ in 0..1000 {
+        add(&epoll, 3, &ready, IN).unwrap();
+        delete(&epoll, 3, &ready).unwrap();
+        assert_eq!(account.used(Resource::Watches), 1);
+    }
+    assert!(epoll.shared.ready.lock().len() < 100);
+    assert_eq!(taken(&epoll), [(7, IN)]);
 }

@@ -12,13 +12,15 @@ use crate::{
     Attributes, Caller, Events, File, Inode, OpenFlags,
 };
 use alloc::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use core::any::Any;
 use linux_raw_sys::ioctl::FIONREAD;
 use machine::{
+    account::{Account, Charge, Resource},
+    collections::Queue,
     errno::Result,
     sync::{Lock, WaitQueue},
     BoxFuture, Errno,
@@ -43,6 +45,11 @@ impl Event {
         }
     }
 
+    /// Bytes that it takes here.
+    fn memory(&self) -> usize {
+        size_of::<Event>() + self.name.capacity()
+    }
+
     fn write(&self, to: &mut [u8]) {
         let length = (self.size() - HEADER) as u32;
         let words = [self.watch as u32, self.mask, self.cookie, length];
@@ -59,9 +66,10 @@ struct Watch {
     mask: u32,
 }
 
-#[derive(Default)]
 struct State {
-    queue: VecDeque<Event>,
+    queue: Queue<Event>,
+    /// For its bytes, to who has made the descriptor.
+    kept: Charge,
     watches: BTreeMap<i32, Watch>,
     last: i32,
 }
@@ -72,10 +80,19 @@ impl State {
         if event.mask & IGNORED == 0 && self.queue.back() == Some(&event) {
             return;
         }
-        match self.queue.len() {
-            length if length < MAX_QUEUED => self.queue.push_back(event),
-            MAX_QUEUED => self.queue.push_back(Event { watch: -1, mask: OVERFLOW, cookie: 0, name: Vec::new() }),
-            _ => {}
+        if self.queue.len() < MAX_QUEUED && self.kept.grow(event.memory()).is_ok() {
+            return self.queue.push_back(event);
+        }
+        let overflow = Event { watch: -1, mask: OVERFLOW, cookie: 0, name: Vec::new() };
+        if self.queue.back() != Some(&overflow) {
+            self.kept.grow_anyway(overflow.memory());
+            self.queue.push_back(overflow);
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(event) = self.queue.pop_front() {
+            self.kept.shrink(event.memory());
         }
     }
 }
@@ -93,8 +110,8 @@ pub struct Inotify {
 }
 
 impl Inotify {
-    /// inotify_init1(2).
-    pub fn new(caller: &Caller, flags: OpenFlags) -> Result<Arc<Self>> {
+    /// inotify_init1(2) by who has this account.
+    pub fn new(caller: &Caller, account: &Arc<Account>, flags: OpenFlags) -> Result<Arc<Self>> {
         if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK).contains(flags) {
             return Err(Errno::EINVAL);
         }
@@ -108,7 +125,12 @@ impl Inotify {
             *instances += 1;
         }
         Ok(Arc::new_cyclic(|this| Inotify {
-            state: Lock::default(),
+            state: Lock::new(State {
+                queue: Queue::new(),
+                kept: account.nothing(Resource::Memory),
+                watches: BTreeMap::new(),
+                last: 0,
+            }),
             changes: WaitQueue::new(),
             flags: StatusFlags::new(flags),
             inode: Identity::untyped(),
@@ -196,7 +218,7 @@ impl Inotify {
             }
             event.write(&mut buf[used..used + size]);
             used += size;
-            state.queue.pop_front();
+            state.pop();
         }
         match used {
             0 if state.queue.is_empty() => Err(Errno::EAGAIN),
@@ -273,5 +295,33 @@ impl File for Inotify {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn event(number: i32, name: &[u8]) -> Event {
+        Event { watch: number, mask: 2, cookie: 0, name: name.to_vec() }
+    }
+
+    #[test]
+    fn what_nobody_pays_for_is_an_overflow() {
+        let one = event(1, &[7; 200]).memory();
+        let account = Account::new(None, &[(Resource::Memory, 3 * one)]);
+        let inotify = Inotify::new(&caller(1), &account, OpenFlags::NONBLOCK).unwrap();
+        {
+            let mut state = inotify.state.lock();
+            (0..9).for_each(|number| state.push(event(number, &[7; 200])));
+            assert_eq!(state.queue.iter().map(|event| event.watch).collect::<Vec<_>>(), [0, 1, 2, -1]);
+        }
+        let mut room = [0; 2 * 224];
+        assert_eq!(block_on(inotify.read(&mut room)), Ok(2 * 224));
+        inotify.state.lock().push(event(9, &[7; 200]));
+        assert_eq!(inotify.state.lock().queue.iter().map(|event| event.watch).collect::<Vec<_>>(), [2, -1, 9]);
+        drop(inotify);
+        assert_eq!(account.used(Resource::Memory), 0);
     }
 }

@@ -147,7 +147,10 @@ impl Paths for LocalPaths {
                 }
                 PathOp::Unmount { path, flags } => self.unmount(caller, base, &path, flags).await.map(done),
                 PathOp::Sync => self.sync().await.map(done),
-                PathOp::Notify { flags } => Ok(PathAnswer::File(Inotify::new(caller, flags)?)),
+                PathOp::Notify { flags } => {
+                    let account = self.services.accounts.of(caller.process, caller.credentials.uid);
+                    Ok(PathAnswer::File(Inotify::new(caller, &account, flags)?))
+                }
                 PathOp::Watch { path, mask } => self.watch(caller, base, &path, mask).await.map(PathAnswer::Number),
             }
         })

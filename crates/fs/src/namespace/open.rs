@@ -233,13 +233,14 @@ impl LocalPaths {
                     return Err(Errno::EACCES);
                 }
                 let rdev = attributes(&inode).await?.rdev;
-                let opening = Opening { caller, flags, at: &at, rdev };
+                let opening = Opening { caller, accounts: &self.services.accounts, flags, at: &at, rdev };
                 let file = self.devices.open(kind, opening).await?;
                 return Ok(NodeFile::wrap(file, at));
             }
             Kind::Fifo => {
                 let opener = fifo_opener(&self.devices)?;
-                let file = opener(Opening { caller, flags, at: &at, rdev: (0, 0) }).await?;
+                let opening = Opening { caller, accounts: &self.services.accounts, flags, at: &at, rdev: (0, 0) };
+                let file = opener(opening).await?;
                 return Ok(NodeFile::wrap(file, at));
             }
             Kind::Regular | Kind::Symlink => {}

@@ -25,8 +25,8 @@ use crate::{
     waiting::{Patience, MUST_WAIT},
     Caller, File,
 };
-use alloc::{sync::Arc, vec, vec::Vec};
-use machine::{errno::Result, Errno};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{collections::try_filled, errno::Result, Errno};
 
 /// Somebody holds the pipe: even who does not wait for bytes waits for that.
 pub(super) const HELD: Errno = MUST_WAIT;
@@ -39,13 +39,13 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// The bytes it holds.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.count];
+    /// The bytes it holds. ENOMEM.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = try_filled(self.count, 0)?;
         let found = ring::copy(self.pipe.state.lock().bytes.front(self.count), &mut bytes);
         // Less, if all ends have been closed.
         bytes.truncate(found);
-        bytes
+        Ok(bytes)
     }
 
     /// Lets go without the first `count` bytes.
@@ -131,7 +131,8 @@ impl Held {
 pub async fn hold(file: &Arc<dyn File>, caller: &Caller, most: usize, wait: bool) -> Result<Option<Held>> {
     if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
         let hold = end.hold(most, wait).await?;
-        return Ok(hold.map(|hold| Held { bytes: hold.bytes(), holder: Holder::Here(hold) }));
+        let Some(hold) = hold else { return Ok(None) };
+        return Ok(Some(Held { bytes: hold.bytes()?, holder: Holder::Here(hold) }));
     }
     let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
     let held = stand_in.hold_pipe(caller, most, wait).await?;

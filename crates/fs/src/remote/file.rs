@@ -329,8 +329,11 @@ impl RemoteFile {
         let mut done = 0;
         loop {
             let offset = at.map(|at| if at == APPEND_AT { at } else { at + done as u64 });
+            let left = buf.len() - done;
             match self.write_once(&buf[done..], offset, caller).await {
                 Ok(0) => return Ok(done),
+                // The owner was given all that is left, and has taken no more.
+                Ok(count) if count < left && left <= INLINE_BYTES => return Ok(done + count),
                 Ok(count) => done += count,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => return Ok(done),

@@ -74,7 +74,7 @@ async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Opti
     let file = remote.exports.get(id)?;
     let end = file.as_any().downcast_ref::<PipeEnd>().ok_or(Errno::EINVAL)?;
     let Some(hold) = end.hold(bytes, wait).await? else { return Ok(None) };
-    let taken = loan::answer(&*remote.memory, &frames, hold.bytes());
+    let taken = loan::answer(&*remote.memory, &frames, hold.bytes()?);
     let number = remote.holds.add(from, hold);
     if !remote.endpoint.is_alive(from) {
         // What it held may have been released before this, and nobody would release it again.

@@ -101,7 +101,7 @@ fn a_full_stream_waits_for_its_reader() {
 #[test]
 fn files_travel_and_stop_a_stream_read() {
     let (a, b) = pair(SocketKind::Stream);
-    let (pipe_end, pipe_writer) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+    let (pipe_end, pipe_writer) = pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
     write(&a, b"plain").unwrap();
     let send = SocketControl::Send { place: None, message: message(b"with", vec![pipe_writer]), flags: 0 };
     control(&a, send).unwrap();
@@ -273,7 +273,7 @@ fn connections_nobody_accepted_end_with_what_is_in_them() {
 fn sockets_that_hold_each_other_are_collected_and_no_others() {
     let names = names();
     let pair = || Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
-    let (read, write) = pipe(&caller(7), OpenFlags::NONBLOCK).unwrap();
+    let (read, write) = pipe(&caller(7), &free(), OpenFlags::NONBLOCK).unwrap();
     let (a, b) = pair();
     // Each is in its own inbox's peer: a circle of two, which also holds the writing end of a pipe.
     send(&a, vec![a.clone(), write]);
@@ -314,7 +314,8 @@ fn a_user_has_so_many_descriptors_in_messages() {
     names.set_accounts(&machine::account::Accounts::new(1 << 20));
     let (a, b) = Socket::pair(&names, &caller(7), SocketKind::Stream, OpenFlags::NONBLOCK);
     let send = |count: usize| {
-        let files = (0..count).map(|_| pipe(&caller(7), OpenFlags::empty()).unwrap().0 as Arc<dyn File>).collect();
+        let files =
+            (0..count).map(|_| pipe(&caller(7), &free(), OpenFlags::empty()).unwrap().0 as Arc<dyn File>).collect();
         let message = SocketMessage { most_in_flight: 10, ..message(b"x", files) };
         done(&a, SocketControl::Send { place: None, message, flags: 0 })
     };

@@ -40,7 +40,7 @@ pub(crate) async fn epoll_create1(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn create(call: &Call<'_>, flags: OpenFlags) -> Result<u64> {
-    call.install(Epoll::new(flags)?, flags.contains(OpenFlags::CLOEXEC)).await
+    call.install(Epoll::new(call.account(), flags)?, flags.contains(OpenFlags::CLOEXEC)).await
 }
 
 pub(crate) async fn epoll_ctl(call: &mut Call<'_>) -> Result<u64> {

@@ -26,7 +26,7 @@ async fn make(call: &Call<'_>, to: UserAddr, flags: u32) -> Result<u64> {
     if !(OpenFlags::CLOEXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT).contains(flags) {
         return Err(Errno::EINVAL);
     }
-    let (read, write) = fs::pipe::pipe(&call.caller(), flags)?;
+    let (read, write) = fs::pipe::pipe(&call.caller(), &call.account(), flags)?;
     let close_on_exec = flags.contains(OpenFlags::CLOEXEC);
     install_two(call, [read, write], close_on_exec, to).await
 }

@@ -6,11 +6,11 @@ use crate::{
     time::Timespec,
 };
 use abi::signal::SignalSet;
-use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::future::Future;
 use fs::{Events, File};
-use machine::{errno::Result, BoxFuture, Errno, UserAddr, USER_END};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+use machine::{collections::try_filled, errno::Result, BoxFuture, Errno, UserAddr, USER_END};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// `struct pollfd`.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
@@ -20,6 +20,9 @@ struct PollFd {
     events: u16,
     found: u16,
 }
+
+/// At most what waiting for one file takes of the heap: its place in the lists of [`run`] and `fs::poll::wait`, and in the file's queue.
+pub(super) const WAIT_BYTES: usize = 192;
 
 /// When a wait is to end: at a time of the machine's clock, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +127,8 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
         // Even where there is nothing to look at.
         return Err(Errno::EFAULT);
     }
-    let mut list = vec![PollFd::new_zeroed(); count as usize];
+    let _room = call.room_for(count as usize * WAIT_BYTES)?;
+    let mut list = try_filled(count as usize, PollFd::default())?;
     call.space().read(at, list.as_mut_slice().as_mut_bytes()).await?;
 
     let mut files: Vec<(Arc<dyn File>, Events)> = Vec::new();

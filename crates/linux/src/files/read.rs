@@ -137,7 +137,8 @@ pub(crate) async fn into(
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(call.system(), wanted - done);
+    let mut buffer = Buffer::for_bytes(call, wanted - done);
+    transfer::check_whole(call, file, &buffer, wanted - done).await?;
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();

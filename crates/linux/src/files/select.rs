@@ -1,13 +1,13 @@
 //! select, pselect6 (man 2 select).
 
-use super::poll::{until_ready, with_mask, Deadline};
+use super::poll::{until_ready, with_mask, Deadline, WAIT_BYTES};
 use crate::{
     call::Call,
     time::{Timespec, Timeval},
 };
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use fs::{Events, File};
-use machine::{errno::Result, Errno, UserAddr};
+use machine::{collections::try_filled, errno::Result, Errno, UserAddr};
 use zerocopy::IntoBytes;
 
 const IN_SET: Events = Events::RDNORM.union(Events::RDBAND).union(Events::IN).union(Events::HUP).union(Events::ERR);
@@ -56,7 +56,7 @@ async fn get_set(call: &Call<'_>, at: UserAddr, words: usize) -> Result<Vec<u64>
     if at.is_null() {
         return Ok(Vec::new());
     }
-    let mut set = vec![0u64; words];
+    let mut set = try_filled(words, 0u64)?;
     call.space().read(at, set.as_mut_slice().as_mut_bytes()).await?;
     Ok(set)
 }
@@ -77,6 +77,8 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
     for (index, set) in sets.iter_mut().enumerate() {
         *set = get_set(call, call.pointer(index + 1), words).await?;
     }
+    let watched = (0..count).filter(|&fd| sets.iter().any(|set| has(set, fd))).count();
+    let _room = call.room_for(watched * WAIT_BYTES)?;
     let mut files: Vec<(Arc<dyn File>, Events)> = Vec::new();
     let mut numbers = Vec::new();
     for fd in 0..count {
@@ -93,7 +95,7 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
         if set.is_empty() {
             continue;
         }
-        let mut answer = vec![0u64; words];
+        let mut answer = try_filled(words, 0u64)?;
         for (&fd, events) in numbers.iter().zip(&found) {
             if has(set, fd) && events.intersects(kind) {
                 answer[fd / 64] |= 1 << (fd % 64);
@@ -109,7 +111,7 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
 async fn wait(files: &[(Arc<dyn File>, Events)], deadline: Deadline, call: &Call<'_>) -> Result<Vec<Events>> {
     let caller = call.caller();
     let mut watched: Vec<usize> = (0..files.len()).collect();
-    let mut answer = vec![Events::empty(); files.len()];
+    let mut answer = try_filled(files.len(), Events::empty())?;
     loop {
         let list: Vec<_> = watched.iter().map(|&index| files[index].clone()).collect();
         let found = fs::poll::wait(&caller, &list, deadline.future(call)).await?;

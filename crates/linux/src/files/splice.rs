@@ -6,12 +6,12 @@
 
 use super::{
     read,
-    transfer::STEP,
+    transfer::Buffer,
     vector,
     write::{broken, within_limit},
 };
 use crate::call::Call;
-use alloc::{sync::Arc, vec};
+use alloc::sync::Arc;
 use fs::{
     control::Control,
     pipe::{self, Held},
@@ -58,10 +58,10 @@ async fn copy(
     len: usize,
 ) -> Result<usize> {
     let caller = call.caller();
-    let mut buffer = vec![0; len.min(STEP)];
+    let mut buffer = Buffer::for_bytes(call, len);
     let mut done = 0;
     while done < len {
-        let step = &mut buffer[..(len - done).min(STEP)];
+        let step = buffer.step(len - done);
         let result = async {
             let read = call.wait_for(&from.file, from.file.read_at(step, from.at)).await?;
             if read == 0 {
@@ -365,8 +365,9 @@ async fn to_a_pipe(
             Err(Errno::ESPIPE) if from.is_null() => return stream_to_a_pipe(call, &source, pipe, len).await,
             cursor => cursor?,
         };
-        let mut bytes = vec![0; len.min(PIPE_STEP)];
-        let read = call.wait_for(&source, source.read_at(&mut bytes, cursor.at)).await?;
+        let mut buffer = Buffer::for_bytes(call, len.min(PIPE_STEP));
+        let bytes = buffer.step(len);
+        let read = call.wait_for(&source, source.read_at(bytes, cursor.at)).await?;
         match call.wait_for(pipe, pipe::offer(pipe, &caller, &bytes[..read])).await {
             Ok(written) => {
                 cursor.at += written as u64;
@@ -383,8 +384,9 @@ async fn to_a_pipe(
 /// writer has been faster. Only who is killed does not wait for it.
 async fn stream_to_a_pipe(call: &Call<'_>, source: &Arc<dyn File>, pipe: &Arc<dyn File>, len: usize) -> Result<usize> {
     let caller = call.caller();
-    let mut bytes = vec![0; len.min(pipe::PIPE_BUF)];
-    let read = call.wait_for(source, source.read_for(&caller, &mut bytes)).await?;
+    let mut buffer = Buffer::for_bytes(call, len.min(pipe::PIPE_BUF));
+    let bytes = buffer.step(len);
+    let read = call.wait_for(source, source.read_for(&caller, bytes)).await?;
     let room = [(pipe.clone(), Events::OUT)];
     loop {
         match pipe::offer(pipe, &caller, &bytes[..read]).await {

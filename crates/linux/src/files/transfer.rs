@@ -1,14 +1,22 @@
 //! Between a file and user memory: at once where nothing has to be waited for, else through a buffer of the kernel's, which
 //! for small transfers takes none of the heap.
+//!
+//! Who waits keeps its buffer. So one of more than a page is charged to the caller, whose user may have a part of the kernel's memory in
+//! such buffers; beyond that, and where memory is short, a transfer goes page by page, and a stream gives or takes a page at a time.
 
-use super::vector::Segment;
+use super::{socket::message, vector::Segment};
 use crate::call::Call;
-use alloc::{boxed::Box, sync::Arc, vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     file::{UserBuffer, APPEND_AT},
-    File,
+    File, Kind,
 };
-use machine::{Frame, UserAddr, PAGE_SIZE};
+use machine::{
+    account::{Charge, OverLimit, Resource},
+    collections::try_filled,
+    errno::Result,
+    Errno, Frame, UserAddr, PAGE_SIZE,
+};
 use process::System;
 use vm::Space;
 
@@ -21,17 +29,28 @@ pub(crate) struct Buffer<'a> {
     system: &'a System,
     small: [u8; SMALL],
     large: Option<Box<[u8]>>,
+    /// Where `large` is more than a page.
+    charge: Charge,
 }
 
 impl<'a> Buffer<'a> {
     /// For steps of a transfer of `total` bytes. What is in it at first is not for programs.
-    pub fn for_bytes(system: &'a System, total: usize) -> Self {
-        let large = match total {
-            0..=SMALL => None,
-            _ if total <= PAGE_SIZE => Some(system.take_page_buffer()),
-            _ => Some(vec![0; total.min(STEP)].into()),
+    pub fn for_bytes(call: &Call<'a>, total: usize) -> Self {
+        let system = call.system();
+        let (large, charge) = match total {
+            0..=SMALL => (None, Charge::FREE),
+            _ if total <= PAGE_SIZE => (Some(system.take_page_buffer()), Charge::FREE),
+            _ => match charged(call, total.min(STEP)) {
+                Ok((large, charge)) => (Some(large.into()), charge),
+                Err(_) => (Some(system.take_page_buffer()), Charge::FREE),
+            },
         };
-        Buffer { system, small: [0; SMALL], large }
+        Buffer { system, small: [0; SMALL], large, charge }
+    }
+
+    /// Whether the transfer of `total` bytes takes more steps than it would with enough memory. What has to go whole must not.
+    pub fn is_cut(&self, total: usize) -> bool {
+        total > PAGE_SIZE && self.charge.amount() == 0
     }
 
     /// Room for a step that has `left` bytes to go.
@@ -47,6 +66,34 @@ impl Drop for Buffer<'_> {
         if let Some(buffer) = self.large.take().filter(|buffer| buffer.len() == PAGE_SIZE) {
             self.system.give_page_buffer(buffer);
         }
+    }
+}
+
+/// Bytes for a transfer, charged if they are more than a page. ENOBUFS: there is no memory for so many.
+pub(crate) fn charged(call: &Call<'_>, bytes: usize) -> Result<(Vec<u8>, Charge)> {
+    let mut charge = Charge::FREE;
+    if bytes > PAGE_SIZE {
+        if !call.system().memory.has_room_for(bytes) {
+            return Err(Errno::ENOBUFS);
+        }
+        charge = call.account().charge(Resource::Transfers, bytes).map_err(|OverLimit| Errno::ENOBUFS)?;
+    }
+    Ok((try_filled(bytes, 0).map_err(|_| Errno::ENOBUFS)?, charge))
+}
+
+/// ENOBUFS: the file is a socket of datagrams, which go whole, and there is no memory for that.
+pub(super) async fn check_whole(
+    call: &Call<'_>,
+    file: &Arc<dyn File>,
+    buffer: &Buffer<'_>,
+    total: usize,
+) -> Result<()> {
+    if !buffer.is_cut(total) || Kind::of_mode(file.attributes().await?.mode) != Some(Kind::Socket) {
+        return Ok(());
+    }
+    match message::is_stream(call, file).await? {
+        true => Ok(()),
+        false => Err(Errno::ENOBUFS),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::{
     splice::{hold, is_pipe, wait_for_room, wait_until, SPLICE_KNOWN, SPLICE_NONBLOCK},
+    transfer::Buffer,
     vector::{self, Segment},
     write::broken,
 };
 use crate::call::Call;
-use alloc::{sync::Arc, vec};
+use alloc::sync::Arc;
 use fs::{pipe, Events, File};
 use machine::{errno::Result, Errno, PAGE_SIZE};
 
@@ -39,12 +40,12 @@ async fn memory_to_a_pipe(
     nonblocking: bool,
 ) -> Result<u64> {
     let (caller, space) = (call.caller(), call.space());
-    let mut bytes = vec![0; PAGE_SIZE];
+    let mut buffer = Buffer::for_bytes(call, PAGE_SIZE);
     let mut done = 0;
     while done == 0 {
         wait_for_room(call, pipe, nonblocking).await?;
         for piece in segments.iter().flat_map(Segment::pieces) {
-            let bytes = &mut bytes[..piece.len];
+            let bytes = buffer.step(piece.len);
             let (copied, error) = vector::gather(&space, &[piece], 0, bytes).await;
             let offered = match copied == piece.len {
                 true => call.wait_for(pipe, pipe::offer(pipe, &caller, bytes)).await,

@@ -128,7 +128,8 @@ pub(crate) async fn from(
         call.pause().await?;
     }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(call.system(), wanted - done);
+    let mut buffer = Buffer::for_bytes(call, wanted - done);
+    transfer::check_whole(call, file, &buffer, wanted - done).await?;
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
@@ -157,12 +158,20 @@ pub(crate) async fn from(
         if done == wanted || copied < asked || written == Ok(0) {
             return Ok(done as u64);
         }
-        // An eventfd takes eight bytes of any number, once; it is no stream.
-        if written.is_ok_and(|written| written < copied) && Kind::of_mode(file.attributes().await?.mode).is_none() {
+        if written.is_ok_and(|written| written < copied) && takes_once(file).await? {
             return Ok(done as u64);
         }
         call.pause().await?;
     }
+}
+
+/// An eventfd takes eight bytes of any number, a setting in /proc a line: what they leave they were not given.
+async fn takes_once(file: &Arc<dyn File>) -> Result<bool> {
+    Ok(match Kind::of_mode(file.attributes().await?.mode) {
+        None => true,
+        Some(Kind::Regular) => file.object().await.is_err(),
+        Some(_) => false,
+    })
 }
 
 /// Nothing of `asked` bytes could be read from the program. What would have been wrong anyway is told first.

@@ -27,6 +27,8 @@ async fn change(call: &Call<'_>, set: impl FnOnce(&mut Credentials) -> Result<()
         let (old, wanted) = (ids(&state.credentials), ids(&new));
         if old != wanted {
             new.effective = state.capabilities.after_set_uid(old, wanted, new.effective);
+            // What waits for it is its new user's.
+            state.pending.pay_from(&call.process().account(new.uid));
         }
         state.credentials = new;
     }

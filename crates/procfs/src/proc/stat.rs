@@ -208,10 +208,8 @@ fn status_text(subject: &Subject, view: &ProcessView, cpus: u32, nodes: &[u32]) 
         }
     }
     let (ignored, caught) = dispositions(&shared.actions);
-    let queued: u32 =
-        view.threads.iter().map(|thread| thread.pending.0.count_ones()).sum::<u32>() + view.pending.0.count_ones();
     let signal_limit = shared.limits.get(11).map_or(0, |limit| limit.0);
-    put!(text, "Threads:\t{}\nSigQ:\t{queued}/{signal_limit}\n", shown.threads());
+    put!(text, "Threads:\t{}\nSigQ:\t{}/{signal_limit}\n", shown.threads(), view.queued);
     let (pending, blocked) =
         shown.thread.map_or((SignalSet::EMPTY, SignalSet::EMPTY), |thread| (thread.pending, thread.blocked));
     let sets =

@@ -7,7 +7,7 @@ use super::{
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
-    inotify,
+    inotify, pipe,
     synthetic::{hash_ino, Content, Node, Style},
     Caller,
 };
@@ -27,7 +27,12 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
             names
                 .constant("file-max", "9223372036854775807\n")
                 .constant("nr_open", "1048576\n")
-                .constant("pipe-max-size", "1048576\n")
+                .constant("pipe-max-size", format!("{}\n", pipe::MAX_CAPACITY))
+                .constant("pipe-user-pages-soft", format!("{}\n", pipe::SOFT_PAGES))
+                .constant("pipe-user-pages-hard", "0\n")
+                .directory("epoll", |names| {
+                    names.constant("max_user_watches", format!("{}\n", proc.system.accounts.most_watches()))
+                })
                 .directory("inotify", |names| {
                     names
                         .constant("max_queued_events", format!("{}\n", inotify::MAX_QUEUED))

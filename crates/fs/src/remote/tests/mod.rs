@@ -221,7 +221,7 @@ impl Machine {
 }
 
 fn ends() -> (Arc<dyn File>, Arc<dyn File>) {
-    let (read, write) = pipe(&caller(1), OpenFlags::empty()).unwrap();
+    let (read, write) = pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
     (read, write)
 }
 
@@ -303,7 +303,7 @@ fn poll_and_epoll_hear_of_changes_elsewhere() {
     machine.run(write.write(b"x")).unwrap();
     assert_eq!(machine.poll(&mut waiting), Some(Ok(vec![Events::IN])));
     // An epoll of kernel 2 watches, at the wish of kernel 1, the file of kernel 0.
-    let epoll: Arc<dyn File> = epoll::Epoll::new(OpenFlags::empty()).unwrap();
+    let epoll: Arc<dyn File> = epoll::Epoll::new(free(), OpenFlags::empty()).unwrap();
     let epoll_far = machine.pass(2, 1, &epoll);
     let interest = crate::control::EpollInterest { events: Events::IN.bits(), data: 5 };
     let add = crate::control::EpollControl::Add { fd: 3, file: far.clone(), interest };
@@ -333,7 +333,7 @@ fn take(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
 }
 
 fn an_epoll() -> Arc<dyn File> {
-    epoll::Epoll::new(OpenFlags::empty()).unwrap()
+    epoll::Epoll::new(free(), OpenFlags::empty()).unwrap()
 }
 
 #[test]

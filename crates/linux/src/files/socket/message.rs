@@ -8,17 +8,17 @@ use crate::{
     call::Call,
     files::{
         poll::Deadline,
-        room,
+        room, transfer,
         vector::{self, gather, scatter, single, total, Segment, MAX_RW_COUNT},
     },
 };
 use abi::signal::Signal;
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use fs::{
     control::{ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
     File,
 };
-use machine::{errno::Result, Errno, UserAddr};
+use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const MSG_CTRUNC: u32 = 0x8;
@@ -91,7 +91,12 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
     let mut done = 0;
     loop {
         let step = if stream { (wanted - done).min(STEP) } else { wanted };
-        let mut bytes = vec![0; step];
+        // Kept as long as the sender waits.
+        let (mut bytes, _charge) = match transfer::charged(call, step) {
+            Err(_) if stream => transfer::charged(call, step.min(PAGE_SIZE))?,
+            bytes => bytes?,
+        };
+        let step = bytes.len();
         let (copied, error) = gather(&space, segments, done, &mut bytes).await;
         if copied < step {
             if done > 0 {
