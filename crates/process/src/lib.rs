@@ -60,6 +60,7 @@ pub use image::Program;
 pub use limits::taken_over;
 pub use migrate::Absence;
 pub use placement::{Candidate, Placement};
+pub use pressure::NEVER as OOM_NEVER;
 pub use process::{Flags, KnownSpace, Process};
 pub use route::{may_signal, Target};
 pub use shake::{Shake, Shaken};

@@ -3,13 +3,14 @@
 //! It is the one whose end gives most, of all kernels: what is free anywhere can be borrowed (vm/src/borrow.rs). Pages count, and what a
 //! kernel keeps for it: open files, and what its account is charged with (machine/src/account.rs). What it
 //! shares with others (as after a fork) does not count, other than on Linux: else a shell would go for its many children.
-//! One that is ending already is waited for rather than that a second one is ended.
+//! One that is ending already is waited for rather than that a second one is ended. A process's oom_score_adj moves it up or down, by
+//! thousandths of the kernel's memory; with the least, [`NEVER`], it is not chosen.
 
 use crate::{exit::INIT, process::Flags, Process, System, Thread};
 use abi::{capability, signal::Signal};
 use alloc::{string::String, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
-use messages::process::{AskHeaviest, CountThreads, EndHeaviest, ExitStatus, Heaviest};
+use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Heaviest};
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
@@ -21,6 +22,8 @@ const LOOKS: usize = 100;
 /// The memory of a process goes a little after it, or stays because one on another kernel shares it (vfork): looks at whether it has gone.
 const LOOKS_AT_SPACE: usize = 1000;
 
+/// The oom_score_adj of a process that is not ended for its memory (OOM_SCORE_ADJ_MIN).
+pub const NEVER: i16 = -1000;
 /// RLIMIT_NPROC.
 const NPROC: usize = 6;
 /// Memory of a kernel per thread that it lets be born: what Linux computes threads-max from.
@@ -180,7 +183,7 @@ impl System {
         for (kernel, there) in self.endpoint.multicast(&self.endpoint.others(), AskHeaviest {}).await {
             all.extend(there.ok().flatten().map(|there| (kernel, there)));
         }
-        all.into_iter().max_by_key(|(kernel, process)| (process.ending, process.pages, *kernel == self.kernel))
+        all.into_iter().max_by_key(|(kernel, process)| (process.ending, process.points, *kernel == self.kernel))
     }
 
     /// The same of this kernel alone; of equals the youngest.
@@ -193,14 +196,48 @@ impl System {
             .cloned()
             .collect();
         let charged = self.accounts.processes();
-        let sized = all.into_iter().map(|process| Heaviest {
-            process: process.id,
-            ending: process.has(Flags::ENDING),
-            pages: process.space().footprint().exclusive
-                + ((process.files().bytes() + charged.get(&process.id).unwrap_or(&0)) / PAGE_SIZE) as u64,
+        let thousandth = (self.memory.totals().0 / 1000) as i64;
+        let sized = all.into_iter().filter_map(|process| {
+            let (adjust, ending) = (process.with_shared(|shared| shared.oom.0), process.has(Flags::ENDING));
+            if adjust == NEVER && !ending {
+                return None;
+            }
+            let kept = process.files().bytes() + charged.get(&process.id).unwrap_or(&0);
+            let pages = process.space().footprint().exclusive + (kept / PAGE_SIZE) as u64;
+            let points = pages as i64 + i64::from(adjust) * thousandth;
+            Some(Heaviest { process: process.id, ending, pages, points })
         });
         let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING;
-        sized.filter(worth).max_by_key(|size| (size.ending, size.pages, size.process))
+        sized.filter(worth).max_by_key(|size| (size.ending, size.points, size.process))
+    }
+
+    /// Sets the oom_score_adj of any process of the machine; see [`AdjustOom`]. ESRCH.
+    pub async fn adjust_oom(&self, process: Pid, adjust: i16, old_file: bool, privileged: bool) -> Result<()> {
+        let home = self.origin(process).ok_or(Errno::ESRCH)?;
+        if home == self.kernel {
+            return self.adjust_oom_here(process, adjust, old_file, privileged).await;
+        }
+        let ask = AdjustOom { process, adjust, old_file, privileged };
+        self.endpoint.call(home, ask).await.map_err(|_| Errno::ESRCH)?
+    }
+
+    pub(crate) async fn adjust_oom_here(
+        &self,
+        process: Pid,
+        adjust: i16,
+        old_file: bool,
+        privileged: bool,
+    ) -> Result<()> {
+        let process = self.process(process).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
+        let turn = process.home().ok_or(Errno::ESRCH)?.changes.lock().await;
+        let (now, least) = process.with_shared(|shared| shared.oom);
+        let bound = if old_file { now } else { least };
+        if adjust < bound && !privileged {
+            return Err(Errno::EACCES);
+        }
+        // Who may go below it sets it anew.
+        let least = if privileged && !old_file { adjust } else { least };
+        process.change_in_turn(Change::Oom((adjust, least)), &turn).await
     }
 
     /// Ends it if it is not ending yet. True: it is still there.

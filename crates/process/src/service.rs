@@ -195,6 +195,9 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ProcessLimit, |system, _from, ask| {
         system.limit_here(ask.process, ask.resource, ask.new, &ask.sender, ask.own).await
     });
+    answer!(AdjustOom, |system, _from, ask| {
+        system.adjust_oom_here(ask.process, ask.adjust, ask.old_file, ask.privileged).await
+    });
     answer!(WatchThread, |system, from, ask| system.watch_here(ask.process, ask.thread, from));
     answer!(LeaveLocks, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.leave_locks_here(ask.thread).await;

@@ -127,6 +127,8 @@ pub struct Heaviest {
     pub ending: bool,
     /// Pages that its end would give.
     pub pages: u64,
+    /// What is compared: those, and its oom_score_adj, in thousandths of the kernel's memory.
+    pub points: i64,
 }
 
 /// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
@@ -313,6 +315,10 @@ messages! {
 
     /// A resource limit of another process, at home on the receiver; the old one.
     limit: ProcessLimit { process: Pid, resource: u32, new: Option<(u64, u64)>, sender: Credentials, own: bool } -> errno::Result<(u64, u64)>, Low;
+
+    /// oom_score_adj of a process at home on the receiver becomes `adjust`. EACCES if that is less than it may be, unless `privileged`;
+    /// with `old_file` (oom_adj) less than it is.
+    adjust_oom: AdjustOom { process: Pid, adjust: i16, old_file: bool, privileged: bool } -> errno::Result<()>, Low;
 
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
     tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;

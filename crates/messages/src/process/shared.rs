@@ -35,6 +35,8 @@ pub struct Shared {
     pub lock_future: u32,
     /// Commands of membarrier(2) it has registered for.
     pub barriers: u32,
+    /// oom_score_adj, and the least that it may be made without CAP_SYS_RESOURCE.
+    pub oom: (i16, i16),
     /// By [`Facet`]: the processes with which it has that in common.
     pub circles: [Option<CircleId>; 2],
     /// Start time, ns since boot.
@@ -58,6 +60,7 @@ struct Numbers {
     umask: u32,
     lock_future: u32,
     barriers: u32,
+    oom: [i32; 2],
     circle_homes: [u16; 2],
     exit_signal: u16,
     /// What is so, and which of the circles there are.
@@ -85,6 +88,7 @@ impl Numbers {
             umask: shared.umask,
             lock_future: shared.lock_future,
             barriers: shared.barriers,
+            oom: [shared.oom.0.into(), shared.oom.1.into()],
             circle_homes: shared.circles.map(|circle| circle.map_or(0, |circle| circle.home.0)),
             exit_signal: shared.exit_signal.into(),
             is: bit(shared.executed, EXECUTED)
@@ -138,6 +142,7 @@ impl<'de> Deserialize<'de> for Shared {
             no_new_privileges: numbers.is & NO_NEW_PRIVILEGES != 0,
             lock_future: numbers.lock_future,
             barriers: numbers.barriers,
+            oom: (numbers.oom[0] as i16, numbers.oom[1] as i16),
             circles: [numbers.circle(0), numbers.circle(1)],
             started: numbers.started,
         })
@@ -163,6 +168,7 @@ impl Shared {
             no_new_privileges: false,
             lock_future: 0,
             barriers: 0,
+            oom: (0, 0),
             circles: [None; 2],
             started: 0,
         }
@@ -226,6 +232,8 @@ pub enum Change {
     /// What the main thread may: kept at home only, which answers for the process.
     Owner(Credentials),
     Barriers(u32),
+    /// See [`Shared::oom`].
+    Oom((i16, i16)),
     /// Into a circle, if it is in none yet, or out of it.
     Circle {
         facet: Facet,
@@ -276,6 +284,7 @@ mod tests {
             no_new_privileges: true,
             lock_future: 3,
             barriers: 15,
+            oom: (-1000, 1000),
             circles: [None, Some(CircleId { home: KernelId(16), serial: u64::MAX })],
             started: 17,
             ..plain.clone()

@@ -153,11 +153,6 @@ pub(super) async fn cgroup(subject: Subject, caller: Caller) -> Result<Vec<u8>> 
     Ok(b"0::/\n".to_vec())
 }
 
-pub(super) async fn oom_score(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    subject.alive(&caller).await?;
-    Ok(b"0\n".to_vec())
-}
-
 /// Nobody has logged in: (uid_t) -1.
 pub(super) async fn loginuid(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     subject.alive(&caller).await?;

@@ -28,6 +28,7 @@ mod machine;
 pub(crate) mod made;
 mod maps;
 mod memory;
+mod oom;
 mod process;
 mod root;
 mod stat;

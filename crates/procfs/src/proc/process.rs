@@ -1,6 +1,6 @@
 //! /proc/PID, /proc/PID/task and /proc/PID/task/TID: which files there are, and whose.
 
-use super::{about, cob, links, maps, memory, root::number, stat, Subject};
+use super::{about, cob, links, maps, memory, oom, root::number, stat, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
@@ -36,8 +36,7 @@ const TEXTS: &[TextFile] = texts! {
     "io" 0o400 about::io;
     "wchan" 0o444 about::wchan;
     "cgroup" 0o444 about::cgroup;
-    "oom_score" 0o444 about::oom_score;
-    "oom_score_adj" 0o444 about::oom_score;
+    "oom_score" 0o444 oom::score;
     "loginuid" 0o444 about::loginuid;
     "sessionid" 0o444 about::loginuid;
     "personality" 0o400 about::personality;
@@ -114,6 +113,10 @@ impl About {
             "comm" => Node::file(ino, about::Name(subject)).mode(0o644).style(Style::Process),
             "mem" => Node::file(ino, memory::Memory(subject)).mode(0o600).style(Style::Bytes),
             "clear_refs" => Node::file(ino, maps::ClearRefs(subject)).mode(0o200).style(Style::Action),
+            "oom_score_adj" => {
+                Node::file(ino, oom::Adjust { subject, old_file: false }).mode(0o644).style(Style::Bytes)
+            }
+            "oom_adj" => Node::file(ino, oom::Adjust { subject, old_file: true }).mode(0o644).style(Style::Bytes),
             "cwd" => Node::link(ino, links::Place { subject, held: Held::Cwd }),
             "root" => Node::link(ino, links::Place { subject, held: Held::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
@@ -148,7 +151,7 @@ impl Directory for About {
     fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
         let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
         let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
-        list.extend(["comm", "mem", "clear_refs"].map(|name| entry(name, Kind::Regular)));
+        list.extend(["comm", "mem", "clear_refs", "oom_score_adj", "oom_adj"].map(|name| entry(name, Kind::Regular)));
         list.extend(LINKS.iter().map(|name| entry(name, Kind::Symlink)));
         let own = self.subject.thread.is_none();
         let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");
