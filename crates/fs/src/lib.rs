@@ -8,6 +8,8 @@
 //! What may not be here: descriptors and processes (crate `process`), user memory (crate `vm`).
 #![no_std]
 #![forbid(unsafe_code)]
+// clippy.toml is for what runs in a kernel.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 extern crate alloc;
 #[cfg(test)]

@@ -1,4 +1,5 @@
 //! Trees as deep as a program likes, and limits of a tmpfs. Each test runs on a stack as small as a kernel's.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Random operations on watched trees: tmpfs and the union tell what the host tells, in the same order.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! Random operations on our file systems and on the host's: same answers, same trees.
 //!
 //! COB_FS_SEED=N replays one seed; a failure names it.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 

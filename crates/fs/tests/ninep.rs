@@ -1,5 +1,6 @@
 //! The 9p client against a server over a directory of the host: what is asked, how often, and what is
 //! given back.
+#![allow(clippy::disallowed_methods)]
 
 mod common;
 

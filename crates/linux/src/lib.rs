@@ -7,6 +7,8 @@
 //! `fs`, `futex`).
 #![no_std]
 #![forbid(unsafe_code)]
+// clippy.toml is for what runs in a kernel.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 extern crate alloc;
 

@@ -10,7 +10,7 @@
 use crate::{process::signals::next_stack, run::Restart};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, FpuState, Registers, UserAddr};
+use machine::{collections::try_with_capacity, errno::Result, Errno, FpuState, Registers, UserAddr};
 use messages::process::ExitStatus;
 use process::{Context, Thread};
 use zerocopy::IntoBytes;
@@ -134,7 +134,7 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let switch = action.flags & Action::ONSTACK != 0 && alt.flags & AltStack::DISABLE == 0 && !on_alt;
     let top = if switch { alt.base + alt.size } else { registers.rsp.wrapping_sub(RED_ZONE) };
 
-    let mut fpu = Vec::with_capacity(thread.process.system.cpu.fpu_size().next_multiple_of(64) + FP_XSTATE_MAGIC2_SIZE);
+    let mut fpu = try_with_capacity(thread.process.system.cpu.fpu_size().next_multiple_of(64) + FP_XSTATE_MAGIC2_SIZE)?;
     thread.with_fpu(|state| fpu.extend_from_slice(state.as_bytes()));
     let fpu_size = fpu.len();
     put(&mut fpu, SW_RESERVED, &FP_XSTATE_MAGIC1.to_le_bytes());
@@ -152,7 +152,7 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
         return Err(Errno::EFAULT);
     }
     let mask = thread.state.lock().saved_blocked.unwrap_or_else(|| thread.blocked());
-    let mut frame = Vec::with_capacity(frame_size as usize);
+    let mut frame = try_with_capacity(frame_size as usize)?;
     frame.extend_from_slice(&action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
     let last_trap = thread.state.lock().last_trap;

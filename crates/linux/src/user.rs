@@ -1,8 +1,8 @@
 //! Structures in user memory.
 
 use crate::call::Call;
-use alloc::{vec, vec::Vec};
-use machine::{errno::Result, Errno, UserAddr};
+use alloc::vec::Vec;
+use machine::{collections::try_filled, errno::Result, Errno, UserAddr};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 impl Call<'_> {
@@ -31,7 +31,7 @@ impl Call<'_> {
         if len > limit {
             return Err(Errno::ENOMEM);
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = try_filled(len, 0)?;
         self.space().read(at, &mut bytes).await?;
         Ok(bytes)
     }

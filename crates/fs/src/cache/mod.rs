@@ -34,6 +34,8 @@ use machine::{
 use pages::Pages;
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// To be written over what is to be zero.
+static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 /// Read-ahead in pages: where it starts, and how far it doubles.
 const WINDOW: (u64, u64) = (16, 64);
 /// Longest file (MAX_LFS_FILESIZE).

@@ -1,8 +1,7 @@
 //! Transfers between pages that are in memory and a program, which wait for nothing.
 
-use super::{PageCache, Slot, MAX_SIZE, PAGE};
+use super::{PageCache, Slot, MAX_SIZE, PAGE, ZEROS};
 use crate::file::UserBuffer;
-use alloc::vec;
 use machine::PAGE_SIZE;
 
 /// Pages read under one lock.
@@ -59,7 +58,7 @@ impl PageCache {
                 if taken < bytes {
                     // What lies past the end stays zero.
                     let past = (state.size.saturating_sub(index * PAGE) as usize).clamp(within, within + bytes);
-                    memory.write(*frame, past, &vec![0; within + bytes - past]);
+                    memory.write(*frame, past, &ZEROS[..within + bytes - past]);
                 } else {
                     state.size = state.size.max(end);
                 }

@@ -1,10 +1,10 @@
 //! Where a file ends, and what of it is a hole.
 
-use super::{PageCache, Slot, MAX_SIZE, PAGE};
+use super::{PageCache, Slot, MAX_SIZE, PAGE, ZEROS};
 use crate::inode::Extent;
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::Range;
-use machine::{errno::Result, pause, BoxFuture, Errno, PAGE_SIZE};
+use machine::{errno::Result, pause, BoxFuture, Errno};
 
 /// Pages that become a hole under one lock.
 const PUNCHED: usize = 1024;
@@ -57,7 +57,7 @@ impl PageCache {
         let within = (size % PAGE) as usize;
         match state.pages.get(&(size / PAGE)) {
             Some(Slot::Ready { frame, .. }) if within > 0 => {
-                self.services.memory.write(*frame, within, &vec![0; PAGE_SIZE - within]);
+                self.services.memory.write(*frame, within, &ZEROS[within..]);
             }
             // Its tail may be on the way: read it again.
             Some(Slot::Loading(_)) => drop(state.pages.remove(&(size / PAGE))),
@@ -118,8 +118,8 @@ impl PageCache {
                 continue;
             }
             if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
-                let zeroes = vec![0; (part.end - part.start) as usize];
-                self.services.memory.write(*frame, part.start as usize, &zeroes);
+                let zeros = &ZEROS[..(part.end - part.start) as usize];
+                self.services.memory.write(*frame, part.start as usize, zeros);
             }
             return;
         }

@@ -1,6 +1,6 @@
 //! Dirty pages on their way to the store.
 
-use super::{PageCache, Slot, PAGE, WINDOW};
+use super::{PageCache, Slot, PAGE, WINDOW, ZEROS};
 use alloc::vec::Vec;
 use core::ops::Range;
 use machine::errno::Result;
@@ -18,7 +18,7 @@ impl PageCache {
             let Some(Slot::Ready { frame, dirty: dirty @ true, .. }) = state.pages.get_mut(&index) else { break };
             *dirty = false;
             let start = data.len();
-            data.resize(start + (size - index * PAGE).min(PAGE) as usize, 0);
+            data.extend_from_slice(&ZEROS[..(size - index * PAGE).min(PAGE) as usize]);
             self.services.memory.read(*frame, 0, &mut data[start..]);
             index += 1;
         }

@@ -21,6 +21,7 @@ pub const HEADER: usize = 7;
 pub struct Writer(Vec<u8>);
 
 impl Writer {
+    #[expect(clippy::disallowed_methods, reason = "few bytes")]
     pub fn new(kind: u8, tag: u16) -> Self {
         let mut writer = Writer(Vec::with_capacity(64));
         writer.u32(0).u8(kind).u16(tag);

@@ -6,7 +6,7 @@ use crate::{
     File,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId};
+use machine::{collections::try_with_capacity, errno::Result, Errno, KernelId};
 use messages::fs::{self, Opened};
 
 /// The files that a value names are replaced, in order.
@@ -123,7 +123,7 @@ fn pack_answer(answer: ControlAnswer, names: Vec<Counted>) -> Result<fs::Control
 
 impl Remote {
     async fn hand_all(&self, to: KernelId, files: Vec<Arc<dyn File>>) -> Result<Vec<Counted>> {
-        let mut names = Vec::with_capacity(files.len());
+        let mut names = try_with_capacity(files.len())?;
         for file in &files {
             names.push(self.hand_to(to, file).await?);
         }
@@ -159,7 +159,7 @@ impl Remote {
 
     pub(super) async fn send_answer(&self, to: KernelId, answer: ControlAnswer) -> Result<fs::ControlAnswer<Opened>> {
         let (files, answer) = unpack_answer(answer);
-        let mut names = Vec::with_capacity(files.len());
+        let mut names = try_with_capacity(files.len())?;
         for file in &files {
             names.push(self.hand_over(to, file).await?);
         }

@@ -30,6 +30,7 @@ impl Loan {
         Self::up_to(memory, bytes, Self::MESSAGE_FRAMES)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "numbers of few frames")]
     fn up_to(memory: &Arc<dyn Memory>, bytes: usize, most: usize) -> Self {
         let wanted = if bytes <= INLINE_BYTES { 0 } else { bytes.div_ceil(PAGE_SIZE).min(most) };
         let mut loan = Loan { memory: memory.clone(), frames: Vec::with_capacity(wanted) };
@@ -105,6 +106,7 @@ pub fn copy_in(memory: &dyn Memory, frames: &[Frame], data: &[u8]) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "as many bytes as somebody has given frames for")]
 pub fn copy_out(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     for (&frame, chunk) in frames.iter().zip(data.chunks_mut(PAGE_SIZE)) {

@@ -350,7 +350,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
     });
     serve.on_sync(|remote, from, FileUnobserve { id }| drop(remote.exports.unobserve(id, from)));
     serve.on::<FilesReady, _, _>(|remote, from, FilesReady { ids }| async move {
-        let mut all = Vec::with_capacity(ids.len());
+        let mut all = Vec::new();
         for id in ids {
             if let Ok(file) = remote.exports.get(id) {
                 // What it answers, the file's own look tells as well.

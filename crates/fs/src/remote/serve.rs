@@ -10,13 +10,13 @@ use crate::{
     waiting::{Patience, MUST_WAIT},
     File, FileRef, Loaned, PathAnswer,
 };
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::{
     future::{poll_fn, Future},
     pin::Pin,
     task::Poll,
 };
-use machine::{errno::Result, sync::Registration, Errno, KernelId, PAGE_SIZE};
+use machine::{collections::try_filled, errno::Result, sync::Registration, Errno, KernelId, PAGE_SIZE};
 use messages::fs::*;
 
 /// Registers what answers each message of the subject.
@@ -136,7 +136,7 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
     if wait && !elsewhere && caller.is_none() && at.is_none() && file.changes().is_some() {
         return Ok(loan::answer(&*remote.memory, &frames, read_waiting(&file, bytes).await?));
     }
-    let mut buf = vec![0; bytes];
+    let mut buf = try_filled(bytes, 0)?;
     let count = if let Some(socket) = socket.filter(|_| !wait || elsewhere) {
         // It may have to ask a third kernel, which is not the waiting that is meant.
         socket.read_with(caller.as_ref(), &mut buf, Patience::Tries).await?
@@ -160,7 +160,7 @@ async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
         if let Some(changes) = &mut changes {
             changes.register(context.waker());
         }
-        let mut buf = vec![0; bytes];
+        let mut buf = try_filled(bytes, 0)?;
         let read = file.read(&mut buf).as_mut().poll(context)?;
         read.map(|count| {
             buf.truncate(count);

@@ -95,7 +95,7 @@ impl Termios {
 
     /// `struct termios`, or with its two speeds `struct termios2`.
     pub fn encode(&self, with_speeds: bool) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(SIZE2);
+        let mut bytes = Vec::new();
         for flags in [self.input, self.output, self.control, self.local] {
             bytes.extend_from_slice(&flags.to_ne_bytes());
         }
@@ -110,10 +110,10 @@ impl Termios {
 
     pub fn encode_short(&self) -> Vec<u8> {
         let full = self.encode(false);
-        let mut bytes = Vec::with_capacity(SHORT);
+        let mut bytes = Vec::new();
         full[..16].chunks(4).for_each(|flags| bytes.extend_from_slice(&flags[..2]));
         bytes.extend_from_slice(&full[16..25]);
-        bytes.resize(SHORT, 0);
+        bytes.extend(core::iter::repeat_n(0, SHORT - bytes.len()));
         bytes
     }
 

@@ -8,8 +8,8 @@ use crate::{
     inode::{Followed, NewNode, WriteAt},
     lease, Inode, Kind, SetAttributes,
 };
-use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
-use machine::{errno::Result, BoxFuture, Errno};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use machine::{collections::try_filled, errno::Result, BoxFuture, Errno};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -95,7 +95,7 @@ impl UnionInode {
 }
 
 async fn copy_contents(lower: &Arc<dyn Inode>, upper: &Arc<dyn Inode>) -> Result<()> {
-    let mut buf = vec![0; CHUNK];
+    let mut buf = try_filled(CHUNK, 0)?;
     let mut offset = 0;
     loop {
         let read = lower.read_at(&mut buf, offset).await?;

@@ -74,7 +74,7 @@ fn encode(out: &mut Vec<u8>, entry: &DirEntry, form: Form) {
         out.push(entry.d_type);
     }
     out.extend(&entry.name);
-    out.resize(start + size, 0);
+    out.extend(core::iter::repeat_n(0, start + size - out.len()));
     if form == Form::Old {
         out[start + size - 1] = entry.d_type;
     }

@@ -1,13 +1,13 @@
 //! ioctl(2): which way each request's argument goes and how large it is. What a request does is the file's.
 
 use crate::call::Call;
-use alloc::{sync::Arc, vec, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use fs::{
     control::{Control, ControlAnswer},
     Attributes, File, Kind, OpenFlags, Whence,
 };
 use linux_raw_sys::ioctl as raw;
-use machine::{errno::Result, Errno, PAGE_SIZE};
+use machine::{collections::try_filled, errno::Result, Errno, PAGE_SIZE};
 
 /// What the third argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,14 +103,14 @@ pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
     let (mut data, unreadable): (Vec<u8>, bool) = match argument {
         Argument::Value => (call.arg(2).to_ne_bytes().to_vec(), false),
         Argument::In(size) | Argument::Both(size) => {
-            let mut data = vec![0; size];
+            let mut data = try_filled(size, 0)?;
             match call.space().read(at, &mut data).await {
                 Ok(()) => (data, false),
                 // The file may have an answer that comes first: that it does not know the request.
                 Err(_) => (Vec::new(), true),
             }
         }
-        Argument::Out(size) => (vec![0; size], false),
+        Argument::Out(size) => (try_filled(size, 0)?, false),
     };
     let result = call.wait_for(&file, file.ioctl(&caller, request, &mut data)).await?;
     if unreadable {
@@ -208,7 +208,7 @@ async fn check_dedupe(call: &Call<'_>, from: &Arc<dyn File>) -> Result<Option<u6
     if size > PAGE_SIZE {
         return Err(Errno::ENOMEM);
     }
-    call.space().read(at, &mut vec![0; size]).await?;
+    call.space().read(at, &mut try_filled(size, 0)?).await?;
     if last >> 16 != 0 || !from.flags().readable() {
         return Err(Errno::EINVAL);
     }

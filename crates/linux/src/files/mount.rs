@@ -3,7 +3,7 @@
 use crate::call::{Call, AT_FDCWD, PATH_MAX};
 use alloc::vec::Vec;
 use fs::PathOp;
-use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
+use machine::{collections::try_filled, errno::Result, Errno, UserAddr, PAGE_SIZE};
 
 /// The magic number in the high half that programs of the last century set.
 const MS_MGC_VAL: u64 = 0xc0ed_0000;
@@ -61,7 +61,7 @@ async fn options(call: &Call<'_>, at: UserAddr) -> Result<Vec<u8>> {
     if at.is_null() {
         return Ok(Vec::new());
     }
-    let mut data = alloc::vec![0; PAGE_SIZE];
+    let mut data = try_filled(PAGE_SIZE, 0)?;
     let (read, error) = call.space().read_some(at, &mut data).await;
     if read == 0 {
         return Err(error);

@@ -51,7 +51,7 @@ pub(crate) async fn for_bytes(
         let (caller, files) = (call.caller(), [(file.clone(), Events::IN)]);
         call.wait_for(file, fs::poll::wait(&caller, &files, None)).await?;
     }
-    let mut there = alloc::vec![0; 4];
+    let mut there = alloc::vec::Vec::from([0; 4]);
     if file.ioctl(&call.caller(), FIONREAD, &mut there).await == Err(Errno::ENOTTY) {
         // A stream that leads out of the machine: what it will give is not known before.
         return Ok(wanted);

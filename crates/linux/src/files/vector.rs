@@ -1,9 +1,12 @@
 //! Buffers in user memory: one, or a vector of them (`struct iovec`).
 
 use crate::call::Call;
-use alloc::sync::Arc;
-use alloc::{vec, vec::Vec};
-use machine::{errno::Result, Errno, Page, PageRange, UserAddr, PAGE_SIZE, USER_END};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{
+    collections::{try_filled, try_with_capacity},
+    errno::Result,
+    Errno, Page, PageRange, UserAddr, PAGE_SIZE, USER_END,
+};
 use vm::Space;
 
 /// Most bytes one call moves (MAX_RW_COUNT: INT_MAX rounded down to a page).
@@ -58,7 +61,7 @@ pub(crate) async fn vector(call: &Call<'_>, at: UserAddr, count: u64) -> Result<
     if count > IOV_MAX {
         return Err(Errno::EINVAL);
     }
-    let mut raw = vec![[0u64; 2]; count as usize];
+    let mut raw = try_filled(count as usize, [0u64; 2])?;
     if count > 0 {
         call.space().read(at, zerocopy::IntoBytes::as_mut_bytes(raw.as_mut_slice())).await?;
     }
@@ -74,7 +77,7 @@ fn bounded(raw: &[[u64; 2]]) -> Result<Vec<Segment>> {
         };
     }
     let mut left = MAX_RW_COUNT;
-    let mut segments = Vec::with_capacity(raw.len());
+    let mut segments = try_with_capacity(raw.len())?;
     for &[at, len] in raw {
         if len > i64::MAX as u64 {
             return Err(Errno::EINVAL);

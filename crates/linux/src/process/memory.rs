@@ -5,8 +5,8 @@ use crate::{
     files::vector::{total, vector, Segment, IOV_MAX},
 };
 use abi::Credentials;
-use alloc::{vec, vec::Vec};
-use machine::{errno::Result, Errno, Pid, UserAddr};
+use alloc::vec::Vec;
+use machine::{collections::try_filled, errno::Result, Errno, Pid, UserAddr};
 use messages::inspect::{Inspect, Inspection};
 
 /// Bytes asked for at a time.
@@ -97,7 +97,7 @@ async fn take(call: &Call<'_>, process: Pid, to: Segment, from: u64) -> Result<u
 }
 
 async fn put(call: &Call<'_>, process: Pid, from: Segment, to: u64) -> Result<usize> {
-    let mut bytes = vec![0; from.len];
+    let mut bytes = try_filled(from.len, 0)?;
     let (len, error) = call.space().read_some(from.at, &mut bytes).await;
     if len == 0 {
         return Err(error);

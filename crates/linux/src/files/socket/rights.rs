@@ -7,7 +7,7 @@ use fs::{
     control::{SocketMessage, UnixCredentials},
     File,
 };
-use machine::{errno::Result, Errno};
+use machine::{collections::try_with_capacity, errno::Result, Errno};
 
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
@@ -74,7 +74,7 @@ pub(super) fn most_in_flight(call: &Call<'_>) -> u64 {
 /// What a sender's control data says.
 pub(super) async fn open(call: &Call<'_>, control: &[u8]) -> Result<(Vec<Arc<dyn File>>, Option<UnixCredentials>)> {
     let sent = parse(control)?;
-    let mut files = Vec::with_capacity(sent.numbers.len());
+    let mut files = try_with_capacity(sent.numbers.len())?;
     for number in sent.numbers {
         files.push(call.file_or_name_at(number).await?);
     }
@@ -86,7 +86,8 @@ fn push(out: &mut Vec<u8>, kind: i32, data: &[u8], room: usize) {
     out.extend(SOL_SOCKET.to_le_bytes());
     out.extend(kind.to_le_bytes());
     out.extend(data);
-    out.resize(out.len().next_multiple_of(8).min(room), 0);
+    let end = out.len().next_multiple_of(8).min(room);
+    out.extend(core::iter::repeat_n(0, end.saturating_sub(out.len())));
 }
 
 /// A receiver's control data, at most `room` bytes. The flag says whether something did not fit (MSG_CTRUNC);
