@@ -18,6 +18,8 @@ mod device;
 pub mod errno;
 mod ids;
 mod memory;
+#[cfg(loom_locks)]
+mod modelled;
 pub mod period;
 pub mod plain;
 mod shield;

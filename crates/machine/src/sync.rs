@@ -7,6 +7,22 @@ use core::{
 
 pub use crate::wait::{Registration, Subscriber, WaitQueue};
 
+#[cfg(loom_locks)]
+use crate::modelled as mutex;
+#[cfg(not(loom_locks))]
+use spin as mutex;
+
+/// A function that is `const` but where the model checker's mutex is used.
+macro_rules! constant {
+    (pub fn $($rest:tt)*) => {
+        #[cfg(not(loom_locks))]
+        pub const fn $($rest)*
+        #[cfg(loom_locks)]
+        pub fn $($rest)*
+    };
+}
+pub(crate) use constant;
+
 /// A spin lock. The kernel runs with interrupts off, so holding it is short by construction; its
 /// guard is not `Send`, so a future that the executor accepts cannot hold one over an `.await`:
 ///
@@ -22,16 +38,18 @@ pub use crate::wait::{Registration, Subscriber, WaitQueue};
 /// spawn(bad(&LOCK));
 /// ```
 #[derive(Default)]
-pub struct Lock<T: ?Sized>(spin::Mutex<T>);
+pub struct Lock<T: ?Sized>(mutex::Mutex<T>);
 
 pub struct LockGuard<'a, T: ?Sized> {
-    guard: spin::MutexGuard<'a, T>,
+    guard: mutex::MutexGuard<'a, T>,
     not_send: PhantomData<*const ()>,
 }
 
 impl<T> Lock<T> {
-    pub const fn new(value: T) -> Self {
-        Lock(spin::Mutex::new(value))
+    constant! {
+        pub fn new(value: T) -> Self {
+            Lock(mutex::Mutex::new(value))
+        }
     }
 
     pub fn into_inner(self) -> T {
@@ -79,8 +97,10 @@ impl<T: Default> Default for AsyncLock<T> {
 }
 
 impl<T> AsyncLock<T> {
-    pub const fn new(value: T) -> Self {
-        AsyncLock { value: Lock::new(Some(value)), queue: WaitQueue::new() }
+    constant! {
+        pub fn new(value: T) -> Self {
+            AsyncLock { value: Lock::new(Some(value)), queue: WaitQueue::new() }
+        }
     }
 
     pub async fn lock(&self) -> AsyncGuard<'_, T> {

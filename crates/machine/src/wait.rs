@@ -1,6 +1,6 @@
 //! Wait queues.
 
-use crate::sync::Lock;
+use crate::sync::{constant, Lock};
 use alloc::{collections::BTreeMap, sync::Arc};
 use core::{
     any::Any,
@@ -52,9 +52,11 @@ impl Subscriber for Waker {
 }
 
 impl WaitQueue {
-    pub const fn new() -> Self {
-        let waiters = Waiters { next: 0, first: None, tasks: BTreeMap::new(), subscribers: BTreeMap::new() };
-        WaitQueue { waiters: Lock::new(waiters) }
+    constant! {
+        pub fn new() -> Self {
+            let waiters = Waiters { next: 0, first: None, tasks: BTreeMap::new(), subscribers: BTreeMap::new() };
+            WaitQueue { waiters: Lock::new(waiters) }
+        }
     }
 
     /// Wakes the tasks, which register again if they go on waiting, tells all subscribers that are not exclusive, and those that

@@ -20,6 +20,7 @@ mod patience;
 mod queue;
 mod realtime;
 mod scheduler;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod timer;

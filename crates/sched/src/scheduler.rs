@@ -15,14 +15,12 @@ use crate::{
     load::{load_of, threads, worth},
     queue::Queue,
     realtime::ROUND_ROBIN_NS,
+    sync::{fence, in_one_order, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
     timer::{Sleep, Timers},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use async_task::{ScheduleInfo, WithInfo};
-use core::{
-    future::Future,
-    sync::atomic::{fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
-};
+use core::future::Future;
 use machine::{
     sync::{Lock, LockGuard},
     yield_now, BoxFuture, Cpu, CpuId, Spawner,
@@ -281,6 +279,7 @@ impl Scheduler {
         {
             let mut queue = local.queue();
             entity.cpu.store(cpu, SeqCst);
+            in_one_order();
             entity.queued.store(true, Relaxed);
             let class = entity.class();
             local.load.fetch_add(entity.renew_share().0, Relaxed);

@@ -1,10 +1,10 @@
 //! Timers of one kernel: a queue per CPU, so that a CPU's own sleeps touch nobody else's lines.
 
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::{
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     task::{Context, Poll, Waker},
 };
 use machine::{sync::Lock, Cpu};

@@ -60,17 +60,21 @@ pub fn unit(project: &Path, names: &[String], tally: &mut Tally) {
 }
 
 /// The lock-free parts, whose orders of accesses loom tries: the words that choose their tests.
-const MODELS: [(&[&str], &str); 2] =
-    [(&["-p", "fabric", "--test", "loom"], ""), (&["-p", "platform", "--lib"], "paging::tests::order")];
+const MODELS: [(&[&str], &str, &str); 3] = [
+    (&["-p", "fabric", "--test", "loom"], "", "--cfg loom"),
+    (&["-p", "platform", "--lib"], "paging::tests::order", "--cfg loom"),
+    // Its locks are points of decision, too.
+    (&["-p", "sched", "--test", "loom"], "", "--cfg loom --cfg loom_locks"),
+];
 
 pub fn loom(project: &Path, names: &[String], tally: &mut Tally) {
     if !names.is_empty() && !names.iter().any(|name| "loom".contains(name.as_str())) {
         return;
     }
-    for (words, filter) in MODELS {
+    for (words, filter, flags) in MODELS {
         let mut command = cargo(project);
         // All that depends on loom is another build.
-        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", project.join("target/loom"));
+        command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", project.join("target/loom"));
         let words: Vec<String> = words.iter().chain(&["--release"]).map(|word| word.to_string()).collect();
         run("loom", command, &words, &[filter.to_string()], tally);
     }
