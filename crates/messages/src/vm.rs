@@ -542,8 +542,8 @@ messages! {
     /// Frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
 
-    /// What an owner has of a space, with the pages of each region if they are to be `counted`.
-    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool } -> Listed, Low;
+    /// What an owner has of a space, `most` regions of it at most, with the pages of each if they are to be `counted`.
+    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool, most: u32 } -> Listed, Low;
 
     /// /proc/PID/cob: what a kernel has of a space; none if it has no replica (any more).
     describe_replica: DescribeReplica { space: SpaceId } -> Option<ReplicaReport>, Low;

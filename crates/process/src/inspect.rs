@@ -19,7 +19,9 @@ use messages::{
 use vm::Space;
 
 /// Most regions of one answer.
-const REGIONS: usize = 256;
+const REGIONS: u32 = 256;
+/// The same where it is asked which pages were touched, which takes a message for each other kernel that has some: most readers begin with a few KiB.
+const COUNTED_REGIONS: u32 = 16;
 
 /// Affinity, nice value, and (policy, priority) of a thread.
 pub type Tuning = (CpuSet, i8, (u32, u32));
@@ -468,9 +470,10 @@ impl Process {
 
 /// The lowest regions above `from`; none if there are no more.
 async fn some_regions(space: &Arc<Space>, from: Page, touched: bool) -> Vec<RegionReport> {
-    let mut regions = space.counted_regions(PageRange::new(from, PageRange::user().end));
+    let most = if touched { COUNTED_REGIONS } else { REGIONS };
+    let mut regions = space.counted_regions(PageRange::new(from, PageRange::user().end)).in_steps_of(most);
     let mut some = Vec::new();
-    while some.len() < REGIONS {
+    while some.len() < most as usize {
         let Some(mut region) = regions.next().await else { break };
         if touched {
             space.count_touched(&mut region).await;

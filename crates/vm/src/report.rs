@@ -18,13 +18,15 @@ use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionRepor
 use rangemap::RangeMap;
 
 /// Most regions of one answer. A program may have more than there is memory for a list of all.
-const LISTED: usize = 256;
+const LISTED: u32 = 256;
 
 /// Regions of a space in address order; nobody counts their pages. What is mapped all the while is seen, whoever has it when. What is
 /// one to the program is one, also if its parts have several owners, as far as these own some of the range.
 pub struct RegionList {
     space: Arc<Space>,
     counted: bool,
+    /// Regions that a kernel is asked for at a time.
+    most: u32,
     rest: PageRange,
     found: vec::IntoIter<RegionReport>,
     /// Not given out yet: the next one may belong to it.
@@ -32,13 +34,19 @@ pub struct RegionList {
 }
 
 impl RegionList {
+    /// For who wants `most` regions, and maybe no more.
+    pub fn in_steps_of(self, most: u32) -> RegionList {
+        // The next one shows where the last one ends.
+        RegionList { most: most + 1, ..self }
+    }
+
     pub async fn next(&mut self) -> Option<RegionReport> {
         loop {
             let Some(next) = self.found.next() else {
                 if self.rest.is_empty() {
                     return self.last.take();
                 }
-                let (found, end) = Box::pin(self.space.gather(self.rest, self.counted)).await;
+                let (found, end) = Box::pin(self.space.gather(self.rest, self.counted, self.most)).await;
                 // The last one may reach beyond the end of what was listed.
                 let reached = found.last().map_or(end, |last| last.range.end.max(end));
                 self.rest.start = reached.min(self.rest.end);
@@ -109,12 +117,13 @@ impl Space {
 
     /// The regions of this kernel's slices that reach into `range`, with their pages `counted`: at a moment at which the kernels that
     /// hold parts of these slices have what they hold. (Others may be given parts meanwhile, over and over: it is not held back.)
-    pub(crate) async fn inspect(&self, range: PageRange, counted: bool) -> Listed {
+    pub(crate) async fn inspect(&self, range: PageRange, counted: bool, most: u32) -> Listed {
         let look = || {
             let state = self.state.lock();
             self.is_certain(&state, range).then(|| {
                 let mut there = state.regions.overlapping(range);
-                let regions = there.by_ref().take(LISTED).map(|region| self.report(region, counted)).collect();
+                let most = most.clamp(1, LISTED) as usize;
+                let regions = there.by_ref().take(most).map(|region| self.report(region, counted)).collect();
                 let end = there.next().map_or(range.end, |next| next.range.start);
                 Listed { regions, end, holders: self.holders(&state, PageRange::new(range.start, end)) }
             })
@@ -186,7 +195,8 @@ impl Space {
 
     /// The regions that reach into `range`.
     pub fn regions(self: &Arc<Self>, range: PageRange) -> RegionList {
-        RegionList { space: self.clone(), counted: false, rest: range, found: Vec::new().into_iter(), last: None }
+        let found = Vec::new().into_iter();
+        RegionList { space: self.clone(), counted: false, most: LISTED, rest: range, found, last: None }
     }
 
     /// [`Space::regions`], with what is present of them.
@@ -208,12 +218,12 @@ impl Space {
     /// have the same page in their answers then: the last one counts, and of those of one round either, for both were true meanwhile.
     ///
     /// The answer is complete up to the page that is given with it.
-    async fn gather(self: &Arc<Self>, mut range: PageRange, counted: bool) -> (Vec<RegionReport>, Page) {
+    async fn gather(self: &Arc<Self>, mut range: PageRange, counted: bool, most: u32) -> (Vec<RegionReport>, Page) {
         if !self.state.lock().slices.knows(range) {
             // Without an answer what is known here is reported.
             let _ = self.join_home().await;
         }
-        let Listed { regions: mut all, end, holders } = self.inspect(range, counted).await;
+        let Listed { regions: mut all, end, holders } = self.inspect(range, counted, most).await;
         range.end = end;
         let mut answered = KernelSet::new();
         answered.insert(self.me());
@@ -222,9 +232,9 @@ impl Space {
         while !next.is_empty() {
             let mut answers = Vec::new();
             if next.remove(self.me()) {
-                answers.push((self.me(), self.inspect(range, counted).await));
+                answers.push((self.me(), self.inspect(range, counted, most).await));
             }
-            let ask = Inspect { space: self.id, range, counted };
+            let ask = Inspect { space: self.id, range, counted, most };
             let others = self.vm.endpoint.multicast(&next, ask).await;
             answers.extend(others.into_iter().filter_map(|(kernel, answer)| Some((kernel, answer.ok()?))));
             let mut named = KernelSet::new();

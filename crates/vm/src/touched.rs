@@ -1,11 +1,11 @@
 //! Which pages were touched: smaps' `Referenced`, and clear_refs, which forgets it (man 5 proc).
 //!
-//! The ACCESSED bits say it, and every kernel has its own of the pages that it borrowed; so all replicas are asked, by
-//! home, which knows them. A space that only one kernel uses is asked nothing.
+//! The ACCESSED bits say it, and every kernel has its own of the pages that it borrowed. The owner of a range knows who has borrowed any of it, and asks
+//! these; a range of several owners is asked for by home, which knows all replicas.
 
 use crate::space::Space;
 use alloc::{sync::Arc, vec, vec::Vec};
-use machine::{pause, Mapping, Page, PageRange, Soft, Step};
+use machine::{pause, KernelSet, Mapping, Page, PageRange, Soft, Step};
 use messages::vm::{RegionReport, Touched};
 
 /// Pages of one question.
@@ -34,7 +34,8 @@ impl Space {
         while !rest.is_empty() {
             let range = PageRange::new(rest.start, rest.end.min(rest.start.add(CHUNK)));
             rest.start = range.end;
-            let bits = match self.is_home() {
+            let asks = self.is_home() || self.owns(&self.state.lock(), range);
+            let bits = match asks {
                 true => self.serve_touched(range, clear, true).await,
                 false => {
                     let question = Touched { space: self.id, range, clear, everywhere: true };
@@ -51,7 +52,7 @@ impl Space {
         let mut bits = self.touched_here(range, clear);
         if everywhere {
             let question = Touched { space: self.id, range, clear, everywhere: false };
-            for (_, answer) in self.vm.endpoint.multicast(&self.others(), question).await {
+            for (_, answer) in self.vm.endpoint.multicast(&self.borrowers(range), question).await {
                 // Who died has touched nothing.
                 for (byte, there) in bits.iter_mut().zip(answer.unwrap_or_default()) {
                     *byte |= there;
@@ -59,6 +60,16 @@ impl Space {
             }
         }
         bits
+    }
+
+    /// The kernels that may have pages of `range`, without this one.
+    fn borrowers(&self, range: PageRange) -> KernelSet {
+        let state = self.state.lock();
+        if !self.owns(&state, range) {
+            drop(state);
+            return self.others();
+        }
+        state.exports.inside(range).flat_map(|(_, sharers)| sharers.iter()).collect()
     }
 
     fn touched_here(&self, range: PageRange, clear: bool) -> Vec<u8> {

@@ -311,7 +311,7 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, Freeze, Vec::new(), |space, _from, request| async move { space.freeze(request.range).await });
     let nothing = Listed { regions: Vec::new(), end: PageRange::user().end, holders: Vec::new() };
     answer!(on, Inspect, nothing.clone(), |space, _from, request| async move {
-        space.inspect(request.range, request.counted).await
+        space.inspect(request.range, request.counted, request.most).await
     });
     answer!(on, DescribeReplica, None, |space, _from, _request| async move { Some(space.describe()) });
     answer!(on, AskPeak, Peak::default(), |space, _from, request| async move {

@@ -120,8 +120,26 @@ pub trait Directory: Send + Sync {
     }
 }
 
+/// A text as far as it has been made.
+#[derive(Default)]
+pub struct Made {
+    pub text: Vec<u8>,
+    /// Where its records end, if it is made of records: a read gives whole ones that fit into a page (Linux: seq_file), and there are
+    /// programs that take a read of less than they asked for as the end.
+    pub ends: Vec<usize>,
+}
+
 pub trait Content: Send + Sync {
+    /// The whole text.
     fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>>;
+    /// Appends the piece of the text that begins at `mark`: 0, or what the last one gave; None: that was the end. A long text is made as far
+    /// as it is read, as on Linux: who reads the beginning of one with a thousand lines does not wait for all of them.
+    fn extend<'a>(&'a self, caller: &'a Caller, made: &'a mut Made, _mark: u64) -> BoxFuture<'a, Result<Option<u64>>> {
+        Box::pin(async move {
+            made.text = self.read(caller).await?;
+            Ok(None)
+        })
+    }
     /// Is there anything to be done by writing? Otherwise an error comes before the data is looked at.
     fn takes_writes(&self) -> bool {
         false

@@ -1,6 +1,6 @@
 //! A generated text, open.
 
-use super::{Content, Style, MOST_BYTES};
+use super::{Content, Made, Style, MOST_BYTES};
 use crate::{
     file::{ready, APPEND_AT},
     Attributes, Caller, File, Object, OpenFlags, Whence,
@@ -10,12 +10,14 @@ use core::any::Any;
 use machine::{
     errno::Result,
     sync::{AsyncLock, Lock},
-    BoxFuture, Errno,
+    BoxFuture, Errno, PAGE_SIZE,
 };
 
 #[derive(Default)]
 struct Reading {
-    text: Option<Vec<u8>>,
+    made: Option<Made>,
+    /// Where the rest begins ([`Content::extend`]).
+    mark: Option<u64>,
     position: u64,
 }
 
@@ -55,15 +57,29 @@ impl TextFile {
         if !self.flags.lock().readable() {
             return Err(Errno::EBADF);
         }
-        if at == 0 || reading.text.is_none() || self.style == Style::Bytes {
-            reading.text = None;
-            reading.text = Some(self.content.read(&self.opener).await?);
+        if at == 0 || reading.made.is_none() || self.style == Style::Bytes {
+            (reading.made, reading.mark) = (None, Some(0));
         }
-        let text = reading.text.as_deref().unwrap_or_default();
-        let rest = text.get(at as usize..).unwrap_or_default();
-        let part = rest.len().min(buf.len());
+        let made = reading.made.get_or_insert_default();
+        let end = at.saturating_add(buf.len() as u64);
+        while let Some(mark) = reading.mark.filter(|_| (made.text.len() as u64) < end) {
+            reading.mark = self.content.extend(&self.opener, made, mark).await?;
+        }
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let rest = made.text.get(at..).unwrap_or_default();
+        let part = rest.len().min(buf.len()).min(whole_records(&made.ends, at));
         buf[..part].copy_from_slice(&rest[..part]);
         Ok(part)
+    }
+}
+
+/// How many bytes from `at` on are records that fit into a page, or one that does not.
+fn whole_records(ends: &[usize], at: usize) -> usize {
+    let next = ends.partition_point(|end| *end <= at);
+    let fitting = ends.partition_point(|end| *end <= at.saturating_add(PAGE_SIZE));
+    match ends.get(next.max(fitting.saturating_sub(1))) {
+        Some(end) => end - at,
+        None => usize::MAX,
     }
 }
 
@@ -126,7 +142,7 @@ impl File for TextFile {
             }
             if at != reading.position {
                 // The text is made anew, as it is then.
-                reading.text = None;
+                reading.made = None;
             }
             reading.position = at;
             Ok(at)
@@ -172,4 +188,77 @@ pub(super) fn change(own: &Lock<OpenFlags>, flags: OpenFlags) -> Result<()> {
     let mut own = own.lock();
     *own = (*own - settable) | (flags & settable);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        testing::{block_on, caller},
+        Timestamp,
+    };
+    use alloc::format;
+    use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    /// A hundred lines of ten bytes, and how many of them have been made.
+    struct Lines(AtomicU64);
+
+    impl Content for Lines {
+        fn read<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
+            unreachable!("it is made line by line")
+        }
+
+        fn extend<'a>(
+            &'a self,
+            _caller: &'a Caller,
+            made: &'a mut Made,
+            mark: u64,
+        ) -> BoxFuture<'a, Result<Option<u64>>> {
+            self.0.fetch_add(1, SeqCst);
+            made.text.extend(format!("line {mark:4}\n").bytes());
+            ready(Ok((mark < 99).then_some(mark + 1)))
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_made_as_far_as_it_is_read() {
+        let lines = Arc::new(Lines(AtomicU64::new(0)));
+        let content: Arc<dyn Content> = lines.clone();
+        let never = Timestamp::default();
+        let attributes = Attributes {
+            dev: (0, 1),
+            ino: 1,
+            mode: 0o100444,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: (0, 0),
+            size: 0,
+            block_size: 1024,
+            blocks: 0,
+            accessed: never,
+            modified: never,
+            changed: never,
+        };
+        let file = TextFile::new(&content, Style::Process, &caller(1), attributes, OpenFlags::empty());
+        let made = || lines.0.swap(0, SeqCst);
+        let mut buf = [0; 25];
+        assert_eq!((block_on(file.read(&mut buf)), made()), (Ok(25), 3));
+        assert_eq!(&buf, b"line    0\nline    1\nline ");
+        assert_eq!((block_on(file.read(&mut buf)), made()), (Ok(25), 2));
+        assert_eq!(&buf[..15], b"   2\nline    3\n");
+        // From its start it is made anew; what lies behind the end is nothing.
+        assert_eq!((block_on(file.read_at(&mut buf, 0)), made()), (Ok(25), 3));
+        assert_eq!((block_on(file.read_at(&mut buf, 990)), made()), (Ok(10), 97));
+        assert_eq!(&buf[..10], b"line   99\n");
+        assert_eq!((block_on(file.read_at(&mut buf, 1000)), made()), (Ok(0), 0));
+    }
+
+    #[test]
+    fn a_read_gives_whole_records_that_fit_into_a_page() {
+        let ends = [1000, 3000, 4096, 10000, 10001, 14097];
+        let given = [0, 1, 999, 1000, 4096, 5000, 9999, 10000, 14097].map(|at| whole_records(&ends, at));
+        assert_eq!(given, [4096, 4095, 3097, 3096, 5904, 5000, 2, 1, usize::MAX]);
+        assert_eq!(whole_records(&[], 5), usize::MAX);
+    }
 }

@@ -7,46 +7,68 @@ use super::{
 use ::machine::{errno::Result, Access, BoxFuture, Errno, Page, PageRange, PAGE_SIZE};
 use alloc::{boxed::Box, vec::Vec};
 use core::num::IntErrorKind;
-use fs::{synthetic::Content, Caller};
+use fs::{
+    synthetic::{Content, Made},
+    Caller,
+};
 use messages::{
     inspect::{Inspect, Inspection},
     vm::{PageCounts, RegionReport, SHARE},
 };
 use vm::RegionFlags;
 
-/// Shows all regions of a process, in the order of their addresses: it may have more than there is memory for a list. `bytes`: what is
-/// kept of each.
-async fn show_regions(
-    subject: &Subject,
-    caller: &Caller,
-    bytes: usize,
-    what: impl Fn(Page) -> Inspect,
-    mut show: impl FnMut(&RegionReport),
-) -> Result<()> {
-    let (mut from, mut shown) = (Page(0), 0);
-    loop {
-        let regions = match subject.inspect(what(from), caller).await {
-            Ok(Inspection::Regions(regions)) => regions,
-            // A zombie has no memory.
-            Err(Errno::ENOENT) => return Ok(()),
-            Ok(_) => return Err(Errno::EIO),
-            Err(error) => return Err(error),
-        };
-        let Some(last) = regions.last() else { return Ok(()) };
-        from = last.range.end;
-        shown += regions.len();
-        // What grows moves, to twice as much.
-        if !subject.proc.system.memory.has_room_for(3 * shown * bytes) {
-            return Err(Errno::ENOMEM);
-        }
-        regions.iter().for_each(&mut show);
-    }
+pub(super) async fn maps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    whole(&subject, false, &caller).await
 }
 
-pub(super) async fn maps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    let mut text = Text::default();
-    show_regions(&subject, &caller, 128, |from| Inspect::Maps { from }, |region| line(&mut text, region)).await?;
-    Ok(text.0)
+pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
+    whole(&subject, true, &caller).await
+}
+
+async fn whole(subject: &Subject, pages: bool, caller: &Caller) -> Result<Vec<u8>> {
+    let (mut made, mut mark) = (Made::default(), Some(0));
+    while let Some(from) = mark {
+        mark = extend(subject, pages, caller, &mut made, from).await?;
+    }
+    Ok(made.text)
+}
+
+/// [`Content::extend`] of maps, and of smaps (`pages`). The mark is a page: the lines of the regions from there on that one answer has.
+pub(super) async fn extend(
+    subject: &Subject,
+    pages: bool,
+    caller: &Caller,
+    made: &mut Made,
+    mark: u64,
+) -> Result<Option<u64>> {
+    let from = Page(mark);
+    let what = if pages { Inspect::Touched { from } } else { Inspect::Maps { from } };
+    let regions = regions(subject, caller, what).await?;
+    let more = regions.len() * if pages { 1024 } else { 128 };
+    // What grows moves, to twice as much.
+    if !subject.proc.system.memory.has_room_for(3 * (made.text.len() + more)) {
+        return Err(Errno::ENOMEM);
+    }
+    let mut lines = Text(core::mem::take(&mut made.text));
+    for region in &regions {
+        line(&mut lines, region);
+        if pages {
+            lines_of_pages(&mut lines, region);
+        }
+        made.ends.push(lines.0.len());
+    }
+    made.text = lines.0;
+    Ok(regions.last().map(|last| last.range.end.0))
+}
+
+async fn regions(subject: &Subject, caller: &Caller, what: Inspect) -> Result<Vec<RegionReport>> {
+    match subject.inspect(what, caller).await {
+        Ok(Inspection::Regions(regions)) => Ok(regions),
+        // A zombie has no memory.
+        Err(Errno::ENOENT) => Ok(Vec::new()),
+        Ok(_) => Err(Errno::EIO),
+        Err(error) => Err(error),
+    }
 }
 
 /// A region as Linux prints it: the name begins at column 73.
@@ -136,13 +158,18 @@ fn locked(region: &RegionReport) -> u64 {
 /// The sums of smaps.
 pub(super) async fn smaps_rollup(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
     let (mut sum, mut sum_locked, mut range) = (PageCounts::default(), 0, None);
-    let add = |region: &RegionReport| {
-        sum.add(region.pages);
-        sum_locked += locked(region);
-        let start = range.map_or(region.range.start, |range: PageRange| range.start);
-        range = Some(PageRange::new(start, region.range.end));
-    };
-    show_regions(&subject, &caller, 0, |from| Inspect::Touched { from }, add).await?;
+    let mut from = Page(0);
+    loop {
+        let regions = regions(&subject, &caller, Inspect::Touched { from }).await?;
+        let Some(last) = regions.last() else { break };
+        from = last.range.end;
+        for region in &regions {
+            sum.add(region.pages);
+            sum_locked += locked(region);
+            let start = range.map_or(region.range.start, |range: PageRange| range.start);
+            range = Some(PageRange::new(start, region.range.end));
+        }
+    }
     let mut text = Text::default();
     let Some(PageRange { start, end }) = range else { return Ok(text.0) };
     let page = PAGE_SIZE as u64;
@@ -153,41 +180,36 @@ pub(super) async fn smaps_rollup(subject: Subject, caller: Caller) -> Result<Vec
     Ok(text.0)
 }
 
-pub(super) async fn smaps(subject: Subject, caller: Caller) -> Result<Vec<u8>> {
-    let mut text = Text::default();
-    let show = |region: &RegionReport| {
-        line(&mut text, region);
-        let flags = RegionFlags::from_bits_truncate(region.kind.flags);
-        let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
-        for (name, pages) in [("Size", region.range.len()), ("KernelPageSize", 1), ("MMUPageSize", 1)] {
-            count(&mut text, name, kib(pages));
-        }
-        counts(&mut text, &region.pages, locked(region));
-        put!(text, "THPeligible:{:>12}\n", 0);
-        text.bytes(b"VmFlags:");
-        let (prot, limit) = (region.kind.prot, region.kind.limit);
-        let words = [
-            (prot.contains(Access::READ), "rd"),
-            (prot.contains(Access::WRITE), "wr"),
-            (prot.contains(Access::EXEC), "ex"),
-            (flags.contains(RegionFlags::SHARED), "sh"),
-            (limit.contains(Access::READ), "mr"),
-            (limit.contains(Access::WRITE), "mw"),
-            (limit.contains(Access::EXEC), "me"),
-            (flags.contains(RegionFlags::GROWS_DOWN), "gd"),
-            (flags.contains(RegionFlags::LOCKED), "lo"),
-            (flags.contains(RegionFlags::DONT_FORK), "dc"),
-            (flags.contains(RegionFlags::NO_RESERVE), "nr"),
-            (flags.contains(RegionFlags::WIPE_ON_FORK), "wf"),
-            (flags.contains(RegionFlags::DONT_DUMP), "dd"),
-        ];
-        for (_, word) in words.into_iter().filter(|(set, _)| *set) {
-            put!(text, " {word}");
-        }
-        text.bytes(b" \n");
-    };
-    show_regions(&subject, &caller, 1024, |from| Inspect::Touched { from }, show).await?;
-    Ok(text.0)
+/// What smaps says of a region besides.
+fn lines_of_pages(text: &mut Text, region: &RegionReport) {
+    let flags = RegionFlags::from_bits_truncate(region.kind.flags);
+    let kib = |pages: u64| pages * (PAGE_SIZE as u64 / 1024);
+    for (name, pages) in [("Size", region.range.len()), ("KernelPageSize", 1), ("MMUPageSize", 1)] {
+        count(text, name, kib(pages));
+    }
+    counts(text, &region.pages, locked(region));
+    put!(text, "THPeligible:{:>12}\n", 0);
+    text.bytes(b"VmFlags:");
+    let (prot, limit) = (region.kind.prot, region.kind.limit);
+    let words = [
+        (prot.contains(Access::READ), "rd"),
+        (prot.contains(Access::WRITE), "wr"),
+        (prot.contains(Access::EXEC), "ex"),
+        (flags.contains(RegionFlags::SHARED), "sh"),
+        (limit.contains(Access::READ), "mr"),
+        (limit.contains(Access::WRITE), "mw"),
+        (limit.contains(Access::EXEC), "me"),
+        (flags.contains(RegionFlags::GROWS_DOWN), "gd"),
+        (flags.contains(RegionFlags::LOCKED), "lo"),
+        (flags.contains(RegionFlags::DONT_FORK), "dc"),
+        (flags.contains(RegionFlags::NO_RESERVE), "nr"),
+        (flags.contains(RegionFlags::WIPE_ON_FORK), "wf"),
+        (flags.contains(RegionFlags::DONT_DUMP), "dd"),
+    ];
+    for (_, word) in words.into_iter().filter(|(set, _)| *set) {
+        put!(text, " {word}");
+    }
+    text.bytes(b" \n");
 }
 
 /// clear_refs: 1 makes all pages untouched, 2 those of anonymous mappings, 3 those of mapped files. 5 sets the peak of the resident

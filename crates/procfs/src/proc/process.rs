@@ -5,7 +5,7 @@ use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
     inode::Listed,
-    synthetic::{hash_ino, Content, Directory, Node, Places, Style},
+    synthetic::{hash_ino, Content, Directory, Made, Node, Places, Style},
     Caller, Kind,
 };
 use messages::inspect::{Held, Inspect, Inspection, ProcessView, RunState, ThreadView};
@@ -69,11 +69,25 @@ struct ProcessText {
     make: Maker,
     /// Without memory there is none, or it is empty.
     of_memory: Option<bool>,
+    /// It is made region by region; with their pages?
+    regions: Option<bool>,
 }
 
 impl Content for ProcessText {
     fn read<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<u8>>> {
         (self.make)(self.subject.clone(), caller.clone())
+    }
+
+    fn extend<'a>(&'a self, caller: &'a Caller, made: &'a mut Made, mark: u64) -> BoxFuture<'a, Result<Option<u64>>> {
+        Box::pin(async move {
+            match self.regions {
+                Some(pages) => maps::extend(&self.subject, pages, caller, made, mark).await,
+                None => {
+                    made.text = self.read(caller).await?;
+                    Ok(None)
+                }
+            }
+        })
     }
 
     fn open<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Option<Arc<dyn Places>>>> {
@@ -107,7 +121,9 @@ impl About {
         if let Some(TextFile(_, mode, make)) = TEXTS.iter().find(|text| text.0 == name) {
             let style = if BYTES.contains(&name) { Style::Bytes } else { Style::Process };
             let of_memory = OF_MEMORY.contains(&name).then_some(style == Style::Bytes);
-            return Some(Node::file(ino, ProcessText { subject, make: *make, of_memory }).mode(*mode).style(style));
+            let regions = ["maps", "smaps"].contains(&name).then_some(name == "smaps");
+            let content = ProcessText { subject, make: *make, of_memory, regions };
+            return Some(Node::file(ino, content).mode(*mode).style(style));
         }
         Some(match name {
             "comm" => Node::file(ino, about::Name(subject)).mode(0o644).style(Style::Process),
