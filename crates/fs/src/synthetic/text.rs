@@ -62,7 +62,8 @@ impl TextFile {
         }
         let made = reading.made.get_or_insert_default();
         let end = at.saturating_add(buf.len() as u64);
-        while let Some(mark) = reading.mark.filter(|_| (made.text.len() as u64) < end) {
+        // The beginning also for who reads nothing: some files have an error in place of a text.
+        while let Some(mark) = reading.mark.filter(|mark| *mark == 0 || (made.text.len() as u64) < end) {
             reading.mark = self.content.extend(&self.opener, made, mark).await?;
         }
         let at = usize::try_from(at).unwrap_or(usize::MAX);
