@@ -1,6 +1,6 @@
 // The state letter of a process and of each of its threads (man 5 proc): R also in a call, in a fault and waiting for a CPU,
 // S in a wait that a signal ends, D in one that none does, T stopped, Z over.
-// cob: link=static,dynamic compare=host timeout=120 flags=-pthread
+// cob: link=static,dynamic compare=host timeout=240 flags=-pthread
 #include "test.h"
 #include <poll.h>
 #include <sys/prctl.h>
