@@ -95,7 +95,7 @@ pub fn ways_up<'a>(queue: &'a WaitQueue, nests: u32, ways: &'a mut Ways) -> BoxF
 
 /// What lies below an epoll that is added to another.
 pub struct Below<'a> {
-    /// The one it is added to: the queue of its watchers if it is one of this kernel, and its name if others know it.
+    /// The epoll that something is added to, if it is of this kernel; and the name under which others know it, if they do.
     root: Option<&'a Arc<super::Shared>>,
     name: Option<FileRef>,
     /// Epolls and files that were looked at, each with how many epolls lie above it on that way: at least one.
