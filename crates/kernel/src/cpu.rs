@@ -2,6 +2,12 @@
 //!
 //! Interrupts are off in here except in the halt and in the moment that takes those that wait. Messages are
 //! drained when a doorbell has come; while draining, senders see the polling flag and spare the doorbell.
+//!
+//! Messages are taken no faster than they are served, and not while it is the turn of threads (sched/src/turns.rs): what is left stays in its lane,
+//! with its credit, so its sender waits. The polling flag goes up when a doorbell is heard and comes down when the lanes are empty; meanwhile
+//! nobody rings, or each message would interrupt the thread whose turn it is, and the loop comes back by itself. Dangerous would be to
+//! wait with messages for a task that needs one of them. No task is waited for: each gets its turn, and after [`ENOUGH`] turns as many messages are taken
+//! whatever waits.
 
 use crate::services::Kernel;
 use core::sync::atomic::Ordering::SeqCst;
@@ -12,6 +18,10 @@ use spin::Once;
 
 /// Messages handled before others get their turn.
 const BUDGET: usize = 256;
+/// Messages handled before the CPU looks whether it is the turn of threads.
+const ROUND: usize = 32;
+/// Kernel tasks that wait for a CPU before it takes no more messages than it has run tasks.
+const ENOUGH: usize = 32;
 
 static KERNEL: Once<&'static Kernel> = Once::new();
 
@@ -30,12 +40,24 @@ fn sibling(_cpu: CpuId) -> ! {
 
 fn work(kernel: &'static Kernel) -> ! {
     let mut patience = Patience::default();
+    // There may be messages, and this CPU counts as polling; and tasks it has run since it took some.
+    let (mut mail, mut turns) = (false, 0);
     loop {
         platform::accept_interrupts();
         let events = platform::take_events();
-        if events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog() {
-            attend(kernel);
+        // Once: those that poll are counted.
+        if !mail && (events.contains(Events::DOORBELL) || kernel.endpoint.has_backlog()) {
+            kernel.endpoint.start_polling();
+            mail = true;
         }
+        if mail && !kernel.scheduler.threads_first() {
+            match kernel.scheduler.kernel_tasks() {
+                ..ENOUGH => (mail, turns) = (attend(kernel, BUDGET), 0),
+                _ if turns >= ENOUGH => (mail, turns) = (attend(kernel, ENOUGH), 0),
+                _ => turns += 1,
+            }
+        }
+        kernel.scheduler.note_mail(mail);
         let log_waits = platform::drain_log();
         publish_load(kernel);
         kernel.system.notice_shortage();
@@ -59,6 +81,7 @@ fn work(kernel: &'static Kernel) -> ! {
         let now = kernel.system.now();
         kernel.scheduler.end_idle(now - began);
         if found {
+            mail = true;
             patience.found();
             continue;
         }
@@ -68,36 +91,30 @@ fn work(kernel: &'static Kernel) -> ! {
     }
 }
 
-/// Looks at the lanes for a while before a halt; true if something came. Siblings and devices interrupt, as they do a
-/// CPU that is halted: it has announced that it is idle. No `pause`: reading the clock lets a sibling thread in, too, and a hypervisor takes
+/// Looks at the lanes for a while before a halt; true if something came: then this CPU goes on counting as
+/// polling. Siblings and devices interrupt, as they do a CPU that is halted: it has announced that it is idle. No `pause`: reading the clock lets a sibling thread in, too, and a hypervisor takes
 /// a CPU that pauses for one that waits for a lock.
 fn look_out(kernel: &'static Kernel, until: u64) -> bool {
     if kernel.system.now() >= until {
         return false;
     }
     kernel.endpoint.start_polling();
-    let mut found = loop {
+    loop {
         platform::accept_interrupts();
         if kernel.endpoint.has_mail() || platform::has_events() {
-            break true;
+            return true;
         }
         if kernel.system.now() >= until {
-            break false;
+            // What comes in while the doorbell is wanted again makes work, too.
+            return !kernel.endpoint.stop_polling();
         }
-    };
-    // Drained before the doorbell is wanted again. What comes in while it is wanted again makes work, too.
-    if found {
-        kernel.endpoint.drain(BUDGET);
     }
-    while !kernel.endpoint.stop_polling() {
-        kernel.endpoint.drain(BUDGET);
-        found = true;
-    }
-    found
 }
 
-/// A doorbell: dead kernels are mourned, new ones connected, messages drained.
-fn attend(kernel: &'static Kernel) {
+/// After a doorbell, while this CPU counts as polling: dead kernels are mourned, new ones connected, up to about `budget` messages handled. True if more
+/// have come: then it goes on counting as polling.
+fn attend(kernel: &'static Kernel, budget: usize) -> bool {
+    let mut began = kernel.system.now();
     for dead in kernel.lanes.lost() {
         crate::death::notice(kernel, dead);
     }
@@ -107,20 +124,25 @@ fn attend(kernel: &'static Kernel) {
             crate::control::greet(kernel, peer);
         }
     }
-    kernel.endpoint.start_polling();
+    let mut handled = 0;
     loop {
-        kernel.endpoint.drain(BUDGET);
-        if kernel.endpoint.stop_polling() {
+        let round = kernel.endpoint.drain(ROUND);
+        began = kernel.scheduler.charge_kernel(began);
+        handled += round;
+        if round == 0 || handled >= budget || kernel.scheduler.threads_first() {
             break;
         }
     }
+    let left = !kernel.endpoint.stop_polling();
     publish_load(kernel);
+    left
 }
 
 /// Messages may lie in lanes without a doorbell under way (shake.rs).
 pub fn look_again() {
     if let Some(kernel) = KERNEL.get() {
-        attend(kernel);
+        kernel.endpoint.start_polling();
+        while attend(kernel, BUDGET) {}
     }
 }
 

@@ -44,8 +44,9 @@ impl fmt::Debug for Kind {
 
 /// Which lane of a pair a request takes. Replies always take `High`.
 ///
-/// `High` is for requests whose handler never waits for another kernel: revocations, installs,
-/// notices. They share the lane of the replies, so the two stay in the order they were sent.
+/// `High` is for requests whose handler never waits for another kernel, but perhaps for its answer to another `High` one:
+/// revocations, installs, notices, and signals for processes, which must not wait behind what the processes ask. They share the
+/// lane of the replies, so the two stay in the order they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
     High = 0,

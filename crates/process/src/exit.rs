@@ -23,7 +23,8 @@ pub struct Ended;
 pub(crate) const INIT: Pid = Pid(1);
 
 impl Process {
-    /// Decides how the process ends, if that is not decided yet, and makes all threads end.
+    /// Decides how the process ends, if that is not decided yet, and makes all threads end. At home that waits for nobody, so that
+    /// who kills many processes does so in one turn of his own, as on Linux.
     pub async fn end(self: &Arc<Self>, status: ExitStatus) {
         if !self.is_home() {
             // The local threads need not wait for the home's word.
@@ -37,15 +38,14 @@ impl Process {
         if !self.end_local(status, None) {
             return;
         }
-        self.tell_end(status, None).await;
+        self.tell_end(status, None);
     }
 
-    /// At home: tells the replicas.
-    async fn tell_end(&self, status: ExitStatus, survivor: Option<Survivor>) {
-        let replicas = self.replicas();
-        if !replicas.is_empty() {
-            let end = EndThreads { process: self.id, status, survivor };
-            self.system.endpoint.multicast(&replicas, end).await;
+    /// At home: tells the replicas. Whoever must know that their threads are gone waits for the members to change.
+    fn tell_end(&self, status: ExitStatus, survivor: Option<Survivor>) {
+        for replica in self.replicas().iter() {
+            // A kernel that is dead has no threads.
+            let _ = self.system.endpoint.send(replica, EndThreads { process: self.id, status, survivor });
         }
     }
 
@@ -95,7 +95,7 @@ impl Process {
             }
             let survivor = Survivor { thread: survivor, at: self.system.now() };
             self.end_local(status, Some(survivor));
-            self.tell_end(status, Some(survivor)).await;
+            self.tell_end(status, Some(survivor));
         }
         let alone = || {
             let state = home.state.lock();

@@ -5,10 +5,10 @@ use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use machine::{sync::Lock, yield_now, Cpu, CpuId, FpuState, PageTable, Registers, Trap};
 
-struct Hand {
+pub(crate) struct Hand {
     cpus: Vec<CpuId>,
     current: AtomicU32,
-    now: AtomicU64,
+    pub now: AtomicU64,
     kicked: Lock<Vec<CpuId>>,
 }
 
@@ -40,9 +40,9 @@ impl Cpu for Hand {
     fn random(&self, _: &mut [u8]) {}
 }
 
-struct Bench {
-    hand: Arc<Hand>,
-    scheduler: Arc<Scheduler>,
+pub(crate) struct Bench {
+    pub hand: Arc<Hand>,
+    pub scheduler: Arc<Scheduler>,
     /// Who was polled, and on which CPU.
     ran: Arc<Lock<Vec<(usize, u32)>>>,
     over: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ const STEP: u64 = 1_000_000;
 
 impl Bench {
     /// CPUs 4, 5, ... of the machine.
-    fn new(cpus: u32) -> Bench {
+    pub fn new(cpus: u32) -> Bench {
         let hand = Arc::new(Hand {
             cpus: (4..4 + cpus).map(CpuId).collect(),
             current: AtomicU32::new(4),

@@ -133,8 +133,9 @@ impl<T> Fair<T> {
         self.waiting.insert(place, waiting);
     }
 
-    /// A task has woken (or comes from another CPU) that was owed `lag`.
-    pub fn enqueue(&mut self, task: T, class: Class, lag: i64) {
+    /// A task has woken (or comes from another CPU) that was owed `lag`. True if its turn is before that of the one that runs, as
+    /// nobody's was until now.
+    pub fn enqueue(&mut self, task: T, class: Class, lag: i64) -> bool {
         let lag = lag.clamp(-MOST_LAG, MOST_LAG);
         // Its coming moves V towards it, so it must stand further off to be owed the same afterwards.
         let distance = match self.weight {
@@ -145,6 +146,7 @@ impl<T> Fair<T> {
         let deadline = v + virtual_time(SLICE_NS, class.weight());
         self.count(class, v);
         self.wait(Waiting { task, class, v, deadline });
+        let before = self.preempt;
         if let Some(running) = &self.running {
             let urgent = match (class, running.class) {
                 (Class::Idle, _) => false,
@@ -155,6 +157,7 @@ impl<T> Fair<T> {
             };
             self.preempt |= urgent;
         }
+        self.preempt && !before
     }
 
     /// Who runs next.
@@ -214,7 +217,8 @@ impl<T> Fair<T> {
     /// The running task waits again. `yields`: by sched_yield, which gives up the rest of its slice.
     pub fn put_back(&mut self, task: T, class: Class, yields: bool) {
         let Some(Running { class: was, mut v, mut deadline, exhausted, .. }) = self.running.take() else {
-            return self.enqueue(task, class, 0);
+            self.enqueue(task, class, 0);
+            return;
         };
         self.uncount(was, v);
         let slice = virtual_time(SLICE_NS, class.weight());

@@ -16,6 +16,8 @@ mod class;
 mod cpu_tests;
 mod fair;
 mod load;
+#[cfg(test)]
+mod overload_tests;
 mod patience;
 mod queue;
 mod realtime;
@@ -24,8 +26,10 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod turns;
 
 pub use class::{Class, UNIT};
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler, TaskRef};
 pub use timer::{Sleep, Timers};
+pub use turns::{BURST_NS, MOST_DEBT_NS};

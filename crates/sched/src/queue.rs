@@ -1,13 +1,14 @@
-//! The run queue of one CPU: kernel work, then the real-time class, then the fair class. It knows the task
+//! The run queue of one CPU: kernel work (as far as it may go first, see turns.rs), then the real-time class, then the fair class. It knows the task
 //! that runs, and the time, but neither CPUs nor futures, so tests drive it with a clock of their own.
 
-use crate::{class::Class, fair::Fair, realtime::Realtime};
+use crate::{class::Class, fair::Fair, realtime::Realtime, turns::Turns};
 use alloc::collections::VecDeque;
 
 pub(crate) struct Queue<T> {
     kernel: VecDeque<T>,
     realtime: Realtime<T>,
     fair: Fair<T>,
+    turns: Turns,
     /// Class of the task that runs, and since when its time is not charged.
     running: Option<Class>,
     since: u64,
@@ -23,6 +24,7 @@ impl<T> Default for Queue<T> {
             kernel: VecDeque::new(),
             realtime: Realtime::default(),
             fair: Fair::default(),
+            turns: Turns::default(),
             running: None,
             since: 0,
             yields: false,
@@ -32,14 +34,18 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// A task has become runnable. `lag`: what it was owed when it went to sleep.
-    pub fn enqueue(&mut self, task: T, class: Class, lag: i64, now: u64) {
+    /// A task has become runnable. `lag`: what it was owed when it went to sleep. False if whoever runs need not hear of it, for its time ends when it
+    /// would have ended anyway.
+    pub fn enqueue(&mut self, task: T, class: Class, lag: i64, now: u64) -> bool {
         self.charge(now);
+        // Its coming may bring a deadline: the end of a slice, or of what the real-time class may have.
+        let first = self.fair.is_empty();
         match class {
             Class::Kernel => self.kernel.push_back(task),
             Class::Fifo(_) | Class::RoundRobin(_) => self.realtime.enqueue(task, class),
-            Class::Normal(_) | Class::Batch(_) | Class::Idle => self.fair.enqueue(task, class, lag),
+            Class::Normal(_) | Class::Batch(_) | Class::Idle => return self.fair.enqueue(task, class, lag) || first,
         }
+        true
     }
 
     /// Gives the waiting task that `wanted` accepts another class; false if it does not wait here.
@@ -47,7 +53,7 @@ impl<T> Queue<T> {
         let Some((task, was, lag)) = self.remove(wanted, now) else { return false };
         match class.priority() {
             Some(_) => self.realtime.change(task, was, class),
-            None => self.enqueue(task, class, lag, now),
+            None => _ = self.enqueue(task, class, lag, now),
         }
         true
     }
@@ -55,7 +61,8 @@ impl<T> Queue<T> {
     /// Takes the task that is to run now; nothing is running.
     pub fn next(&mut self, now: u64) -> Option<(T, Class)> {
         self.since = now;
-        let next = match self.kernel.pop_front() {
+        let kernel = if self.threads_first() { None } else { self.kernel.pop_front() };
+        let next = match kernel {
             Some(task) => Some((task, Class::Kernel)),
             None if self.realtime_first(now) => self.realtime.next(),
             None => self.fair.next(),
@@ -92,20 +99,47 @@ impl<T> Queue<T> {
         let ns = now.saturating_sub(self.since);
         self.since = now;
         match self.running {
-            None | Some(Class::Kernel) => {}
-            Some(_) if self.realtime.is_running() => self.realtime.charge(ns),
-            Some(_) => self.fair.charge(ns),
+            None => {}
+            Some(Class::Kernel) if self.threads() > 0 => self.turns.borrow(ns),
+            Some(Class::Kernel) => {}
+            Some(_) => {
+                self.turns.pay(ns);
+                match self.realtime.is_running() {
+                    true => self.realtime.charge(ns),
+                    false => self.fair.charge(ns),
+                }
+            }
         }
     }
 
-    /// Must the running thread let another run?
-    pub fn must_switch(&mut self, now: u64) -> bool {
-        if self.waiting() == 0 {
+    /// Kernel work that is no task was done from `began` to `now`. A thread that runs has not had that time.
+    pub fn charge_kernel(&mut self, began: u64, now: u64) {
+        self.charge(began);
+        self.since = self.since.max(now);
+        if self.threads() > 0 || self.running.is_some_and(|class| class != Class::Kernel) {
+            self.turns.borrow(now.saturating_sub(began));
+        }
+    }
+
+    /// Must kernel work wait for threads?
+    pub fn threads_first(&self) -> bool {
+        self.threads() > 0 && self.turns.threads_first()
+    }
+
+    /// Must the running task let another run? `work`: there is kernel work that is no task (messages, timers).
+    pub fn must_switch(&mut self, now: u64, work: bool) -> bool {
+        if self.waiting() == 0 && !work {
             return false;
         }
         self.charge(now);
-        if !self.kernel.is_empty() {
+        if self.running == Some(Class::Kernel) {
+            return work || !self.kernel.is_empty() || self.threads_first();
+        }
+        if (work || !self.kernel.is_empty()) && !self.turns.threads_first() {
             return true;
+        }
+        if self.threads() == 0 {
+            return false;
         }
         match self.realtime.is_running() {
             true => self.realtime.must_switch() || !self.fair.is_empty() && self.realtime.is_throttled(now),
@@ -114,8 +148,17 @@ impl<T> Queue<T> {
     }
 
     /// When [`Queue::must_switch`] has to be asked again, if nothing happens before; None: never.
-    pub fn deadline(&self) -> Option<u64> {
-        if self.waiting() == 0 {
+    pub fn deadline(&self, work: bool) -> Option<u64> {
+        if self.running == Some(Class::Kernel) {
+            return (self.threads() > 0).then(|| self.since.saturating_add(self.turns.credit()));
+        }
+        let kernel = (work || !self.kernel.is_empty()).then(|| self.since.saturating_add(self.turns.left()));
+        kernel.into_iter().chain(self.thread_deadline()).min()
+    }
+
+    /// The same for other threads.
+    fn thread_deadline(&self) -> Option<u64> {
+        if self.threads() == 0 {
             return None;
         }
         let remaining = match self.realtime.is_running() {
@@ -144,7 +187,7 @@ impl<T> Queue<T> {
         self.token = 0;
         let yields = core::mem::take(&mut self.yields);
         match (was.and_then(Class::priority), class.priority()) {
-            _ if class == Class::Kernel || was == Some(Class::Kernel) => self.enqueue(task, class, 0, now),
+            _ if class == Class::Kernel || was == Some(Class::Kernel) => _ = self.enqueue(task, class, 0, now),
             (Some(_), Some(_)) => self.realtime.put_back(task, class, yields),
             (None, None) => self.fair.put_back(task, class, yields),
             _ => {
@@ -180,6 +223,11 @@ impl<T> Queue<T> {
     /// Threads that wait.
     pub fn threads(&self) -> usize {
         self.realtime.len() + self.fair.len()
+    }
+
+    /// Tasks of the kernel that wait.
+    pub fn kernel_tasks(&self) -> usize {
+        self.kernel.len()
     }
 
     /// Tasks that wait.

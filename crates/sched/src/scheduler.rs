@@ -38,6 +38,8 @@ const ALARM_SLACK_NS: u64 = 20_000;
 /// Pieces of work in a row ([`machine::pause`]) after which the CPU looks around in any case: in the kernel nothing tells it that messages
 /// have come.
 const MOST_PIECES: u32 = 16;
+/// A thread that goes to user mode is not interrupted for a timer sooner than this (Linux's default timer slack).
+const TIMER_SLACK_NS: u64 = 50_000;
 /// No alarm.
 const NEVER: u64 = u64::MAX;
 
@@ -135,6 +137,8 @@ struct Local {
     /// The queue is as it was when [`Scheduler::should_yield`] last looked. Written under the queue's lock.
     settled: AtomicBool,
     idle: AtomicBool,
+    /// Messages wait until kernel work may go on ([`Scheduler::note_mail`]).
+    mail: AtomicBool,
     /// [`Class::level`] of the task that runs.
     level: AtomicU8,
     /// Threads queued or running here: the sum of their [`load_of`].
@@ -158,6 +162,7 @@ impl Local {
             queue: Lock::new(Queue::default()),
             settled: AtomicBool::new(false),
             idle: AtomicBool::new(false),
+            mail: AtomicBool::new(false),
             level: AtomicU8::new(0),
             load: AtomicUsize::new(0),
             published: AtomicUsize::new(usize::MAX),
@@ -276,19 +281,19 @@ impl Scheduler {
         let entity = runnable.metadata().clone();
         let local = &self.locals[cpu];
         let now = self.cpu.now();
-        {
+        let matters = {
             let mut queue = local.queue();
             entity.cpu.store(cpu, SeqCst);
             in_one_order();
             entity.queued.store(true, Relaxed);
             let class = entity.class();
             local.load.fetch_add(entity.renew_share().0, Relaxed);
-            queue.enqueue(runnable, class, entity.lag(now), now);
-        }
+            queue.enqueue(runnable, class, entity.lag(now), now)
+        };
         // Pairs with the store of `idle` in `prepare_idle` (see the head of this file). A busy sibling is
-        // kicked too, so that it looks whose turn it is.
+        // kicked too, so that it looks whose turn it is, but not by each of a thousand that wait for the end of a slice.
         fence(SeqCst);
-        if cpu != self.here() {
+        if cpu != self.here() && matters {
             self.cpu.kick(self.cpu.cpus()[cpu]);
         }
     }
@@ -348,10 +353,9 @@ impl Scheduler {
     /// Wakes due timers and runs one task; false if there was none.
     pub fn turn(&self) -> bool {
         let here = self.here();
-        self.timers.fire(here);
         let local = &self.locals[here];
         local.alarm.store(NEVER, Relaxed);
-        let now = self.cpu.now();
+        let now = self.wake_sleepers(here, self.cpu.now());
         let mut next = self.take(here, now);
         if next.is_none() && self.steal(here) {
             next = self.take(here, now);
@@ -374,6 +378,42 @@ impl Scheduler {
             self.leave(&entity, here);
         }
         true
+    }
+
+    /// Wakes whose time has come, if kernel work may. Gives the time.
+    fn wake_sleepers(&self, here: usize, now: u64) -> u64 {
+        if self.timers.next(here).is_none_or(|at| at > now) || self.threads_first() {
+            return now;
+        }
+        self.timers.fire(here);
+        self.charge_kernel(now)
+    }
+
+    /// Must kernel work wait for threads on this CPU? See turns.rs.
+    pub fn threads_first(&self) -> bool {
+        self.locals[self.here()].queue.lock().threads_first()
+    }
+
+    /// This CPU has done kernel work since `began` that is no task. Gives the time.
+    pub fn charge_kernel(&self, began: u64) -> u64 {
+        let now = self.cpu.now();
+        self.locals[self.here()].queue().charge_kernel(began, now);
+        now
+    }
+
+    /// Kernel tasks that wait for this CPU.
+    pub fn kernel_tasks(&self) -> usize {
+        self.locals[self.here()].queue.lock().kernel_tasks()
+    }
+
+    /// Whether this CPU has left messages where they are, because it is the turn of threads or of tasks. Threads are interrupted for them
+    /// when their turn is over, and the CPU does not halt.
+    pub fn note_mail(&self, waits: bool) {
+        let local = &self.locals[self.here()];
+        if local.mail.load(Relaxed) != waits {
+            let _queue = local.queue();
+            local.mail.store(waits, Relaxed);
+        }
     }
 
     fn take(&self, here: usize, now: u64) -> Option<(Runnable, Class)> {
@@ -467,20 +507,21 @@ impl Scheduler {
         if local.settled.load(Relaxed) && !self.timers.is_changed(here) && now < local.alarm.load(Relaxed) {
             return false;
         }
+        // Not by giving up the CPU: where a thousand sleepers are due one after the other, no thread would come to anything.
+        self.wake_sleepers(here, now);
         let timer = self.timers.look(here).unwrap_or(NEVER);
-        if timer <= now {
-            return true;
-        }
+        let work = timer <= now || local.mail.load(Relaxed);
         let end = {
             let mut queue = local.queue.lock();
-            if queue.must_switch(now) {
+            if queue.must_switch(now, work) {
                 return true;
             }
             local.settled.store(true, Relaxed);
-            queue.deadline().unwrap_or(NEVER)
+            queue.deadline(work).unwrap_or(NEVER)
         };
-        // Not in the past: the queue would have said so, but for rounding.
-        let wanted = end.max(now + 1).min(timer);
+        // Not in the past: the queue would have said so, but for rounding. Timers that are due wait with the rest of kernel work.
+        let end = end.max(now + 1);
+        let wanted = if timer > now { end.min(timer.max(now + TIMER_SLACK_NS)) } else { end };
         let set = local.alarm.load(Relaxed);
         let same = set > now && wanted.abs_diff(set) <= ALARM_SLACK_NS || set == wanted;
         if !same {
@@ -511,7 +552,8 @@ impl Scheduler {
         let local = &self.locals[here];
         local.idle.store(true, SeqCst);
         let alarm = self.timers.next(here);
-        if local.queue.lock().waiting() > 0 || alarm.is_some_and(|at| at <= self.cpu.now()) {
+        if local.queue.lock().waiting() > 0 || local.mail.load(Relaxed) || alarm.is_some_and(|at| at <= self.cpu.now())
+        {
             local.idle.store(false, SeqCst);
             return false;
         }

@@ -99,7 +99,7 @@ impl Machine {
                 self.deliver();
                 continue;
             };
-            let look = self.queue.deadline().unwrap_or(end).max(self.now + 1);
+            let look = self.queue.deadline(false).unwrap_or(end).max(self.now + 1);
             let until = look.min(wake).min(end).min(self.now.saturating_add(self.left[task])).max(self.now);
             self.used[task] += until - self.now;
             self.left[task] -= until - self.now;
@@ -107,7 +107,7 @@ impl Machine {
             self.deliver();
             if self.left[task] == 0 {
                 self.block();
-            } else if self.queue.must_switch(self.now) {
+            } else if self.queue.must_switch(self.now, false) {
                 self.queue.put_back(task, self.tasks[task].class, self.now);
                 self.running = None;
             }
@@ -215,7 +215,7 @@ fn who_is_interrupted_by_a_higher_priority_stays_first_of_its_own() {
     }
     assert_eq!(queue.next(0).unwrap().0, "a");
     queue.enqueue("urgent", Fifo(6), 0, 10);
-    assert!(queue.must_switch(10));
+    assert!(queue.must_switch(10, false));
     queue.put_back("a", Fifo(5), 10);
     assert_eq!(queue.next(10).unwrap().0, "urgent");
     queue.block(20);
@@ -289,7 +289,7 @@ fn an_interrupt_alone_changes_nothing() {
         queue.put_back(first, class, step * 100_000);
         assert_eq!(queue.next(step * 100_000).unwrap().0, first);
     }
-    assert!(queue.must_switch(SLICE_NS));
+    assert!(queue.must_switch(SLICE_NS, false));
     queue.put_back(first, class, SLICE_NS);
     assert_ne!(queue.next(SLICE_NS).unwrap().0, first);
 }
@@ -307,15 +307,15 @@ fn kernel_work_goes_first_and_a_change_of_class_counts_at_once() {
     let (task, class, _) = queue.remove(|task| *task == "idle", 10).unwrap();
     assert_eq!(class, Idle);
     queue.enqueue(task, Fifo(1), 0, 10);
-    assert!(queue.must_switch(10));
+    assert!(queue.must_switch(10, false));
     // The one that runs becomes FIFO, too, and of a higher priority: at once, or when it is put back.
     queue.name_running(7);
     queue.change_running(8, Idle, 10);
     queue.change_running(7, Fifo(3), 10);
-    assert!(!queue.must_switch(10));
+    assert!(!queue.must_switch(10, false));
     queue.put_back("thread", Fifo(2), 10);
     assert_eq!(queue.next(10).unwrap(), ("thread", Fifo(2)));
-    assert!(!queue.must_switch(20));
+    assert!(!queue.must_switch(20, false));
 }
 
 /// A thread was interrupted and waits to go on; one of the real-time class, which ran meanwhile, becomes a fair one and waits.

@@ -11,6 +11,9 @@ use machine::{sync::Lock, Cpu};
 
 type Key = (u64, u64);
 
+/// Sleepers that a CPU wakes before it looks whose turn it is.
+const MOST_WAKES: usize = 256;
+
 pub struct Timers {
     cpu: Arc<dyn Cpu>,
     queues: Vec<Lock<BTreeMap<Key, Waker>>>,
@@ -35,10 +38,10 @@ impl Timers {
         self.cpu.now()
     }
 
-    /// Wakes what is due on this CPU.
+    /// Wakes what is due on this CPU, [`MOST_WAKES`] at most.
     pub(crate) fn fire(&self, cpu: usize) {
         let now = self.cpu.now();
-        loop {
+        for _ in 0..MOST_WAKES {
             let mut queue = self.queues[cpu].lock();
             match queue.first_entry() {
                 Some(entry) if entry.key().0 <= now => {

@@ -220,8 +220,9 @@ messages! {
     /// last SIGCONT.
     sending: Sending { process: Pid, signal: Signal } -> u64, Low;
 
-    /// A signal for a process, sent to its home. `sender` is checked for permission there.
-    signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, Low;
+    /// A signal for a process, sent to its home. `sender` is checked for permission there. Not behind requests, so that those
+    /// who ask too much can be killed.
+    signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, High;
 
     /// A signal for one thread, sent to the home of its process and on to where the thread is. `continues` once it has had
     /// the effects of being sent: the number of the last SIGCONT. `ignorings` once it has been where its process is: how many changes had
