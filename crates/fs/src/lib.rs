@@ -3,7 +3,8 @@
 //! [`File`] is an open file description as POSIX has it: what a descriptor refers to, with position and
 //! flags of its own, wherever it lives. It lives on the kernel that made it; every other kernel holds a
 //! `remote` stand-in whose operations are calls to that kernel. [`Paths`] is the one door for everything
-//! that takes a path name. System calls (crate `linux`) speak only to these two traits.
+//! that takes a path name. System calls (crate `linux`) speak to these two traits, and to what makes files without a name
+//! (pipes, sockets, epolls, memory).
 //!
 //! What may not be here: descriptors and processes (crate `process`), user memory (crate `vm`).
 #![no_std]

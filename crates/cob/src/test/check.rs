@@ -27,6 +27,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
     }
     tally.add("check dependencies", every_dependency_has_a_reason(project));
     tally.add("check bad input", every_call_has_a_row(project));
+    tally.add("check modules", super::modules::run(&project.join("crates")));
     tally.add("check unsafe", unsafe_only_where_allowed(&project.join("crates")));
     for (package, page) in GENERATED {
         tally.add(&format!("check {page}"), is_current(project, package, page));
@@ -127,7 +128,7 @@ fn without_row<'a>(list: &'a str, tables: &str) -> Vec<&'a str> {
     calls.map(|(_, call)| call).filter(|call| !known.iter().any(|name| name == call)).collect()
 }
 
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
+pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let listing = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut paths: Vec<PathBuf> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.sort();

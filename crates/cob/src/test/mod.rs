@@ -10,6 +10,7 @@ pub mod cargo;
 mod cases;
 mod check;
 mod guest;
+mod modules;
 mod stacks;
 
 use std::path::{Path, PathBuf};

@@ -40,10 +40,11 @@
 //!
 //! # Waiting
 //!
-//! A program waits where it is, not at the owner: a stand-in of a pipe or socket tries, and if that gives
-//! EAGAIN waits for the owner's word that something has changed, then tries again. A signal thus
-//! interrupts a wait that holds nothing. What arrives for a call that was dropped in the short time of
-//! a try is kept, and the next read gets it.
+//! A read of a pipe or socket waits at its owner, who answers when there is something: one message and its answer. A signal
+//! cancels it, and the reader stays until it knows whether the owner had answered before (ask.rs).
+//!
+//! Everything else that may have to wait is tried at the owner. Where it would wait there, the stand-in waits here for the owner's
+//! word that something has changed, and tries again; a signal thus interrupts a wait that holds nothing.
 
 mod ask;
 mod balance;
