@@ -42,6 +42,7 @@ pub fn start(kernel: &'static Kernel) {
             kernel.system.set_node(*cpu, node);
         }
     }
+    kernel.system.set_node_distances(&kernel.plan.topology.distances);
     for peer in kernel.lanes.connect(&kernel.port) {
         endpoint.add_peer(peer);
         greet(kernel, peer);

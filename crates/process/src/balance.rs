@@ -98,10 +98,16 @@ impl System {
         ask: impl FnOnce(&[Candidate<'_>]) -> T,
     ) -> Option<T> {
         let machine = self.machine.lock();
+        let here = self.cpu.current();
         let candidates: alloc::vec::Vec<_> = machine
             .iter()
             .filter(|(_, cpus)| cpus.iter().any(|&cpu| affinity.contains(cpu)))
-            .map(|(kernel, cpus)| Candidate { kernel: *kernel, cpus, load: self.expected_load(*kernel, own) })
+            .map(|(kernel, cpus)| Candidate {
+                kernel: *kernel,
+                cpus,
+                load: self.expected_load(*kernel, own),
+                distance: cpus.first().map_or(0, |cpu| self.cpu_distance(here, *cpu)),
+            })
             .collect();
         (!candidates.is_empty()).then(|| ask(&candidates))
     }

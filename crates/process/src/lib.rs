@@ -32,6 +32,7 @@ mod inspect;
 mod limits;
 pub mod load;
 mod migrate;
+mod nodes;
 mod orphan;
 pub mod placement;
 mod pressure;

@@ -16,6 +16,8 @@ pub struct Candidate<'a> {
     /// Threads that run or wait for a CPU there, as its entry on the board says, without the one in question. Those of low
     /// priority count for less.
     pub load: usize,
+    /// Distance of its node from that of the kernel that asks (ACPI SLIT).
+    pub distance: u32,
 }
 
 impl Candidate<'_> {
@@ -28,8 +30,9 @@ impl Candidate<'_> {
         self.load < self.cpus.len()
     }
 
-    fn distance(&self, here: KernelId) -> u16 {
-        self.kernel.0.abs_diff(here.0)
+    /// Kernels as far away are told apart by their numbers: neighbours have neighbouring CPUs.
+    fn distance(&self, here: KernelId) -> (u32, u16) {
+        (self.distance, self.kernel.0.abs_diff(here.0))
     }
 }
 
@@ -103,7 +106,24 @@ mod tests {
 
     fn candidates(loads: &[usize], cpus: usize) -> Vec<Candidate<'static>> {
         let each = loads.iter().enumerate();
-        each.map(|(index, &load)| Candidate { kernel: KernelId(index as u16), cpus: &CPUS[..cpus], load }).collect()
+        let candidate = |(index, &load)| {
+            let kernel = KernelId(index as u16);
+            Candidate { kernel, cpus: &CPUS[..cpus], load, distance: 20 }
+        };
+        each.map(candidate).collect()
+    }
+
+    #[test]
+    fn of_equals_the_kernel_on_the_nearest_node_is_taken() {
+        let mut all = candidates(&[1, 0, 0, 0], 1);
+        for (candidate, distance) in all.iter_mut().zip([10, 31, 21, 21]) {
+            candidate.distance = distance;
+        }
+        assert_eq!(Spread.choose(KernelId(0), &all), KernelId(2));
+        assert_eq!(Pack.choose(KernelId(0), &all), KernelId(2));
+        all[1].load = 0;
+        (all[2].load, all[3].load) = (1, 1);
+        assert_eq!(Spread.choose(KernelId(0), &all), KernelId(1), "a CPU far away is better than none");
     }
 
     #[test]

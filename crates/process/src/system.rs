@@ -142,8 +142,7 @@ pub struct System {
     pub(crate) realtime_offset: AtomicU64,
     /// See facts.rs.
     pub(crate) facts: Lock<Facts>,
-    /// NUMA node of each CPU that is not on node 0.
-    nodes: Lock<HashMap<u32, u32>>,
+    pub(crate) nodes: Lock<crate::nodes::Nodes>,
     ids: Ids,
 }
 
@@ -350,14 +349,6 @@ impl System {
 
     pub fn now(&self) -> u64 {
         self.cpu.now()
-    }
-
-    pub fn node_of(&self, cpu: u32) -> u32 {
-        self.nodes.lock().get(&cpu).copied().unwrap_or(0)
-    }
-
-    pub fn set_node(&self, cpu: CpuId, node: u32) {
-        self.nodes.lock().insert(cpu.0, node);
     }
 
     /// The one `T` of this kernel, made when first asked for.

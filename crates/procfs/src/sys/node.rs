@@ -9,10 +9,6 @@ use machine::errno::Result;
 
 pub(super) const PATH: &str = "/sys/devices/system/node";
 
-/// What Linux says of nodes whose distance the firmware does not tell.
-const LOCAL_DISTANCE: u32 = 10;
-const REMOTE_DISTANCE: u32 = 20;
-
 pub(super) fn directory(system: &Arc<System>) -> Fixed {
     let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for cpu in system.all_cpus().iter() {
@@ -32,16 +28,15 @@ pub(super) fn directory(system: &Arc<System>) -> Fixed {
             names
                 .constant("cpulist", format!("{}\n", number_list(cpus.iter().copied())))
                 .constant("cpumap", format!("{}\n", number_mask(cpus.iter().copied(), width)))
-                .constant("distance", distances(node, nodes.keys().copied()))
+                .constant("distance", distances(system, node, nodes.keys().copied()))
                 .file("meminfo", Made { source: (system.clone(), node), make: meminfo })
         });
     }
     names.done()
 }
 
-fn distances(from: u32, nodes: impl Iterator<Item = u32>) -> String {
-    let words: Vec<String> =
-        nodes.map(|to| format!("{}", if to == from { LOCAL_DISTANCE } else { REMOTE_DISTANCE })).collect();
+fn distances(system: &System, from: u32, nodes: impl Iterator<Item = u32>) -> String {
+    let words: Vec<String> = nodes.map(|to| format!("{}", system.node_distance(from, to))).collect();
     words.join(" ") + "\n"
 }
 
@@ -58,14 +53,4 @@ async fn meminfo((system, node): (Arc<System>, u32), _caller: Caller) -> Result<
         put!(text, "Node {node} {:<15} {:>8} kB\n", format!("{name}:"), bytes / 1024);
     }
     Ok(text.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::distances;
-
-    #[test]
-    fn near_and_far() {
-        assert_eq!(distances(1, 0..3), "20 10 20\n");
-    }
 }
