@@ -162,6 +162,11 @@ pub struct SimOptions {
     pub arguments: Vec<OsString>,
 }
 
+/// The commands and their options, as clap describes them.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Why there is no command: help was asked for, or something is wrong.
 pub struct Stop(clap::Error);
 

@@ -11,6 +11,7 @@ mod cases;
 mod check;
 mod guest;
 mod modules;
+mod pages;
 mod stacks;
 
 use std::path::{Path, PathBuf};

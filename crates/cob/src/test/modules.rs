@@ -298,6 +298,11 @@ mod tests {
     }
 
     #[test]
+    fn our_crates_have_no_circles_but_those_listed() {
+        assert_eq!(run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")), Ok(()));
+    }
+
+    #[test]
     fn layers_and_a_circle_through_what_the_library_exports() {
         let dir = crate_of(&[
             ("lib.rs", "mod low; mod a; mod b; mod top; pub use a::{Thing, inner::Other as Name}; pub use low::*;"),
