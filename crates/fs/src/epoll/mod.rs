@@ -40,8 +40,7 @@ use alloc::{
     vec,
     vec::Vec,
 };
-use core::any::Any;
-use core::ops::Bound;
+use core::{any::Any, ops::Bound};
 use entry::Entry;
 use machine::{
     account::{Account, OverLimit, Resource},

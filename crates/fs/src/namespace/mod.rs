@@ -13,6 +13,7 @@ mod directory;
 mod files;
 pub mod mount;
 mod mounting;
+mod named;
 mod open;
 pub mod permission;
 mod query;

@@ -1,0 +1,236 @@
+//! Open descriptions of what has a name and is neither a regular file nor a directory: O_PATH, and the cloak that gives a device, fifo or
+//! generated file the name it was opened by.
+
+use super::{dentry::Location, files::tell_of_close, permission, walk::attributes};
+use crate::{
+    anonymous::Open, file::UserBuffer, inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events,
+    File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+};
+use abi::{LockConflict, LockOp};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::any::Any;
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
+
+/// O_PATH on anything but a directory: a place, not a file.
+pub(super) struct PathFile {
+    of: Place,
+    flags: OpenFlags,
+    _open: Open,
+}
+
+impl PathFile {
+    pub fn new(of: Place, flags: OpenFlags) -> Arc<Self> {
+        Arc::new(PathFile { of, flags, _open: Open::new() })
+    }
+}
+
+pub(super) enum Place {
+    Named(Location),
+    /// What has no name here, reached by a link of /proc: a pipe, a memfd of another kernel.
+    File(Arc<dyn File>),
+}
+
+impl File for PathFile {
+    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn flags(&self) -> OpenFlags {
+        self.flags - OpenFlags::CLOEXEC
+    }
+    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        match &self.of {
+            Place::Named(at) => Box::pin(attributes(at.inode())),
+            Place::File(file) => file.attributes(),
+        }
+    }
+    fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn ioctl<'a>(&'a self, _: &'a Caller, _: u32, _: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        crate::file::ready(Err(Errno::EBADF))
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        match &self.of {
+            Place::Named(at) => crate::file::ready(at.path()),
+            Place::File(file) => file.path(),
+        }
+    }
+    fn reopen<'a>(&'a self, caller: &'a Caller, flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        match &self.of {
+            Place::Named(_) => crate::file::ready(Err(Errno::ENXIO)),
+            Place::File(file) => file.reopen(caller, flags),
+        }
+    }
+    fn location(&self) -> Option<&Location> {
+        match &self.of {
+            Place::Named(at) => Some(at),
+            Place::File(file) => file.location(),
+        }
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A file of its own kind (device, fifo, generated text), opened by a name: behaves as `inner`, is
+/// called and owned as the name says. Downcasts see `inner`.
+pub(super) struct NodeFile {
+    inner: Arc<dyn File>,
+    at: Location,
+    _open: Open,
+}
+
+impl NodeFile {
+    pub fn wrap(inner: Arc<dyn File>, at: Location) -> Arc<dyn File> {
+        Arc::new(NodeFile { inner, at, _open: Open::new() })
+    }
+}
+
+impl Drop for NodeFile {
+    fn drop(&mut self) {
+        tell_of_close(&self.at, self.inner.flags());
+    }
+}
+
+impl NodeFile {
+    /// The same for one that is over.
+    fn tell(&self, event: u32, moved: usize) {
+        if moved > 0 {
+            inotify::about(&self.at.dentry, event);
+        }
+    }
+
+    /// A read or write that is told of if it moved anything.
+    fn told<'a>(&'a self, event: u32, moving: BoxFuture<'a, Result<usize>>) -> BoxFuture<'a, Result<usize>> {
+        if inotify::nobody_watches() {
+            return moving;
+        }
+        Box::pin(async move {
+            let moved = moving.await?;
+            self.tell(event, moved);
+            Ok(moved)
+        })
+    }
+}
+
+impl File for NodeFile {
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::ACCESS, self.inner.read(buf))
+    }
+    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::MODIFY, self.inner.write(buf))
+    }
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::ACCESS, self.inner.read_at(buf, offset))
+    }
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::MODIFY, self.inner.write_at(buf, offset))
+    }
+    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::ACCESS, self.inner.read_for(caller, buf))
+    }
+    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+        self.told(inotify::MODIFY, self.inner.write_for(caller, buf))
+    }
+    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
+        let read = self.inner.read_now(at, bytes, to)?;
+        self.tell(inotify::ACCESS, read);
+        Some(read)
+    }
+    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
+        let written = self.inner.write_now(at, bytes, from)?;
+        self.tell(inotify::MODIFY, written);
+        Some(written)
+    }
+    fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
+        self.inner.control(caller, control)
+    }
+    fn seal(&self, add: u32) -> BoxFuture<'_, Result<u32>> {
+        self.inner.seal(add)
+    }
+    fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
+        self.inner.seek(offset, whence)
+    }
+    fn flags(&self) -> OpenFlags {
+        self.inner.flags()
+    }
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        self.inner.set_flags(flags)
+    }
+    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
+        Box::pin(attributes(self.at.inode()))
+    }
+    fn set_attributes<'a>(&'a self, caller: &'a Caller, set: SetAttributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            // Truncating a device does nothing to be undone; Linux says EINVAL by descriptor.
+            let now = attributes(self.at.inode()).await?;
+            let set = permission::check_set(caller, &now, set, true)?;
+            self.at.mount.check_writable()?;
+            let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
+            self.at.inode().set(set).await
+        })
+    }
+    fn read_dir(&self, budget: usize) -> BoxFuture<'_, Result<Vec<DirEntry>>> {
+        self.inner.read_dir(budget)
+    }
+    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
+        self.inner.ioctl(caller, request, data)
+    }
+    fn sync(&self, data_only: bool) -> BoxFuture<'_, Result<()>> {
+        self.inner.sync(data_only)
+    }
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
+        self.inner.allocate(mode, offset, len)
+    }
+    fn poll(&self) -> Events {
+        self.inner.poll()
+    }
+    fn changes(&self) -> Option<&WaitQueue> {
+        self.inner.changes()
+    }
+    fn watch(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.watch()
+    }
+    fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
+        self.inner.object()
+    }
+    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
+        crate::file::ready(self.at.path())
+    }
+    fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        self.inner.closed(caller)
+    }
+    fn remote(&self) -> Option<FileRef> {
+        self.inner.remote()
+    }
+    fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
+        self.inner.lock(caller, op)
+    }
+    fn location(&self) -> Option<&Location> {
+        Some(&self.at)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
