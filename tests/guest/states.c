@@ -11,24 +11,6 @@
 #include <sys/socket.h>
 #include <linux/futex.h>
 
-// The letter of /proc/PID/stat, or of a thread; 0 if there is none.
-static char letter(pid_t pid, pid_t thread) {
-    char path[64], text[512];
-    if (thread)
-        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, thread);
-    else
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY);
-    if (fd < 0)
-        return 0;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (got <= 0)
-        return 0;
-    text[got] = 0;
-    return strrchr(text, ')')[2];
-}
-
 // The word of /proc/PID/status.
 static const char *word(pid_t pid) {
     static char text[4096];
@@ -48,7 +30,7 @@ static const char *word(pid_t pid) {
 
 // Waits until it is so: a sleeper has to get there first.
 static void becomes(const char *what, pid_t pid, pid_t thread, char wanted) {
-    while (letter(pid, thread) != wanted)
+    while (state_letter(pid, thread) != wanted)
         sched_yield();
     printf("%s: %c\n", what, wanted);
 }
@@ -56,7 +38,7 @@ static void becomes(const char *what, pid_t pid, pid_t thread, char wanted) {
 // At every one of many looks.
 static void stays(const char *what, pid_t pid, pid_t thread, char wanted) {
     for (int look = 0; look < 300; look++) {
-        char seen = letter(pid, thread);
+        char seen = state_letter(pid, thread);
         if (seen != wanted) {
             printf("%s: %c at look %d\n", what, seen, look);
             return;
@@ -139,7 +121,7 @@ int main(void) {
     struct flock all = {.l_type = F_WRLCK};
     MUST(fcntl(locked, F_SETLK, &all) == 0);
     MUST((set = semget(IPC_PRIVATE, 1, 0600)) >= 0);
-    printf("self %c, %s\n", letter(getpid(), 0), word(getpid()));
+    printf("self %c, %s\n", state_letter(getpid(), 0), word(getpid()));
     asleep("read", reads);
     asleep("recv", receives);
     asleep("write", writes);
@@ -180,7 +162,7 @@ int main(void) {
         becomes("crowd", crowd[i], 0, 'R');
     for (int look = 0, wrong = 0; look < 30 && !wrong; look++)
         for (int i = 0; i < 12; i++)
-            if (letter(crowd[i], 0) != 'R')
+            if (state_letter(crowd[i], 0) != 'R')
                 printf("crowd: wrong\n"), wrong = 1;
     for (int i = 0; i < 12; i++)
         finish(crowd[i]);
@@ -274,6 +256,6 @@ int main(void) {
     becomes("zombie", child, 0, 'Z');
     printf("%s\n", word(child));
     MUST(waitpid(child, NULL, 0) == child);
-    SHOW(letter(child, 0));
+    SHOW(state_letter(child, 0));
     return 0;
 }

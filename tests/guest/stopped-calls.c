@@ -51,19 +51,6 @@ static long for_lock(void) { int fd = open("locked", O_RDWR); return flock(fd, L
 static long for_region(void) { struct flock all = {.l_type = F_WRLCK}; int fd = open("locked", O_RDWR); return fcntl(fd, F_SETLKW, &all); }
 static long for_fifo(void) { return open("fifo", O_RDONLY); }
 
-// The letter of /proc/PID/stat.
-static char letter(pid_t pid) {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY);
-    MUST(fd >= 0);
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    MUST(got > 0);
-    text[got] = 0;
-    return strrchr(text, ')')[2];
-}
-
 // Sees whether the child stays in its call (S at many looks and no answer), or comes back.
 static void try(const char *what, long (*body)(void)) {
     int answer[2];
@@ -78,23 +65,23 @@ static void try(const char *what, long (*body)(void)) {
         _exit(0);
     }
     close(answer[1]);
-    while (letter(child) != 'S')
+    while (state_letter(child, 0) != 'S')
         sched_yield();
     kill(child, SIGSTOP);
     MUST(waitpid(child, NULL, WUNTRACED) == child);
     kill(child, SIGCONT);
     // Either it waits again, or it ends.
     char state;
-    while ((state = letter(child)) != 'S' && state != 'Z')
+    while ((state = state_letter(child, 0)) != 'S' && state != 'Z')
         sched_yield();
     for (int look = 0; look < 100 && state == 'S'; look++)
-        state = letter(child);
+        state = state_letter(child, 0);
     if (state == 'S') {
         printf("%s: goes on\n", what);
         kill(child, SIGKILL);
     } else {
         int error;
-        while ((state = letter(child)) != 'Z')
+        while ((state = state_letter(child, 0)) != 'Z')
             sched_yield();
         MUST(read(answer[0], &error, sizeof error) == sizeof error);
         printf("%s: %s\n", what, error ? error_name(error) : "answered");

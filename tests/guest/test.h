@@ -97,6 +97,24 @@ static inline long status_field(const char *name) {
     return atol(at + strlen(name));
 }
 
+// The state letter in /proc/PID/stat, or that of a thread of it; 0 if there is none.
+static inline char state_letter(pid_t pid, pid_t thread) {
+    char path[64], text[512];
+    if (thread)
+        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, thread);
+    else
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0)
+        return 0;
+    text[got] = 0;
+    return strrchr(text, ')')[2];
+}
+
 static inline int cpu_count(void) { return (int)sysconf(_SC_NPROCESSORS_ONLN); }
 
 // Moves the calling thread to one CPU and waits until it is there.
