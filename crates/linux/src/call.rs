@@ -14,8 +14,6 @@ use vm::Space;
 pub struct Call<'a> {
     pub thread: &'a Arc<Thread>,
     pub context: &'a mut Context,
-    /// The six arguments as registers hold them.
-    pub arguments: [u64; 6],
     /// Set by execve from another thread than the main one: this thread is over.
     pub over: bool,
 }
@@ -35,8 +33,14 @@ pub const AT_FDCWD: i32 = -100;
 
 impl<'a> Call<'a> {
     pub fn new(thread: &'a Arc<Thread>, context: &'a mut Context) -> Self {
-        let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = context.registers;
-        Call { thread, context, arguments: [rdi, rsi, rdx, r10, r8, r9], over: false }
+        Call { thread, context, over: false }
+    }
+
+    /// The six arguments as registers hold them: until the call gives the thread others (execve, rt_sigreturn).
+    #[inline]
+    pub fn arguments(&self) -> [u64; 6] {
+        let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = self.context.registers;
+        [rdi, rsi, rdx, r10, r8, r9]
     }
 
     pub fn process(&self) -> &'a Arc<Process> {
@@ -74,16 +78,16 @@ impl<'a> Call<'a> {
     }
 
     pub fn arg(&self, index: usize) -> u64 {
-        self.arguments[index]
+        self.arguments()[index]
     }
 
     /// An `int` argument: the register's low half.
     pub fn int(&self, index: usize) -> i32 {
-        self.arguments[index] as i32
+        self.arguments()[index] as i32
     }
 
     pub fn pointer(&self, index: usize) -> UserAddr {
-        UserAddr(self.arguments[index])
+        UserAddr(self.arguments()[index])
     }
 
     /// The open file behind a descriptor argument. EBADF, also for one that only stands for a name (O_PATH).

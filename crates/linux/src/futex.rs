@@ -27,7 +27,7 @@ const PRIVATE: u32 = 128;
 const CLOCK_REALTIME: u32 = 256;
 
 pub(crate) async fn futex(call: &mut Call<'_>) -> Result<u64> {
-    let [address, operation, value, timeout, second, third] = call.arguments;
+    let [address, operation, value, timeout, second, third] = call.arguments();
     let (operation, value, third) = (operation as u32, value as u32, third as u32);
     let shared = operation & PRIVATE == 0;
     let at = UserAddr(address);

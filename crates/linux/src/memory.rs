@@ -58,7 +58,7 @@ fn access_of(prot: u64) -> Access {
 }
 
 pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
-    let [address, length, prot, flags, _, offset] = call.arguments;
+    let [address, length, prot, flags, _, offset] = call.arguments();
     if offset % PAGE_SIZE as u64 != 0 {
         return Err(Errno::EINVAL);
     }

@@ -26,7 +26,13 @@ pub struct Linux {
 
 /// One line a call, with `cob.log=trace`.
 fn trace(call: &Call<'_>, number: u64, result: &machine::errno::Result<u64>) {
-    log::trace!("{} {}({:x?}) = {:x?}", call.thread.tid, table::name_of(number).unwrap_or("?"), call.arguments, result);
+    log::trace!(
+        "{} {}({:x?}) = {:x?}",
+        call.thread.tid,
+        table::name_of(number).unwrap_or("?"),
+        call.arguments(),
+        result
+    );
 }
 
 /// A system call that was interrupted before it did anything.

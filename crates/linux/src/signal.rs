@@ -10,7 +10,7 @@
 use crate::{process::signals::next_stack, run::Restart};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{collections::try_with_capacity, errno::Result, Errno, FpuState, Registers, UserAddr};
+use machine::{errno::Result, Errno, FpuState, Registers, UserAddr};
 use messages::process::ExitStatus;
 use process::{Context, Thread};
 use zerocopy::IntoBytes;
@@ -123,6 +123,7 @@ async fn try_handler(thread: &Arc<Thread>, context: &mut Context, info: &SignalI
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "a frame is as large as the CPU's state makes it")]
 async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalInfo, action: &Action) -> Result<()> {
     // Without a restorer there is no way back on x86-64.
     if action.flags & Action::RESTORER == 0 {
@@ -134,17 +135,8 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
     let switch = action.flags & Action::ONSTACK != 0 && alt.flags & AltStack::DISABLE == 0 && !on_alt;
     let top = if switch { alt.base + alt.size } else { registers.rsp.wrapping_sub(RED_ZONE) };
 
-    let mut fpu = try_with_capacity(thread.process.system.cpu.fpu_size().next_multiple_of(64) + FP_XSTATE_MAGIC2_SIZE)?;
-    thread.with_fpu(|state| fpu.extend_from_slice(state.as_bytes()));
-    let fpu_size = fpu.len();
-    put(&mut fpu, SW_RESERVED, &FP_XSTATE_MAGIC1.to_le_bytes());
-    put(&mut fpu, SW_RESERVED + 4, &(fpu_size as u32 + 4).to_le_bytes());
-    let features: [u8; 8] = fpu[512..520].try_into().unwrap_or_default();
-    put(&mut fpu, SW_RESERVED + 8, &features);
-    put(&mut fpu, SW_RESERVED + 16, &(fpu_size as u32).to_le_bytes());
-    fpu.extend_from_slice(&FP_XSTATE_MAGIC2.to_le_bytes());
-
-    let fpu_at = top.wrapping_sub(fpu.len() as u64) & !63;
+    let fpu_size = thread.process.system.cpu.fpu_size().next_multiple_of(64);
+    let fpu_at = top.wrapping_sub((fpu_size + FP_XSTATE_MAGIC2_SIZE) as u64) & !63;
     let frame_size = (8 + UCONTEXT_SIZE + SIGINFO_SIZE) as u64;
     // The handler starts as if called: rsp + 8 is a multiple of 16.
     let frame_at = (fpu_at.wrapping_sub(frame_size) & !15).wrapping_sub(8);
@@ -152,17 +144,25 @@ async fn push_frame(thread: &Arc<Thread>, context: &mut Context, info: &SignalIn
         return Err(Errno::EFAULT);
     }
     let mask = thread.state.lock().saved_blocked.unwrap_or_else(|| thread.blocked());
-    let mut frame = try_with_capacity(frame_size as usize)?;
+    let fpu_in = fpu_at.wrapping_sub(frame_at) as usize;
+    let mut frame = Vec::with_capacity(fpu_in + fpu_size + FP_XSTATE_MAGIC2_SIZE);
     frame.extend_from_slice(&action.restorer.to_le_bytes());
     let stack = AltStack { flags: stack_flags(&alt, on_alt), ..alt };
     let last_trap = thread.state.lock().last_trap;
     context_bytes(&mut frame, &registers, last_trap, &stack, mask, fpu_at);
     let info_at = frame_at + 8 + UCONTEXT_SIZE as u64;
     frame.extend_from_slice(&info_bytes(info));
+    frame.resize(fpu_in, 0);
+    thread.with_fpu(|state| frame.extend_from_slice(state.as_bytes()));
+    let fpu = &mut frame[fpu_in..];
+    put(fpu, SW_RESERVED, &FP_XSTATE_MAGIC1.to_le_bytes());
+    put(fpu, SW_RESERVED + 4, &((fpu_size + FP_XSTATE_MAGIC2_SIZE) as u32).to_le_bytes());
+    let features: [u8; 8] = fpu[512..520].try_into().unwrap_or_default();
+    put(fpu, SW_RESERVED + 8, &features);
+    put(fpu, SW_RESERVED + 16, &(fpu_size as u32).to_le_bytes());
+    frame.extend_from_slice(&FP_XSTATE_MAGIC2.to_le_bytes());
 
-    let space = thread.process.space();
-    space.write(UserAddr(fpu_at), &fpu).await?;
-    space.write(UserAddr(frame_at), &frame).await?;
+    thread.process.space().write(UserAddr(frame_at), &frame).await?;
     // It is in the frame now.
     thread.take_saved_mask();
     if switch && alt.flags & AltStack::AUTODISARM != 0 {

@@ -36,10 +36,14 @@ pub fn try_resize<T: Clone>(vector: &mut Vec<T>, len: usize, value: T) -> Result
     Ok(())
 }
 
+/// A piece of a queue with room for so many elements stays when they are gone.
+const SMALL: usize = 4;
+
 /// A queue that never needs more than a page in one piece, however long it gets. `VecDeque` doubles: of a queue whose length
 /// programs decide it would ask the heap for megabytes at once.
 pub struct Queue<T> {
-    /// None is empty, all but the last and the first are full.
+    /// All but the last and the first are full. None is empty but a small one that is the only one: a queue of one element now and then
+    /// needs no memory each time.
     pieces: LinkedList<VecDeque<T>>,
     len: usize,
 }
@@ -87,22 +91,22 @@ impl<T> Queue<T> {
 
     pub fn pop_front(&mut self) -> Option<T> {
         let first = self.pieces.front_mut()?;
-        let value = first.pop_front();
-        if first.is_empty() {
+        let value = first.pop_front()?;
+        self.len -= 1;
+        if first.is_empty() && (self.len > 0 || first.capacity() > SMALL) {
             self.pieces.pop_front();
         }
-        self.len -= 1;
-        value
+        Some(value)
     }
 
     pub fn pop_back(&mut self) -> Option<T> {
         let last = self.pieces.back_mut()?;
-        let value = last.pop_back();
-        if last.is_empty() {
+        let value = last.pop_back()?;
+        self.len -= 1;
+        if last.is_empty() && (self.len > 0 || last.capacity() > SMALL) {
             self.pieces.pop_back();
         }
-        self.len -= 1;
-        value
+        Some(value)
     }
 
     pub fn back(&self) -> Option<&T> {

@@ -1,7 +1,7 @@
 //! Wait queues.
 
 use crate::sync::{constant, Lock};
-use alloc::{collections::BTreeMap, sync::Arc};
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::{
     any::Any,
     future::Future,
@@ -23,8 +23,13 @@ pub struct WaitQueue {
 struct Waiters {
     /// What the next waiter is known by.
     next: u64,
-    /// Most often only one task waits.
+    /// Most often nobody waits, or only one task: every lock that is released looks here, and most objects have a queue.
     first: Option<(u64, Waker)>,
+    others: Option<Box<Others>>,
+}
+
+#[derive(Default)]
+struct Others {
     tasks: BTreeMap<u64, Waker>,
     subscribers: BTreeMap<u64, Subscription>,
 }
@@ -54,8 +59,7 @@ impl Subscriber for Waker {
 impl WaitQueue {
     constant! {
         pub fn new() -> Self {
-            let waiters = Waiters { next: 0, first: None, tasks: BTreeMap::new(), subscribers: BTreeMap::new() };
-            WaitQueue { waiters: Lock::new(waiters) }
+            WaitQueue { waiters: Lock::new(Waiters { next: 0, first: None, others: None }) }
         }
     }
 
@@ -65,13 +69,21 @@ impl WaitQueue {
         // Woken outside the lock: a waker may run code that registers again.
         let (first, tasks, end) = {
             let mut waiters = self.waiters.lock();
-            let end = waiters.subscribers.last_key_value().map_or(0, |(key, _)| key + 1);
-            (waiters.first.take(), mem::take(&mut waiters.tasks), end)
+            if waiters.first.is_none() && waiters.others.is_none() {
+                return;
+            }
+            let first = waiters.first.take();
+            match &mut waiters.others {
+                None => (first, None, 0),
+                Some(others) => (first, others.take_tasks(), others.end()),
+            }
         };
         if let Some((_, waker)) = first {
             waker.wake();
         }
-        tasks.into_values().for_each(Waker::wake);
+        if let Some(tasks) = tasks {
+            tasks.into_values().for_each(Waker::wake);
+        }
         let (mut from, mut taken) = (0, false);
         while from < end {
             let Some((key, subscription)) = self.subscription(from).filter(|(key, _)| *key < end) else { break };
@@ -84,7 +96,8 @@ impl WaitQueue {
 
     fn subscription(&self, from: u64) -> Option<(u64, Subscription)> {
         let waiters = self.waiters.lock();
-        waiters.subscribers.range(from..).next().map(|(key, there)| (*key, there.clone()))
+        let (key, there) = waiters.others.as_ref()?.subscribers.range(from..).next()?;
+        Some((*key, there.clone()))
     }
 
     /// The first subscriber that is known by `from` or more, and what it is known by: to go through all of them.
@@ -97,19 +110,19 @@ impl WaitQueue {
     pub fn subscribe(&self, subscriber: Arc<dyn Subscriber>, exclusive: bool) -> u64 {
         let mut waiters = self.waiters.lock();
         let key = waiters.name();
-        waiters.subscribers.insert(key, Subscription { subscriber, exclusive });
+        waiters.others().subscribers.insert(key, Subscription { subscriber, exclusive });
         key
     }
 
     pub fn unsubscribe(&self, key: u64) {
         // Dropped outside the lock: a subscriber may own what owns the queue.
-        let subscription = self.waiters.lock().subscribers.remove(&key);
+        let subscription = self.waiters.lock().others().subscribers.remove(&key);
         drop(subscription);
     }
 
     pub fn has_waiters(&self) -> bool {
         let waiters = self.waiters.lock();
-        waiters.has_tasks() || !waiters.subscribers.is_empty()
+        waiters.has_tasks() || waiters.others.as_ref().is_some_and(|others| !others.subscribers.is_empty())
     }
 
     /// Does a task wait, whatever subscribers there are?
@@ -129,28 +142,46 @@ impl Waiters {
         self.next
     }
 
+    fn others(&mut self) -> &mut Others {
+        self.others.get_or_insert_default()
+    }
+
     fn has_tasks(&self) -> bool {
-        self.first.is_some() || !self.tasks.is_empty()
+        self.first.is_some() || self.others.as_ref().is_some_and(|others| !others.tasks.is_empty())
     }
 
     /// The waker known by `key`, if it waits.
     fn task(&mut self, key: u64) -> Option<&mut Waker> {
         match &mut self.first {
             Some((first, waker)) if *first == key => Some(waker),
-            _ => self.tasks.get_mut(&key),
+            _ => self.others.as_mut()?.tasks.get_mut(&key),
         }
     }
 
     fn remove(&mut self, key: u64) -> Option<Waker> {
-        self.first.take_if(|(first, _)| *first == key).map(|(_, waker)| waker).or_else(|| self.tasks.remove(&key))
+        match self.first.take_if(|(first, _)| *first == key) {
+            Some((_, waker)) => Some(waker),
+            None => self.others.as_mut()?.tasks.remove(&key),
+        }
     }
 
     fn insert(&mut self, key: u64, waker: Waker) {
         if self.has_tasks() {
-            self.tasks.insert(key, waker);
+            self.others().tasks.insert(key, waker);
         } else {
             self.first = Some((key, waker));
         }
+    }
+}
+
+impl Others {
+    fn take_tasks(&mut self) -> Option<BTreeMap<u64, Waker>> {
+        (!self.tasks.is_empty()).then(|| mem::take(&mut self.tasks))
+    }
+
+    /// Beyond the last subscriber.
+    fn end(&self) -> u64 {
+        self.subscribers.last_key_value().map_or(0, |(key, _)| key + 1)
     }
 }
 

@@ -99,7 +99,10 @@ impl Space {
     ) -> Result<u64> {
         let parts: Vec<Region> = self.state.lock().regions.overlapping(range).map(|region| region.cut(range)).collect();
         let mut done = parts.iter().map(|region| region.range.len()).sum::<u64>() == range.len();
-        for region in &parts {
+        for (index, region) in parts.iter().enumerate() {
+            if index > 0 {
+                pause(&*self.vm.spawner).await;
+            }
             let private = region.backing.is_none() && !region.is_shared();
             let flags = region.flags();
             match advice {
@@ -107,7 +110,6 @@ impl Space {
                 advice::FREE if !private => return Err(Errno::EINVAL),
                 advice::DONTNEED | advice::DONTNEED_LOCKED | advice::FREE => {
                     self.drop_pages(operating, region.range).await;
-                    pause(&*self.vm.spawner).await;
                 }
                 advice::WIPEONFORK if !private => return Err(Errno::EINVAL),
                 advice::DONTFORK => self.flag(region.range, RegionFlags::DONT_FORK, true)?,

@@ -40,6 +40,7 @@ struct Place {
 }
 
 struct Child {
+    name: Name,
     /// When the file system said so.
     checked: u64,
     /// Looked up again since the cache last considered dropping it.
@@ -157,16 +158,20 @@ impl Dentry {
         to: impl FnOnce(Option<&Arc<Dentry>>, &Name) -> Option<Arc<Dentry>>,
     ) -> (Option<Arc<Dentry>>, Option<Arc<Dentry>>) {
         let mut children = self.children.lock();
-        let known = children.get_key_value(name).map(|(name, _)| name.clone());
-        let name = known.clone().unwrap_or_else(|| name.into());
-        let old = children.get_mut(&name).and_then(|child| child.dentry.take());
-        let new = to(old.as_ref(), &name);
-        children.insert(name.clone(), Child { checked: now, used: false, dentry: new.clone() });
-        drop(children);
-        if known.is_none() {
-            cache.add(self, name);
+        if let Some(child) = children.get_mut(name) {
+            let old = child.dentry.take();
+            let new = to(old.as_ref(), &child.name);
+            (child.checked, child.used) = (now, false);
+            child.dentry.clone_from(&new);
+            return (old, new);
         }
-        (old, new)
+        let name = Name::from(name);
+        let new = to(None, &name);
+        let child = Child { name: name.clone(), checked: now, used: false, dentry: new.clone() };
+        children.insert(name.clone(), child);
+        drop(children);
+        cache.add(self, name);
+        (None, new)
     }
 
     /// Drops the cached `name` unless it is used: open, below something open, mounted on, or, if `recent` names are to stay, looked up

@@ -249,7 +249,10 @@ impl LocalPaths {
         if let Some(file) = inode.open(caller, flags).await? {
             return Ok(NodeFile::wrap(file, at));
         }
-        let file = opened_regular(&self.services, at, flags).await?;
+        let file = RegularFile::new(&self.services, at, flags);
+        if flags.writable() || flags.contains(OpenFlags::EXEC) {
+            check_not_written(&inode, flags).await?;
+        }
         if !made && (flags.writable() || truncate) {
             check_not_executed(&self.services, &inode).await?;
         }
@@ -321,7 +324,8 @@ pub(super) async fn reopen_regular(
 ) -> Result<Arc<dyn File>> {
     let truncate = flags.contains(OpenFlags::TRUNC);
     check_open(caller, at, flags, truncate).await?;
-    let file = opened_regular(services, at.clone(), flags).await?;
+    let file = RegularFile::new(services, at.clone(), flags);
+    check_not_written(at.inode(), flags).await?;
     if flags.writable() || truncate {
         check_not_executed(services, at.inode()).await?;
     }
@@ -331,16 +335,15 @@ pub(super) async fn reopen_regular(
     Ok(file)
 }
 
-/// ETXTBSY for who is about to execute a file that others may write. Who may write it is counted by now, so what other kernels
+/// ETXTBSY for who has opened a file to execute it that others may write. Who may write it is counted by now, so what other kernels
 /// may open by themselves is recalled: of one that executes it and one that opens it to write, one hears of the other.
-async fn opened_regular(services: &Arc<Services>, at: Location, flags: OpenFlags) -> Result<Arc<dyn File>> {
-    let (file, inode) = (RegularFile::new(services, at.clone(), flags), at.inode());
+async fn check_not_written(inode: &Arc<dyn Inode>, flags: OpenFlags) -> Result<()> {
     match inode.sharers() {
         Some(sharers) if flags.contains(OpenFlags::EXEC) && sharers.is_written() => return Err(Errno::ETXTBSY),
         Some(sharers) if flags.writable() => drop(sharers.change(&[lease::OPENS]).await),
         _ => {}
     }
-    Ok(file)
+    Ok(())
 }
 
 /// ETXTBSY for who is about to write a file, or to change its size, that is a program of some process. Only what may be executed can be: about other

@@ -108,7 +108,12 @@ impl Inbox {
             }
             let rest = &message.bytes[message.read..];
             let count = rest.len().min(limit - bytes.len());
-            bytes.extend_from_slice(&rest[..count]);
+            if bytes.is_empty() && count == message.bytes.len() && !peek {
+                bytes = core::mem::take(&mut message.bytes);
+            } else {
+                bytes.extend_from_slice(&rest[..count]);
+                message.read += if peek { 0 } else { count };
+            }
             let brings = !message.files.is_empty();
             match (peek, brings) {
                 (true, _) => peeked.extend(message.files.peek()),
@@ -116,7 +121,6 @@ impl Inbox {
                 (false, false) => {}
             }
             if !peek {
-                message.read += count;
                 whole += usize::from(message.read == message.bytes.len());
             }
             if brings {

@@ -51,7 +51,7 @@ struct Request {
 }
 
 pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
-    let [flags, stack, parent_tid, child_tid, tls, _] = call.arguments;
+    let [flags, stack, parent_tid, child_tid, tls, _] = call.arguments();
     if flags & PIDFD != 0 && flags & DETACHED != 0 {
         return Err(Errno::EINVAL);
     }

@@ -21,7 +21,7 @@ pub(crate) async fn process_vm_writev(call: &mut Call<'_>) -> Result<u64> {
 }
 
 async fn transfer(call: &Call<'_>, write: bool) -> Result<u64> {
-    let [pid, local_at, local_count, remote_at, remote_count, flags] = call.arguments;
+    let [pid, local_at, local_count, remote_at, remote_count, flags] = call.arguments();
     if flags != 0 {
         return Err(Errno::EINVAL);
     }

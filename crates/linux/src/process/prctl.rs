@@ -78,8 +78,8 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
         // PR_SET_MM
         35 if !call.caller().credentials.can(abi::capability::SYS_RESOURCE) => return Err(Errno::EPERM),
         // PR_GET_SPECULATION_CTRL, PR_SET_SPECULATION_CTRL: none of the kinds can be controlled.
-        52 if call.arguments[2..5] == [0; 3] => return Err(Errno::ENODEV),
-        53 if call.arguments[3..5] == [0; 2] => return Err(Errno::ENODEV),
+        52 if call.arguments()[2..5] == [0; 3] => return Err(Errno::ENODEV),
+        53 if call.arguments()[3..5] == [0; 2] => return Err(Errno::ENODEV),
         // PR_GET_SECCOMP: off.
         21 => return Ok(0),
         // PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
@@ -95,9 +95,9 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             call.put(UserAddr(value), &on).await?;
         }
         // PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS
-        38 if value != 1 || call.arguments[2..5] != [0; 3] => return Err(Errno::EINVAL),
+        38 if value != 1 || call.arguments()[2..5] != [0; 3] => return Err(Errno::EINVAL),
         38 => process.change(Change::NoNewPrivileges).await?,
-        39 if call.arguments[1..5] != [0; 4] => return Err(Errno::EINVAL),
+        39 if call.arguments()[1..5] != [0; 4] => return Err(Errno::EINVAL),
         39 => return Ok(u64::from(process.with_shared(|shared| shared.no_new_privileges))),
         // PR_GET_TID_ADDRESS
         40 => {
@@ -105,8 +105,8 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
             call.put(UserAddr(value), &at).await?;
         }
         // PR_SET_THP_DISABLE, PR_GET_THP_DISABLE: there are no huge pages to disable.
-        41 if call.arguments[2..5] != [0; 3] => return Err(Errno::EINVAL),
-        42 if call.arguments[1..5] != [0; 4] => return Err(Errno::EINVAL),
+        41 if call.arguments()[2..5] != [0; 3] => return Err(Errno::EINVAL),
+        42 if call.arguments()[1..5] != [0; 4] => return Err(Errno::EINVAL),
         41 | 42 => return Ok(u64::from(call.arg(0) == 42)),
         option => {
             log::debug!("prctl {option}");
