@@ -1,5 +1,6 @@
 // What a user makes the kernel keep while its threads wait: lists of poll as long as RLIMIT_NOFILE lets them be, and buffers of readers and
-// writers. Some are refused, or get less; the kernel does not run out of memory, and nobody is ended.
+// writers, and what those lend to another kernel or have it keep. Some are refused, or get less; the kernel does not run out of memory,
+// and nobody is ended.
 // cob: link=static flags=-pthread kernels=1,4 compare=self timeout=120 options=--memory,512M
 #include "test.h"
 #include <poll.h>
@@ -13,18 +14,32 @@
 #define ENTRIES (1 << 16)
 #define POLLERS 24
 #define READERS 300
-#define BUFFER (256 << 10)
-#define MIB (1L << 20)
+#define MOST (256 << 10)
+// What a thread that waits takes beside its buffer, its stack included.
+#define THREAD (32 << 10)
 
-static long free_memory(void) {
+static long memory(const char *name) {
     char line[128];
     long kib = -1;
     FILE *file = fopen("/proc/meminfo", "r");
     MUST(file);
     while (kib < 0 && fgets(line, sizeof line, file))
-        sscanf(line, "MemFree: %ld", &kib);
+        if (strncmp(line, name, strlen(name)) == 0)
+            kib = atol(line + strlen(name));
     fclose(file);
     return kib * 1024;
+}
+
+// A sixteenth of a kernel's memory: what buffers for transfers may take there.
+static long for_buffers(void) {
+    char line[512];
+    int kernels = -1;
+    FILE *file = fopen("/proc/cob/kernels", "r");
+    MUST(file);
+    while (fgets(line, sizeof line, file))
+        kernels++;
+    fclose(file);
+    return memory("MemTotal:") / kernels / 16;
 }
 
 static void start(void *(*run)(void *), void *argument, pthread_t *thread) {
@@ -39,16 +54,8 @@ static pid_t ids[READERS];
 static void until_asleep(int wanted, volatile int *gone) {
     for (;;) {
         int asleep = 0;
-        for (int at = 0; at < wanted; at++) {
-            char path[64], text[256];
-            snprintf(path, sizeof path, "/proc/self/task/%d/stat", ids[at]);
-            int fd = open(path, O_RDONLY);
-            ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-            close(fd);
-            text[got > 0 ? got : 0] = 0;
-            char *end = strrchr(text, ')');
-            asleep += end && end[2] == 'S';
-        }
+        for (int at = 0; at < wanted; at++)
+            asleep += state_letter(getpid(), ids[at]) == 'S';
         if (asleep + *gone >= wanted)
             return;
         usleep(1000);
@@ -90,39 +97,41 @@ static void lists(void) {
 
 static int ends[2];
 static char *shared;
-static long received;
+static size_t bytes;
+static volatile long received;
 
-static void *reads(void *nothing) {
-    static int next;
-    ids[__atomic_fetch_add(&next, 1, __ATOMIC_SEQ_CST)] = gettid();
-    ssize_t got = read(ends[0], shared, BUFFER);
-    MUST(got > 0);
-    __atomic_fetch_add(&received, got, __ATOMIC_SEQ_CST);
-    return nothing;
+// Threads in the kernel of the last CPU wait for a file of the first, with buffers of so many bytes.
+static void wait_there(const char *what, void *(*waits)(void *), size_t buffer, pthread_t *threads) {
+    int none = 0;
+    bytes = buffer;
+    move_to(cpu_count() - 1);
+    long before = memory("MemFree:");
+    for (int at = 0; at < READERS; at++)
+        start(waits, &ids[at], &threads[at]);
+    until_asleep(READERS, &none);
+    // The heap takes a little more than it gives.
+    long kept = before - memory("MemFree:"), most = for_buffers() * 5 / 4 + READERS * (long)THREAD;
+    if (kept > most)
+        printf("%s of %zu KiB: %ld KiB are kept, at most %ld expected\n", what, bytes >> 10, kept >> 10, most >> 10);
+    MUST(kept <= most);
 }
 
-// Their buffers are in the kernel of the last CPU, the pipe is in that of the first.
-static void readers(void) {
+static void *reads(void *id) {
+    *(pid_t *)id = gettid();
+    ssize_t got = read(ends[0], shared, bytes);
+    MUST(got > 0);
+    __atomic_fetch_add(&received, got, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+static void readers(size_t buffer) {
     static pthread_t threads[READERS];
-    int none = 0;
     MUST(pipe(ends) == 0);
-    shared = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    MUST(shared != MAP_FAILED);
-    move_to(cpu_count() - 1);
-    long before = free_memory();
-    for (int at = 0; at < READERS; at++)
-        start(reads, NULL, &threads[at]);
-    until_asleep(READERS, &none);
-    long kept = before - free_memory();
-    if (kept > 64 * MIB)
-        printf("%ld KiB are kept for %d readers\n", kept >> 10, READERS);
-    MUST(kept < 64 * MIB);
-    long sent = 0;
-    // A byte for each at least.
-    for (int at = 0; at < READERS; at++) {
-        ssize_t put = write(ends[1], "x", 1);
-        MUST(put == 1);
-        sent++;
+    received = 0;
+    wait_there("readers", reads, buffer, threads);
+    // A byte for each.
+    for (long sent = 1; sent <= READERS; sent++) {
+        MUST(write(ends[1], "x", 1) == 1);
         while (received < sent)
             sched_yield();
     }
@@ -132,6 +141,29 @@ static void readers(void) {
     close(ends[0]), close(ends[1]);
     move_to(0);
     printf("readers\n");
+}
+
+static void *writes(void *id) {
+    *(pid_t *)id = gettid();
+    MUST(write(ends[1], shared, bytes) == -1 && errno == EIO);
+    return NULL;
+}
+
+// Of a terminal that nobody reads.
+static void writers(size_t buffer) {
+    static pthread_t threads[READERS];
+    MUST((ends[0] = posix_openpt(O_RDWR | O_NOCTTY)) >= 0 && unlockpt(ends[0]) == 0);
+    MUST((ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_NONBLOCK)) >= 0);
+    while (write(ends[1], shared, 1000) > 0)
+        continue;
+    MUST(errno == EAGAIN && fcntl(ends[1], F_SETFL, 0) == 0);
+    wait_there("writers", writes, buffer, threads);
+    close(ends[0]);
+    for (int at = 0; at < READERS; at++)
+        MUST(pthread_join(threads[at], NULL) == 0);
+    close(ends[1]);
+    move_to(0);
+    printf("writers\n");
 }
 
 // As many files as fs.epoll.max_user_watches says, in as many epolls as that takes; those of another process count, too.
@@ -178,7 +210,12 @@ int main(void) {
     MUST(prlimit(0, RLIMIT_NOFILE, NULL, &now) == 0 && now.rlim_max == 1 << 20);
     MUST(setresuid(NOBODY, NOBODY, NOBODY) == 0);
     lists();
-    readers();
+    shared = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    MUST(shared != MAP_FAILED);
+    for (size_t buffer = MOST; buffer >= 4096; buffer /= 4) {
+        readers(buffer);
+        writers(buffer);
+    }
     watches();
     printf("ok\n");
     return 0;

@@ -26,7 +26,7 @@ use crate::{
     Caller, File,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{collections::try_filled, errno::Result, Errno};
+use machine::{account::Charge, collections::try_filled, errno::Result, Errno};
 
 /// Somebody holds the pipe: even who does not wait for bytes waits for that.
 pub(super) const HELD: Errno = MUST_WAIT;
@@ -115,6 +115,8 @@ enum Holder {
 pub struct Held {
     pub bytes: Vec<u8>,
     holder: Holder,
+    /// For the bytes.
+    _charge: Charge,
 }
 
 impl Held {
@@ -127,16 +129,23 @@ impl Held {
     }
 }
 
-/// The first bytes of a pipe, at most `most`; waits for some if it may. None: nobody is left who could write anything.
-pub async fn hold(file: &Arc<dyn File>, caller: &Caller, most: usize, wait: bool) -> Result<Option<Held>> {
+/// The first bytes of a pipe, at most `most`, for which `charge` is; waits for some if it may. None: nobody is left who could write
+/// anything.
+pub async fn hold(
+    file: &Arc<dyn File>,
+    caller: &Caller,
+    most: usize,
+    charge: Charge,
+    wait: bool,
+) -> Result<Option<Held>> {
     if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
         let hold = end.hold(most, wait).await?;
         let Some(hold) = hold else { return Ok(None) };
-        return Ok(Some(Held { bytes: hold.bytes()?, holder: Holder::Here(hold) }));
+        return Ok(Some(Held { bytes: hold.bytes()?, holder: Holder::Here(hold), _charge: charge }));
     }
     let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
     let held = stand_in.hold_pipe(caller, most, wait).await?;
-    Ok(held.map(|(held, bytes)| Held { bytes, holder: Holder::There(held) }))
+    Ok(held.map(|(held, bytes)| Held { bytes, holder: Holder::There(held), _charge: charge }))
 }
 
 /// Puts into a pipe what goes in at once. EAGAIN: nothing does, whether or not a write would wait.

@@ -27,7 +27,7 @@ use fabric::CallError;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno, Pid, Shield,
+    BoxFuture, Errno, Pid, Shield, PAGE_SIZE,
 };
 use messages::{
     fs::{
@@ -216,8 +216,19 @@ impl RemoteFile {
         Ok(())
     }
 
+    /// How many bytes one message asks for or brings. A terminal's kernel keeps them while it waits, whoever it does so for; a terminal's
+    /// input is a page at most, and its output goes on with the next.
+    fn most(&self) -> usize {
+        match self.waiting {
+            Waiting::AtOwner => PAGE_SIZE,
+            _ => Loan::LARGEST,
+        }
+    }
+
     /// One message's worth of reading; `waits`: the owner waits until there is something.
     async fn read_once(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>, waits: bool) -> Result<usize> {
+        let room = buf.len().min(self.most());
+        let buf = &mut buf[..room];
         let loan = Loan::for_bytes(&self.remote.memory, buf.len());
         let bytes = buf.len().min(loan.capacity()) as u32;
         let message = FileRead {
@@ -236,6 +247,7 @@ impl RemoteFile {
     }
 
     async fn write_once(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
+        let buf = &buf[..buf.len().min(self.most())];
         let loan = Loan::for_bytes(&self.remote.memory, buf.len());
         let buf = &buf[..buf.len().min(loan.capacity())];
         let message = FileWrite {

@@ -137,8 +137,10 @@ pub(crate) async fn into(
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
     let (caller, space) = (call.caller(), call.space());
-    let mut buffer = Buffer::for_bytes(call, wanted - done);
-    transfer::check_whole(call, file, &buffer, wanted - done).await?;
+    let mut buffer = Buffer::for_reading(call, &**file, wanted - done);
+    if buffer.is_cut(wanted - done) {
+        transfer::check_parts(call, file).await?;
+    }
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();

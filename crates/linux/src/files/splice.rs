@@ -6,7 +6,7 @@
 
 use super::{
     read,
-    transfer::Buffer,
+    transfer::{self, Buffer},
     vector,
     write::{broken, within_limit},
 };
@@ -240,7 +240,8 @@ pub(super) async fn wait_until(call: &Call<'_>, pipe: &Arc<dyn File>, wanted: Ev
 
 /// Holds the first bytes of a pipe; waits for some. None: there never will be any.
 pub(super) async fn hold(call: &Call<'_>, pipe: &Arc<dyn File>, len: usize, nonblocking: bool) -> Result<Option<Held>> {
-    call.interruptible(pipe::hold(pipe, &call.caller(), len.min(PIPE_STEP), !nonblocking)).await
+    let (len, charge) = transfer::afford(call, &**pipe, len.min(PIPE_STEP));
+    call.interruptible(pipe::hold(pipe, &call.caller(), len, charge, !nonblocking)).await
 }
 
 pub(crate) async fn splice(call: &mut Call<'_>) -> Result<u64> {

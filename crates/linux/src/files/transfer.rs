@@ -3,12 +3,15 @@
 //!
 //! Who waits keeps its buffer. So one of more than a page is charged to the caller, whose user may have a part of the kernel's memory in
 //! such buffers; beyond that, and where memory is short, a transfer goes page by page, and a stream gives or takes a page at a time.
+//! What a read lends to another kernel while it waits there is charged with it.
 
 use super::{socket::message, vector::Segment};
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     file::{UserBuffer, APPEND_AT},
+    remote::loan::Loan,
+    socket::Socket,
     File, Kind,
 };
 use machine::{
@@ -36,11 +39,20 @@ pub(crate) struct Buffer<'a> {
 impl<'a> Buffer<'a> {
     /// For steps of a transfer of `total` bytes. What is in it at first is not for programs.
     pub fn for_bytes(call: &Call<'a>, total: usize) -> Self {
+        Self::charged(call, total, None)
+    }
+
+    /// The same to read `file`.
+    pub fn for_reading(call: &Call<'a>, file: &dyn File, total: usize) -> Self {
+        Self::charged(call, total, Some(file))
+    }
+
+    fn charged(call: &Call<'a>, total: usize, read: Option<&dyn File>) -> Self {
         let system = call.system();
         let (large, charge) = match total {
             0..=SMALL => (None, Charge::FREE),
             _ if total <= PAGE_SIZE => (Some(system.take_page_buffer()), Charge::FREE),
-            _ => match charged(call, total.min(STEP)) {
+            _ => match charged(call, total.min(STEP), read) {
                 Ok((large, charge)) => (Some(large.into()), charge),
                 Err(_) => (Some(system.take_page_buffer()), Charge::FREE),
             },
@@ -69,32 +81,42 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Bytes for a transfer, charged if they are more than a page. ENOBUFS: there is no memory for so many.
-pub(crate) fn charged(call: &Call<'_>, bytes: usize) -> Result<(Vec<u8>, Charge)> {
-    let mut charge = Charge::FREE;
-    if bytes > PAGE_SIZE {
-        if !call.system().memory.has_room_for(bytes) {
-            return Err(Errno::ENOBUFS);
-        }
-        charge = call.account().charge(Resource::Transfers, bytes).map_err(|OverLimit| Errno::ENOBUFS)?;
-    }
+/// Bytes for a transfer, charged if they are more than a page, with the frames that a read of the file `read` lends to its kernel until
+/// they come. ENOBUFS: there is no memory for so many.
+pub(crate) fn charged(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) -> Result<(Vec<u8>, Charge)> {
+    let charge = charge(call, bytes, read)?;
     Ok((try_filled(bytes, 0).map_err(|_| Errno::ENOBUFS)?, charge))
 }
 
-/// ENOBUFS: the file is a socket of datagrams, which go whole, and there is no memory for that.
-pub(super) async fn check_whole(
-    call: &Call<'_>,
-    file: &Arc<dyn File>,
-    buffer: &Buffer<'_>,
-    total: usize,
-) -> Result<()> {
-    if !buffer.is_cut(total) || Kind::of_mode(file.attributes().await?.mode) != Some(Kind::Socket) {
+fn charge(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) -> Result<Charge> {
+    if bytes <= PAGE_SIZE {
+        return Ok(Charge::FREE);
+    }
+    let lent = read.filter(|file| is_elsewhere(*file)).map_or(0, |_| bytes.min(Loan::LARGEST));
+    if !call.system().memory.has_room_for(bytes + lent) {
+        return Err(Errno::ENOBUFS);
+    }
+    call.account().charge(Resource::Transfers, bytes + lent).map_err(|OverLimit| Errno::ENOBUFS)
+}
+
+fn is_elsewhere(file: &dyn File) -> bool {
+    file.remote().is_some() || file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_elsewhere)
+}
+
+/// How much of the next `bytes` bytes of `file` may be kept while its reader waits: all, charged, or a page.
+pub(super) fn afford(call: &Call<'_>, file: &dyn File, bytes: usize) -> (usize, Charge) {
+    match charge(call, bytes, Some(file)) {
+        Ok(charge) => (bytes, charge),
+        Err(_) => (bytes.min(PAGE_SIZE), Charge::FREE),
+    }
+}
+
+/// For a transfer that is [cut](Buffer::is_cut). ENOBUFS: the file is a socket of datagrams, which go whole.
+pub(super) async fn check_parts(call: &Call<'_>, file: &Arc<dyn File>) -> Result<()> {
+    if Kind::of_mode(file.attributes().await?.mode) != Some(Kind::Socket) || message::is_stream(call, file).await? {
         return Ok(());
     }
-    match message::is_stream(call, file).await? {
-        true => Ok(()),
-        false => Err(Errno::ENOBUFS),
-    }
+    Err(Errno::ENOBUFS)
 }
 
 /// One buffer of the program's, from where a transfer has got to.

@@ -2,6 +2,7 @@
 
 use super::{interrupted::interrupted_after, *};
 use crate::pipe;
+use machine::account::Charge;
 
 const MUCH: usize = 50_000;
 
@@ -16,7 +17,7 @@ impl Machine {
     }
 
     fn hold(&self, file: &Arc<dyn File>, most: usize) -> pipe::Held {
-        self.run(pipe::hold(file, &caller(1), most, false)).unwrap().expect("something is there")
+        self.run(pipe::hold(file, &caller(1), most, Charge::FREE, false)).unwrap().expect("something is there")
     }
 }
 
@@ -67,7 +68,7 @@ fn who_leaves_at_whatever_moment_has_let_go_and_taken_nothing() {
         let machine = Machine::new(2);
         let (read, write) = ends();
         let (far, who) = (machine.pass(0, 1, &read), caller(1));
-        let hold = || -> BoxFuture<'_, _> { Box::pin(pipe::hold(&far, &who, 9, true)) };
+        let hold = || -> BoxFuture<'_, _> { Box::pin(pipe::hold(&far, &who, 9, Charge::FREE, true)) };
         // Nothing is there: it waits at the pipe's kernel.
         let waited = interrupted_after(&machine, &who, hold(), early);
         assert_eq!(waited.err(), Some(Errno::RESTART), "{early}");
@@ -121,5 +122,8 @@ fn an_offer_takes_what_fits_and_never_waits() {
         assert_eq!(machine.run(pipe::offer(end, &who, b"")), Err(Errno::EPIPE));
     }
     let event: Arc<dyn File> = EventFd::new(1, 0).unwrap();
-    assert_eq!(machine.run(pipe::hold(&machine.pass(0, 1, &event), &who, 1, false)).err(), Some(Errno::EINVAL));
+    assert_eq!(
+        machine.run(pipe::hold(&machine.pass(0, 1, &event), &who, 1, Charge::FREE, false)).err(),
+        Some(Errno::EINVAL)
+    );
 }

@@ -92,8 +92,8 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
     loop {
         let step = if stream { (wanted - done).min(STEP) } else { wanted };
         // Kept as long as the sender waits.
-        let (mut bytes, _charge) = match transfer::charged(call, step) {
-            Err(_) if stream => transfer::charged(call, step.min(PAGE_SIZE))?,
+        let (mut bytes, _charge) = match transfer::charged(call, step, None) {
+            Err(_) if stream => transfer::charged(call, step.min(PAGE_SIZE), None)?,
             bytes => bytes?,
         };
         let step = bytes.len();
