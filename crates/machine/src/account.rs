@@ -100,6 +100,12 @@ impl Account {
         Ok(charge)
     }
 
+    /// How much more it may be charged with, and those above it.
+    pub fn room(&self, resource: Resource) -> usize {
+        let left = |account: &Account| account.most(resource).saturating_sub(account.used(resource));
+        self.chain().map(left).min().unwrap_or(0)
+    }
+
     /// What the topmost account is charged with: of a process's, its user.
     pub fn used_at_top(&self, resource: Resource) -> usize {
         self.chain().last().map_or(0, |top| top.used(resource))
@@ -315,7 +321,9 @@ mod tests {
         let mut kept = one.charge(Resource::Memory, 600 << 10).unwrap();
         assert_eq!(other.charge(Resource::Memory, 600 << 10).unwrap_err(), OverLimit);
         assert_eq!(other.used(Resource::Memory), 0, "what was refused is charged to nobody");
+        assert_eq!((one.room(Resource::Memory), one.room(Resource::Inodes)), (424 << 10, usize::MAX));
         let more = other.charge(Resource::Memory, 424 << 10).unwrap();
+        assert_eq!(one.room(Resource::Memory), 0);
         assert!(kept.grow(1).is_err());
         kept.shrink(1);
         assert!(kept.grow(1).is_ok());

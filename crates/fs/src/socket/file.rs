@@ -4,7 +4,7 @@ use super::{
     far, inbox,
     interfaces::no_interfaces,
     names::Found,
-    transfer::{MSG_DONTWAIT, MSG_TRUNC},
+    transfer::{self, MSG_DONTWAIT, MSG_TRUNC},
     Role, Socket, SocketKind,
 };
 use crate::{
@@ -23,7 +23,7 @@ impl Socket {
     async fn send(
         &self,
         place: Option<UnixPlace>,
-        message: &SocketMessage,
+        message: &mut SocketMessage,
         sender: UnixCredentials,
         shield: &Shield,
         patience: Patience,
@@ -126,10 +126,10 @@ impl Socket {
             }
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
-            Send { place, message, flags } => {
+            Send { place, mut message, flags } => {
                 let sender = Self::sender(caller, message.credentials, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
-                ControlAnswer::Number(self.send(place, &message, sender, &caller.shield, patience).await? as i64)
+                ControlAnswer::Number(self.send(place, &mut message, sender, &caller.shield, patience).await? as i64)
             }
             Receive { bytes, flags } => {
                 let limit = bytes.min(inbox::LIMIT as u64) as usize;
@@ -162,8 +162,8 @@ impl Socket {
         patience: Patience,
     ) -> Result<usize> {
         let bytes = buf[..buf.len().min(inbox::LIMIT)].to_vec();
-        let message = SocketMessage { bytes, ..SocketMessage::default() };
-        self.send(None, &message, sender, shield, patience).await
+        let mut message = SocketMessage { bytes, ..SocketMessage::default() };
+        self.send(None, &mut message, sender, shield, patience).await
     }
 }
 
@@ -232,7 +232,7 @@ impl File for Socket {
         if let Some(body) = self.body() {
             return body.poll();
         }
-        let (mut events, peer, write_shut) = {
+        let (mut events, peer, payer, write_shut) = {
             let state = self.state.lock();
             let mut events = Events::empty();
             let waiting = matches!(&state.role, Role::Listening { waiting, .. } if !waiting.is_empty());
@@ -255,13 +255,10 @@ impl File for Socket {
                 Role::Far(..) if state.full => return events,
                 _ => None,
             };
-            (events, peer, state.write_shut)
+            (events, peer, state.payer.clone(), state.write_shut)
         };
-        let room = match peer {
-            Some(peer) if self.kind == SocketKind::Stream => peer.state.lock().inbox.room() > 0,
-            Some(peer) => peer.state.lock().inbox.takes(1),
-            None => true,
-        };
+        let payer = payer.as_ref().map(|(_, account)| account);
+        let room = peer.is_none_or(|peer| transfer::has_room(&peer.state.lock().inbox, self.kind, payer));
         if room || write_shut {
             events |= Events::OUT | Events::WRNORM | Events::WRBAND;
         }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{control::*, pipe::pipe, testing::*, Events};
 use alloc::vec::Vec;
+use core::task::Context;
 use machine::BoxFuture;
 
 fn names() -> Arc<UnixNames> {
@@ -325,4 +326,44 @@ fn a_user_has_so_many_descriptors_in_messages() {
     assert_eq!(receive(&b, 9).unwrap().files.len(), 6);
     send(6).unwrap();
     drop(b);
+}
+
+#[test]
+fn who_may_have_no_more_waits_for_its_own_to_be_read() {
+    for kind in [SocketKind::Stream, SocketKind::SeqPacket, SocketKind::Datagram] {
+        let names = names();
+        // 64 KiB for a user.
+        names.set_accounts(&machine::account::Accounts::new(512 << 10));
+        let who = user(7, 1000);
+        let pair = |flags| Socket::pair(&names, &who, kind, flags);
+        let (a, b) = pair(OpenFlags::NONBLOCK);
+        let (c, d) = pair(OpenFlags::NONBLOCK);
+        let send = |socket: &Socket, bytes: usize| block_on(socket.write_for(&who, &vec![1; bytes]));
+        assert_eq!((send(&a, 40_000), send(&c, 20_000)), (Ok(40_000), Ok(20_000)));
+        let can_write = |socket: &Socket| socket.poll().contains(Events::OUT);
+        assert_eq!((can_write(&a), can_write(&c)), (kind == SocketKind::Stream, kind == SocketKind::Stream));
+        let more = send(&a, 20_000);
+        match kind {
+            // What there is room for, and then a few bytes.
+            SocketKind::Stream => assert!(more.is_ok_and(|count| count > 4096)),
+            _ => assert_eq!((more, send(&a, 4900)), (Err(Errno::EAGAIN), Ok(4900))),
+        }
+        assert_eq!((send(&a, 1000), send(&c, 1000)), (Err(Errno::EAGAIN), Err(Errno::EAGAIN)));
+        assert!(!can_write(&a) && !can_write(&c));
+        // Nobody would be told of room.
+        let (empty, _other) = pair(OpenFlags::NONBLOCK);
+        assert_eq!(send(&empty, 5000), Err(Errno::ENOBUFS));
+        // Each waits for its own, whoever else makes room.
+        let (waiting, far_end) = pair(OpenFlags::empty());
+        assert_eq!(read(&d, 30_000).map(|bytes| bytes.len()), Ok(20_000));
+        assert_eq!((send(&waiting, 10_000), send(&c, 9_000)), (Ok(10_000), Ok(9_000)));
+        let data = vec![1; 8000];
+        let mut write = waiting.write_for(&who, &data);
+        let (waker, woken) = counter();
+        assert!(write.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(read(&far_end, 10_000).map(|bytes| bytes.len()), Ok(10_000));
+        assert!(woken() > 0);
+        assert_eq!(once(write.as_mut()), Some(Ok(8000)));
+        drop((b, write));
+    }
 }

@@ -1,6 +1,16 @@
 //! Sending and receiving.
+//!
+//! What waits in an inbox is charged to its sender, whose user may have so much in all sockets of a kernel. A sender for whom there is no more
+//! waits as one whose inbox is full does, if something is in that inbox: who reads it wakes the sender, and at last it is empty. Into an
+//! empty one nobody may ever look, so then there is ENOBUFS.
 
-use super::{credentials_of, flight::Parcel, inbox, names::Found, Role, Socket, SocketKind, State};
+use super::{
+    credentials_of,
+    flight::Parcel,
+    inbox::{self, Inbox},
+    names::Found,
+    Role, Socket, SocketKind, State,
+};
 use crate::{
     control::{SocketMessage, UnixCredentials, UnixPlace},
     Caller,
@@ -9,7 +19,7 @@ use alloc::sync::Arc;
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
-    Errno,
+    Errno, PAGE_SIZE,
 };
 
 pub const MSG_PEEK: u32 = 0x2;
@@ -39,8 +49,13 @@ impl Socket {
         Ok(Found::Here(near))
     }
 
-    /// Bytes taken. EAGAIN: no room.
-    pub(super) fn try_send(&self, target: &Socket, message: &SocketMessage, sender: UnixCredentials) -> Result<usize> {
+    /// Bytes taken. EAGAIN: no room, and something to be read before.
+    pub(super) fn try_send(
+        &self,
+        target: &Socket,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+    ) -> Result<usize> {
         let (name, account) = {
             let mut state = self.state.lock();
             if state.write_shut {
@@ -56,7 +71,7 @@ impl Socket {
                 return Err(Errno::EPIPE);
             }
             let wanted = message.bytes.len();
-            let count = match self.kind {
+            let mut count = match self.kind {
                 SocketKind::Stream if wanted == 0 => return Ok(0),
                 SocketKind::Stream => wanted.min(there.inbox.room()),
                 _ if wanted > inbox::LIMIT - 32 => return Err(Errno::EMSGSIZE),
@@ -66,8 +81,27 @@ impl Socket {
             if !fits {
                 return Err(Errno::EAGAIN);
             }
-            let charge = pay(account.as_ref(), count, &files)?;
-            there.inbox.push(message.bytes[..count].to_vec(), files, sender, name, charge);
+            let charge = match pay(account.as_ref(), count, &files) {
+                Err(_) if self.kind == SocketKind::Stream => {
+                    count = count.min(affordable(account.as_ref(), &files));
+                    // As by Linux, less than a page is not sent in parts.
+                    if count < wanted.min(PAGE_SIZE) {
+                        Err(Errno::ENOBUFS)
+                    } else {
+                        pay(account.as_ref(), count, &files)
+                    }
+                }
+                paid => paid,
+            };
+            let charge = match charge {
+                Err(_) if !there.inbox.is_empty() => return Err(Errno::EAGAIN),
+                charge => charge?,
+            };
+            let bytes = match count == wanted {
+                true => core::mem::take(&mut message.bytes),
+                false => message.bytes[..count].to_vec(),
+            };
+            there.inbox.push(bytes, files, sender, name, charge);
             count
         };
         target.changes.wake_all();
@@ -167,6 +201,24 @@ impl Socket {
 /// For `bytes` bytes in an inbox, and `files`. ENOBUFS.
 pub(super) fn pay(account: Option<&Arc<Account>>, bytes: usize, files: &Parcel) -> Result<Charge> {
     let Some(account) = account else { return Ok(Charge::FREE) };
-    let size = inbox::MESSAGE_BYTES + bytes + files.len() * inbox::FILE_BYTES;
-    account.charge(Resource::Memory, size).map_err(|OverLimit| Errno::ENOBUFS)
+    account.charge(Resource::Memory, overhead(files) + bytes).map_err(|OverLimit| Errno::ENOBUFS)
+}
+
+fn overhead(files: &Parcel) -> usize {
+    inbox::MESSAGE_BYTES + files.len() * inbox::FILE_BYTES
+}
+
+/// For how many bytes [`pay`] can pay.
+fn affordable(account: Option<&Arc<Account>>, files: &Parcel) -> usize {
+    account.map_or(usize::MAX, |account| account.room(Resource::Memory).saturating_sub(overhead(files)))
+}
+
+/// Is there room in `inbox` for something that this account would pay for? A stream takes some, a packet goes whole: like Linux's, a socket
+/// of packets has room if three quarters are free. Into an empty one something can always be tried.
+pub(super) fn has_room(inbox: &Inbox, kind: SocketKind, account: Option<&Arc<Account>>) -> bool {
+    let (fits, least) = match kind {
+        SocketKind::Stream => (inbox.room() > 0, PAGE_SIZE),
+        _ => (inbox.takes(1) && inbox.bytes() * 4 <= inbox::LIMIT, inbox::LIMIT),
+    };
+    inbox.is_empty() || fits && affordable(account, &Parcel::empty()) >= least
 }
