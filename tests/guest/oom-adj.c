@@ -132,6 +132,76 @@ static void inherited(int moved) {
     MUST(waitpid(child, &status, 0) == child);
 }
 
+static int orders[2], done[2], ended[2];
+
+// Runs in the memory of the one who gives the orders, one letter each.
+static int sharer(void *nothing) {
+    char order;
+    while (read(orders[0], &order, 1) == 1 && order != 'q') {
+        if (order == 's')
+            show("oom_score_adj");
+        if (order == 'n')
+            put("oom_score_adj", "350");
+        if (order == 'o')
+            put("oom_adj", "8");
+        if (order == 'x') {
+            static char answers[16], waits[16], *arguments[] = {"oom-adj", "alone", answers, waits, NULL};
+            snprintf(answers, sizeof answers, "%d", done[1]);
+            snprintf(waits, sizeof waits, "%d", ended[0]);
+            fflush(stdout);
+            execv("/proc/self/exe", arguments);
+        }
+        MUST(write(done[1], &order, 1) == 1);
+    }
+    return nothing != NULL;
+}
+
+// Each of the two may take it.
+static void tell(const char *letters) {
+    for (char got; *letters; letters++)
+        MUST(write(orders[1], letters, 1) == 1 && read(done[0], &got, 1) == 1);
+}
+
+// Processes that share their memory have one adjustment, until one of them executes a program; a child in vfork has its own.
+static void in_one_memory(void) {
+    static char stack[2][1 << 16];
+    MUST(pipe(orders) == 0 && pipe(done) == 0 && pipe(ended) == 0);
+    put("oom_score_adj", "50");
+    fflush(stdout);
+    for (int at = 0; at < 2; at++)
+        MUST(clone(sharer, stack[at] + sizeof stack[at], CLONE_VM | SIGCHLD, NULL) > 0);
+    tell("ss");
+    put("oom_score_adj", "450");
+    tell("ss");
+    tell("n");
+    show("oom_score_adj");
+    tell("o");
+    show("oom_score_adj");
+    put("oom_adj", "9");
+    tell("ss");
+    pid_t child = vfork();
+    if (child == 0) {
+        int fd = open("/proc/self/oom_score_adj", O_WRONLY);
+        _exit(write(fd, "123", 3) == 3 ? 0 : 1);
+    }
+    int status;
+    MUST(waitpid(child, &status, 0) == child);
+    show_status("in vfork", status);
+    show("oom_score_adj");
+    IN_CHILD("forked", put("oom_score_adj", "77"));
+    tell("ss");
+    // One of the two goes on by itself.
+    tell("x");
+    put("oom_score_adj", "60");
+    tell("sn");
+    show("oom_score_adj");
+    MUST(write(orders[1], "q", 1) == 1 && wait(&status) > 0);
+    show_status("the other", status);
+    fflush(stdout);
+    MUST(write(ended[1], "", 1) == 1 && wait(&status) > 0);
+    show_status("alone", status);
+}
+
 static void user(void) {
     MUST(setresuid(NOBODY, NOBODY, NOBODY) == 0);
     // Its files are root's until it executes a program that it may read.
@@ -185,6 +255,13 @@ static void with_right(void) {
 int main(int count, char **arguments) {
     if (count > 1 && strcmp(arguments[1], "user") == 0)
         return as_user(), 0;
+    if (count > 1 && strcmp(arguments[1], "alone") == 0) {
+        show("oom_score_adj");
+        fflush(stdout);
+        char order = 'x';
+        MUST(write(atoi(arguments[2]), &order, 1) == 1 && read(atoi(arguments[3]), &order, 1) == 1);
+        return show("oom_score_adj"), 0;
+    }
     if (count > 1) {
         show("oom_score_adj");
         return 0;
@@ -199,6 +276,7 @@ int main(int count, char **arguments) {
         IN_CHILD("old file", old_file());
         IN_CHILD("scores", scores());
         IN_CHILD("inherited", inherited(moved));
+        IN_CHILD("in one memory", in_one_memory());
         IN_CHILD("user", user());
         IN_CHILD("lower bound", {
             put("oom_score_adj", "-300");

@@ -171,7 +171,7 @@ impl Process {
             Change::NoNewPrivileges => shared.no_new_privileges = true,
             Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,
-            Change::Oom(oom) => shared.oom = oom,
+            Change::Oom { adjust, least } => shared.oom = (adjust, least.unwrap_or(shared.oom.1)),
             Change::Circle { facet, circle } => {
                 let known = &mut shared.circles[facet as usize];
                 if known.is_none() || circle.is_none() {

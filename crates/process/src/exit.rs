@@ -190,7 +190,7 @@ impl Process {
         // One that died with its kernel in the middle of an execve ended no shadow of its old id.
         system.end_shadows(self.id);
         self.end_ipc().await;
-        for facet in [Facet::Directories, Facet::Handlers] {
+        for facet in Facet::ALL {
             // A circle whose keeper is dead is over.
             let _ = self.leave_circle(facet).await;
         }

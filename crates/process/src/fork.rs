@@ -6,7 +6,7 @@ use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, Change, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage};
+use messages::process::{AdoptChild, Change, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage, FACETS};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct CloneRequest {
     /// CLONE_VM, CLONE_FILES without CLONE_THREAD.
     pub share_space: bool,
     pub share_files: bool,
+    /// CLONE_VFORK.
+    pub parent_waits: bool,
     /// CLONE_FS, CLONE_SIGHAND without CLONE_THREAD.
     pub share_directories: bool,
     pub share_handlers: bool,
@@ -151,7 +153,7 @@ impl Thread {
         shared.parent = new_parent;
         shared.exit_signal = request.exit_signal;
         shared.executed = false;
-        shared.circles = [None; 2];
+        shared.circles = [None; FACETS];
         shared.child_subreaper = false;
         shared.lock_future = 0;
         shared.started = system.now();
@@ -195,6 +197,9 @@ impl Process {
         if request.share_handlers {
             self.join_circle(parent, Facet::Handlers).await?;
         }
+        if request.share_space && !request.parent_waits {
+            self.join_circle(parent, Facet::Memory).await?;
+        }
         Ok(())
     }
 
@@ -203,7 +208,7 @@ impl Process {
         self.system.processes.lock().remove(&self.id);
         self.system.release_space(&self.space(), self.home).await;
         let _ = self.files().release(self.home, None).await;
-        for facet in [Facet::Directories, Facet::Handlers] {
+        for facet in Facet::ALL {
             let _ = self.leave_circle(facet).await;
         }
         // But for a kernel that mourns another, which has found it among the users of a space and waits for its end.

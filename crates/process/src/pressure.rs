@@ -6,11 +6,11 @@
 //! One that is ending already is waited for rather than that a second one is ended. A process's oom_score_adj moves it up or down, by
 //! thousandths of the kernel's memory; with the least, [`NEVER`], it is not chosen.
 
-use crate::{exit::INIT, process::Flags, Process, System, Thread};
+use crate::{change::Step, exit::INIT, process::Flags, Process, System, Thread};
 use abi::{capability, signal::Signal};
 use alloc::{string::String, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
-use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Heaviest};
+use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Facet, Heaviest};
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
@@ -236,8 +236,14 @@ impl System {
             return Err(Errno::EACCES);
         }
         // Who may go below it sets it anew.
-        let least = if privileged && !old_file { adjust } else { least };
-        process.change_in_turn(Change::Oom((adjust, least)), &turn).await
+        let change = Change::Oom { adjust, least: (privileged && !old_file).then_some(adjust) };
+        match process.circle(Facet::Memory) {
+            None => process.change_in_turn(change, &turn).await,
+            Some(circle) => {
+                drop(turn);
+                process.system.change_circle(circle, Step::Other(change)).await
+            }
+        }
     }
 
     /// Ends it if it is not ending yet. True: it is still there.

@@ -1,4 +1,4 @@
-//! Processes that share directories and umask (CLONE_FS) or signal handlers (CLONE_SIGHAND).
+//! Processes that share directories and umask (CLONE_FS), signal handlers (CLONE_SIGHAND), or memory and with it oom_score_adj (CLONE_VM).
 //!
 //! Problem: what the threads of one process share is kept by its home and copied to its replicas (change.rs). Here
 //! several processes, with homes on different kernels, must see one value.
@@ -79,6 +79,7 @@ impl Process {
                 }
             }
             Facet::Handlers => mine.actions = parent.with_shared(|shared| shared.actions.clone()),
+            Facet::Memory => mine.oom = parent.with_shared(|shared| shared.oom),
         }
         Ok(())
     }

@@ -172,6 +172,7 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
         thread: has(THREAD),
         share_space: has(VM),
         share_files: has(FILES),
+        parent_waits: has(VFORK),
         share_directories: has(FS),
         share_handlers: has(SIGHAND),
         sibling: has(PARENT),

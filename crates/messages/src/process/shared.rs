@@ -38,7 +38,7 @@ pub struct Shared {
     /// oom_score_adj, and the least that it may be made without CAP_SYS_RESOURCE.
     pub oom: (i16, i16),
     /// By [`Facet`]: the processes with which it has that in common.
-    pub circles: [Option<CircleId>; 2],
+    pub circles: [Option<CircleId>; FACETS],
     /// Start time, ns since boot.
     pub started: u64,
 }
@@ -53,29 +53,29 @@ struct Numbers {
     limits: [[u64; 2]; RESOURCES],
     layout: Layout,
     started: u64,
-    circles: [u64; 2],
+    circles: [u64; FACETS],
     parent: u32,
     group: u32,
     session: u32,
     umask: u32,
     lock_future: u32,
     barriers: u32,
-    oom: [i32; 2],
-    circle_homes: [u16; 2],
+    oom: [i16; 2],
+    circle_homes: [u16; FACETS],
     exit_signal: u16,
     /// What is so, and which of the circles there are.
-    is: u16,
+    is: u32,
 }
 
-const EXECUTED: u16 = 1;
-const SUBREAPER: u16 = 2;
-const DUMPABLE: u16 = 4;
-const NO_NEW_PRIVILEGES: u16 = 8;
-const IN_CIRCLE: [u16; 2] = [16, 32];
+const EXECUTED: u32 = 1;
+const SUBREAPER: u32 = 2;
+const DUMPABLE: u32 = 4;
+const NO_NEW_PRIVILEGES: u32 = 8;
+const IN_CIRCLE: [u32; FACETS] = [16, 32, 64];
 
 impl Numbers {
     fn of(shared: &Shared) -> Self {
-        let bit = |is: bool, bit: u16| if is { bit } else { 0 };
+        let bit = |is: bool, bit: u32| if is { bit } else { 0 };
         let in_circle = |which: usize| bit(shared.circles[which].is_some(), IN_CIRCLE[which]);
         Numbers {
             limits: shared.limits.map(Into::into),
@@ -88,7 +88,7 @@ impl Numbers {
             umask: shared.umask,
             lock_future: shared.lock_future,
             barriers: shared.barriers,
-            oom: [shared.oom.0.into(), shared.oom.1.into()],
+            oom: shared.oom.into(),
             circle_homes: shared.circles.map(|circle| circle.map_or(0, |circle| circle.home.0)),
             exit_signal: shared.exit_signal.into(),
             is: bit(shared.executed, EXECUTED)
@@ -96,7 +96,8 @@ impl Numbers {
                 | bit(shared.dumpable, DUMPABLE)
                 | bit(shared.no_new_privileges, NO_NEW_PRIVILEGES)
                 | in_circle(0)
-                | in_circle(1),
+                | in_circle(1)
+                | in_circle(2),
         }
     }
 
@@ -142,8 +143,8 @@ impl<'de> Deserialize<'de> for Shared {
             no_new_privileges: numbers.is & NO_NEW_PRIVILEGES != 0,
             lock_future: numbers.lock_future,
             barriers: numbers.barriers,
-            oom: (numbers.oom[0] as i16, numbers.oom[1] as i16),
-            circles: [numbers.circle(0), numbers.circle(1)],
+            oom: numbers.oom.into(),
+            circles: core::array::from_fn(|which| numbers.circle(which)),
             started: numbers.started,
         })
     }
@@ -169,7 +170,7 @@ impl Shared {
             lock_future: 0,
             barriers: 0,
             oom: (0, 0),
-            circles: [None; 2],
+            circles: [None; FACETS],
             started: 0,
         }
     }
@@ -182,6 +183,14 @@ pub enum Facet {
     Directories = 0,
     /// CLONE_SIGHAND: signal handlers.
     Handlers = 1,
+    /// CLONE_VM, but not in vfork: oom_score_adj.
+    Memory = 2,
+}
+
+pub const FACETS: usize = 3;
+
+impl Facet {
+    pub const ALL: [Facet; FACETS] = [Facet::Directories, Facet::Handlers, Facet::Memory];
 }
 
 /// Processes that have a [`Facet`] in common: the kernel that keeps the list of members, and a number of that kernel.
@@ -232,8 +241,11 @@ pub enum Change {
     /// What the main thread may: kept at home only, which answers for the process.
     Owner(Credentials),
     Barriers(u32),
-    /// See [`Shared::oom`].
-    Oom((i16, i16)),
+    /// See [`Shared::oom`]. None: the least stays.
+    Oom {
+        adjust: i16,
+        least: Option<i16>,
+    },
     /// Into a circle, if it is in none yet, or out of it.
     Circle {
         facet: Facet,
@@ -285,7 +297,7 @@ mod tests {
             lock_future: 3,
             barriers: 15,
             oom: (-1000, 1000),
-            circles: [None, Some(CircleId { home: KernelId(16), serial: u64::MAX })],
+            circles: [None, Some(CircleId { home: KernelId(16), serial: u64::MAX }), None],
             started: 17,
             ..plain.clone()
         };

@@ -144,6 +144,7 @@ impl Thread {
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
         process.leave_circle(Facet::Handlers).await?;
+        process.leave_circle(Facet::Memory).await?;
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;
