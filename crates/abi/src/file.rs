@@ -30,6 +30,8 @@ bitflags::bitflags! {
         /// Inside the kernel only: to be executed, which needs the right to that and none to read. An empty path is the file that the
         /// walk begins at.
         const EXEC = 1 << 30;
+        /// Inside the kernel only, of an open file: it is on a mount with noexec, so it is not mapped to be executed.
+        const NOEXEC = 1 << 29;
     }
 
     /// `poll` events; values of Linux (man 2 poll).
@@ -50,6 +52,11 @@ bitflags::bitflags! {
 }
 
 impl OpenFlags {
+    /// What programs are shown of an open file's.
+    pub fn shown(self) -> u32 {
+        self.difference(OpenFlags::EXEC | OpenFlags::NOEXEC).bits()
+    }
+
     pub fn readable(self) -> bool {
         !self.contains(Self::WRONLY) && !self.contains(Self::PATH)
     }

@@ -2,6 +2,7 @@
 
 use crate::{call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
+use fs::OpenFlags;
 use machine::{errno::Result, Access, Errno, PageRange, UserAddr, PAGE_SIZE, USER_END};
 use vm::{MapRequest, Place, RegionFlags, Source};
 
@@ -121,7 +122,13 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
             if shared && prot & 2 != 0 && !open.writable() {
                 return Err(Errno::EACCES);
             }
-            let limit = if shared && !open.writable() { Access::READ | Access::EXEC } else { Access::all() };
+            let mut limit = if shared && !open.writable() { Access::READ | Access::EXEC } else { Access::all() };
+            if open.contains(OpenFlags::NOEXEC) {
+                if prot & 4 != 0 {
+                    return Err(Errno::EPERM);
+                }
+                limit.remove(Access::EXEC);
+            }
             let label: Arc<[u8]> = file.path().await.into();
             Source::Object { object: file.object().await?, offset, label, limit }
         }
@@ -138,7 +145,10 @@ pub(crate) async fn mmap(call: &mut Call<'_>) -> Result<u64> {
     let request = MapRequest {
         place,
         length,
-        prot: wanted_access(call, prot),
+        prot: match &source {
+            Source::Object { limit, .. } if !limit.contains(Access::EXEC) => access_of(prot),
+            _ => wanted_access(call, prot),
+        },
         shared,
         source,
         grows_down,

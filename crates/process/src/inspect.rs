@@ -261,7 +261,7 @@ impl System {
             Inspect::Descriptors => {
                 let mut list = Vec::new();
                 for (fd, descriptor) in process.files().list().await? {
-                    let flags = descriptor.file.flags().bits();
+                    let flags = descriptor.file.flags().shown();
                     list.push((fd, descriptor.file.path().await, flags));
                 }
                 Inspection::Descriptors(list)

@@ -55,7 +55,7 @@ impl Opened {
     }
 
     pub fn flags(&self) -> OpenFlags {
-        *self.flags.lock()
+        *self.flags.lock() | self.at.mount.open_flags()
     }
 
     pub fn set_flags(&self, flags: OpenFlags) {

@@ -1,7 +1,7 @@
 //! Mounts: which tree hangs where.
 
 use super::dentry::{Dentry, Location};
-use crate::FileSystem;
+use crate::{FileSystem, OpenFlags};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{errno::Result, sync::Lock, Errno};
@@ -56,6 +56,14 @@ impl Mount {
 
     pub(super) fn set_flags(&self, flags: u64) {
         self.flags.store(flags & flags::KEPT, Ordering::Relaxed);
+    }
+
+    /// What of its flags the files that are open on it have.
+    pub fn open_flags(&self) -> OpenFlags {
+        match self.flags() & flags::NOEXEC {
+            0 => OpenFlags::empty(),
+            _ => OpenFlags::NOEXEC,
+        }
     }
 
     pub fn check_writable(&self) -> Result<()> {

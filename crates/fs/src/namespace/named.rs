@@ -173,7 +173,7 @@ impl File for NodeFile {
         self.inner.seek(offset, whence)
     }
     fn flags(&self) -> OpenFlags {
-        self.inner.flags()
+        self.inner.flags() | self.at.mount.open_flags()
     }
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
         self.inner.set_flags(flags)

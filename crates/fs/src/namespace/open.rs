@@ -290,16 +290,17 @@ async fn check_open(caller: &Caller, at: &Location, flags: OpenFlags, truncate: 
 }
 
 /// May another kernel open the file by itself? Not if anybody is to be told of it, or there are locks that a close
-/// ends, or a read would change something here. What it then rests on.
+/// ends, or a read would change something here, or its mount says something of it. What it then rests on.
 fn may_share(at: &Location, flags: OpenFlags, lease: &Lease) -> Option<Vec<u64>> {
     let (inode, above) = (at.inode(), at.dentry.parent()?);
     let notes = [(inode, lease::OWN), (inode, lease::OPENS), (&above.inode, lease::OPENS)];
     let tokens = notes.into_iter().map(|(inode, slot)| lease.note(inode, slot)).collect::<Option<Vec<u64>>>()?;
+    let kept = at.mount.open_flags().is_empty();
     let told = inotify::is_watched(inode) || inotify::is_watched(&above.inode);
     let locked = inode.locks().is_some_and(|table| !table.is_empty());
     let noisy = inode.notes_read() && !flags.writable();
     let written = flags.contains(OpenFlags::EXEC) && inode.sharers().is_some_and(Sharers::is_written);
-    (!told && !locked && !noisy && !written).then_some(tokens)
+    (kept && !told && !locked && !noisy && !written).then_some(tokens)
 }
 
 /// At the end of a link of /proc to a file that has no name here: its own kernel opens it anew.

@@ -67,7 +67,7 @@ pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
             files.set_close_on_exec(fd, argument & FD_CLOEXEC != 0).await?;
             return Ok(0);
         }
-        F_GETFL => return Ok(u64::from(file.current_flags().await?.bits())),
+        F_GETFL => return Ok(u64::from(file.current_flags().await?.shown())),
         _ if file.flags().contains(OpenFlags::PATH) => return Err(Errno::EBADF),
         _ => {}
     }

@@ -79,7 +79,7 @@ impl Content for Open {
             let mut text = Text::default();
             let flags = file.flags();
             fs::remote::close(file).await;
-            put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", flags.bits());
+            put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", flags.shown());
             Ok(text.0)
         })
     }
