@@ -131,6 +131,28 @@ impl<F> Default for SocketMessage<F> {
     }
 }
 
+/// A part of what a kernel tells of its sockets that hold each other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SurveyPage {
+    /// So many nodes the survey has, listed or not.
+    pub nodes: u32,
+    pub entries: Vec<Surveyed>,
+    /// Where the next page begins.
+    pub next: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Surveyed {
+    /// A socket of the kernel, and the number by which others know it (0: they don't). The entries behind it are about it.
+    Socket { node: u32, id: u64 },
+    /// So many references another kernel has to it.
+    Lent { holder: KernelId, count: u64 },
+    /// It holds that node.
+    Holds(u32),
+    /// The stand-in of another kernel's socket, and how many references it has.
+    StandIn { node: u32, file: FileRef, count: u64 },
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SocketControl<F> {
     Bind { place: Option<UnixPlace>, name: Vec<u8> },
@@ -340,6 +362,25 @@ messages! {
     /// Answered when a socket has room again: a listener for a connection, another for a datagram. ECONNREFUSED
     /// when it is gone.
     unix_room: UnixRoom { serial: u64 } -> Result<()>, Low;
+
+    /// Sockets of the sender and of other kernels may hold each other in a circle. Told to the kernel that keeps the names.
+    unix_suspect: UnixSuspect {} -> (), Low;
+
+    /// What a kernel can't decide alone of its sockets that others hold; the first page, (0, 0), makes a new survey. EAGAIN if it is not
+    /// known any more.
+    unix_survey: UnixSurvey { survey: u64, from: (u32, u32) } -> Result<SurveyPage>, Low;
+
+    /// Answered behind all that the sender has told of references before.
+    unix_flush: UnixFlush {} -> (), Low;
+
+    /// Those of the nodes that somebody may have got a reference to since the survey met them.
+    unix_gained: UnixGained { survey: u64, nodes: Vec<u32> } -> Result<Vec<u32>>, Low;
+
+    /// Nobody can reach these nodes of a survey: their inboxes are to be emptied.
+    unix_empty: UnixEmpty { survey: u64, nodes: Vec<u32> } -> Result<()>, Low;
+
+    /// The survey is not needed any more.
+    unix_forget_survey: UnixForgetSurvey { survey: u64 } -> (), Low;
 
     /// A descriptor of a stand-in was closed (POSIX locks).
     file_closed: FileClosed { id: u64, caller: Caller } -> (), Low;

@@ -122,9 +122,9 @@ fn pack_answer(answer: ControlAnswer, names: Vec<Counted>) -> Result<fs::Control
 }
 
 impl Remote {
-    async fn hand_all(&self, to: KernelId, files: Vec<Arc<dyn File>>) -> Result<Vec<Counted>> {
+    async fn hand_all(&self, to: KernelId, files: &[Arc<dyn File>]) -> Result<Vec<Counted>> {
         let mut names = try_with_capacity(files.len())?;
-        for file in &files {
+        for file in files {
             names.push(self.hand_to(to, file).await?);
         }
         Ok(names)
@@ -137,16 +137,28 @@ impl Remote {
         value.replace(&mut files.into_iter()).ok_or(Errno::EBADF)
     }
 
-    pub(super) async fn send_control(&self, to: KernelId, control: Control) -> Result<fs::Control<Opened>> {
+    /// The files are to be kept until the question is answered, even if nobody waits for the answer any more: those of `to` itself are
+    /// not counted.
+    pub(super) async fn send_control(
+        &self,
+        to: KernelId,
+        control: Control,
+    ) -> Result<(fs::Control<Opened>, Vec<Arc<dyn File>>)> {
         let (files, control) = unpack_control(control);
-        let names = self.hand_all(to, files).await?;
-        pack_control(control, names)
+        let names = self.hand_all(to, &files).await?;
+        Ok((pack_control(control, names)?, files))
     }
 
-    /// A datagram of its own, without a control around it.
-    pub(super) async fn send_message(&self, to: KernelId, message: SocketMessage) -> Result<fs::SocketMessage<Opened>> {
-        let names = self.hand_all(to, message.files.clone()).await?;
-        Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter().map(Counted::send)).ok_or(Errno::EBADF)
+    /// A datagram of its own, without a control around it. Of the files as above.
+    pub(super) async fn send_message(
+        &self,
+        to: KernelId,
+        message: SocketMessage,
+    ) -> Result<(fs::SocketMessage<Opened>, Vec<Arc<dyn File>>)> {
+        let files = message.files.clone();
+        let names = self.hand_all(to, &files).await?;
+        let message = Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter().map(Counted::send));
+        Ok((message.ok_or(Errno::EBADF)?, files))
     }
 
     pub(super) fn receive_message(&self, message: fs::SocketMessage<Opened>) -> Result<SocketMessage> {

@@ -1,7 +1,12 @@
 //! The files of this kernel that others know, and how often.
 
 use super::{observe::Observation, watch::Watch};
-use crate::{event::SignalFd, socket::Socket, tty::TtyFile, File, FileRef};
+use crate::{
+    event::SignalFd,
+    socket::{count_gained, Socket},
+    tty::TtyFile,
+    File, FileRef,
+};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -42,6 +47,16 @@ pub struct Exports {
     serials: Serials,
 }
 
+/// What other kernels have of a file.
+#[derive(Default)]
+pub(crate) struct SocketLoan {
+    pub id: u64,
+    /// So many references each.
+    pub holders: Vec<(KernelId, u64)>,
+    /// Of each reference that one kernel has handed to another both have told.
+    pub settled: bool,
+}
+
 /// Given to the caller to drop outside the lock: the last reference to a file may do anything.
 pub struct Ended {
     _file: Arc<dyn File>,
@@ -69,6 +84,7 @@ impl Exports {
             watches: BTreeMap::new(),
         });
         *export.holders.entry(holder).or_default() += 1;
+        count_gained(&**file);
         describe(FileRef { owner: me, id }, file)
     }
 
@@ -76,6 +92,7 @@ impl Exports {
     pub fn given(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
+        count_gained(&*export.file);
         if export.balance(holder, giver, 1) >= 0 {
             *export.holders.entry(holder).or_default() += 1;
         }
@@ -85,6 +102,7 @@ impl Exports {
     pub fn arrived(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
+        count_gained(&*export.file);
         if export.balance(holder, giver, -1) <= 0 {
             *export.holders.entry(holder).or_default() += 1;
         }
@@ -93,7 +111,11 @@ impl Exports {
     /// Nothing more that `giver` had counted for `holder` will arrive.
     pub fn lost(&self, holder: KernelId, giver: KernelId) -> Vec<Ended> {
         let mut table = self.table.lock();
-        let take = |(id, export): (&u64, &mut Export)| Some((*id, export.given.remove(&(holder, giver))?));
+        let take = |(id, export): (&u64, &mut Export)| {
+            let count = export.given.remove(&(holder, giver))?;
+            count_gained(&*export.file);
+            Some((*id, count))
+        };
         let lost: Vec<(u64, i64)> = table.files.iter_mut().filter_map(take).collect();
         let lost = lost.into_iter().filter_map(|(id, count)| Some((id, u64::try_from(count).ok()?)));
         lost.filter_map(|(id, count)| table.release(id, holder, count)).collect()
@@ -102,14 +124,25 @@ impl Exports {
     /// One of which `giver` has said that it sends it to `holder`, it does not.
     pub fn unsent(&self, id: u64, holder: KernelId, giver: KernelId) -> Option<Ended> {
         let mut table = self.table.lock();
-        let before = table.files.get_mut(&id)?.balance(holder, giver, -1);
+        let export = table.files.get_mut(&id)?;
+        count_gained(&*export.file);
+        let before = export.balance(holder, giver, -1);
         (before > 0).then(|| table.release(id, holder, 1))?
     }
 
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
         let table = self.table.lock();
         let exported = table.files.get(&id).map(|export| export.file.clone());
+        exported.iter().for_each(|file| count_gained(&**file));
         exported.or_else(|| table.seen.get(&id)?.file.upgrade()).ok_or(Errno::EBADF)
+    }
+
+    pub fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
+        let table = self.table.lock();
+        let id = *table.numbers.get(&address(file))?;
+        let export = table.files.get(&id)?;
+        let holders = export.holders.iter().map(|(&holder, &count)| (holder, count)).collect();
+        Some(SocketLoan { id, holders, settled: export.given.is_empty() })
     }
 
     /// The number of the file at this address.
@@ -247,6 +280,7 @@ impl Table {
     fn release(&mut self, id: u64, holder: KernelId, count: u64) -> Option<Ended> {
         let export = self.files.get_mut(&id)?;
         let held = export.holders.get_mut(&holder)?;
+        count_gained(&*export.file);
         *held = held.saturating_sub(count);
         if *held > 0 {
             return None;

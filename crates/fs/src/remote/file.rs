@@ -9,6 +9,7 @@ use crate::{
     control::{Control, ControlAnswer},
     event::Seen,
     file::APPEND_AT,
+    socket::Gained,
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
 };
@@ -49,6 +50,7 @@ pub struct RemoteFile {
     /// References of the owner's that this stand-in gives back in the end.
     count: AtomicU64,
     news: Arc<News>,
+    gained: Gained,
     this: Weak<RemoteFile>,
 }
 
@@ -104,6 +106,7 @@ impl RemoteFile {
             pollable: opened.pollable,
             count: AtomicU64::new(1),
             news: Arc::default(),
+            gained: Gained::default(),
             this,
         }
     }
@@ -124,7 +127,7 @@ impl RemoteFile {
         (self.name.id, self.count.swap(0, Ordering::AcqRel))
     }
 
-    pub(super) fn name(&self) -> FileRef {
+    pub(crate) fn name(&self) -> FileRef {
         self.name
     }
 
@@ -133,11 +136,17 @@ impl RemoteFile {
         Opened { file, flags, waiting: self.waiting, pollable: self.pollable, giver }
     }
 
+    /// Of a socket.
+    pub(crate) fn gained(&self) -> Option<&Gained> {
+        matches!(self.waiting, Waiting::Socket { .. }).then_some(&self.gained)
+    }
+
     pub(super) fn count_one_more(&self) {
+        self.gained.count_one();
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 

@@ -18,14 +18,14 @@
 //! So a claim that finds the name taken asks the holder (UnixBound), whose own table is always right; and an
 //! unbinding names the number of the socket, lest it takes the successor out.
 
-use super::{loan, loan::Loan, Remote};
+use super::{exports::SocketLoan, loan, loan::Loan, Remote};
 use crate::{
     control::{SocketMessage, UnixCredentials, UnixPlace},
     socket::UnixNames,
     Caller, File,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, Shield};
+use machine::{errno::Result, Errno, KernelId, KernelSet, Shield, Spawner};
 use messages::fs::*;
 
 /// A socket by its number on another kernel.
@@ -55,6 +55,12 @@ pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         let remote = names.remote()?;
         Ok((remote.exports.add(remote.me(), &client, from), listener))
     });
+    serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
+    serve.on(|names, _, UnixSurvey { survey, from }| async move { names.survey_page(survey, from).await });
+    serve.on_sync(|_, _, UnixFlush {}| ());
+    serve.on_sync(|names, _, UnixGained { survey, nodes }| Ok(names.surveyed(survey)?.gained(&nodes)));
+    serve.on(|names, _, UnixEmpty { survey, nodes }| async move { names.empty(survey, nodes).await });
+    serve.on_sync(|names, _, UnixForgetSurvey { survey }| names.forget_survey(Some(survey)));
     serve.on(|names, _, UnixRoom { serial }| async move { names.room(serial).await });
     serve.on(|names, _, message: UnixDeliver| async move { deliver(&*names.remote()?, &names, message).await });
 }
@@ -142,10 +148,10 @@ impl Remote {
             loan.fill(&message.bytes);
             sent = core::mem::take(&mut message.bytes).len() as u32;
         }
-        let message = self.send_message(there.kernel, message).await?;
+        let (message, files) = self.send_message(there.kernel, message).await?;
         let message = UnixDeliver { serial: there.serial, kind, message, frames: loan.frames().to_vec(), sent };
         let accept = move |reply: Result<u64>| {
-            drop(loan);
+            drop((loan, files));
             reply
         };
         let count = self.ask_and_stay(there.kernel, message, accept, shield, false).await.map_err(gone)??;
@@ -155,6 +161,48 @@ impl Remote {
     /// Returns when `there` may have room again.
     pub(crate) async fn unix_room(&self, there: FarSocket) -> Result<()> {
         self.endpoint.call(there.kernel, UnixRoom { serial: there.serial }).await.map_err(gone)?
+    }
+}
+
+/// Circles of sockets that hold each other ([`crate::socket`]).
+impl Remote {
+    pub(crate) fn spawner(&self) -> &dyn Spawner {
+        &*self.spawner
+    }
+
+    /// This kernel and all others.
+    pub(crate) fn present(&self) -> KernelSet {
+        self.endpoint.present()
+    }
+
+    /// What other kernels have of a file of this one.
+    pub(crate) fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
+        self.exports.loan_of(file)
+    }
+
+    pub(crate) fn unix_suspect(&self, names: KernelId) {
+        let _ = self.endpoint.send(names, UnixSuspect {});
+    }
+
+    pub(crate) async fn unix_survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> Result<SurveyPage> {
+        self.endpoint.call(of, UnixSurvey { survey, from }).await?
+    }
+
+    /// Returns when `owner` has heard of all references that this kernel has handed on, received or given back.
+    pub(crate) async fn unix_flush(&self, owner: KernelId) -> Result<()> {
+        Ok(self.endpoint.call(owner, UnixFlush {}).await?)
+    }
+
+    pub(crate) async fn unix_gained(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> Result<Vec<u32>> {
+        self.endpoint.call(of, UnixGained { survey, nodes }).await?
+    }
+
+    pub(crate) async fn unix_empty(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> Result<()> {
+        self.endpoint.call(of, UnixEmpty { survey, nodes }).await?
+    }
+
+    pub(crate) fn unix_forget_survey(&self, of: KernelId, survey: u64) {
+        let _ = self.endpoint.send(of, UnixForgetSurvey { survey });
     }
 }
 

@@ -9,7 +9,7 @@
 //! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
 //! task does so for those who poll.
 
-use super::{credentials_of, inbox, transfer::pay, Role, Socket, SocketKind};
+use super::{circles, credentials_of, inbox, transfer::pay, Role, Socket, SocketKind};
 use crate::{
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
     remote::{unix::FarSocket, RemoteFile},
@@ -104,6 +104,7 @@ impl Socket {
             state.peer_credentials = listener;
             state.role = Role::Elsewhere(body);
         }
+        self.names.flight.note_shell(self);
         self.changes.wake_all();
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Socket {
         }
         self.changes.wake_all();
         if brings_files {
-            self.names.flight.sent();
+            circles::sent(&self.names);
         }
         Ok(count)
     }

@@ -63,13 +63,13 @@ impl Inbox {
         self.messages.push_back(Message { bytes, read: 0, files, sender, name, _charge: charge });
     }
 
-    /// The files in all messages.
-    pub fn files(&self) -> impl Iterator<Item = &Arc<dyn File>> {
-        self.messages.iter().flat_map(|message| message.files.iter())
+    /// The sockets in all messages, and stand-ins of sockets.
+    pub fn sockets(&self) -> impl Iterator<Item = &Arc<dyn File>> {
+        self.messages.iter().flat_map(|message| message.files.sockets())
     }
 
     pub fn brings_files(&self) -> bool {
-        self.files().next().is_some()
+        self.messages.iter().any(|message| !message.files.is_empty())
     }
 
     /// One datagram; what does not fit `limit` is lost.
@@ -79,10 +79,7 @@ impl Inbox {
         let bytes = first.bytes[..length.min(limit)].to_vec();
         let (peeked, files, name) = match peek {
             true => (first.files.peek(), Parcel::empty(), first.name.clone()),
-            false => {
-                let files = core::mem::replace(&mut first.files, Parcel::empty());
-                (Vec::new(), files, core::mem::take(&mut first.name))
-            }
+            false => (Vec::new(), first.files.leave(), core::mem::take(&mut first.name)),
         };
         let sender = first.sender;
         if !peek {
@@ -117,7 +114,7 @@ impl Inbox {
             let brings = !message.files.is_empty();
             match (peek, brings) {
                 (true, _) => peeked.extend(message.files.peek()),
-                (false, true) => files = core::mem::replace(&mut message.files, Parcel::empty()),
+                (false, true) => files = message.files.leave(),
                 (false, false) => {}
             }
             if !peek {

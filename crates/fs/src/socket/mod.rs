@@ -7,10 +7,13 @@
 //! Bound sockets are found in [`UnixNames`], by inode for a path (the system call makes the node and
 //! looks it up) or by abstract name, on every kernel.
 //!
+//! Sockets in messages (flight.rs) may hold each other in a circle, also over kernels: circles/ finds and ends them.
+//!
 //! Across kernels (far.rs) a connection lives where its listener is: there both ends are made, and the
 //! socket that connected becomes a *shell* that passes everything to its end. Datagrams go straight into the
 //! far socket's inbox.
 
+mod circles;
 mod far;
 mod file;
 mod flight;
@@ -20,7 +23,8 @@ mod names;
 mod options;
 mod transfer;
 
-pub use flight::Flight;
+pub(crate) use circles::Circles;
+pub(crate) use flight::{count_gained, Gained};
 pub use names::UnixNames;
 
 use crate::{
@@ -93,6 +97,8 @@ struct State {
     /// `sun_path` as bound, and the key in the table of names.
     name: Vec<u8>,
     place: Option<(UnixPlace, u64)>,
+    /// In whose queue it waits to be accepted.
+    listener: Weak<Socket>,
     /// A datagram to another kernel found no room; a task waits for it.
     full: bool,
     /// Our place among those who wait for room at the default destination of datagrams.
@@ -136,6 +142,7 @@ pub struct Socket {
     room: Arc<WaitQueue>,
     flags: StatusFlags,
     inode: Identity,
+    gained: Gained,
     names: Arc<UnixNames>,
     this: Weak<Socket>,
 }
@@ -154,6 +161,7 @@ impl Socket {
             room: Arc::default(),
             flags: StatusFlags::new(flags | OpenFlags::RDWR),
             inode: Identity::new(Kind::Socket, 0o777, caller),
+            gained: Gained::default(),
             names: names.clone(),
             this: this.clone(),
         })
@@ -239,10 +247,15 @@ impl Socket {
 
     fn try_accept(&self, flags: OpenFlags) -> Result<Arc<dyn File>> {
         let accepted = match &mut self.state.lock().role {
-            Role::Listening { waiting, .. } => waiting.pop_front().ok_or(Errno::EAGAIN)?,
+            Role::Listening { waiting, .. } => {
+                let accepted = waiting.pop_front().ok_or(Errno::EAGAIN)?;
+                accepted.gained.count_one();
+                accepted
+            }
             _ if !self.kind.connects() => return Err(Errno::EOPNOTSUPP),
             _ => return Err(Errno::EINVAL),
         };
+        accepted.state.lock().listener = Weak::new();
         accepted.flags.set(flags);
         // Whoever waits in connect has room in the backlog now.
         self.changes.wake_all();
@@ -283,6 +296,7 @@ impl Socket {
                 let mut there = server.state.lock();
                 there.role = Role::Connected(self.this.clone());
                 there.name = name.clone();
+                there.listener = listener.this.clone();
                 there.peer_credentials = Some(credentials_of(caller));
             }
             waiting.push_back(server.clone());
@@ -349,10 +363,13 @@ impl Drop for Socket {
             peer.changes.wake_all();
         }
         // Connections that nobody accepted, and files in messages that nobody read, are closed here.
+        if matches!(state.role, Role::Elsewhere(_)) {
+            self.names.flight.forget_shell(self);
+        }
         if state.inbox.brings_files() || state.waiting().next().is_some() {
             self.names.flight.bury(state);
         }
-        self.names.flight.socket_ended();
+        circles::socket_ended(&self.names);
     }
 }
 

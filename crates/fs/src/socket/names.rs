@@ -3,7 +3,7 @@
 //! The kernel of a socket knows it by place and by number; one kernel of the machine keeps which kernel has
 //! which place (`remote/unix.rs` says how they speak). Without [`UnixNames::join`] there are no others.
 
-use super::{Flight, Socket, SocketKind};
+use super::{flight::Flight, Circles, Socket, SocketKind};
 use crate::{
     control::{UnixCredentials, UnixPlace},
     remote::{unix, unix::FarSocket, Remote},
@@ -52,7 +52,8 @@ pub struct UnixNames {
     /// At the keeper: whose a place is.
     claims: Lock<BTreeMap<UnixPlace, FarSocket>>,
     /// Descriptors in the messages of this kernel's sockets.
-    pub flight: Arc<Flight>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) circles: Circles,
     accounts: Lock<Option<Arc<Accounts>>>,
 }
 
@@ -124,6 +125,11 @@ impl UnixNames {
         Ok(self.machine().ok_or(Errno::ECONNREFUSED)?.remote)
     }
 
+    /// Who keeps the names.
+    pub(super) fn keeper(&self) -> Result<(Arc<Remote>, KernelId)> {
+        self.machine().map(|machine| (machine.remote, machine.keeper)).ok_or(Errno::ECONNREFUSED)
+    }
+
     /// The socket's number.
     pub(super) async fn bind(&self, place: UnixPlace, socket: &Weak<Socket>) -> Result<u64> {
         let serial = {
@@ -190,6 +196,7 @@ impl UnixNames {
 
     /// Its next life numbers its sockets anew: nothing of the last one may be found.
     pub fn kernel_died(&self, kernel: KernelId) {
+        self.forget_survey(None);
         self.claims.lock().retain(|_, holder| holder.kernel != kernel);
     }
 

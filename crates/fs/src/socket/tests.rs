@@ -286,7 +286,7 @@ fn sockets_that_hold_each_other_are_collected_and_no_others() {
     send(&f, vec![f.clone()]);
     drop((a, b, e, f));
     assert_eq!(block_on(read.read(&mut [0; 1])), Err(Errno::EAGAIN));
-    names.flight.collect();
+    block_on(names.collect()).unwrap();
     assert_eq!(block_on(read.read(&mut [0; 1])), Ok(0), "the circle is gone, and the pipe's end with it");
     let mut got = receive(&d, 9).unwrap();
     assert_eq!(got.files.len(), 1);

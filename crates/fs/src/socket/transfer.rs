@@ -5,7 +5,7 @@
 //! empty one nobody may ever look, so then there is ENOBUFS.
 
 use super::{
-    credentials_of,
+    circles, credentials_of,
     flight::Parcel,
     inbox::{self, Inbox},
     names::Found,
@@ -64,7 +64,7 @@ impl Socket {
             (state.name.clone(), self.payer(&mut state, sender))
         };
         // Before the inbox is locked, as flight.rs says.
-        let files = self.parcel(account.as_ref(), message)?;
+        let files = target.parcel(account.as_ref(), message)?;
         let count = {
             let mut there = target.state.lock();
             if there.read_shut {
@@ -106,7 +106,7 @@ impl Socket {
         };
         target.changes.wake_all();
         if !message.files.is_empty() {
-            self.names.flight.sent();
+            circles::sent(&self.names);
         }
         Ok(count)
     }
@@ -123,7 +123,7 @@ impl Socket {
         }
     }
 
-    /// The files of `message`, paid for. ETOOMANYREFS. Not under the lock of an inbox.
+    /// The files of a message to this socket, paid for. ETOOMANYREFS. Not under the lock of an inbox.
     pub(super) fn parcel(&self, account: Option<&Arc<Account>>, message: &SocketMessage) -> Result<Parcel> {
         let charge = match (message.files.len(), account) {
             (0, _) => return Ok(Parcel::empty()),
@@ -132,7 +132,7 @@ impl Socket {
                 .charge_within(Resource::DescriptorsInFlight, descriptors, message.most_in_flight as usize)
                 .map_err(|OverLimit| Errno::ETOOMANYREFS)?,
         };
-        Ok(Parcel::new(&self.names.flight, message.files.clone(), charge))
+        Ok(Parcel::new(self, message.files.clone(), charge))
     }
 
     /// Checks what a sender claims to be (man 7 unix, SCM_CREDENTIALS).

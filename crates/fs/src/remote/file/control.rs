@@ -62,10 +62,11 @@ impl RemoteFile {
         let cancels = matches!(control, Control::MeetPartner);
         // From here on: the references in a control are counted before it is sent.
         let _held = caller.shield.hold();
+        let (control, files) = self.remote.send_control(self.name.owner, control).await?;
         let message = FileControl {
             id: self.name.id,
             caller: caller.clone(),
-            control: self.remote.send_control(self.name.owner, control).await?,
+            control,
             wait: !self.tries() || !waits,
             frames: loan.frames().to_vec(),
             sent,
@@ -73,6 +74,7 @@ impl RemoteFile {
         // Files in the answer are taken in as it arrives, so that their counts are never lost.
         let remote = self.remote.clone();
         let accept = move |reply: Result<_>| -> Result<ControlAnswer> {
+            drop(files);
             let (answer, in_frames): (_, u32) = reply?;
             let mut answer = remote.receive_answer(answer)?;
             if let (ControlAnswer::Message(message), true) = (&mut answer, in_frames > 0) {

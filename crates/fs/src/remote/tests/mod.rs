@@ -1,6 +1,7 @@
 //! Kernels stepped by hand, connected by real lanes.
 
 mod balance;
+mod circles;
 mod interrupted;
 mod names;
 mod objects;

@@ -88,7 +88,7 @@ fn of_several_files_that_of_a_dead_kernel_answers_eio_and_the_others_are_there()
     let files: Vec<Arc<dyn File>> = vec![EventFd::new(0, 0).unwrap(), EventFd::new(1, 0).unwrap()];
     let there = vec![machine.pass(2, 0, &files[0]), machine.pass(3, 0, &files[1])];
     machine.dies(3, &[0, 1, 2]);
-    let sent = machine.run(machine.kernels[0].send_message(KernelId(1), message(there))).unwrap();
+    let sent = machine.run(machine.kernels[0].send_message(KernelId(1), message(there))).unwrap().0;
     let received = machine.kernels[1].receive_message(sent).unwrap();
     assert!(machine.run(received.files[0].attributes()).is_ok());
     assert_eq!(machine.run(received.files[1].attributes()).err(), Some(Errno::EIO));
@@ -121,7 +121,7 @@ fn what_a_kernel_had_told_of_for_another_and_not_sent_is_released_with_it() {
         let machine = Machine::new(3);
         let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
         let there = machine.pass(2, 1, &file);
-        let sent = machine.run(machine.kernels[1].send_message(KernelId(0), message(vec![there.clone()]))).unwrap();
+        let sent = machine.run(machine.kernels[1].send_message(KernelId(0), message(vec![there.clone()]))).unwrap().0;
         if told {
             machine.hears(2);
         }
