@@ -13,17 +13,12 @@
 
 use std::collections::BTreeMap;
 
-/// What a message may carry: no sockets, as long as those that hold each other in a circle over several kernels are not collected.
-pub const PASSED: Resource = "passed";
-
 /// What calls make and later ones use.
 pub type Resource = &'static str;
 
 /// Descriptors of all kinds: each may be used for any other.
-pub const DESCRIPTORS: &[Resource] = &[
-    "fd", "file", "dir", "pipe", "sock", "epoll", "event", "timerfd", "sigfd", "inotify", "memfd", "pidfd", "tty",
-    PASSED,
-];
+pub const DESCRIPTORS: &[Resource] =
+    &["fd", "file", "dir", "pipe", "sock", "epoll", "event", "timerfd", "sigfd", "inotify", "memfd", "pidfd", "tty"];
 pub const OTHERS: &[Resource] = &["pid", "map", "shm", "sem", "msg", "timer", "wd"];
 
 /// What is drawn without more being said.

@@ -1,7 +1,7 @@
 //! A random program, call after call.
 
 use crate::{
-    describe::{Call, Calls, Kind, Resource, DESCRIPTORS, PASSED},
+    describe::{Call, Calls, Kind, Resource, DESCRIPTORS},
     program::{Program, Step, Take, Word, ACTORS},
     values::Values,
 };
@@ -37,9 +37,6 @@ pub fn gives_birth(number: u16) -> bool {
 
 /// Can what is `there` be used as what is `wanted`?
 fn serves(there: Resource, wanted: Resource) -> bool {
-    if wanted == PASSED {
-        return DESCRIPTORS.contains(&there) && !matches!(there, "fd" | "sock" | "epoll" | "pidfd");
-    }
     let (is, may) = (DESCRIPTORS.contains(&there), DESCRIPTORS.contains(&wanted));
     there == wanted
         || is && wanted == "fd"

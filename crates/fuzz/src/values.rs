@@ -1,7 +1,7 @@
 //! Random arguments: mostly what a call can do something with, now and then what it must refuse.
 
 use crate::{
-    describe::{Field, Kind, Memory, DESCRIPTORS, PASSED},
+    describe::{Field, Kind, Memory, DESCRIPTORS},
     draw::Drawing,
     program::{Patch, Step, Take, Word, Write, ACTORS, AREA, ARENA, HANDLER, PLAYGROUND, STACK, STACKS, USABLE},
 };
@@ -278,13 +278,12 @@ impl Values<'_, '_> {
         let descriptor = DESCRIPTORS.contains(&resource);
         if !self.one_in(12) {
             // Rarely another kind: what is not meant for it.
-            let wanted = if descriptor && resource != PASSED && self.one_in(10) { "fd" } else { resource };
+            let wanted = if descriptor && self.one_in(10) { "fd" } else { resource };
             if let Some(slot) = self.drawing.some(wanted) {
                 return Word::Slot(slot);
             }
         }
         Word::Value(match (descriptor, resource) {
-            (true, PASSED) => u64::MAX,
             (true, _) => match self.drawing.rng.u8(..12) {
                 0 => u64::MAX,
                 1 => self.pick(INTEGERS),

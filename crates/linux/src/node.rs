@@ -104,6 +104,12 @@ impl Node {
     }
 }
 
+/// Ends sockets of all kernels that hold each other and that nobody can reach. On the kernel that has the root.
+pub async fn collect_sockets(system: &System) {
+    // A kernel that died meanwhile, or has no memory to look: they are found another time.
+    let _ = system.extension::<UnixNames>().collect().await;
+}
+
 /// What a survivor does at once when `dead` is no more: nobody calls it or waits for it any longer. False if it was done
 /// before. Then `System::kernel_died` ends the processes that had something there.
 pub fn detach(system: &Arc<System>, remote: &Remote, dead: KernelId) -> bool {

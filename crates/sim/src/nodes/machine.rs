@@ -380,8 +380,13 @@ impl<U: UserMode + 'static> Nodes<U> {
         self.world.used_of(node.id) - self.living().map(in_files).sum::<u64>() as usize
     }
 
-    /// Gives back whatever is only kept in case it is wanted again.
+    /// Gives back whatever is only kept in case it is wanted again, or because nobody has looked.
     fn tidy(&self) {
+        if let Some(root) = self.living().find(|node| node.id == KernelId(0)) {
+            let system = root.node.system.clone();
+            self.run(root.id, async move { linux::node::collect_sockets(&system).await });
+            self.settle();
+        }
         for node in self.living() {
             node.node.services.reclaim(usize::MAX);
             node.node.remote.reclaim();
