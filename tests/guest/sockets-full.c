@@ -10,7 +10,7 @@
 #define PAIRS 450
 
 static int pairs[PAIRS][2], kind, rounds, bytes;
-static char data[20000];
+static char data[10000];
 
 static void open_pairs(int flags) {
     for (int at = 0; at < PAIRS; at++)
@@ -99,8 +99,8 @@ int main(void) {
     for (int at = 0; at < 3; at++)
         for (int moved = 0; moved < 2; moved++) {
             kind = kinds[at];
-            // Of packets each socket keeps ten.
-            rounds = kind == SOCK_STREAM ? 60 : 20;
+            // One message in each socket is less than a user may have in all.
+            rounds = kind == SOCK_STREAM ? 60 : 30;
             bytes = kind == SOCK_STREAM ? 4000 : sizeof data;
             waits(moved);
             is_told(moved);
