@@ -62,11 +62,14 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     future::Future,
     pin::pin,
-    sync::atomic::{AtomicU64, Ordering},
     task::{Context, Waker},
 };
 use graph::Pace;
-use machine::{errno::Result, sync::Lock, Errno};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    Errno,
+};
 use messages::fs::SurveyPage;
 
 /// So many sockets that hold others are not looked at when more come.
@@ -78,7 +81,8 @@ pub struct Circles {
     here: Lock<Occasions>,
     /// At the kernel that keeps the names.
     everywhere: Lock<Occasions>,
-    rounds: AtomicU64,
+    /// Rounds begun; locked during one.
+    rounds: AsyncLock<u64>,
     /// Of the round that is under way, and its number.
     survey: Lock<Option<(u64, Arc<Survey>)>>,
 }
@@ -196,7 +200,10 @@ impl UnixNames {
     pub async fn collect(&self) -> Result<usize> {
         match self.keeper() {
             Ok((remote, keeper)) if remote.is_me(keeper) => {
-                round::run(&remote, self.circles.rounds.fetch_add(1, Ordering::Relaxed)).await
+                // One after the other, for a kernel keeps one survey.
+                let mut rounds = self.circles.rounds.lock().await;
+                *rounds += 1;
+                round::run(&remote, *rounds).await
             }
             _ => self.survey().await.map(|_| 0),
         }
