@@ -1,6 +1,6 @@
 // A user's sockets keep all that they may, in the kernel where they are: who writes waits until what it wrote before has been read, or is
 // told EAGAIN and that the socket can't be written; nobody hears ENOBUFS, as on Linux, where each socket has a limit of its own.
-// cob: link=static compare=host kernels=1,4 timeout=120 options=--memory,256M
+// cob: link=static compare=host kernels=1,4 timeout=240 options=--memory,256M
 #include "test.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -100,7 +100,7 @@ int main(void) {
         for (int moved = 0; moved < 2; moved++) {
             kind = kinds[at];
             // One message in each socket is less than a user may have in all.
-            rounds = kind == SOCK_STREAM ? 60 : 30;
+            rounds = kind == SOCK_STREAM ? 24 : 10;
             bytes = kind == SOCK_STREAM ? 4000 : sizeof data;
             waits(moved);
             is_told(moved);

@@ -104,7 +104,7 @@ impl<'a> Pace<'a> {
     /// A step of less than a microsecond, mostly.
     pub async fn step(&mut self) {
         self.steps += 1;
-        if let (Some(spawner), true) = (self.spawner, self.steps % Self::STRIDE == 0) {
+        if let (Some(spawner), true) = (self.spawner, self.steps.is_multiple_of(Self::STRIDE)) {
             pause(spawner).await;
         }
     }
