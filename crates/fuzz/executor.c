@@ -145,6 +145,8 @@ static int run(const unsigned char *program) {
     for (int i = 0; i < step_count; i++)
         results[i] = -4095;
     if (fork() == 0) {
+        // A group of its own: one that is orphaned while a member is stopped hears SIGHUP (man 2 setpgid), and this process is not to.
+        setpgid(0, 0);
         prepare();
         act(0);
         syscall(SYS_exit, 0);
