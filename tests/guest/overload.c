@@ -1,6 +1,6 @@
 // A thousand processes that sleep a moment and try to create what exists, again and again, want more than the machine has; their parent, which
 // sleeps, kills and reaps them, gets its share all the same. Ends, or the test's time is over.
-// cob: link=static kernels=1,4 compare=host timeout=240 shake=no options=--memory,4G
+// cob: link=static kernels=1,4 compare=host timeout=480 shake=no options=--memory,4G
 #include "test.h"
 
 enum { CHILDREN = 1000, NAMES = 16 };
