@@ -5,9 +5,8 @@
 //!
 //! Messages are taken no faster than they are served, and not while it is the turn of threads (sched/src/turns.rs): what is left stays in its lane,
 //! with its credit, so its sender waits. The polling flag goes up when a doorbell is heard and comes down when the lanes are empty; meanwhile
-//! nobody rings, or each message would interrupt the thread whose turn it is, and the loop comes back by itself. Dangerous would be to
-//! wait with messages for a task that needs one of them. No task is waited for: each gets its turn, and after [`ENOUGH`] turns as many messages are taken
-//! whatever waits.
+//! nobody rings, or each message would interrupt the thread whose turn it is, and the loop comes back by itself. A task that waits may need one of the
+//! messages that are left, so messages must not wait for tasks to end: after [`ENOUGH`] turns as many are taken, whatever waits.
 
 use crate::services::Kernel;
 use core::sync::atomic::Ordering::SeqCst;
@@ -20,7 +19,7 @@ use spin::Once;
 const BUDGET: usize = 256;
 /// Messages handled before the CPU looks whether it is the turn of threads.
 const ROUND: usize = 32;
-/// Kernel tasks that wait for a CPU before it takes no more messages than it has run tasks.
+/// With so many kernel tasks waiting, a CPU takes as many messages only after as many turns of its loop.
 const ENOUGH: usize = 32;
 
 static KERNEL: Once<&'static Kernel> = Once::new();
@@ -40,7 +39,7 @@ fn sibling(_cpu: CpuId) -> ! {
 
 fn work(kernel: &'static Kernel) -> ! {
     let mut patience = Patience::default();
-    // There may be messages, and this CPU counts as polling; and tasks it has run since it took some.
+    // `mail`: messages may lie in the lanes, and this CPU counts as polling. `turns`: of this loop, since it last took some.
     let (mut mail, mut turns) = (false, 0);
     loop {
         platform::accept_interrupts();
