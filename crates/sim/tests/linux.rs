@@ -149,6 +149,22 @@ fn the_stack_grows_to_its_limit_and_not_into_its_neighbour() {
 }
 
 #[test]
+fn a_stack_without_a_limit_does_not_grow_over_what_another_kernel_mapped() {
+    let setup = setup();
+    let [home, away] = setup.both();
+    home.set_limits(Limits { stack: u64::MAX, ..Limits::default() });
+    let top = 0x7000_0000_0000u64;
+    let request = MapRequest { stack: true, ..MapRequest::anonymous(4 * PAGE, RW) };
+    setup.map(&home, request.at(Place::Fixed(UserAddr(top - 4 * PAGE)))).unwrap();
+    // In a slice of its own, which `home` looks into only by asking.
+    let other = setup.map(&away, MapRequest::anonymous(64 * PAGE, RW)).unwrap().0;
+    assert_eq!(setup.write(&home, BASE, 1), Err(Errno::EFAULT));
+    assert_eq!(setup.write(&home, other + 32 * PAGE, 1), Ok(()));
+    assert_eq!(setup.read(&away, other + 32 * PAGE), Ok(1));
+    assert_eq!(setup.write(&home, top - 10_000 * PAGE, 1), Ok(()));
+}
+
+#[test]
 fn files_end_where_they_end() {
     let setup = setup();
     for space in setup.both() {

@@ -252,7 +252,10 @@ impl Space {
             state.faults.local += 1;
         }
         // A stack grows for its program only.
-        let region = if demand.forced { state.regions.find(page).cloned() } else { state.region_for_fault(page) };
+        let region = match demand.forced {
+            true => state.regions.find(page).cloned(),
+            false => state.region_for_fault(page, self.me(), self.id.home),
+        };
         let Some(region) = region else { return Failed(Fault::NotMapped) };
         let allowed = match demand.forced {
             true => region.can_be_forced(demand.access),

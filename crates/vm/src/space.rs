@@ -114,8 +114,8 @@ impl State {
         self.frozen.is_some() || self.busy.iter().any(|busy| !busy.intersect(range).is_empty())
     }
 
-    /// The region at `page`; a stack grows if that makes it one.
-    pub fn region_for_fault(&mut self, page: Page) -> Option<Region> {
+    /// The region at `page`, which is `me`'s; a stack grows if that makes it one.
+    pub fn region_for_fault(&mut self, page: Page, me: KernelId, home: KernelId) -> Option<Region> {
         if let Some(region) = self.regions.find(page) {
             return Some(region.clone());
         }
@@ -130,9 +130,9 @@ impl State {
                 && !below.flags().contains(RegionFlags::GROWS_DOWN)
                 && !below.kind.prot.is_empty()
         });
-        // What is in between has been handed over, and something is or was mapped there.
+        // What is mapped where another kernel owns something in between is not known here: no stack grows over that.
         let between = PageRange::new(Page(page.0.saturating_sub(GUARD_GAP)), start);
-        if too_near || self.slices.parts(between).next().is_some() {
+        if too_near || self.slices.sole_owner(between, home) != Some(me) {
             return None;
         }
         self.regions.grow_down(start, page);
