@@ -119,11 +119,11 @@ impl System {
             }
             waited = true;
         };
+        let free = self.memory.totals().1;
         let Some((kernel, chosen)) = self.heaviest_of_all().await else { return false };
         if kernel != self.kernel {
             return self.end_there(kernel, chosen, space).await;
         }
-        let free = self.memory.totals().1;
         self.end_here(chosen, Some(space), |_| self.memory.totals().1 > free).await
     }
 
@@ -195,6 +195,7 @@ impl System {
             .filter(|process| process.id != INIT && !process.has_ended())
             .cloned()
             .collect();
+        let free = self.memory.totals().1;
         let charged = self.accounts.processes();
         let thousandth = (self.memory.totals().0 / 1000) as i64;
         let sized = all.into_iter().filter_map(|process| {
@@ -207,8 +208,11 @@ impl System {
             let points = pages as i64 + i64::from(adjust) * thousandth;
             Some(Heaviest { process: process.id, ending, pages, points })
         });
-        let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING;
-        sized.filter(worth).max_by_key(|size| (size.ending, size.points, size.process))
+        let sized: Vec<Heaviest> = sized.collect();
+        // The pages of a space are counted before it goes, or after all of it has: then there is room, and no second one need end.
+        let freed = self.memory.totals().1 > free + WORTH_WAITING;
+        let worth = |size: &Heaviest| !size.ending || size.pages > WORTH_WAITING || freed;
+        sized.into_iter().filter(worth).max_by_key(|size| (size.ending, size.points, size.process))
     }
 
     /// Sets the oom_score_adj of any process of the machine; see [`AdjustOom`]. ESRCH.

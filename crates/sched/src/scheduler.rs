@@ -508,8 +508,11 @@ impl Scheduler {
             return false;
         }
         // Not by giving up the CPU: where a thousand sleepers are due one after the other, no thread would come to anything.
-        self.wake_sleepers(here, now);
-        let timer = self.timers.look(here).unwrap_or(NEVER);
+        let mut timer = self.timers.look(here).unwrap_or(NEVER);
+        if timer <= now {
+            self.wake_sleepers(here, now);
+            timer = self.timers.look(here).unwrap_or(NEVER);
+        }
         let work = timer <= now || local.mail.load(Relaxed);
         let end = {
             let mut queue = local.queue.lock();

@@ -16,17 +16,46 @@ const MOST_WAKES: usize = 256;
 
 pub struct Timers {
     cpu: Arc<dyn Cpu>,
-    queues: Vec<Lock<BTreeMap<Key, Waker>>>,
-    /// Of each queue: was a timer added since it was last looked at? Written under its lock.
-    changed: Vec<AtomicBool>,
+    queues: Vec<TimerQueue>,
     serial: AtomicU64,
+}
+
+/// One CPU's. Only that CPU adds timers; any may take one out.
+struct TimerQueue {
+    wakers: Lock<BTreeMap<Key, Waker>>,
+    /// When the first one is due, u64::MAX if there is none. Written under the lock.
+    first: AtomicU64,
+    /// Was a timer added since this CPU last looked?
+    changed: AtomicBool,
+}
+
+impl TimerQueue {
+    fn new() -> TimerQueue {
+        TimerQueue {
+            wakers: Lock::new(BTreeMap::new()),
+            first: AtomicU64::new(u64::MAX),
+            changed: AtomicBool::new(false),
+        }
+    }
+
+    fn note_first(&self, wakers: &BTreeMap<Key, Waker>) {
+        self.first.store(wakers.first_key_value().map_or(u64::MAX, |(key, _)| key.0), Ordering::Relaxed);
+    }
+
+    /// Takes out the first that is due at `now`.
+    fn take_due(&self, now: u64) -> Option<Waker> {
+        let mut wakers = self.wakers.lock();
+        let entry = wakers.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let waker = entry.remove();
+        self.note_first(&wakers);
+        Some(waker)
+    }
 }
 
 impl Timers {
     pub(crate) fn new(cpu: Arc<dyn Cpu>) -> Arc<Self> {
-        let queues = cpu.cpus().iter().map(|_| Lock::new(BTreeMap::new())).collect();
-        let changed = cpu.cpus().iter().map(|_| AtomicBool::new(false)).collect();
-        Arc::new(Timers { cpu, queues, changed, serial: AtomicU64::new(0) })
+        let queues = cpu.cpus().iter().map(|_| TimerQueue::new()).collect();
+        Arc::new(Timers { cpu, queues, serial: AtomicU64::new(0) })
     }
 
     /// Completes at `at` (ns of [`Cpu::now`]) or soon after; u64::MAX is never.
@@ -42,33 +71,25 @@ impl Timers {
     pub(crate) fn fire(&self, cpu: usize) {
         let now = self.cpu.now();
         for _ in 0..MOST_WAKES {
-            let mut queue = self.queues[cpu].lock();
-            match queue.first_entry() {
-                Some(entry) if entry.key().0 <= now => {
-                    let waker = entry.remove();
-                    drop(queue);
-                    waker.wake();
-                }
-                _ => return,
-            }
+            let Some(waker) = self.queues[cpu].take_due(now) else { return };
+            waker.wake();
         }
     }
 
     /// When this CPU next has something to wake.
     pub(crate) fn next(&self, cpu: usize) -> Option<u64> {
-        self.queues[cpu].lock().first_key_value().map(|(key, _)| key.0)
+        Some(self.queues[cpu].first.load(Ordering::Relaxed)).filter(|&at| at != u64::MAX)
     }
 
     /// ...until a timer is added.
     pub(crate) fn look(&self, cpu: usize) -> Option<u64> {
-        let queue = self.queues[cpu].lock();
-        self.changed[cpu].store(false, Ordering::Relaxed);
-        queue.first_key_value().map(|(key, _)| key.0)
+        self.queues[cpu].changed.store(false, Ordering::Relaxed);
+        self.next(cpu)
     }
 
     /// Was a timer added since [`Timers::look`]?
     pub(crate) fn is_changed(&self, cpu: usize) -> bool {
-        self.changed[cpu].load(Ordering::Relaxed)
+        self.queues[cpu].changed.load(Ordering::Relaxed)
     }
 
     /// When any CPU of this kernel next has something to wake.
@@ -88,7 +109,10 @@ pub struct Sleep {
 impl Sleep {
     fn disarm(&mut self) {
         if let Some((cpu, key)) = self.armed.take() {
-            self.timers.queues[cpu].lock().remove(&key);
+            let queue = &self.timers.queues[cpu];
+            let mut wakers = queue.wakers.lock();
+            wakers.remove(&key);
+            queue.note_first(&wakers);
         }
     }
 }
@@ -110,10 +134,12 @@ impl Future for Sleep {
         let current = timers.cpu.current();
         let cpu = timers.cpu.cpus().iter().position(|&cpu| cpu == current).unwrap_or(0);
         let key = (self.at, timers.serial.fetch_add(1, Ordering::Relaxed));
-        let mut queue = timers.queues[cpu].lock();
-        queue.insert(key, context.waker().clone());
-        timers.changed[cpu].store(true, Ordering::Relaxed);
-        drop(queue);
+        let queue = &timers.queues[cpu];
+        let mut wakers = queue.wakers.lock();
+        wakers.insert(key, context.waker().clone());
+        queue.note_first(&wakers);
+        queue.changed.store(true, Ordering::Relaxed);
+        drop(wakers);
         self.armed = Some((cpu, key));
         Poll::Pending
     }
