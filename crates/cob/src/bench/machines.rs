@@ -94,6 +94,7 @@ impl System {
 pub struct Setup {
     pub initramfs: PathBuf,
     pub cpus: u16,
+    pub memory: u64,
     pub accel: Accel,
     /// QEMU's -plugin.
     pub plugin: Option<String>,
@@ -130,6 +131,7 @@ impl Setup {
         Ok(Setup {
             initramfs,
             cpus,
+            memory: MEMORY,
             accel,
             plugin: None,
             counts_time: false,
@@ -165,7 +167,7 @@ impl Setup {
             cpu: CPU,
             cpus: self.cpus,
             nodes: 1,
-            memory: MEMORY,
+            memory: self.memory,
             accel: self.accel,
             plugin: self.plugin.clone(),
             counts_time: self.counts_time,

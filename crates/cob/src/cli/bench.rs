@@ -43,6 +43,9 @@ pub struct BenchOptions {
         ignore_case = true
     )]
     pub class: Vec<Class>,
+    /// npb: no times, but how often threads fault and move and how many messages that takes: machines of as many CPUs and threads as kernels [default: 1,2,4], once.
+    #[arg(long, conflicts_with_all = ["against", "cpus", "threads", "svg"])]
+    pub counts: bool,
     /// npb: how the program is linked with libgomp and libc.
     #[arg(long, value_enum, default_value_t = Link::Static)]
     pub link: Link,

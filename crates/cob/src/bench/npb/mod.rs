@@ -1,8 +1,9 @@
 //! The papers' workloads: `tests/bench/papers` on Cob with several numbers of kernels and on Debian's kernel, a machine for
 //! each workload and size in turns. A wrong result, or a machine that does not come to its end, is a failure; the others still run.
 //!
-//! `papers`: what the papers say of the same workloads. `report`: tables, JSON, plots.
+//! `counts`: how often threads move and fault and kernels talk, of many kernels. `papers`: what the papers say of the same workloads. `report`: tables, JSON, plots.
 
+mod counts;
 mod papers;
 mod report;
 
@@ -16,6 +17,7 @@ use super::progress::{bar, Progress};
 use super::sample::Sample;
 use crate::cli::{BenchOptions, Class, Link};
 
+const FLAGS: [&str; 3] = ["-std=gnu11", "-fopenmp", "-lm"];
 const WORKLOADS: [&str; 5] = ["is", "ft", "cg", "bfs", "lud"];
 
 /// What a machine may take for one run of a workload. Class A under TCG on a busy machine takes minutes.
@@ -62,10 +64,12 @@ struct Results {
 }
 
 pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
+    if options.counts {
+        return counts::run(options, project, machine);
+    }
     let cpus = options.one_cpus();
-    let flags = ["-std=gnu11", "-fopenmp", "-lm"];
     let directory = project.join("tests/bench/papers");
-    let mut setup = Setup::linked(&sources(&directory)?, &flags, options.link, cpus, options.accel)?;
+    let mut setup = Setup::linked(&sources(&directory)?, &FLAGS, options.link, cpus, options.accel)?;
     let (systems, linux) = System::wanted(options, cpus, project)?;
     let cases = cases(options);
     if cases.is_empty() {
@@ -110,10 +114,15 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     Ok(u8::from(!results.failures.is_empty()))
 }
 
+/// The smaller first.
+fn classes(options: &BenchOptions) -> impl Iterator<Item = Class> + '_ {
+    [Class::S, Class::W, Class::A].into_iter().filter(|class| options.class.contains(class))
+}
+
 /// Those of a machine stand together.
 fn cases(options: &BenchOptions) -> Vec<Case> {
     let mut cases = Vec::new();
-    for class in [Class::S, Class::W, Class::A].into_iter().filter(|class| options.class.contains(class)) {
+    for class in classes(options) {
         for workload in WORKLOADS.into_iter().filter(|workload| options.picks(workload)) {
             cases.extend(options.threads.iter().map(|threads| Case { workload, class, threads: *threads }));
         }
@@ -129,7 +138,7 @@ fn warm_up(group: &[Case]) -> String {
 }
 
 /// One line of the program.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Line {
     word: String,
     /// Seconds, of the whole process, moved, local, remote, messages.

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
 use super::{Case, Cell, Results};
 use crate::bench::svg::{Line, Panel, Plot};
 use crate::bench::table::{aligned, duration, number, page, quoted, Table};
@@ -16,7 +15,7 @@ fn ratio(cell: &Cell, to: &Cell) -> String {
     }
 }
 
-fn count(value: f64) -> String {
+pub(super) fn count(value: f64) -> String {
     if value.is_finite() {
         format!("{value:.0}")
     } else {
@@ -98,49 +97,6 @@ impl Results {
         };
         (head, self.rows.iter().map(line).collect())
     }
-
-    /// The papers' figures beside ours: another machine, other numbers of kernels and sizes, so only the order of magnitude can
-    /// be compared.
-    fn beside(&self) -> Table {
-        let mut head: Vec<String> = vec!["workload".to_string()];
-        let popcorn = format!("Popcorn, {KERNELS} kernels");
-        head.extend(["faults", "messages", "migrations", "time to Linux"].map(|what| format!("{popcorn}: {what}")));
-        let many = self.many().map(|at| (at, &self.systems[at]));
-        if let Some((_, system)) = many {
-            head.extend(
-                ["case", "remote faults", "messages", "migrations", "time to Linux"].map(|w| format!("{system}: {w}")),
-            );
-        }
-        let mut body = Vec::new();
-        for paper in &FIGURES {
-            let mut line = vec![
-                paper.workload.to_uppercase(),
-                paper.faults.to_string(),
-                format!("{:.1} million", f64::from(paper.faults * MESSAGES_A_FAULT) / 1e6),
-                paper.migrations.to_string(),
-                paper.time.to_string(),
-            ];
-            if let Some((at, _)) = many {
-                // The largest size that was run, with a thread for each kernel if that was run.
-                let rows = self.rows.iter().rev().filter(|(case, cells)| {
-                    case.workload == paper.workload && case.threads > 1 && !cells[at].seconds.is_empty()
-                });
-                match rows.min_by_key(|(case, _)| (std::cmp::Reverse(case.class as u8), case.threads)) {
-                    Some((case, cells)) => {
-                        let cell = &cells[at];
-                        let linux = self.linux.map_or("-".to_string(), |linux| ratio(cell, &cells[linux]));
-                        let counts = [&cell.remote, &cell.messages, &cell.moved].map(|sample| count(sample.median()));
-                        line.push(title(case));
-                        line.extend(counts);
-                        line.push(linux);
-                    }
-                    None => line.extend(["-"; 5].map(String::from)),
-                }
-            }
-            body.push(line);
-        }
-        (head, body)
-    }
 }
 
 fn title(case: &Case) -> String {
@@ -148,15 +104,9 @@ fn title(case: &Case) -> String {
     format!("{} {:?}, {} {threads}", case.workload.to_uppercase(), case.class, case.threads)
 }
 
-const BESIDE: &str =
-    "Beside the papers (4 x Opteron 6274, 64 cores, one page a fault, about 5(N-1) messages a fault; another machine \
-     and other sizes: only orders of magnitude can be compared)";
-
 pub fn text(results: &Results) -> String {
     let mut text = results.caption() + "\n";
-    for (what, (head, body)) in
-        [("", results.times()), ("\n", results.events()), (&format!("\n{BESIDE}:\n"), results.beside())]
-    {
+    for (what, (head, body)) in [("", results.times()), ("\n", results.events())] {
         text += what;
         text += &aligned(&head, &body);
     }
@@ -164,11 +114,7 @@ pub fn text(results: &Results) -> String {
 }
 
 pub fn markdown(results: &Results) -> String {
-    page(
-        &results.caption(),
-        [("", results.times()), ("", results.events()), (BESIDE, results.beside())],
-        &results.failures,
-    )
+    page(&results.caption(), [("", results.times()), ("", results.events())], &results.failures)
 }
 
 pub fn json(results: &Results) -> String {
@@ -249,13 +195,12 @@ mod tests {
     #[test]
     fn tables_have_a_column_for_all() {
         let results = results();
-        for (head, body) in [results.times(), results.events(), results.beside()] {
+        for (head, body) in [results.times(), results.events()] {
             assert!(body.iter().all(|line| line.len() == head.len()), "{head:?} {body:?}");
         }
         let times = results.times();
         assert_eq!(times.0[1..4], ["Cob, 2 kernels", "to Linux", "to 1 kernel"]);
         assert_eq!(times.1[0][2..4], ["0.75", "1.50"]);
-        assert_eq!(results.beside().1[0][5..7], ["IS W, 2 threads", "17"]);
     }
 
     #[test]

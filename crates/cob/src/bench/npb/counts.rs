@@ -1,0 +1,157 @@
+//! What threads on many kernels make these do, counted: a machine of as many CPUs as kernels for each workload, a thread for each
+//! kernel, once. Few hosts have as many CPUs as the largest machine, so no time is told.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+
+use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
+use super::report::count;
+use super::{measure, Case, Line, WORKLOADS};
+use crate::bench::machines::{sources, Setup, System};
+use crate::bench::progress::{bar, Progress};
+use crate::bench::table::{aligned, number, page, quoted, Table};
+use crate::cli::{BenchOptions, Class};
+
+/// For a machine: many CPUs share few.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// FT of class A keeps 400 MiB.
+const MEMORY: u64 = 4 << 30;
+
+/// What is counted: its name, and where it stands in a [`Line`].
+const COUNTED: [(&str, usize); 4] = [("remote faults", 4), ("messages", 5), ("faults", 3), ("moved", 2)];
+
+struct Counts {
+    machine: String,
+    kernels: Vec<u16>,
+    /// With a line for each number of kernels whose machine came to its end.
+    rows: Vec<(&'static str, Class, Vec<Option<Line>>)>,
+    failures: Vec<String>,
+}
+
+pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> {
+    let kernels = if options.kernels.is_empty() { vec![1, 2, 4] } else { options.kernels.clone() };
+    let mut setup =
+        Setup::linked(&sources(&project.join("tests/bench/papers"))?, &super::FLAGS, options.link, 1, options.accel)?;
+    (setup.patience, setup.memory) = (PATIENCE, MEMORY);
+    let mut rows = Vec::new();
+    for class in super::classes(options) {
+        let picked = WORKLOADS.into_iter().filter(|workload| options.picks(workload));
+        rows.extend(picked.map(|workload| (workload, class, vec![None; kernels.len()])));
+    }
+    if rows.is_empty() {
+        bail!("no workload has {} in its name: {}", options.only.join(" or "), WORKLOADS.join(", "));
+    }
+    let progress = Progress::new();
+    let (all, mut done, mut failures) = (rows.len() * kernels.len(), 0, Vec::new());
+    for (workload, class, lines) in &mut rows {
+        for (kernels, line) in kernels.iter().zip(lines) {
+            let word = Case { workload, class: *class, threads: *kernels }.word();
+            progress.say(&format!("{} npb: {word} on {kernels} kernels", bar(done, all)));
+            setup.cpus = *kernels;
+            match measure(&setup, &System::cob(*kernels)?, &[word], |_| {}) {
+                Ok(told) => *line = told.into_iter().next(),
+                Err(error) => failures.push(format!("{kernels} kernels: {error:#}")),
+            }
+            done += 1;
+        }
+    }
+    drop(progress);
+    let counts = Counts { machine: machine.to_string(), kernels, rows, failures };
+    print!("{}", counts.text());
+    options.write(&options.json, "npb", "json", &counts.json())?;
+    options.write(&options.markdown, "npb", "md", &counts.markdown())?;
+    counts.failures.iter().for_each(|failure| eprintln!("npb: {failure}"));
+    Ok(u8::from(!counts.failures.is_empty()))
+}
+
+impl Counts {
+    fn caption(&self) -> String {
+        format!(
+            "npb on {}: each workload once on each machine, with as many CPUs and threads as kernels; every result was verified. Counts of \
+             the whole process. Popcorn: what the papers count on {KERNELS} kernels (thesis of 2014, tables 6.2 to 6.18, faults that all kernels \
+             processed; about {MESSAGES_A_FAULT} messages for each; the size is class A in the papers of 2014 and 2015, and not stated in the \
+             thesis). A fault of Popcorn there brings the run of contiguous pages around it.",
+            self.machine
+        )
+    }
+
+    fn table(&self, place: usize) -> Table {
+        let mut head = vec!["workload".to_string()];
+        head.extend(self.kernels.iter().map(|kernels| match kernels {
+            1 => "1 kernel".to_string(),
+            many => format!("{many} kernels"),
+        }));
+        head.push(format!("Popcorn, {KERNELS} kernels"));
+        let line = |(workload, class, lines): &(&'static str, Class, Vec<Option<Line>>)| {
+            let mut line = vec![format!("{} {class:?}", workload.to_uppercase())];
+            line.extend(lines.iter().map(|told| count(figure(told, place))));
+            let paper = FIGURES.iter().find(|paper| paper.workload == *workload && *class == Class::A);
+            line.push(paper.map_or("-".to_string(), |paper| match place {
+                4 => paper.faults.to_string(),
+                5 => format!("{:.1} million", f64::from(paper.faults * MESSAGES_A_FAULT) / 1e6),
+                2 => paper.migrations.to_string(),
+                _ => "-".to_string(),
+            }));
+            line
+        };
+        (head, self.rows.iter().map(line).collect())
+    }
+
+    fn tables(&self) -> [(&'static str, Table); 4] {
+        COUNTED.map(|(name, place)| (name, self.table(place)))
+    }
+
+    fn text(&self) -> String {
+        let tables = self.tables().map(|(name, (head, body))| format!("\n{name}:\n{}", aligned(&head, &body)));
+        self.caption() + "\n" + &tables.concat()
+    }
+
+    fn markdown(&self) -> String {
+        page(&self.caption(), self.tables(), &self.failures)
+    }
+
+    fn json(&self) -> String {
+        let cells = |(workload, class, lines): &(&'static str, Class, Vec<Option<Line>>)| {
+            let cells = self.kernels.iter().zip(lines).map(|(kernels, told)| {
+                let counted = COUNTED.map(|(name, place)| format!(", \"{name}\": {}", number(figure(told, place))));
+                format!(
+                    "    {{\"workload\": \"{workload}\", \"class\": \"{class:?}\", \"kernels\": {kernels}{}}}",
+                    counted.concat()
+                )
+            });
+            cells.collect::<Vec<_>>().join(",\n")
+        };
+        let rows: Vec<String> = self.rows.iter().map(cells).collect();
+        let failures: Vec<String> = self.failures.iter().map(|failure| quoted(failure)).collect();
+        format!(
+            "{{\n  \"machine\": {},\n  \"rows\": [\n{}\n  ],\n  \"failures\": [{}]\n}}\n",
+            quoted(&self.machine),
+            rows.join(",\n"),
+            failures.join(", ")
+        )
+    }
+}
+
+/// NaN for what there is not: one kernel answers all faults alone.
+fn figure(line: &Option<Line>, place: usize) -> f64 {
+    line.as_ref().and_then(|line| line.figures[place]).unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn papers_stand_beside_class_a_only() {
+        let line = |remote| Line { word: String::new(), figures: [1.0, 1.0, 3.0, 100.0, remote, 300.0].map(Some) };
+        let rows = vec![("is", Class::W, vec![None]), ("is", Class::A, vec![Some(line(17.0))])];
+        let counts = Counts { machine: "m".into(), kernels: vec![16], rows, failures: Vec::new() };
+        let (head, body) = counts.table(4);
+        assert_eq!(head, ["workload", "16 kernels", "Popcorn, 16 kernels"]);
+        assert_eq!(body, [["IS W", "-", "-"], ["IS A", "17", "25306"]]);
+        assert_eq!(counts.table(5).1[1][2], "1.9 million");
+        assert!(!counts.json().contains("NaN"));
+    }
+}
