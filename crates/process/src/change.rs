@@ -104,7 +104,10 @@ impl Process {
         if matches!(change, Change::Session(_)) && system.group_exists(self.id, None).await {
             return Err(Errno::EPERM);
         }
-        if let Change::Image { alone: Some(at), .. } = change {
+        if matches!(change, Change::Files { from, .. } if from != self.files().id()) {
+            return Err(Errno::EAGAIN);
+        }
+        if let Change::Image { alone: at, .. } = change {
             self.keep_only(at).await;
         }
         self.apply(change.clone()).await?;
@@ -132,6 +135,10 @@ impl Process {
     pub(crate) async fn apply(self: &Arc<Self>, change: Change) -> Result<()> {
         let mut shared = match change {
             Change::Image { space, files, .. } => return self.apply_image(space, files).await,
+            Change::Files { to, .. } => {
+                self.set_files(Files::attach(&self.system, to)?);
+                return Ok(());
+            }
             _ => self.shared.lock(),
         };
         match change {
@@ -181,7 +188,7 @@ impl Process {
             // Not sent to replicas.
             Change::Owner(_) => {}
             Change::Directory { .. } => unreachable!("a step of its own"),
-            Change::Image { .. } => unreachable!("returned above"),
+            Change::Image { .. } | Change::Files { .. } => unreachable!("returned above"),
         }
         Ok(())
     }
@@ -189,7 +196,7 @@ impl Process {
     async fn apply_image(self: &Arc<Self>, space: SpaceId, files: TableId) -> Result<()> {
         let space = self.system.vm.attach(space)?;
         let files = Files::attach(&self.system, files)?;
-        // Else it has only left a table of descriptors.
+        // The kernel where execve runs has taken it before.
         if space.id() != self.space().id() {
             self.take_space(space);
         }

@@ -94,14 +94,19 @@ impl Process {
 
     /// Gives the process a descriptor table of its own (unshare, close_range).
     pub async fn unshare_files(self: &Arc<Self>) -> Result<()> {
-        let own = self.files().copy(self.home).await?;
-        let old = self.set_files(own.clone());
-        let changed = match !self.is_home() || !self.replicas().is_empty() {
-            true => self.change(Change::Image { space: self.space().id(), files: own.id(), alone: None }).await,
-            false => Ok(()),
-        };
-        let _ = old.release(self.home, None).await;
-        changed
+        loop {
+            let old = self.files();
+            let own = old.copy(self.home).await?;
+            // Two threads may do this at once: only one of them leaves the old table.
+            let changed = self.change(Change::Files { from: old.id(), to: own.id() }).await;
+            let left = if changed.is_ok() { old } else { own };
+            let _ = left.release(self.home, None).await;
+            match changed {
+                Err(Errno::EAGAIN) if self.files().is_shared() => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                done => return done,
+            }
+        }
     }
 
     /// For a process of one thread, which is here: its descriptor table, which lies on the kernel where the process was born

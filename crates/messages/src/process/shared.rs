@@ -261,7 +261,12 @@ pub enum Change {
         space: SpaceId,
         files: TableId,
         /// Where the only thread is: what other kernels have of the process goes.
-        alone: Option<KernelId>,
+        alone: KernelId,
+    },
+    /// Another descriptor table. EAGAIN if the process does not have `from` any more: another thread was faster.
+    Files {
+        from: TableId,
+        to: TableId,
     },
 }
 

@@ -138,7 +138,7 @@ impl Thread {
         process.system.release_space(&old, process.home).await;
         if !process.is_home() || !process.replicas().is_empty() {
             // The home gives the parent of a vfork its memory back, too.
-            let alone = Some(process.system.kernel);
+            let alone = process.system.kernel;
             // It is about to have a replica, which may never ask for a page, and must hear of the end.
             space.expect(process.home);
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
