@@ -123,6 +123,10 @@ pub struct TestOptions {
     /// Guest tests only with so many kernels.
     #[arg(long, value_name = "N")]
     pub kernels: Option<u16>,
+    /// All of it, guest tests on 2 kernels and with bad luck, and campaigns of seeds and calls: many hours. Started again on the same commit, it
+    /// goes on where it was; the report is for CHANGELOG.md.
+    #[arg(long, conflicts_with_all = ["stage", "names", "kernels", "shake", "seeds"])]
+    pub long: bool,
     /// Guest tests on 4 kernels with the bad luck of `cob run --shake SEED`, and audited.
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,

@@ -64,9 +64,14 @@ fn one(bench: Bench, options: &BenchOptions, project: &Path, machine: &str) -> R
 }
 
 fn this_machine(options: &BenchOptions) -> Result<String> {
+    let accel = if vm::use_kvm(options.accel)? { "KVM" } else { "TCG" };
+    Ok(format!("on {}, QEMU with {accel}", processors()?))
+}
+
+/// The CPUs of this machine.
+pub fn processors() -> Result<String> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let accel = if vm::use_kvm(options.accel)? { "KVM" } else { "TCG" };
-    Ok(format!("on {cpus} x {}, QEMU with {accel}", model.trim_start_matches([' ', '\t', ':'])))
+    Ok(format!("{cpus} x {}", model.trim_start_matches([' ', '\t', ':'])))
 }

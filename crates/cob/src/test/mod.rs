@@ -1,7 +1,7 @@
 //! `cob test`: everything that says whether Cob works, from the cheapest to the dearest.
 //!
 //! - `check`: formatting, lints, where unsafe code is. `cargo`: the tests of the crates, and the simulator.
-//! - `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
+//! - `long`: what takes hours. `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
 //!   `stacks`: how deep the kernels' stacks have been in them.
 //!
 //! Only cob itself calls this. Nothing is skipped without being counted and named.
@@ -10,11 +10,13 @@ pub mod cargo;
 mod cases;
 mod check;
 mod guest;
+mod long;
 mod modules;
 mod pages;
 mod stacks;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
 
@@ -64,25 +66,30 @@ impl Tally {
 
 pub fn main(options: TestOptions) -> Result<u8> {
     let project = project()?;
+    if options.long {
+        return long::run(&project);
+    }
     let mut tally = Tally::default();
-    let wanted = |stage| options.stage.is_none_or(|only| only == stage);
-    if wanted(TestStage::Check) {
-        println!("== check");
-        check::run(&project, &mut tally);
-    }
-    if wanted(TestStage::Unit) {
-        println!("== unit");
-        cargo::unit(&project, &options.names, &mut tally);
-        cargo::loom(&project, &options.names, &mut tally);
-    }
-    if wanted(TestStage::Sim) {
-        println!("== sim");
-        cargo::sim(&project, &options.names, &mut tally);
-    }
-    if wanted(TestStage::Guest) {
-        println!("== guest");
-        guest::run(&project, &options, &mut tally)?;
-        fuzz(&options, &mut tally)?;
+    for stage in [TestStage::Check, TestStage::Unit, TestStage::Sim, TestStage::Guest] {
+        if options.stage.is_some_and(|only| only != stage) {
+            continue;
+        }
+        let name = format!("{stage:?}").to_lowercase();
+        println!("== {name}");
+        let start = Instant::now();
+        match stage {
+            TestStage::Check => check::run(&project, &mut tally),
+            TestStage::Unit => {
+                cargo::unit(&project, &options.names, &mut tally);
+                cargo::loom(&project, &options.names, &mut tally);
+            }
+            TestStage::Sim => cargo::sim(&project, &options.names, &mut tally),
+            TestStage::Guest => {
+                guest::run(&project, &options, &mut tally)?;
+                fuzz(&options, &mut tally)?;
+            }
+        }
+        println!("-- {name}: {} s", start.elapsed().as_secs());
     }
     if !tally.failed.is_empty() {
         println!("\nfailed:");
