@@ -81,7 +81,7 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<()> 
     let systems = systems.into_iter().map(|system| system.name).collect();
     let results = Results { machine, rounds: options.runs, systems, linux, rows };
     print!("{}", table::text(&results));
-    options.write(&options.json, "micro", "json", &table::json(&results))?;
+    options.write(&options.json, "micro", "json", &table::pretty(&table::json(&results)))?;
     options.write(&options.markdown, "micro", "md", &table::markdown(&results))?;
     Ok(())
 }

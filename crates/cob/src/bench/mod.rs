@@ -1,7 +1,7 @@
 //! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
 //! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`: one measurement each. `table`, `svg`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
+//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
@@ -10,10 +10,10 @@ mod idle;
 mod machines;
 mod micro;
 mod npb;
+mod plot;
 mod progress;
 mod sample;
 mod scale;
-mod svg;
 mod table;
 
 use std::fs;

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
+use serde_json::{json, Value};
 
 use super::papers::{FIGURES, KERNELS, MESSAGES_A_FAULT};
 use super::report::count;
 use super::{measure, Case, Line, WORKLOADS};
 use crate::bench::machines::{sources, Setup, System};
 use crate::bench::progress::{bar, Progress};
-use crate::bench::table::{aligned, number, page, quoted, Table};
+use crate::bench::table::{aligned, page, pretty, Table};
 use crate::cli::{BenchOptions, Class};
 
 /// For a machine: many CPUs share few.
@@ -60,7 +61,7 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     drop(progress);
     let counts = Counts { machine: machine.to_string(), kernels, rows, failures };
     print!("{}", counts.text());
-    options.write(&options.json, "npb", "json", &counts.json())?;
+    options.write(&options.json, "npb", "json", &pretty(&counts.json()))?;
     options.write(&options.markdown, "npb", "md", &counts.markdown())?;
     counts.failures.iter().for_each(|failure| eprintln!("npb: {failure}"));
     Ok(u8::from(!counts.failures.is_empty()))
@@ -112,25 +113,16 @@ impl Counts {
         page(&self.caption(), self.tables(), &self.failures)
     }
 
-    fn json(&self) -> String {
-        let cells = |(workload, class, lines): &(&'static str, Class, Vec<Option<Line>>)| {
-            let cells = self.kernels.iter().zip(lines).map(|(kernels, told)| {
-                let counted = COUNTED.map(|(name, place)| format!(", \"{name}\": {}", number(figure(told, place))));
-                format!(
-                    "    {{\"workload\": \"{workload}\", \"class\": \"{class:?}\", \"kernels\": {kernels}{}}}",
-                    counted.concat()
-                )
-            });
-            cells.collect::<Vec<_>>().join(",\n")
-        };
-        let rows: Vec<String> = self.rows.iter().map(cells).collect();
-        let failures: Vec<String> = self.failures.iter().map(|failure| quoted(failure)).collect();
-        format!(
-            "{{\n  \"machine\": {},\n  \"rows\": [\n{}\n  ],\n  \"failures\": [{}]\n}}\n",
-            quoted(&self.machine),
-            rows.join(",\n"),
-            failures.join(", ")
-        )
+    fn json(&self) -> Value {
+        let mut rows = Vec::new();
+        for (workload, class, lines) in &self.rows {
+            for (kernels, told) in self.kernels.iter().zip(lines) {
+                let mut row = json!({ "workload": workload, "class": format!("{class:?}"), "kernels": kernels });
+                COUNTED.iter().for_each(|(name, place)| row[*name] = figure(told, *place).into());
+                rows.push(row);
+            }
+        }
+        json!({ "machine": self.machine, "rows": rows, "failures": self.failures })
     }
 }
 
@@ -152,6 +144,7 @@ mod tests {
         assert_eq!(head, ["workload", "16 kernels", "Popcorn, 16 kernels"]);
         assert_eq!(body, [["IS W", "-", "-"], ["IS A", "17", "25306"]]);
         assert_eq!(counts.table(5).1[1][2], "1.9 million");
-        assert!(!counts.json().contains("NaN"));
+        assert_eq!(counts.json()["rows"][1]["remote faults"], json!(17.0));
+        assert_eq!(counts.json()["rows"][0]["remote faults"], Value::Null);
     }
 }

@@ -107,9 +107,9 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     }
     drop(progress);
     print!("{}", report::text(&results));
-    options.write(&options.json, "npb", "json", &report::json(&results))?;
+    options.write(&options.json, "npb", "json", &super::table::pretty(&report::json(&results)))?;
     options.write(&options.markdown, "npb", "md", &report::markdown(&results))?;
-    options.write(&options.svg, "npb", "svg", &report::plot(&results))?;
+    options.write(&options.svg, "npb", "svg", &report::plot(&results)?)?;
     results.failures.iter().for_each(|failure| eprintln!("npb: {failure}"));
     Ok(u8::from(!results.failures.is_empty()))
 }

@@ -1,10 +1,12 @@
 //! Tables, JSON and plots of the papers' workloads.
 
-use std::fmt::Write;
+use anyhow::Result;
 
 use super::{Case, Cell, Results};
-use crate::bench::svg::{Line, Panel, Plot};
-use crate::bench::table::{aligned, duration, number, page, quoted, Table};
+use serde_json::{json, Value};
+
+use crate::bench::plot::{Line, Panel, Plot};
+use crate::bench::table::{aligned, duration, page, Table};
 
 fn ratio(cell: &Cell, to: &Cell) -> String {
     let ratio = cell.seconds.median() / to.seconds.median();
@@ -117,44 +119,39 @@ pub fn markdown(results: &Results) -> String {
     page(&results.caption(), [("", results.times()), ("", results.events())], &results.failures)
 }
 
-pub fn json(results: &Results) -> String {
-    let mut text = format!(
-        "{{\n  \"machine\": {},\n  \"rounds\": {},\n  \"unit\": \"seconds\",\n  \"rows\": [\n",
-        quoted(&results.machine),
-        results.rounds
-    );
-    for (index, (case, cells)) in results.rows.iter().enumerate() {
-        let cells = results.systems.iter().zip(cells).map(|(system, cell)| {
-            let events = [
-                ("whole", &cell.whole),
-                ("moved", &cell.moved),
-                ("faults_local", &cell.local),
-                ("faults_remote", &cell.remote),
-                ("messages", &cell.messages),
-            ];
-            let events = events.map(|(name, sample)| format!(", \"{name}\": {}", number(sample.median()))).concat();
-            format!(
-                "{{\"system\": {}, \"median\": {}, \"least\": {}, \"most\": {}{events}}}",
-                quoted(system),
-                number(cell.seconds.median()),
-                number(cell.seconds.least()),
-                number(cell.seconds.most()),
-            )
-        });
-        let cells = cells.collect::<Vec<_>>().join(", ");
-        let comma = if index + 1 == results.rows.len() { "" } else { "," };
-        let _ = writeln!(
-            text,
-            "    {{\"workload\": \"{}\", \"class\": \"{:?}\", \"threads\": {}, \"systems\": [{cells}]}}{comma}",
-            case.workload, case.class, case.threads
-        );
-    }
-    let failures: Vec<String> = results.failures.iter().map(|failure| quoted(failure)).collect();
-    text + &format!("  ],\n  \"failures\": [{}]\n}}\n", failures.join(", "))
+pub fn json(results: &Results) -> Value {
+    let cell = |(system, cell): (&String, &Cell)| {
+        json!({
+            "system": system,
+            "median": cell.seconds.median(),
+            "least": cell.seconds.least(),
+            "most": cell.seconds.most(),
+            "whole": cell.whole.median(),
+            "moved": cell.moved.median(),
+            "faults_local": cell.local.median(),
+            "faults_remote": cell.remote.median(),
+            "messages": cell.messages.median(),
+        })
+    };
+    let row = |(case, cells): &(Case, Vec<Cell>)| {
+        json!({
+            "workload": case.workload,
+            "class": format!("{:?}", case.class),
+            "threads": case.threads,
+            "systems": results.systems.iter().zip(cells).map(cell).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "machine": results.machine,
+        "rounds": results.rounds,
+        "unit": "seconds",
+        "rows": results.rows.iter().map(row).collect::<Vec<_>>(),
+        "failures": results.failures,
+    })
 }
 
 /// Time over threads, a panel for each workload and size.
-pub fn plot(results: &Results) -> String {
+pub fn plot(results: &Results) -> Result<String> {
     let panels = results.rows.chunk_by(|(a, _), (b, _)| (a.workload, a.class) == (b.workload, b.class)).map(|group| {
         let line = |(at, name): (usize, &String)| {
             let point = |(case, cells): &(Case, Vec<Cell>)| (f64::from(case.threads), cells[at].seconds.median());
@@ -205,9 +202,8 @@ mod tests {
 
     #[test]
     fn json_and_plot_know_no_nan() {
-        let json = json(&results());
-        assert!(json.contains("null") && !json.contains("NaN") && json.contains(r#"["a \"b\""]"#));
-        assert_eq!(json.matches('{').count(), json.matches('}').count());
-        assert_eq!(plot(&results()).matches("<polyline").count(), 3);
+        let cell = &json(&results())["rows"][0]["systems"][0];
+        assert_eq!((&cell["median"], &cell["moved"]), (&json!(3.0), &Value::Null));
+        assert_eq!(plot(&results()).unwrap().matches("<circle").count(), 6);
     }
 }

@@ -93,9 +93,9 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
     }
     drop(progress);
     print!("{}", report::text(&results));
-    options.write(&options.json, "scale", "json", &report::json(&results))?;
+    options.write(&options.json, "scale", "json", &super::table::pretty(&report::json(&results)))?;
     options.write(&options.markdown, "scale", "md", &report::markdown(&results))?;
-    options.write(&options.svg, "scale", "svg", &report::plot(&results))?;
+    options.write(&options.svg, "scale", "svg", &report::plot(&results)?)?;
     results.failures.iter().for_each(|failure| eprintln!("scale: {failure}"));
     Ok(u8::from(!results.failures.is_empty()))
 }

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use anyhow::Result;
+
 use super::model::{stated, Counted, KERNEL, USER};
 use super::{Case, Kind, Results};
-use crate::bench::svg::{Line, Panel, Plot};
-use crate::bench::table::{aligned, number, page, quoted, Table};
+use serde_json::{json, Value};
+
+use crate::bench::plot::{Line, Panel, Plot};
+use crate::bench::table::{aligned, page, Table};
 
 /// Of the pairs and blocks of a measurement so many are looked at, and so many symbols shown.
 pub const CANDIDATES: usize = 8;
@@ -181,42 +185,35 @@ pub fn markdown(results: &Results) -> String {
     page(&results.caption(), results.tables(), &results.failures)
 }
 
-pub fn json(results: &Results) -> String {
-    let mut rows = Vec::new();
-    for ((case, cpus, kind), counted) in &results.counted {
-        let system =
-            results.kinds().into_iter().find_map(|(known, name)| (known == *kind).then_some(name)).unwrap_or_default();
-        let figures = [
-            ("user_instructions", counted.instructions(USER)),
-            ("kernel_instructions", counted.instructions(KERNEL)),
-            ("user_lines", counted.transfers(USER)),
-            ("kernel_lines", counted.transfers(KERNEL)),
-            ("distinct_user_lines", counted.distinct[USER] as f64),
-            ("distinct_kernel_lines", counted.distinct[KERNEL] as f64),
-            ("hottest_line_moves", counted.hottest as f64),
-            ("modelled_per_second", counted.throughput()),
-        ];
-        let figures = figures.map(|(name, value)| format!(", \"{name}\": {}", number(value))).concat();
-        rows.push(format!(
-            "    {{\"loop\": {}, \"mode\": {}, \"cpus\": {cpus}, \"system\": {}, \"operations\": {}{figures}}}",
-            quoted(&case.0),
-            quoted(&case.1),
-            quoted(&system),
-            counted.operations
-        ));
-    }
-    let failures: Vec<String> = results.failures.iter().map(|failure| quoted(failure)).collect();
-    format!(
-        "{{\n  \"machine\": {},\n  \"model\": {},\n  \"rows\": [\n{}\n  ],\n  \"failures\": [{}]\n}}\n",
-        quoted(&results.machine),
-        quoted(&stated()),
-        rows.join(",\n"),
-        failures.join(", ")
-    )
+pub fn json(results: &Results) -> Value {
+    let kinds = results.kinds();
+    let row = |((case, cpus, kind), counted): (&(Case, u16, Kind), &Counted)| {
+        json!({
+            "loop": case.0,
+            "mode": case.1,
+            "cpus": cpus,
+            "system": kinds.iter().find_map(|(known, name)| (known == kind).then_some(name)),
+            "operations": counted.operations,
+            "user_instructions": counted.instructions(USER),
+            "kernel_instructions": counted.instructions(KERNEL),
+            "user_lines": counted.transfers(USER),
+            "kernel_lines": counted.transfers(KERNEL),
+            "distinct_user_lines": counted.distinct[USER],
+            "distinct_kernel_lines": counted.distinct[KERNEL],
+            "hottest_line_moves": counted.hottest,
+            "modelled_per_second": counted.throughput(),
+        })
+    };
+    json!({
+        "machine": results.machine,
+        "model": stated(),
+        "rows": results.counted.iter().map(row).collect::<Vec<_>>(),
+        "failures": results.failures,
+    })
 }
 
 /// Modelled operations over CPUs, a panel for each loop.
-pub fn plot(results: &Results) -> String {
+pub fn plot(results: &Results) -> Result<String> {
     let panels = results.cases.iter().map(|case| {
         let line = |(kind, name): (Kind, String)| {
             let points = results.cpus.iter().map(|cpus| {
