@@ -26,6 +26,7 @@ pub fn run(project: &Path, tally: &mut Tally) {
         tally.add("check clippy on bare metal", done(outcome(command.args(lints))));
     }
     tally.add("check dependencies", every_dependency_has_a_reason(project));
+    tally.add("check licences", every_licence_is_accepted(project));
     tally.add("check bad input", every_call_has_a_row(project));
     tally.add("check modules", super::modules::run(&project.join("crates")));
     tally.add("check pages", super::pages::run(project));
@@ -96,6 +97,34 @@ fn unexplained(manifest: &str, reasons: &str) -> Result<(), String> {
     }
 }
 
+/// Terms under which others may use what we take: they ask for no more than our own licences and a notice.
+const LICENCES: [&str; 8] =
+    ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense"];
+
+/// Every crate that cargo may build here can be had under accepted terms.
+fn every_licence_is_accepted(project: &Path) -> Result<(), String> {
+    let output = cargo(project).args(["metadata", "--format-version", "1", "--locked"]).output();
+    let output = output.map_err(|error| format!("cargo: {error}"))?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let wrong: Vec<String> = packages
+        .filter(|package| !is_accepted(package["license"].as_str().unwrap_or_default()))
+        .map(|package| format!("{}: {}", package["name"], package["license"]))
+        .collect();
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+fn is_accepted(licence: &str) -> bool {
+    let accepted = |id: Option<spdx::LicenseId>| id.is_some_and(|id| LICENCES.contains(&id.name));
+    let expression = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX);
+    expression.is_ok_and(|expression| expression.evaluate(|term| accepted(term.license.id())))
+}
+
 /// Every system call of `docs/syscalls.md` has a row in a table of bad input, `tests/guest/errnos-*.c`.
 fn every_call_has_a_row(project: &Path) -> Result<(), String> {
     let list = fs::read_to_string(project.join("docs/syscalls.md")).map_err(|error| format!("syscalls.md: {error}"))?;
@@ -146,6 +175,16 @@ mod tests {
         assert_eq!(unexplained(manifest, "| crate | for |\n|---|---|\n| a | x |\n| b | y |\n"), Ok(()));
         let wrong = unexplained(manifest, "| a | x |\n| c | z |\n").unwrap_err();
         assert_eq!(wrong, "no reason for b\nc is not used any more");
+    }
+
+    #[test]
+    fn licences_are_accepted_if_one_of_their_choices_is() {
+        for good in ["MIT", "MIT/Apache-2.0", "LGPL-2.1-or-later OR MIT", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+            assert!(is_accepted(good), "{good}");
+        }
+        for bad in ["", "GPL-2.0", "MIT AND GPL-3.0-only", "nobody's"] {
+            assert!(!is_accepted(bad), "{bad}");
+        }
     }
 
     #[test]
