@@ -100,7 +100,7 @@ impl PageRange {
         PageRange { start, end: self.end.min(other.end).max(start) }
     }
 
-    pub fn pages(&self) -> impl Iterator<Item = Page> {
+    pub fn pages(self) -> impl Iterator<Item = Page> {
         let Range { start, end } = self.start.0..self.end.0;
         (start..end).map(Page)
     }

@@ -41,10 +41,10 @@ pub async fn yield_now() {
 /// Runs `work` to its end as a task of the kernel, even if the caller stops waiting: its thread may be killed, and what
 /// was begun must not stay half done. Starts at once. (No `async fn`: `work` is to be in the task only, or futures that
 /// contain this one become as big as what they wait for.)
-pub fn to_completion<T: Send + 'static>(
+pub fn to_completion<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
     spawner: &dyn Spawner,
-    work: impl Future<Output = T> + Send + 'static,
-) -> impl Future<Output = T> + Send {
+    work: W,
+) -> impl Future<Output = T> + Send + use<T, W> {
     struct Slot<T> {
         value: Lock<Option<T>>,
         done: WaitQueue,

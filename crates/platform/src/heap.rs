@@ -41,7 +41,7 @@ pub fn frames() -> u64 {
 ///
 /// Once, when this kernel runs on another stack, and under page tables of its own.
 pub unsafe fn adopt_boot_memory() {
-    extern "C" {
+    unsafe extern "C" {
         static mut boot_tables: u8;
         static mut boot_stack_end: u8;
     }

@@ -101,7 +101,7 @@ pub fn idle() {
     unsafe { halt_until_interrupt() }
 }
 
-extern "C" {
+unsafe extern "C" {
     fn halt_until_interrupt();
     static halted: u8;
 }

@@ -90,7 +90,7 @@ pub use serial::{drain as drain_log, flush as flush_log, write as console_write}
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
-        #[no_mangle]
+        #[unsafe(no_mangle)]
         extern "Rust" fn cob_kernel_main(boot: $crate::Boot) -> ! {
             $main(boot)
         }

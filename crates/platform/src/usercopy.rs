@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Read by the assembly: whether `stac` and `clac` exist and are needed.
-#[no_mangle]
+#[unsafe(no_mangle)]
 static SMAP_ON: AtomicU8 = AtomicU8::new(0);
 
 pub fn set_smap(on: bool) {
@@ -29,7 +29,7 @@ pub struct Loaded {
     pub faulted: u64,
 }
 
-extern "C" {
+unsafe extern "C" {
     /// Copies `bytes`; gives how many were *not* copied: 0, or the fault is at `bytes` minus that.
     pub fn user_copy(to: *mut u8, from: *const u8, bytes: usize) -> usize;
     pub fn user_zero(to: *mut u8, bytes: usize) -> usize;

@@ -312,7 +312,7 @@ impl System {
     /// that, and whose CPUs have all died with their kernels runs anywhere, as on Linux.
     pub(crate) fn local_mask(&self, affinity: &CpuSet) -> u64 {
         let cpus = self.cpu.cpus().iter().enumerate().take(64);
-        match cpus.filter(|(_, &cpu)| affinity.contains(cpu)).fold(0, |mask, (index, _)| mask | 1 << index) {
+        match cpus.filter(|&(_, &cpu)| affinity.contains(cpu)).fold(0, |mask, (index, _)| mask | 1 << index) {
             0 => u64::MAX,
             mask => mask,
         }

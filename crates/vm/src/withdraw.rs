@@ -159,18 +159,18 @@ impl Space {
         self: &Arc<Self>,
         operating: &Operating,
         withdrawal: Withdrawal,
-    ) -> impl Future<Output = ()> + Send {
+    ) -> impl Future<Output = ()> + Send + use<> {
         self.settle_then(Some(operating), withdrawal, |_| ())
     }
 
     /// ...and then runs `then`. Other changes are kept out until then, even if the caller stops waiting.
     /// Begins when it is called, and is no `async fn`: with no sharers there is nothing to wait for, and no room for it.
-    pub(crate) fn settle_then<T: Send + 'static>(
+    pub(crate) fn settle_then<T: Send + 'static, F: FnOnce(&Arc<Space>) -> T + Send + 'static>(
         self: &Arc<Self>,
         operating: Option<&Operating>,
         withdrawal: Withdrawal,
-        then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
-    ) -> impl Future<Output = T> + Send {
+        then: F,
+    ) -> impl Future<Output = T> + Send + use<T, F> {
         let settled = match withdrawal.sharers.is_empty() {
             true => {
                 withdrawal.frames.release(&*self.vm.memory);
@@ -186,12 +186,12 @@ impl Space {
         }
     }
 
-    fn withdraw<T: Send + 'static>(
+    fn withdraw<T: Send + 'static, F: FnOnce(&Arc<Space>) -> T + Send + 'static>(
         self: &Arc<Self>,
         operating: Option<Operating>,
         withdrawal: Withdrawal,
-        then: impl FnOnce(&Arc<Space>) -> T + Send + 'static,
-    ) -> impl Future<Output = T> + Send {
+        then: F,
+    ) -> impl Future<Output = T> + Send + use<T, F> {
         let Withdrawal { sharers, ranges, frames, busy, keep } = withdrawal;
         let space = self.clone();
         let message = Revoke { space: self.id, ranges: ranges.into_vec(), keep };
@@ -208,10 +208,10 @@ impl Space {
     }
 
     /// Runs `work` to its end even if the caller stops waiting.
-    pub(crate) fn detached<T: Send + 'static>(
+    pub(crate) fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T> + Send {
+        work: W,
+    ) -> impl Future<Output = T> + Send + use<T, W> {
         to_completion(&*self.vm.spawner, work)
     }
 

@@ -24,13 +24,13 @@ use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
 
 core::arch::global_asm!(include_str!("start.s"));
 
-extern "C" {
+unsafe extern "C" {
     static text_end: u8;
     static rodata_end: u8;
     static image_end: u8;
 }
 
-extern "Rust" {
+unsafe extern "Rust" {
     /// Defined by `platform::entry!` in the kernel.
     fn cob_kernel_main(boot: Boot) -> !;
 }
@@ -100,7 +100,7 @@ impl TableMemory for Early {
     }
 }
 
-#[no_mangle]
+#[unsafe(no_mangle)]
 extern "C" fn primary_start(start_info: u64) -> ! {
     let started = clock::ticks();
     percpu::init_early();

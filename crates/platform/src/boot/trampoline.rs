@@ -16,7 +16,7 @@ use machine::Errno;
 
 core::arch::global_asm!(include_str!("trampoline.s"));
 
-extern "C" {
+unsafe extern "C" {
     static trampoline_start: u8;
     static trampoline_end: u8;
     fn cpu_entry();

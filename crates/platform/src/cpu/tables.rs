@@ -16,7 +16,7 @@ const LSTAR: u32 = 0xc000_0082;
 const SFMASK: u32 = 0xc000_0084;
 const TSC_AUX: u32 = 0xc000_0103;
 
-extern "C" {
+unsafe extern "C" {
     static trap_vectors: u8;
     fn syscall_entry();
 }

@@ -41,7 +41,7 @@ pub const DOUBLE_FAULT: u64 = 8;
 pub const GENERAL_PROTECTION: u64 = 13;
 pub const PAGE_FAULT: u64 = 14;
 
-#[no_mangle]
+#[unsafe(no_mangle)]
 extern "C" fn kernel_trap(frame: &mut Frame) {
     match frame.vector {
         32.. => irq::dispatch(frame.vector as u8),

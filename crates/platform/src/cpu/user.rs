@@ -16,7 +16,7 @@ struct Left {
     code: u64,
 }
 
-extern "C" {
+unsafe extern "C" {
     fn enter_user(registers: *mut Registers, sysret: u32) -> Left;
     fn take_nmis_again();
 }

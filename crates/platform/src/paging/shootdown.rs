@@ -192,7 +192,7 @@ impl<H: Hardware> Cpus<H> {
         if seen != now {
             match space.missed(seen, now) {
                 Some(ranges) => {
-                    ranges.iter().flat_map(PageRange::pages).for_each(|page| self.hardware.invalidate_page(page))
+                    ranges.iter().copied().flat_map(PageRange::pages).for_each(|page| self.hardware.invalidate_page(page))
                 }
                 None => self.hardware.invalidate_all(),
             }
