@@ -191,9 +191,11 @@ impl<H: Hardware> Cpus<H> {
         let seen = state.seen.load(Ordering::Relaxed);
         if seen != now {
             match space.missed(seen, now) {
-                Some(ranges) => {
-                    ranges.iter().copied().flat_map(PageRange::pages).for_each(|page| self.hardware.invalidate_page(page))
-                }
+                Some(ranges) => ranges
+                    .iter()
+                    .copied()
+                    .flat_map(PageRange::pages)
+                    .for_each(|page| self.hardware.invalidate_page(page)),
                 None => self.hardware.invalidate_all(),
             }
             state.seen.store(now, Ordering::Relaxed);
