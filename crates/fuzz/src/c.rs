@@ -18,6 +18,8 @@ pub fn write(calls: &Calls, program: &Program, comment: &str) -> String {
     text += HEAD;
     let actors: Vec<u8> =
         (0..ACTORS as u8).filter(|actor| *actor == 0 || program.of(*actor).next().is_some()).collect();
+    actors.iter().for_each(|actor| _ = write!(text, "\nstatic void actor{actor}(void);"));
+    text.push('\n');
     for actor in &actors {
         _ = write!(text, "\nstatic void actor{actor}(void) {{\n    long result;\n");
         program.of(*actor).for_each(|step| text += &written(calls, step, &actors));

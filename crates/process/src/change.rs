@@ -20,7 +20,7 @@
 //! circle (sharing.rs) is taken before a turn, never in it.
 
 use crate::{sharing::facet_of, Files, Process, System};
-use abi::signal::SignalSet;
+use abi::signal::{Signal, SignalSet};
 use alloc::{boxed::Box, sync::Arc};
 use fs::File;
 use machine::{errno::Result, sync::AsyncGuard, Errno, KernelId, SpaceId};
@@ -110,14 +110,16 @@ impl Process {
         if let Change::Image { alone: at, .. } = change {
             self.keep_only(at).await;
         }
+        let exit_signal = self.with_shared(|shared| shared.exit_signal);
         self.apply(change.clone()).await?;
         let replicas = self.replicas();
         if !replicas.is_empty() {
             let change = change.clone();
             system.endpoint.multicast(&replicas, ApplyChange { process: self.id, change }).await;
         }
-        if matches!(change, Change::Group(_) | Change::Session(_)) {
-            self.tell_parent_group(turn).await;
+        let quiet = matches!(change, Change::Parent(_)) || self.with_shared(|shared| shared.exit_signal) == exit_signal;
+        if !quiet || matches!(change, Change::Group(_) | Change::Session(_)) {
+            self.tell_parent_entry(turn).await;
         }
         Ok(())
     }
@@ -158,7 +160,10 @@ impl Process {
                     *slot = limit;
                 }
             }
-            Change::Parent(parent) => shared.parent = parent,
+            Change::Parent(parent) => {
+                shared.parent = parent;
+                shared.exit_signal = Signal::CHLD.number();
+            }
             Change::Group(group) => shared.group = group,
             Change::Session(session) => {
                 shared.session = session;
@@ -171,6 +176,7 @@ impl Process {
                 shared.executable = path;
                 shared.layout = layout;
                 shared.executed = true;
+                shared.exit_signal = Signal::CHLD.number();
                 *self.survivor.lock() = None;
             }
             Change::Subreaper(on) => shared.child_subreaper = on,

@@ -151,7 +151,9 @@ impl Thread {
         let mut shared: Shared = parent.shared();
         let new_parent = if request.sibling { shared.parent } else { parent.id };
         shared.parent = new_parent;
-        shared.exit_signal = request.exit_signal;
+        // A sibling's end sends what its maker's would.
+        let exit_signal = if request.sibling { shared.exit_signal } else { request.exit_signal };
+        shared.exit_signal = exit_signal;
         shared.executed = false;
         shared.circles = [None; FACETS];
         shared.child_subreaper = false;
@@ -177,12 +179,12 @@ impl Thread {
             return Err(error);
         }
         let uid = self.state.lock().credentials.uid;
-        let mut adopted = system.adopt(new_parent, id, group, uid, request.exit_signal).await;
+        let mut adopted = system.adopt(new_parent, id, group, uid, exit_signal).await;
         while !adopted {
             // A sibling's parent has ended meanwhile.
             let heir = system.subreaper_of(parent).await;
             let _ = child.change(Change::Parent(heir)).await;
-            adopted = system.adopt(heir, id, group, uid, request.exit_signal).await;
+            adopted = system.adopt(heir, id, group, uid, Signal::CHLD.number()).await;
         }
         child.watch_inherited_cpu_time().await;
         Ok(child)

@@ -121,8 +121,8 @@ impl Process {
         Ok(self.id)
     }
 
-    /// The parent's list of children says which group each is in (wait for a group).
-    pub(crate) async fn tell_parent_group(&self, _turn: &Turn<'_>) {
+    /// The parent's list of children says which group each is in (wait for a group), and the signal of its end.
+    pub(crate) async fn tell_parent_entry(&self, _turn: &Turn<'_>) {
         let (parent, group, exit_signal) = self.with_shared(|shared| (shared.parent, shared.group, shared.exit_signal));
         let adopt = AdoptChild { parent, child: self.id, group, exit_signal, new: false };
         match self.system.origin(parent) {
@@ -138,13 +138,13 @@ impl Process {
 }
 
 impl System {
-    /// A new child, or a known one in another group. False: there is no such parent, or no such child.
+    /// A new child, or a known one in another group or with another signal for its end. False: there is no such parent, or no such child.
     pub(crate) fn child_in_group(&self, adopt: &AdoptChild) -> bool {
         let known = self.process(adopt.parent).is_some_and(|parent| {
             let Some(home) = parent.home() else { return false };
             match home.state.lock().children.get_mut(&adopt.child) {
                 Some(child) => {
-                    child.group = adopt.group;
+                    (child.group, child.exit_signal) = (adopt.group, adopt.exit_signal);
                     true
                 }
                 None => false,
