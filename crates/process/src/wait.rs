@@ -10,7 +10,9 @@ use core::{
 };
 use fabric::CallError;
 use machine::{errno::Result, BoxFuture, Errno, Pid};
-use messages::process::{ChildChanged, ChildEvent, ExitStatus, PendingSignals, Reap, Wait, WaitAnswer, WaitFor};
+use messages::process::{
+    ChildChanged, ChildEvent, ExitStatus, PendingSignals, Reap, Wait, WaitAnswer, WaitFor, WaitKind,
+};
 
 /// The order of a child's end among its changes.
 pub(crate) const LAST: u64 = u64::MAX;
@@ -128,6 +130,7 @@ fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<Sig
 /// Which changes a wait takes, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitOptions {
+    pub kind: WaitKind,
     pub exited: bool,
     pub stopped: bool,
     pub continued: bool,
@@ -146,8 +149,8 @@ impl Process {
         options: WaitOptions,
         interrupt: impl Future<Output = ()>,
     ) -> Result<Option<WaitAnswer>> {
-        let WaitOptions { exited, stopped, continued, keep, poll } = options;
-        let message = Wait { parent: self.id, which, exited, stopped, continued, keep, poll };
+        let WaitOptions { kind, exited, stopped, continued, keep, poll } = options;
+        let message = Wait { parent: self.id, which, kind, exited, stopped, continued, keep, poll };
         let mut interrupt = pin!(interrupt);
         let answer = if self.is_home() {
             let mut wait = pin!(self.wait_here(message));
@@ -202,7 +205,13 @@ impl Process {
                 WaitFor::Process(wanted) => wanted == pid,
                 WaitFor::Group(group) => child.group == group,
             };
-            if !meant {
+            let usual = child.exit_signal == Signal::CHLD.number();
+            let of_kind = match wait.kind {
+                WaitKind::Usual => usual,
+                WaitKind::Clone => !usual,
+                WaitKind::All => true,
+            };
+            if !meant || !of_kind {
                 continue;
             }
             any = true;

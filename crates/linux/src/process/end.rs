@@ -2,7 +2,7 @@
 
 use crate::{call::Call, time::Timeval};
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{ChildEvent, ExitStatus, Usage, WaitAnswer, WaitFor};
+use messages::process::{ChildEvent, ExitStatus, Usage, WaitAnswer, WaitFor, WaitKind};
 use process::WaitOptions;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -11,8 +11,11 @@ const WUNTRACED: i32 = 2;
 const WEXITED: i32 = 4;
 const WCONTINUED: i32 = 8;
 const WNOWAIT: i32 = 0x0100_0000;
-/// __WNOTHREAD, __WALL, __WCLONE: children of all threads are waited for, whatever their exit signal.
-const WIDER: i32 = 0xe000_0000u32 as i32;
+/// __WNOTHREAD: children of all threads are waited for all the same.
+const WNOTHREAD: i32 = 0x2000_0000;
+const WALL: i32 = 0x4000_0000;
+const WCLONE: i32 = 0x8000_0000u32 as i32;
+const KINDS: i32 = WNOTHREAD | WALL | WCLONE;
 
 pub(crate) async fn exit(call: &mut Call<'_>) -> Result<u64> {
     let code = call.int(0) as u8;
@@ -57,6 +60,14 @@ impl From<Usage> for Rusage {
     }
 }
 
+fn kind_of(options: i32) -> WaitKind {
+    match (options & WALL != 0, options & WCLONE != 0) {
+        (true, _) => WaitKind::All,
+        (false, true) => WaitKind::Clone,
+        (false, false) => WaitKind::Usual,
+    }
+}
+
 fn status_of(event: ChildEvent) -> i32 {
     match event {
         ChildEvent::Exited(status) => status.to_wait(),
@@ -71,7 +82,7 @@ async fn wait(call: &Call<'_>, which: WaitFor, options: WaitOptions) -> Result<O
 
 pub(crate) async fn wait4(call: &mut Call<'_>) -> Result<u64> {
     let (pid, options) = (call.int(0), call.int(2));
-    if options & !(WNOHANG | WUNTRACED | WCONTINUED | WIDER) != 0 {
+    if options & !(WNOHANG | WUNTRACED | WCONTINUED | KINDS) != 0 {
         return Err(Errno::EINVAL);
     }
     let which = match pid {
@@ -82,6 +93,7 @@ pub(crate) async fn wait4(call: &mut Call<'_>) -> Result<u64> {
         pid => WaitFor::Process(Pid(pid as u32)),
     };
     let options = WaitOptions {
+        kind: kind_of(options),
         exited: true,
         stopped: options & WUNTRACED != 0,
         continued: options & WCONTINUED != 0,
@@ -112,7 +124,7 @@ fn may_be_told(error: Errno) -> bool {
 
 async fn wait_for_id(call: &Call<'_>) -> Result<u64> {
     let options = call.int(3);
-    let known = WNOHANG | WNOWAIT | WEXITED | WUNTRACED | WCONTINUED | WIDER;
+    let known = WNOHANG | WNOWAIT | WEXITED | WUNTRACED | WCONTINUED | KINDS;
     if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
     }
@@ -132,6 +144,7 @@ async fn wait_for_id(call: &Call<'_>) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     };
     let options = WaitOptions {
+        kind: kind_of(options),
         exited: options & WEXITED != 0,
         stopped: options & WUNTRACED != 0,
         continued: options & WCONTINUED != 0,

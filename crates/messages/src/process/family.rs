@@ -67,6 +67,17 @@ pub enum WaitFor {
     Group(Pid),
 }
 
+/// Which children a wait is about, by the signal that their end sends (man 2 wait, "Linux notes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WaitKind {
+    /// Those whose end sends SIGCHLD.
+    Usual,
+    /// __WCLONE: the others.
+    Clone,
+    /// __WALL.
+    All,
+}
+
 /// What wait4 and waitid report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitAnswer {

@@ -265,7 +265,7 @@ messages! {
 
     /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
     /// and nothing has. ECHILD without children.
-    wait: Wait { parent: Pid, which: WaitFor, exited: bool, stopped: bool, continued: bool, keep: bool, poll: bool }
+    wait: Wait { parent: Pid, which: WaitFor, kind: WaitKind, exited: bool, stopped: bool, continued: bool, keep: bool, poll: bool }
         -> errno::Result<Option<WaitAnswer>>, Low;
 
     /// The waited-for child is told that its zombie may go.
