@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the executor ends with when something outlives SIGKILL.
 const SURVIVOR: i32 = 3;
 
-/// What was wrong, and the last program that had begun.
+/// What was wrong, in a line and in many, and the last program that had begun.
 pub struct Found {
+    pub kind: String,
     pub why: String,
     pub last: usize,
 }
@@ -82,7 +83,10 @@ impl Fuzzer {
         let (last, calls, status) = follow(child)?;
         let last = last % programs.len().max(1);
         let errors = String::from_utf8_lossy(&fs::read(self.directory.join("errors"))?).into_owned();
-        let found = |why: String| Ok(Err(Found { why: format!("{why}\n{}", errors.trim_end()), last }));
+        let found = |kind: String| {
+            let why = format!("{kind}\n{}", errors.trim_end());
+            Ok(Err(Found { kind, why, last }))
+        };
         match (status, calls) {
             (Some(0), Some(calls)) => Ok(Ok(calls)),
             (None, _) => found(format!("hang: nothing happened for {} s", PATIENCE.as_secs())),
