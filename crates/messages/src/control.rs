@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 /// What a kernel brings to the machine; everyone shows it in /proc and /sys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
+    /// The machine-wide numbers of its CPUs, ascending.
     pub cpus: Vec<CpuId>,
+    /// Physical memory of its partition.
     pub memory_bytes: u64,
     /// NUMA nodes its memory is on.
     pub nodes: Vec<u16>,
@@ -17,28 +19,43 @@ pub struct Resources {
 /// What a kernel has done so far; `cob run --stats` and `cobctl status` print it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelStatus {
+    /// Since the machine started, not this kernel: the time all kernels share.
     pub uptime_ns: u64,
+    /// The machine-wide numbers of its CPUs, ascending.
     pub cpus: Vec<CpuId>,
+    /// Bytes of its partition that its allocator has, used or free.
     pub memory_total: u64,
+    /// Bytes of these that are free.
     pub memory_free: u64,
     /// Threads and tasks that run or wait for a CPU.
     pub load: u64,
-    /// Averages of its threads over 1, 5 and 15 minutes, with 11 bits behind the point.
+    /// Load averages of its threads over 1, 5 and 15 minutes, in fixed point with 11 fraction bits (as in Linux's getloadavg).
     pub averages: [u64; 3],
+    /// Threads that are on this kernel now.
     pub threads_now: u64,
+    /// Threads that have started here since it booted, those that moved here included.
     pub threads_run: u64,
     /// Tasks that were given a CPU.
     pub switches: u64,
+    /// Threads that have arrived here from other kernels, returns to a shadow included.
     pub migrations_in: u64,
+    /// Threads that have left for another kernel.
     pub migrations_out: u64,
+    /// Page faults that this kernel resolved alone.
     pub faults_local: u64,
+    /// Page faults for which this kernel asked the owner of the page.
     pub faults_remote: u64,
+    /// Requests, notices and replies to other kernels.
     pub messages_sent: u64,
+    /// The same from other kernels.
     pub messages_received: u64,
+    /// Interrupts sent to tell another kernel of messages.
     pub doorbells_sent: u64,
+    /// Interrupts spared, because the receiver was polling or one was under way already.
     pub doorbells_saved: u64,
-    /// Calls to other kernels without an answer yet, and calls of theirs that wait here.
+    /// Calls of this kernel to others that have no answer yet.
     pub calls_under_way: u64,
+    /// Calls of others that a task works on here, because their handler had to wait.
     pub calls_parked: u64,
     /// Most bytes that any of its CPUs has had on its stack.
     pub deepest_stack: u64,
@@ -51,39 +68,52 @@ pub struct KernelStatus {
 /// Where a kernel stands, as the board has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KernelState {
+    /// It was never started.
     Absent,
+    /// Another kernel has started it, and it has not said Hello yet.
     Starting,
+    /// It takes part in the machine.
     Running,
+    /// It was declared dead, by itself or by a kernel that it did not answer. It may be booted again.
     Dead,
 }
 
 /// A partition of the plan, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
+    /// The kernel that the partition is for.
     pub kernel: KernelId,
+    /// How far that kernel is.
     pub state: KernelState,
     /// How often it was started.
     pub boots: u32,
+    /// The machine-wide numbers of its CPUs, ascending.
     pub cpus: Vec<CpuId>,
+    /// Physical memory of the partition.
     pub memory_bytes: u64,
 }
 
 /// How much a kernel has of everything that must be given back, by name (`cob run --audit`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
+    /// What is counted (`spaces`, `open files`, ...) and how many there are.
     pub counts: Vec<(String, u64)>,
     /// Frames of other kernels that stay here: pages of files that are only in memory, and what is in stock.
     pub borrowed: Vec<(KernelId, u64)>,
-    /// To files of others, and of others to files of this kernel: at rest the two sides agree.
+    /// References of this kernel to files of others. At rest they equal what those kernels have in `lent`.
     pub held: Vec<Reference>,
+    /// References of other kernels to files of this one.
     pub lent: Vec<Reference>,
 }
 
 /// So many references a kernel has to a file of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
+    /// The file; its owner is part of the name.
     pub file: FileRef,
+    /// The kernel that has the references.
     pub holder: KernelId,
+    /// How many it has.
     pub count: u64,
 }
 
@@ -128,6 +158,7 @@ messages! {
 impl Stop {
     /// Alone, without a word.
     pub const QUIETLY: u8 = 0;
+    /// It panics: what it was doing is lost, and the others declare it dead.
     pub const BY_A_PANIC: u8 = 1;
     /// Not at all: it spins with interrupts off, until another kernel notices.
     pub const HANGING: u8 = 2;

@@ -5,7 +5,7 @@
 /// ```ignore
 /// messages! {
 ///     "vm" 0x300;
-///     /// Who sends it when, and who answers.
+///     /// Who sends it when, who answers, and what the fields are.
 ///     fault: Fault { space: SpaceId, page: Page } -> FaultReply, Low;
 /// }
 /// ```
@@ -25,6 +25,8 @@ macro_rules! messages {
     ) => {
         $(
             $(#[doc = $doc])+
+            // The message's own comment, which is the text of docs/messages.md, says what its fields are.
+            #[allow(missing_docs)]
             #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
             pub struct $type {
                 $( $(#[doc = $field_doc])* pub $field: $field_type, )*
@@ -42,6 +44,7 @@ macro_rules! messages {
         #[allow(dead_code, clippy::enum_variant_names)]
         enum Position { $($type,)* }
 
+        /// The messages of this module, in the order of their kinds.
         pub const SUBJECT: $crate::Subject = $crate::Subject {
             name: $subject,
             base: $base,

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 /// A descriptor table on all kernels: the kernel that made it, and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableId {
+    /// The kernel that keeps the table: all operations on it go there.
     pub home: KernelId,
+    /// Which of that kernel's tables.
     pub serial: u64,
 }
 

@@ -18,6 +18,7 @@ pub const INLINE_BYTES: usize = 2048;
 pub enum Control<F> {
     /// F_GETPIPE_SZ, F_SETPIPE_SZ.
     PipeSize,
+    /// F_SETPIPE_SZ to so many bytes; answered with the size it has got.
     SetPipeSize(u64),
     /// Waits until a fifo that was opened has met its other side. EINVAL: it is none.
     MeetPartner,
@@ -32,18 +33,25 @@ pub enum Control<F> {
     ProcessDirectory,
     /// timerfd_settime: `value` is a time of the timer's clock, or from now; 0 disarms.
     TimerSet {
+        /// `value` is a time of the timer's clock (TFD_TIMER_ABSTIME), not a distance from now.
         absolute: bool,
+        /// First expiration, in ns.
         value: u64,
+        /// Distance between further expirations, in ns; 0: it expires once.
         interval: u64,
     },
+    /// timerfd_gettime.
     TimerGet,
+    /// epoll_ctl.
     Epoll(EpollControl<F>),
     /// Up to `most` events that are ready now.
     EpollTake {
+        /// `maxevents` of epoll_wait.
         most: u32,
         /// The signals of a caller on another kernel than the epoll's.
         signals: Option<SignalsSeen>,
     },
+    /// An operation of sockets.
     Socket(SocketControl<F>),
     /// inotify_rm_watch.
     Unwatch(i32),
@@ -52,42 +60,73 @@ pub enum Control<F> {
 /// epoll_ctl. The number of the descriptor is part of an entry's name, as on Linux.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EpollControl<F> {
-    Add { fd: i32, file: F, interest: EpollInterest },
-    Modify { fd: i32, file: F, interest: EpollInterest },
-    Delete { fd: i32, file: F },
+    /// EPOLL_CTL_ADD. EEXIST if the file is there under this number.
+    Add {
+        /// Descriptor number the caller named the file by.
+        fd: i32,
+        /// The file to watch.
+        file: F,
+        /// What to watch for, and what to report.
+        interest: EpollInterest,
+    },
+    /// EPOLL_CTL_MOD. ENOENT if the file is not there under this number.
+    Modify {
+        /// Descriptor number the file was added under.
+        fd: i32,
+        /// The file that is watched.
+        file: F,
+        /// What to watch for from now on.
+        interest: EpollInterest,
+    },
+    /// EPOLL_CTL_DEL. ENOENT if the file is not there under this number.
+    Delete {
+        /// Descriptor number the file was added under.
+        fd: i32,
+        /// The file that is watched.
+        file: F,
+    },
 }
 
 /// `struct epoll_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpollInterest {
+    /// EPOLLIN and so on, with EPOLLET, EPOLLONESHOT and EPOLLEXCLUSIVE; in an answer, what is ready.
     pub events: u32,
+    /// Whatever the program wants to find in its events (`epoll_data_t`).
     pub data: u64,
 }
 
 /// The signals that a thread could take, as its own kernel knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalsSeen {
+    /// Those pending, for the thread or its process.
     pub pending: SignalSet,
+    /// When its kernel looked.
     pub as_of: SignalsCame,
 }
 
 /// A point in time: after so many signals for a process have come to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalsCame {
+    /// The kernel that counts: the one where the thread is.
     pub kernel: KernelId,
+    /// How many signals had come there.
     pub count: u64,
 }
 
 /// What is ready of a file, as of its so many-th change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
+    /// How often readiness had changed: a report with a lower number is out of date.
     pub change: u64,
+    /// What was ready then.
     pub events: Events,
 }
 
 /// Where an AF_UNIX socket is found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UnixPlace {
+    /// A name in the abstract namespace, without the leading zero byte.
     Abstract(Vec<u8>),
     /// The socket's inode: device and number.
     Inode((u32, u32), u64),
@@ -96,14 +135,18 @@ pub enum UnixPlace {
 /// struct ucred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixCredentials {
+    /// Process id of the sender.
     pub pid: u32,
+    /// Effective user id of the sender, unless it gave another of its own (SCM_CREDENTIALS).
     pub uid: u32,
+    /// Effective group id of the sender, unless it gave another of its own.
     pub gid: u32,
 }
 
 /// What one sendmsg sends, or one recvmsg receives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketMessage<F> {
+    /// The data. Empty while it travels in lent frames.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// SCM_RIGHTS.
@@ -136,54 +179,136 @@ impl<F> Default for SocketMessage<F> {
 pub struct SurveyPage {
     /// So many nodes the survey has, listed or not.
     pub nodes: u32,
+    /// In the order of a walk: what is about a socket follows its `Socket` or `StandIn`.
     pub entries: Vec<Surveyed>,
     /// Where the next page begins.
     pub next: Option<(u32, u32)>,
 }
 
+/// An entry of a [`SurveyPage`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Surveyed {
     /// A socket of the kernel, and the number by which others know it (0: they don't). The entries behind it are about it.
-    Socket { node: u32, id: u64 },
+    Socket {
+        /// The socket's number in this survey.
+        node: u32,
+        /// The number of its [`FileRef`].
+        id: u64,
+    },
     /// So many references another kernel has to it.
-    Lent { holder: KernelId, count: u64 },
+    Lent {
+        /// The kernel that has the references.
+        holder: KernelId,
+        /// How many it has.
+        count: u64,
+    },
     /// It holds that node.
     Holds(u32),
     /// The stand-in of another kernel's socket, and how many references it has.
-    StandIn { node: u32, file: FileRef, count: u64 },
+    StandIn {
+        /// Its number in this survey.
+        node: u32,
+        /// The socket it stands for.
+        file: FileRef,
+        /// References that this stand-in has.
+        count: u64,
+    },
 }
 
+/// The calls on sockets, as a socket takes them. `F` is how files are named (see [`Control`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SocketControl<F> {
-    Bind { place: Option<UnixPlace>, name: Vec<u8> },
-    Listen { backlog: i32 },
-    Accept { flags: OpenFlags },
-    Connect { place: Option<UnixPlace> },
-    Shutdown { how: u32 },
-    Send { place: Option<UnixPlace>, message: SocketMessage<F>, flags: u32 },
-    Receive { bytes: u64, flags: u32 },
+    /// bind(2).
+    Bind {
+        /// What other sockets will find it by; None: it gets an abstract name of its own (autobind).
+        place: Option<UnixPlace>,
+        /// `sun_path` as getsockname tells it; an abstract name begins with a zero byte.
+        name: Vec<u8>,
+    },
+    /// listen(2).
+    Listen {
+        /// How many connections may wait to be accepted; capped as Linux caps it (somaxconn).
+        backlog: i32,
+    },
+    /// accept4(2).
+    Accept {
+        /// SOCK_NONBLOCK and SOCK_CLOEXEC, as flags of the new file.
+        flags: OpenFlags,
+    },
+    /// connect(2).
+    Connect {
+        /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC).
+        place: Option<UnixPlace>,
+    },
+    /// shutdown(2).
+    Shutdown {
+        /// SHUT_RD 0, SHUT_WR 1, SHUT_RDWR 2.
+        how: u32,
+    },
+    /// sendmsg(2). Answered with the bytes sent.
+    Send {
+        /// The receiver of a datagram; None: the peer.
+        place: Option<UnixPlace>,
+        /// Data, files and credentials.
+        message: SocketMessage<F>,
+        /// MSG_*.
+        flags: u32,
+    },
+    /// recvmsg(2).
+    Receive {
+        /// Room for so many bytes.
+        bytes: u64,
+        /// MSG_*.
+        flags: u32,
+    },
+    /// getsockname(2): `sun_path`.
     Name,
+    /// getpeername(2): `sun_path`. ENOTCONN without a peer.
     PeerName,
-    GetOption { level: u32, name: u32 },
-    SetOption { level: u32, name: u32, value: Vec<u8> },
+    /// getsockopt(2).
+    GetOption {
+        /// SOL_SOCKET and so on.
+        level: u32,
+        /// SO_*.
+        name: u32,
+    },
+    /// setsockopt(2).
+    SetOption {
+        /// SOL_SOCKET and so on.
+        level: u32,
+        /// SO_*.
+        name: u32,
+        /// The bytes at `optval`.
+        value: Vec<u8>,
+    },
 }
 
+/// What a [`Control`] answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControlAnswer<F> {
+    /// It was done, and there is nothing to tell.
     Done,
+    /// A size, a process id or a count of bytes, as the operation says.
     Number(i64),
+    /// A socket's name or the value of an option.
     Bytes(Vec<u8>),
+    /// A new file: an accepted connection, or the other side of a pseudo-terminal.
     File(F),
     /// Time left and interval.
     Timer {
+        /// ns until it expires; 0: it is disarmed.
         value: u64,
+        /// ns between further expirations; 0: it expires once.
         interval: u64,
     },
+    /// What epoll_wait found.
     Events {
+        /// The `struct epoll_event`s to report; none if nothing is ready now.
         ready: Vec<EpollInterest>,
         /// The signals of which one more may make a signalfd ready for the caller.
         awaited: SignalSet,
     },
+    /// What recvmsg received.
     Message(SocketMessage<F>),
 }
 
@@ -198,7 +323,10 @@ pub enum Waiting {
     /// At the owner, with the caller named: terminals, whose reads depend on time and job control.
     AtOwner,
     /// As `Here`, and a writer is named: sockets, whose messages say who sent them.
-    Socket { stream: bool },
+    Socket {
+        /// SOCK_STREAM: a write longer than there is room for may be taken in part.
+        stream: bool,
+    },
     /// Not at the owner: what is read or polled are the signals of whoever does. The owner keeps the mask and the flags.
     Signals,
 }
@@ -207,8 +335,11 @@ pub enum Waiting {
 /// stand-in must know without asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
+    /// The file at its owner.
     pub file: FileRef,
+    /// F_GETFL at the time it was handed over.
     pub flags: OpenFlags,
+    /// Where operations on it wait.
     pub waiting: Waiting,
     /// Can its readiness change at all?
     pub pollable: bool,
@@ -219,6 +350,7 @@ pub struct Opened {
 /// Data that goes with a read or a write.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Data {
+    /// Few bytes, in the message itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes in frames of the caller, lent until the answer.
     Frames(Vec<Frame>, u32),
@@ -227,6 +359,7 @@ pub enum Data {
 /// What a read gave.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Taken {
+    /// Few bytes, in the message itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes are in the frames now.
     InFrames(u32),
@@ -235,8 +368,11 @@ pub enum Taken {
 /// Pages `first..end` of a mapped object are no more what they were: nothing may show them any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
+    /// The object that was changed.
     pub object: ObjectId,
+    /// Its first page that is concerned, counted from its start.
     pub first: u64,
+    /// The page after the last; `u64::MAX`: all behind `first`.
     pub end: u64,
     /// What programs have made their own of them by writing to a private mapping is gone too: the file ends before.
     pub private: bool,
@@ -260,20 +396,31 @@ pub enum Lent {
     Own(Frame),
 }
 
+/// What an operation on paths answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum PathReply {
+    /// It was done, and there is nothing to tell.
     Done,
+    /// A file that was opened.
     File(Opened),
+    /// stat(2).
     Attributes(Attributes),
+    /// statfs(2).
     FileSystem(FileSystemInfo),
+    /// The target of a link, a path, or the value of an extended attribute.
     Bytes(Vec<u8>),
+    /// A number that depends on the operation.
     Number(i64),
     /// A regular file that the asker may open again by itself: through this reference to it, as long as nobody recalls
     /// `tokens` and if the path's are not recalled either. `quiet`: a read changes nothing at the owner.
     Anchor {
+        /// The reference the asker opens through. It counts like any other, and comes back with `NamesRecall`.
         file: Opened,
+        /// What stat(2) says of the file.
         attributes: Attributes,
+        /// A read of it changes nothing at the owner (no access time), so that it need not be told.
         quiet: bool,
+        /// What the asker's right rests on besides the path: recalled one by one.
         tokens: Vec<u64>,
     },
 }
@@ -282,8 +429,11 @@ pub enum PathReply {
 /// more than `lasts` ns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PathAnswered {
+    /// What the operation answered.
     pub reply: Result<PathReply>,
+    /// Numbers of the facts that the answer rests on; empty: it may not be kept.
     pub tokens: Vec<u64>,
+    /// For how many ns it may be kept; `u64::MAX`: until it is recalled.
     pub lasts: u64,
 }
 

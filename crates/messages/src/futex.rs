@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct WordOp {
     /// SET 0, ADD 1, OR 2, ANDN 3, XOR 4.
     pub operation: u8,
+    /// The right operand. FUTEX_OP_OPARG_SHIFT has been applied.
     pub argument: u32,
     /// EQ 0, NE 1, LT 2, LE 3, GT 4, GE 5.
     pub compare: u8,
+    /// What the old value is compared with, as a signed number.
     pub compared_with: u32,
 }
 
@@ -50,25 +52,32 @@ impl WordOp {
 pub struct Ticket {
     /// Who moved it.
     pub by: KernelId,
+    /// Which of the waiters that kernel has moved.
     pub serial: u64,
 }
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waited {
+    /// Somebody woke it.
     Woken,
     /// It goes on at another kernel: [`FutexClaim`].
     Moved {
+        /// The queue where it waits now.
         to: FutexKey,
+        /// The name it claims its place in that queue by.
         ticket: Ticket,
     },
 }
 
+/// What the kernel that gets a waiter by requeueing must know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedWaiter {
+    /// The name it will be claimed by.
     pub ticket: Ticket,
     /// The kernel of its thread, which will claim it.
     pub of: KernelId,
+    /// What it waits for (FUTEX_WAIT_BITSET).
     pub bitset: u32,
 }
 

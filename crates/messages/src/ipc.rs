@@ -6,52 +6,110 @@ use alloc::vec::Vec;
 use machine::{errno, Frame, Pid};
 use serde::{Deserialize, Serialize};
 
+/// The three kinds of objects, each with keys and ids of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
+    /// Shared memory segments (shmget).
     Memory,
+    /// Semaphore sets (semget).
     Semaphores,
+    /// Message queues (msgget).
     Messages,
 }
 
 /// Who asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asker {
+    /// Effective ids, which the object's mode is compared with, and capabilities.
     pub who: Credentials,
+    /// The process, for `shm_lpid`, `sempid` and their like, and whose adjustments SEM_UNDO keeps.
     pub process: Pid,
 }
 
 /// `struct ipc_perm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
+    /// The key it was made with; IPC_PRIVATE (0): it has none.
     pub key: i32,
+    /// Owner.
     pub uid: u32,
+    /// Owner's group.
     pub gid: u32,
+    /// Creator.
     pub cuid: u32,
+    /// Creator's group.
     pub cgid: u32,
+    /// The low nine bits are permissions; SHM_DEST and SHM_LOCKED are in it, too.
     pub mode: u32,
 }
 
 /// What IPC_STAT and /proc/sysvipc tell of an object; times in seconds since the epoch.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Status {
+    /// What shmat, semop, msgsnd and their like name it by.
     pub id: i32,
+    /// Whose it is.
     pub permissions: Permissions,
+    /// When it was made or changed by IPC_SET (`shm_ctime` and its like).
     pub changed: i64,
+    /// What depends on the kind.
     pub details: Details,
 }
 
+/// What IPC_STAT tells of one kind only. Times are 0 if it never happened.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Details {
-    Memory { size: u64, attached: u64, resident: u64, attach_time: i64, detach_time: i64, creator: Pid, last: Pid },
-    Semaphores { count: u64, operated: i64 },
-    Messages { bytes: u64, count: u64, limit: u64, sent: i64, received: i64, sender: Pid, receiver: Pid },
+    /// `struct shmid_ds`.
+    Memory {
+        /// In bytes, as shmget asked.
+        size: u64,
+        /// `shm_nattch`, over all kernels.
+        attached: u64,
+        /// Pages of it that are in memory.
+        resident: u64,
+        /// `shm_atime`.
+        attach_time: i64,
+        /// `shm_dtime`.
+        detach_time: i64,
+        /// `shm_cpid`.
+        creator: Pid,
+        /// `shm_lpid`: the last that attached or detached it.
+        last: Pid,
+    },
+    /// `struct semid_ds`.
+    Semaphores {
+        /// `sem_nsems`.
+        count: u64,
+        /// `sem_otime`.
+        operated: i64,
+    },
+    /// `struct msqid_ds`.
+    Messages {
+        /// Bytes that are in the queue.
+        bytes: u64,
+        /// `msg_qnum`.
+        count: u64,
+        /// `msg_qbytes`.
+        limit: u64,
+        /// `msg_stime`.
+        sent: i64,
+        /// `msg_rtime`.
+        received: i64,
+        /// `msg_lspid`.
+        sender: Pid,
+        /// `msg_lrpid`.
+        receiver: Pid,
+    },
 }
 
 /// `struct sembuf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SemaphoreOp {
+    /// Which of the set.
     pub number: u16,
+    /// Added to the value; 0: wait until the value is 0.
     pub change: i16,
+    /// IPC_NOWAIT and SEM_UNDO.
     pub flags: i16,
 }
 
@@ -60,51 +118,79 @@ pub struct SemaphoreOp {
 pub enum Command {
     /// `check`: with read permission only (not IPC_STAT's cousin SHM_STAT_ANY).
     Status {
+        /// Whether read permission is needed: IPC_STAT, not SHM_STAT_ANY and its like.
         check: bool,
     },
+    /// IPC_SET.
     Set {
+        /// New owner.
         uid: u32,
+        /// New group.
         gid: u32,
+        /// New permissions; only the low nine bits count.
         mode: u32,
+        /// `msg_qbytes` of a queue; more than the machine's limit needs CAP_SYS_RESOURCE.
         limit: Option<u64>,
     },
+    /// IPC_RMID.
     Remove,
     /// SHM_LOCK, SHM_UNLOCK.
     Lock(bool),
+    /// GETVAL.
     GetValue {
+        /// Which semaphore of the set; EINVAL if there is none.
         number: i32,
     },
+    /// GETPID: who changed it last.
     GetPid {
+        /// Which semaphore of the set; EINVAL if there is none.
         number: i32,
     },
-    /// How many wait for an increase, and for zero.
+    /// GETNCNT, GETZCNT.
     GetWaiting {
+        /// Which semaphore of the set; EINVAL if there is none.
         number: i32,
+        /// Those that wait for 0, not those that wait for more.
         zero: bool,
     },
+    /// GETALL.
     GetAll,
+    /// SETVAL.
     SetValue {
+        /// Which semaphore of the set; EINVAL if there is none.
         number: i32,
+        /// Its new value; ERANGE outside 0 to 32767.
         value: i32,
     },
+    /// SETALL: a value for each of the set.
     SetAll(Vec<u16>),
 }
 
+/// What a [`Command`] answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
+    /// It was done, and there is nothing to tell.
     Done,
+    /// Of GETVAL, GETPID, GETNCNT and GETZCNT.
     Number(i64),
+    /// Of GETALL.
     Values(Vec<u16>),
+    /// Of IPC_STAT and its like.
     Status(Status),
 }
 
 /// Where an object is made or looked for: `size` are bytes or semaphores.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
+    /// Which kind of object.
     pub kind: Kind,
+    /// IPC_PRIVATE (0): always a new one.
     pub key: i32,
+    /// IPC_CREAT, IPC_EXCL, and the permissions in the low nine bits.
     pub flags: u32,
+    /// Bytes of a segment, semaphores of a set; not used for queues.
     pub size: u64,
+    /// Who wants it.
     pub asker: Asker,
 }
 

@@ -10,6 +10,7 @@
 //! `fabric::Endpoint::on`.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 extern crate alloc;
 
@@ -49,13 +50,17 @@ impl fmt::Debug for Kind {
 /// lane of the replies, so the two stay in the order they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
+    /// Never waits behind [`Priority::Low`].
     High = 0,
+    /// For everything else: handlers may wait for other kernels.
     Low = 1,
 }
 
 impl Priority {
+    /// Both, in the order of their [`Priority::index`].
     pub const ALL: [Priority; 2] = [Priority::High, Priority::Low];
 
+    /// For arrays with an entry for each priority.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -63,18 +68,24 @@ impl Priority {
 
 /// A message that one kernel sends another. A notice that needs no answer has `Reply = ()`.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What the receiver answers.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
+    /// The number on the wire.
     const KIND: Kind;
+    /// The name in counters and traces; no two messages have the same.
     const NAME: &'static str;
+    /// The lane it takes.
     const PRIORITY: Priority;
 }
 
 /// What kernels know of a kind of message.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageInfo {
+    /// The number on the wire.
     pub kind: Kind,
     /// Short name, as counters and traces print it.
     pub name: &'static str,
+    /// The lane it takes.
     pub priority: Priority,
 }
 
@@ -91,6 +102,7 @@ struct Texts {
 /// The messages of one module.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
+    /// The title of its table in `docs/messages.md`.
     pub name: &'static str,
     base: u16,
     messages: &'static [MessageInfo],

@@ -10,7 +10,9 @@ pub enum TimerId {
     Posix(i32),
     /// The three of setitimer(2).
     Real,
+    /// ITIMER_VIRTUAL.
     Virtual,
+    /// ITIMER_PROF.
     Profiling,
     /// RLIMIT_CPU.
     Limit,
@@ -19,12 +21,15 @@ pub enum TimerId {
 /// What a timer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimerClock {
+    /// CLOCK_REALTIME: follows changes of the clock.
     Realtime,
+    /// CLOCK_MONOTONIC.
     Monotonic,
     /// User and system time of all threads.
     Process,
     /// User time of all threads.
     ProcessUser,
+    /// User and system time of one thread of the process.
     Thread(Pid),
     /// The CPU time of another process.
     Other(Pid),
@@ -33,54 +38,76 @@ pub enum TimerClock {
 /// What happens when it expires (man 3type sigevent).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notify {
+    /// SIGEV_NONE.
     None,
     /// `value` None: the timer's number.
     Signal {
+        /// Signal number.
         number: u8,
+        /// SIGEV_THREAD_ID; None: the process gets it.
         thread: Option<Pid>,
+        /// `sigev_value`.
         value: Option<u64>,
     },
 }
 
+/// What is asked of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimerOp {
+    /// timer_create(2). Answers its number.
     Create {
+        /// What it counts.
         clock: TimerClock,
+        /// What happens when it expires.
         notify: Notify,
     },
     /// ns; a value of 0 disarms. Answers what held before.
     Set {
+        /// The timer that is armed or disarmed.
         id: TimerId,
+        /// `value` is a time of its clock (TIMER_ABSTIME), not a distance from now.
         absolute: bool,
+        /// First expiration.
         value: u64,
+        /// Distance between further expirations; 0: it expires once.
         interval: u64,
     },
+    /// timer_gettime(2), getitimer(2).
     Get {
+        /// The timer whose remaining time is asked for.
         id: TimerId,
     },
     /// Expirations that the last signal stood for beside its own.
     Overrun {
+        /// The timer whose signal came last.
         id: TimerId,
     },
     /// That signal has been taken from the queue of a thread.
     Taken {
+        /// The timer that sent the signal.
         id: TimerId,
+        /// What timer_getoverrun(2) is to answer until the next signal.
         overrun: i32,
     },
+    /// timer_delete(2).
     Delete {
+        /// The timer that goes.
         id: TimerId,
     },
     /// execve: those of timer_create go, those of setitimer stay.
     DeleteAll,
 }
 
+/// What a [`TimerOp`] answers; fields that it is not about are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerState {
     /// The number a new timer got.
     pub number: i32,
     /// ns until it expires; 0: disarmed.
     pub left: u64,
+    /// ns between further expirations; 0: it expires once.
     pub interval: u64,
+    /// timer_getoverrun(2).
     pub overrun: i32,
 }
 

@@ -11,15 +11,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// Consecutive slices of one owner; numbers are addresses divided by the slice size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceRun {
+    /// First slice.
     pub start: u32,
+    /// The slice after the last.
     pub end: u32,
+    /// The kernel that owns them for the life of the space.
     pub owner: KernelId,
 }
 
 /// Pages that another kernel has than the owner of their slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
+    /// The pages.
     pub range: PageRange,
+    /// The kernel that they were handed over to.
     pub owner: KernelId,
 }
 
@@ -27,8 +32,11 @@ pub struct Part {
 /// slices in a range around these pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owners {
+    /// The pages for which `parts` is complete, as far as the kernel knows.
     pub about: PageRange,
+    /// All slices of which the kernel knows an owner.
     pub slices: Vec<SliceRun>,
+    /// Parts of them that were handed over, within `about`.
     pub parts: Vec<Part>,
 }
 
@@ -47,27 +55,33 @@ pub struct Run {
 impl Run {
     const HAS_FRAME: u64 = 0x80;
 
+    /// A run of `pages` from `page` on. None as `frame`: the page of zeros.
     pub fn new(page: Page, pages: u16, frame: Option<Frame>, access: Access) -> Self {
         let frame = frame.map_or(0, |frame| frame.0 << 8 | Self::HAS_FRAME);
         Run { pages: page.0 << 16 | u64::from(pages), mapping: frame | u64::from(access.bits()) }
     }
 
+    /// The first page.
     pub fn page(&self) -> Page {
         Page(self.pages >> 16)
     }
 
+    /// How many pages (and frames).
     pub fn pages(&self) -> u16 {
         self.pages as u16
     }
 
+    /// All its pages.
     pub fn range(&self) -> PageRange {
         PageRange::new(self.page(), self.page().add(self.pages().into()))
     }
 
+    /// The first frame; None: the page of zeros.
     pub fn frame(&self) -> Option<Frame> {
         (self.mapping & Self::HAS_FRAME != 0).then_some(Frame(self.mapping >> 8))
     }
 
+    /// What the receiver's table may allow.
     pub fn access(&self) -> Access {
         Access::from_bits_truncate(self.mapping as u8)
     }
@@ -86,8 +100,11 @@ pub struct Runs(#[serde(with = "machine::plain::list")] pub Vec<Run>);
 /// A page that is about to be touched, and how; and what may come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
+    /// The page.
     pub page: Page,
+    /// What the thread will do there.
     pub access: Access,
+    /// Pages that may come with it, the touched one among them.
     pub around: PageRange,
 }
 
@@ -138,10 +155,12 @@ pub enum Fault {
     NoMemory,
 }
 
+/// What an owner answers to a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultAnswer {
     /// Mappings to install, the requested page among them.
     Mapped(Runs),
+    /// The thread gets a signal, or the memory is used up.
     Failed(Fault),
     /// Nobody has touched it yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
     Yours(Stretch),
@@ -152,12 +171,16 @@ pub enum FaultAnswer {
 /// Pages that nobody has touched, handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
+    /// The pages.
     pub range: PageRange,
+    /// Protection and flags of the region they are of.
     pub kind: RegionKind,
 }
 
+/// What a mapping shows that is not anonymous memory, as other kernels name it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteBacking {
+    /// The file or shared memory; its owner is part of the name.
     pub object: ObjectId,
     /// Page of the object at the start of the mapping.
     pub first: u64,
@@ -165,8 +188,10 @@ pub struct RemoteBacking {
     pub label: Vec<u8>,
 }
 
+/// The reply to a [`FaultRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultReply {
+    /// What became of the fault.
     pub answer: FaultAnswer,
     /// How many of the offered frames, from the front of the list, the owner has kept.
     pub adopted: u16,
@@ -189,51 +214,80 @@ pub struct RegionKind {
 pub enum Operation {
     /// mmap at a given place; what was there goes, unless `replace` is false: then EEXIST.
     Map {
+        /// Pages that are mapped.
         range: PageRange,
+        /// MAP_FIXED, not MAP_FIXED_NOREPLACE.
         replace: bool,
+        /// Protection and flags.
         kind: RegionKind,
+        /// What it shows; None: anonymous memory.
         backing: Option<RemoteBacking>,
     },
     /// mmap wherever the asked kernel likes: it has the object that is mapped shared, and shared pages
     /// must be the owner's own.
     Place {
+        /// Its length.
         pages: u64,
+        /// Protection and flags.
         kind: RegionKind,
+        /// The shared object.
         backing: RemoteBacking,
     },
+    /// munmap(2).
     Unmap {
+        /// Pages of which nothing is mapped afterwards.
         range: PageRange,
     },
+    /// mprotect(2).
     Protect {
+        /// Pages that get another protection. ENOMEM if something in it is not mapped.
         range: PageRange,
+        /// The new protection; EACCES if a region's limit forbids it.
         prot: Access,
     },
+    /// madvise(2).
     Advise {
+        /// Pages that the advice is about.
         range: PageRange,
+        /// MADV_*.
         advice: u32,
     },
+    /// msync(2).
     Sync {
+        /// Pages that are written to their file.
         range: PageRange,
+        /// MS_*.
         flags: u32,
     },
+    /// mlock(2), munlock(2).
     Lock {
+        /// Pages that are kept in memory, or no longer.
         range: PageRange,
+        /// mlock, not munlock.
         on: bool,
     },
     /// Only at home, which keeps the break.
     Break {
+        /// The new break. Answers the break that holds then, as brk(2) does.
         to: UserAddr,
     },
+    /// mremap(2).
     Remap {
+        /// What is there now.
         from: PageRange,
+        /// The new length.
         pages: u64,
+        /// MREMAP_*.
         flags: u32,
+        /// The new place, if MREMAP_FIXED gives one.
         to: Option<Page>,
     },
 }
 
+/// What a kernel answers to a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Changed {
+    /// An address (mmap, mremap, brk) or 0; or the errno of the call.
     Done(errno::Result<u64>),
     /// Not this kernel's to change. Nothing has been done.
     Moved(Owners),
@@ -242,10 +296,15 @@ pub enum Changed {
 /// One region as /proc/PID/maps and smaps show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionReport {
+    /// Pages of the region, or of a part of it that one kernel owns.
     pub range: PageRange,
+    /// The kernel that owns the pages.
     pub owner: KernelId,
+    /// Protection and flags.
     pub kind: RegionKind,
+    /// What it shows; None: anonymous memory.
     pub backing: Option<RemoteBacking>,
+    /// How many of its pages are present; zeroes unless they were asked for.
     pub pages: PageCounts,
 }
 
@@ -264,6 +323,7 @@ impl RegionReport {
 /// Pages of a region that are present, and of what kind they are (man 5 proc_pid_smaps).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCounts {
+    /// Rss.
     pub present: u64,
     /// Mapped by other kernels, too.
     pub exported: u64,
@@ -271,12 +331,17 @@ pub struct PageCounts {
     pub touched: u64,
     /// Of the process's own, not a file's.
     pub anonymous: u64,
+    /// Shared_Clean: in use by more than one process, and unwritten.
     pub shared_clean: u64,
+    /// Shared_Dirty.
     pub shared_dirty: u64,
+    /// Private_Clean: in use by this process only, and unwritten.
     pub private_clean: u64,
+    /// Private_Dirty.
     pub private_dirty: u64,
     /// Each page divided by its users, in [`SHARE`]ths of a page.
     pub proportional: u64,
+    /// Pss_Dirty, in the same unit.
     pub proportional_dirty: u64,
 }
 
@@ -301,6 +366,7 @@ impl PageCounts {
         ]
     }
 
+    /// Adds each count of `other`.
     pub fn add(&mut self, mut other: Self) {
         for (sum, more) in self.each().into_iter().zip(other.each()) {
             *sum += *more;
@@ -321,6 +387,7 @@ impl PageCounts {
 /// What an owner has in a range: the lowest regions of it if there are many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
+    /// In ascending order.
     pub regions: Vec<RegionReport>,
     /// Nothing is left out below.
     pub end: Page,
@@ -333,6 +400,7 @@ pub struct Listed {
 pub struct ReplicaReport {
     /// Faults of the space's threads there: resolved by that kernel alone, and by asking an owner.
     pub faults_local: u64,
+    /// Faults that were resolved by asking an owner.
     pub faults_remote: u64,
     /// Mapped in what it owns, present or not.
     pub owned: u64,
@@ -346,6 +414,7 @@ pub struct ReplicaReport {
     pub slices: Vec<SliceRun>,
     /// What it has handed over of its slices, the lowest parts; and how many more there are.
     pub parts: Vec<Part>,
+    /// How many parts `parts` does not list.
     pub parts_left_out: u64,
     /// The kernels it knows to have a replica.
     pub members: KernelSet,
@@ -356,13 +425,16 @@ pub struct ReplicaReport {
 pub struct Peak {
     /// In memory.
     pub resident: u64,
+    /// Mapped.
     pub mapped: u64,
 }
 
 /// A range of addresses and who owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedRange {
+    /// Pages with one owner.
     pub range: PageRange,
+    /// The kernel that owns the pages now.
     pub owner: KernelId,
     /// Who owns the slice; None: nobody yet, so that home is asked.
     pub slice: Option<KernelId>,
@@ -371,6 +443,7 @@ pub struct OwnedRange {
 /// A space over all kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
+    /// Each kernel that has one, and what it says.
     pub replicas: Vec<(KernelId, ReplicaReport)>,
     /// All of user space, in order.
     pub owners: Vec<OwnedRange>,
@@ -379,13 +452,18 @@ pub struct Spread {
 /// Which queue a futex word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FutexPlace {
+    /// A word in private memory (FUTEX_PRIVATE_FLAG, or not in a shared mapping).
     Private {
+        /// The address space.
         space: SpaceId,
+        /// The word's address there.
         at: UserAddr,
     },
     /// Byte `offset` of an object.
     Shared {
+        /// The file or shared memory that is mapped there.
         object: ObjectId,
+        /// Byte offset of the word.
         offset: u64,
     },
 }
@@ -393,20 +471,27 @@ pub enum FutexPlace {
 /// A futex word and the kernel that queues its waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FutexKey {
+    /// The kernel that queues those who wait.
     pub kernel: KernelId,
+    /// What they wait for.
     pub place: FutexPlace,
 }
 
+/// What an owner answers to [`LocateFutex`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
+    /// The queue; None: nobody can wait there, for nothing is mapped or the word can never change (EFAULT).
     Key(Option<FutexKey>),
+    /// Ask the owner of the page.
     Moved(Owners),
 }
 
+/// What an owner answers to [`AskResidency`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Residency {
     /// One entry a page; None when the range has a hole.
     Pages(Option<Vec<bool>>),
+    /// Ask the owners of the pages.
     Moved(Owners),
 }
 
@@ -415,20 +500,25 @@ pub enum Residency {
 pub enum Transfer {
     /// So many bytes.
     Read(u32),
+    /// These bytes, past the region's protection.
     Write(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
 /// How much of it was done: none where there is no page, or it is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transferred {
+    /// What was read.
     Read(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// How many bytes were written.
     Written(u32),
+    /// Ask the owner of the page.
     Moved(Owners),
 }
 
 /// What a fork coordinated at the parent's home gives the child's home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
+    /// The child's slice table.
     pub slices: Vec<SliceRun>,
     /// Kernels that own something of the child.
     pub owners: Vec<KernelId>,
@@ -439,16 +529,23 @@ pub struct Forked {
 /// One entry of a replica's page table, and if it is the owner's, what the owner knows of the page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusEntry {
+    /// The page, by its address.
     pub page: Page,
     /// None: the page of zeros.
     pub frame: Option<Frame>,
+    /// What the table allows.
     pub access: Access,
+    /// The entry is another owner's page.
     pub borrowed: bool,
+    /// Other kernels have, or had, the page.
     pub exported: bool,
+    /// The page is copy-on-write.
     pub copied: bool,
     /// The page is of a slice (or region) that this kernel owns, as it believes.
     pub owned: bool,
+    /// What the region allows; None: this kernel has no region there.
     pub allowed: Option<Access>,
+    /// The kernels that have the page, as the export table has it.
     pub sharers: KernelSet,
 }
 

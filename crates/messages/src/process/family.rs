@@ -9,8 +9,15 @@ use serde::{Deserialize, Serialize};
 /// How a process ended, as wait(2) reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
+    /// WIFEXITED: exit(2) with this status.
     Code(u8),
-    Signal { signal: Signal, core: bool },
+    /// WIFSIGNALED.
+    Signal {
+        /// The signal that ended it.
+        signal: Signal,
+        /// Whether WCOREDUMP says that there is a core dump.
+        core: bool,
+    },
 }
 
 impl ExitStatus {
@@ -26,7 +33,9 @@ impl ExitStatus {
 /// How a fork begins; without rounds it does not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BirthStart {
+    /// Signals for the process that wait. If one is unblocked the fork does not begin: it is to be handled first.
     pub pending: PendingSet,
+    /// The rounds that had come to the parent; a later one comes to the child, too. None: no fork.
     pub rounds: Option<Rounds>,
 }
 
@@ -34,7 +43,9 @@ pub struct BirthStart {
 /// fork.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BirthNews {
+    /// Kernels with System V objects that must hear of the child's end.
     pub ipc: KernelSet,
+    /// Those that the child gets as well.
     pub signals: Vec<RoundSignal>,
 }
 
@@ -43,27 +54,36 @@ pub struct BirthNews {
 pub enum Reparented {
     /// It is in this group of this session.
     Done {
+        /// Its process group.
         group: Pid,
+        /// Its session.
         session: Pid,
     },
     /// The new parent has handed out its own children meanwhile.
     HeirGone,
+    /// The child has ended and been reaped.
     NoSuchChild,
 }
 
 /// What happened to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildEvent {
+    /// It has ended (CLD_EXITED, CLD_KILLED, CLD_DUMPED).
     Exited(ExitStatus),
+    /// This signal stopped it (CLD_STOPPED).
     Stopped(Signal),
+    /// SIGCONT let it go on (CLD_CONTINUED).
     Continued,
 }
 
 /// Which children a wait is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitFor {
+    /// Every child (P_ALL).
     Any,
+    /// The child with this id (P_PID).
     Process(Pid),
+    /// Children in this process group (P_PGID).
     Group(Pid),
 }
 
@@ -81,8 +101,12 @@ pub enum WaitKind {
 /// What wait4 and waitid report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitAnswer {
+    /// The child.
     pub process: Pid,
+    /// The child's real user id (`si_uid`).
     pub uid: u32,
+    /// What is reported.
     pub event: ChildEvent,
+    /// What the child has used, with its own children (wait4's `rusage`).
     pub usage: Usage,
 }

@@ -31,7 +31,9 @@ pub struct Facts {
     pub version: u64,
     /// ns between the epoch and the start of the machine.
     pub realtime_offset: u64,
+    /// sethostname(2).
     pub host: Vec<u8>,
+    /// setdomainname(2).
     pub domain: Vec<u8>,
 }
 
@@ -39,21 +41,30 @@ pub struct Facts {
 /// of the clock all share).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivor {
+    /// The thread that called execve.
     pub thread: Pid,
+    /// When execve began.
     pub at: u64,
 }
 
 /// What a kernel needs to hold a replica of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
+    /// What its threads share, as of now; further changes follow.
     pub shared: Shared,
+    /// Its address space.
     pub space: SpaceId,
     /// It is its parent's space (vfork).
     pub in_parents_space: bool,
+    /// Its descriptor table.
     pub files: TableId,
+    /// The process is ending, with this status; None: it is not.
     pub ending: Option<ExitStatus>,
+    /// A thread is in execve, and the others end.
     pub survivor: Option<Survivor>,
+    /// Whether it is stopped.
     pub standing: Standing,
+    /// Signals for the process that wait.
     pub pending: PendingSet,
 }
 
@@ -123,7 +134,9 @@ impl<'de> Deserialize<'de> for Replica {
 /// The process that has most of a kernel's memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Heaviest {
+    /// The process that should end.
     pub process: Pid,
+    /// Its end is under way already: nobody else need be chosen.
     pub ending: bool,
     /// Pages that its end would give.
     pub pages: u64,
@@ -134,21 +147,30 @@ pub struct Heaviest {
 /// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Tune {
+    /// sched_setaffinity. EINVAL if none of the CPUs is there.
     Affinity(CpuSet),
+    /// setpriority: from -20 to 19.
     Nice(i8),
+    /// sched_setscheduler: SCHED_* and the real-time priority.
     Policy(u32, u32),
     /// What /proc/PID/comm shows.
     Name(Vec<u8>),
+    /// Changes nothing; the answer tells what holds.
     Read,
 }
 
 /// How a main thread is scheduled that has ended: as long as its process is there it may be asked for, and set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LastTuning {
+    /// Its real user id, for the permission to change it.
     pub uid: u32,
+    /// Its effective user id, for the same.
     pub euid: u32,
+    /// sched_getaffinity.
     pub affinity: CpuSet,
+    /// getpriority: from -20 to 19.
     pub nice: i8,
+    /// sched_getscheduler and sched_getparam: SCHED_* and the real-time priority.
     pub policy: (u32, u32),
 }
 

@@ -14,22 +14,31 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// of changes; every kernel that ever ran a thread of the process holds a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
+    /// getppid(2).
     pub parent: Pid,
+    /// getpgrp(2).
     pub group: Pid,
+    /// getsid(2).
     pub session: Pid,
     /// Signal its parent gets when it ends (`clone`'s exit signal; 0: none).
     pub exit_signal: u8,
+    /// sigaction(2), for each signal.
     pub actions: Actions,
+    /// umask(2).
     pub umask: u32,
     /// (soft, hard) of the resources of getrlimit(2).
     pub limits: [(u64, u64); RESOURCES],
     /// Path of the executable, for /proc/PID/exe.
     pub executable: Vec<u8>,
+    /// Where execve put arguments, code and heap.
     pub layout: Layout,
     /// execve has happened since fork (setpgid's EACCES).
     pub executed: bool,
+    /// PR_SET_CHILD_SUBREAPER.
     pub child_subreaper: bool,
+    /// PR_SET_DUMPABLE.
     pub dumpable: bool,
+    /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privileges: bool,
     /// What mlockall(2) said of mappings to come (MCL_FUTURE, MCL_ONFAULT).
     pub lock_future: u32,
@@ -187,16 +196,20 @@ pub enum Facet {
     Memory = 2,
 }
 
+/// How many variants [`Facet`] has.
 pub const FACETS: usize = 3;
 
 impl Facet {
+    /// All, in the order of their numbers.
     pub const ALL: [Facet; FACETS] = [Facet::Directories, Facet::Handlers, Facet::Memory];
 }
 
 /// Processes that have a [`Facet`] in common: the kernel that keeps the list of members, and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CircleId {
+    /// The kernel that keeps the list of members, and puts changes in order.
     pub home: KernelId,
+    /// Which of that kernel's circles.
     pub serial: u64,
 }
 
@@ -204,68 +217,103 @@ pub struct CircleId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Layout {
+    /// `arg_start` and `arg_end` of /proc/PID/stat: where the strings lie.
     pub arguments: [u64; 2],
+    /// `env_start` and `env_end`.
     pub environment: [u64; 2],
+    /// `start_stack`: the stack pointer a program starts with.
     pub stack: u64,
+    /// `start_brk`: the end of the program's data.
     pub brk: u64,
+    /// `start_code` and `end_code`.
     pub code: [u64; 2],
+    /// Start and end of the auxiliary vector, for /proc/PID/auxv.
     pub auxv: [u64; 2],
 }
 
 /// One change of [`Shared`] (or of the directories).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change {
+    /// sigaction(2).
     Action {
+        /// The signal that is handled otherwise from now on.
         signal: Signal,
+        /// How.
         action: Action,
     },
+    /// execve: handlers become SIG_DFL, what is ignored stays ignored.
     ResetActions,
+    /// umask(2).
     Umask(u32),
+    /// setrlimit(2), prlimit(2).
     Limit {
+        /// RLIMIT_*.
         resource: u32,
+        /// (soft, hard).
         limit: (u64, u64),
     },
+    /// The parent has ended: this process adopts it.
     Parent(Pid),
+    /// setpgid(2).
     Group(Pid),
+    /// setsid(2).
     Session(Pid),
+    /// execve: /proc/PID/exe and where things are now.
     Executable {
+        /// Absolute path of the program.
         #[serde(with = "serde_bytes")]
         path: Vec<u8>,
+        /// Where execve put things.
         #[serde(with = "machine::plain")]
         layout: Layout,
     },
+    /// PR_SET_CHILD_SUBREAPER.
     Subreaper(bool),
+    /// PR_SET_DUMPABLE, and 0 or 1 after a change of ids.
     Dumpable(bool),
+    /// PR_SET_NO_NEW_PRIVS, which can't be undone.
     NoNewPrivileges,
+    /// mlockall(2), munlockall(2): see [`Shared::lock_future`].
     LockFuture(u32),
     /// What the main thread may: kept at home only, which answers for the process.
     Owner(Credentials),
+    /// membarrier(2): see [`Shared::barriers`].
     Barriers(u32),
     /// See [`Shared::oom`]. None: the least stays.
     Oom {
+        /// oom_score_adj from now on.
         adjust: i16,
+        /// The least that it may be made without CAP_SYS_RESOURCE.
         least: Option<i16>,
     },
     /// Into a circle, if it is in none yet, or out of it.
     Circle {
+        /// What the circle is about.
         facet: Facet,
+        /// The circle it joins; None: it leaves.
         circle: Option<CircleId>,
     },
     /// The root, or else the current directory.
     Directory {
+        /// The new one, counted for each kernel that is told.
         directory: Opened,
+        /// chroot or pivot_root, not chdir.
         root: bool,
     },
     /// execve made a new address space and maybe a new descriptor table.
     Image {
+        /// Its address space from now on.
         space: SpaceId,
+        /// Its descriptor table from now on.
         files: TableId,
         /// Where the only thread is: what other kernels have of the process goes.
         alone: KernelId,
     },
     /// Another descriptor table. EAGAIN if the process does not have `from` any more: another thread was faster.
     Files {
+        /// The table the thread that asks believes the process to have.
         from: TableId,
+        /// The table it has from now on.
         to: TableId,
     },
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Whether a process is stopped, as its home has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
+    /// Its threads wait at their next user boundary until SIGCONT.
     pub stopped: bool,
     /// How often it was stopped or continued: what a replica hears late is no news.
     pub order: u64,
@@ -19,22 +20,29 @@ pub struct Standing {
 /// have been overtaken, by an answer or by another CPU's word, and then it is not news.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingSet {
+    /// The signals.
     pub set: SignalSet,
+    /// Grows with each change.
     pub version: u64,
 }
 
 /// A signal for many processes, on its way to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
+    /// The kernel whose process sent it.
     pub from: KernelId,
+    /// Counts that kernel's rounds, ascending.
     pub number: u64,
 }
 
 /// What a round brings; `group` None: everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundSignal {
+    /// By which a process that has been reached already is known.
     pub round: Round,
+    /// The process group; None: everybody.
     pub group: Option<Pid>,
+    /// Signal and sender.
     pub info: SignalInfo,
 }
 
@@ -43,6 +51,7 @@ pub struct RoundSignal {
 pub struct Rounds(Vec<Round>);
 
 impl Rounds {
+    /// Whether this round, or a later one of the same kernel, has come.
     pub fn know(&self, round: Round) -> bool {
         self.0.iter().any(|known| known.from == round.from && known.number >= round.number)
     }

@@ -14,11 +14,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Usage {
+    /// `ru_utime`.
     pub user_ns: u64,
+    /// `ru_stime`.
     pub system_ns: u64,
+    /// `ru_minflt`: faults resolved without a device.
     pub minor_faults: u64,
+    /// `ru_majflt`: faults that waited for a device.
     pub major_faults: u64,
+    /// `ru_nvcsw`: how often it gave up its CPU to wait.
     pub voluntary_switches: u64,
+    /// `ru_nivcsw`: how often somebody else was given its CPU.
     pub involuntary_switches: u64,
     /// Peak resident set in KiB, of address spaces that are no more.
     pub max_rss: u64,
@@ -35,6 +41,7 @@ impl Usage {
         self.max_rss = self.max_rss.max(pages * (PAGE_SIZE as u64 / 1024));
     }
 
+    /// Adds up times and counters; of the peaks the larger stays.
     pub fn add(&mut self, other: &Usage) {
         self.user_ns += other.user_ns;
         self.system_ns += other.system_ns;
@@ -49,22 +56,33 @@ impl Usage {
 /// Everything about a thread that goes with it when it moves, beside its registers.
 #[derive(Clone, Debug)]
 pub struct ThreadState {
+    /// `comm`, at most 15 bytes.
     pub name: Vec<u8>,
+    /// User and group ids, and effective capabilities.
     pub credentials: Credentials,
+    /// sigprocmask(2).
     pub blocked: SignalSet,
     /// The mask to come back to after sigsuspend, ppoll and their like.
     pub saved_blocked: Option<SignalSet>,
+    /// Signals sent to this thread alone that it has not taken yet.
     pub pending: Pending,
+    /// sigaltstack(2).
     pub alt_stack: AltStack,
+    /// set_tid_address(2): where 0 is written, and a futex woken, when it ends; 0: nowhere.
     pub clear_child_tid: u64,
+    /// Head and length of set_robust_list(2); 0: none.
     pub robust_list: (u64, u64),
     /// (address, length, signature) of rseq(2).
     pub rseq: Option<(u64, u32, u32)>,
+    /// CPUs it may use, of all kernels.
     pub affinity: CpuSet,
+    /// From -20 to 19.
     pub nice: i8,
     /// SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5, and the real-time priority.
     pub policy: (u32, u32),
+    /// PR_SET_PDEATHSIG; 0: none.
     pub parent_death_signal: u8,
+    /// Its capabilities but the effective ones.
     pub capabilities: Capabilities,
     /// man 2 personality.
     pub personality: u32,
@@ -74,6 +92,7 @@ pub struct ThreadState {
     pub last_trap: (u64, u64, u64),
     /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
     pub sleep_end: Option<u64>,
+    /// What it has used so far, on all kernels.
     pub usage: Usage,
     /// ns since boot.
     pub started: u64,
@@ -84,6 +103,7 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
+    /// What remains of the main thread when it has ended.
     pub fn tuning(&self) -> LastTuning {
         LastTuning {
             uid: self.credentials.uid,
@@ -305,9 +325,12 @@ impl<'de> Deserialize<'de> for ThreadState {
 /// decoded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Baggage {
+    /// Registers at the boundary, as they are restored there.
     #[serde(with = "machine::plain")]
     pub registers: Registers,
+    /// x87, SSE and AVX state.
     pub fpu: FpuState,
+    /// All else.
     pub state: ThreadState,
 }
 
