@@ -257,6 +257,7 @@ impl<'a, T> Call<'a, T> {
         }
     }
 
+    /// The kernel that was asked.
     pub fn to(&self) -> KernelId {
         self.pending.to
     }

@@ -42,6 +42,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
+    /// Nobody has rung, and the receiver is not polling: the first sender interrupts.
     #[allow(clippy::new_without_default)] // See `Slot::new`.
     pub fn new() -> Self {
         Doorbell { word: AtomicU32::new(0), rung_at: AtomicU64::new(0) }

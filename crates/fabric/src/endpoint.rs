@@ -106,6 +106,7 @@ impl Endpoint {
         endpoint
     }
 
+    /// The kernel whose endpoint this is.
     pub fn me(&self) -> KernelId {
         self.me
     }
@@ -248,6 +249,7 @@ impl Endpoint {
         (calls, parked)
     }
 
+    /// What this kernel has sent and received since it booted.
     pub fn stats(&self) -> Stats {
         self.counters.read()
     }

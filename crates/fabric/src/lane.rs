@@ -54,6 +54,7 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// An empty slot, as a receiver must find all of them when it attaches.
     #[allow(clippy::new_without_default)] // Loom's atomics are not const; a default invites arrays of it.
     pub fn new() -> Self {
         Slot { word: AtomicU64::new(0), payload: UnsafeCell::new([0; PAYLOAD]) }
@@ -156,6 +157,7 @@ impl Sender {
         Sender { ring, tail: AtomicU64::new(0), limit }
     }
 
+    /// Bytes of the longest message that the lane takes.
     pub fn max_message(&self) -> usize {
         self.ring.max_message()
     }

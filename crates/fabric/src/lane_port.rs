@@ -21,6 +21,7 @@ pub struct Link {
     pub doorbell: &'static Doorbell,
 }
 
+/// The [`Port`] of a real kernel: its lanes and doorbells, by peer.
 pub struct LanePort {
     doorbell: &'static Doorbell,
     /// By kernel id. Null: not connected.

@@ -32,17 +32,26 @@ pub(crate) struct Backlog {
 /// One line for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
+    /// The kernel that the messages are for.
     pub to: KernelId,
+    /// The lane that they wait for.
     pub priority: Priority,
     /// How long nothing has left.
     pub for_ns: u64,
+    /// Whether they are stuck, or move again.
     pub state: StallState,
 }
 
+/// What there is to say of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallState {
     /// So many packets wait for room in the lane, so many requests for a credit.
-    Stuck { for_room: usize, for_credit: usize },
+    Stuck {
+        /// Packets that wait for room in the lane.
+        for_room: usize,
+        /// Requests that wait for a credit.
+        for_credit: usize,
+    },
     /// What was reported moves again.
     Over,
 }

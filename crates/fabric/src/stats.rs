@@ -89,20 +89,28 @@ impl Counters {
 /// Messages of one type, without the replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeStats {
+    /// The type's number on the wire.
     pub kind: Kind,
+    /// Its name, as in `docs/messages.md`.
     pub name: &'static str,
+    /// How many this kernel has sent.
     pub sent: u64,
+    /// How many it has received.
     pub received: u64,
 }
 
+/// What a kernel has sent and received since it booted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The types that occurred.
     pub types: Vec<TypeStats>,
+    /// Replies, which have no type of their own.
     pub replies_sent: u64,
+    /// The same from others.
     pub replies_received: u64,
     /// Of all that went to other kernels, with their headers: what is in lent frames is not among them.
     pub bytes_sent: u64,
+    /// Interrupts sent to tell another kernel of messages.
     pub doorbells_rung: u64,
     /// Sends that needed no interrupt, because the receiver was polling or already called.
     pub doorbells_suppressed: u64,
@@ -113,10 +121,12 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// All that were sent, replies included.
     pub fn messages_sent(&self) -> u64 {
         self.types.iter().map(|counts| counts.sent).sum::<u64>() + self.replies_sent
     }
 
+    /// All that were received, replies included.
     pub fn messages_received(&self) -> u64 {
         self.types.iter().map(|counts| counts.received).sum::<u64>() + self.replies_received
     }
