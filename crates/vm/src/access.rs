@@ -73,18 +73,22 @@ impl Space {
         until(to, from.len(), self.table.write(to, from))
     }
 
+    /// Copies `bytes` bytes at `offset` of `frame` (within the frame) to user memory; answers how many could be copied.
     pub fn put_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> usize {
         until(to, bytes, self.table.write_frame(to, frame, offset, bytes))
     }
 
+    /// Zeroes user memory; answers how many bytes could be zeroed.
     pub fn put_zeros(&self, to: UserAddr, bytes: usize) -> usize {
         until(to, bytes, self.table.fill_zero(to, bytes))
     }
 
+    /// Copies user memory into `to`; answers how many bytes could be copied.
     pub fn take_bytes(&self, from: UserAddr, to: &mut [u8]) -> usize {
         until(from, to.len(), self.table.read(from, to))
     }
 
+    /// Copies user memory to `offset` of `frame` (within the frame); answers how many bytes could be copied.
     pub fn take_frame(&self, from: UserAddr, frame: Frame, offset: usize, bytes: usize) -> usize {
         until(from, bytes, self.table.read_frame(from, frame, offset, bytes))
     }
@@ -116,12 +120,14 @@ impl Space {
         Ok(string)
     }
 
+    /// Reads a plain structure, with faults resolved. EFAULT if not all of it can be read.
     pub async fn read_value<T: FromBytes + IntoBytes>(self: &Arc<Self>, from: UserAddr) -> Result<T> {
         let mut value = T::new_zeroed();
         self.read(from, value.as_mut_bytes()).await?;
         Ok(value)
     }
 
+    /// Writes a plain structure, with faults resolved. EFAULT if not all of it can be written.
     pub async fn write_value<T: IntoBytes + Immutable + Sync + ?Sized>(
         self: &Arc<Self>,
         to: UserAddr,

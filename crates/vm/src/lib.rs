@@ -27,6 +27,7 @@
 //! the loop that runs threads (`fault`). Not here: files (only [`fs::Object`] is seen), threads, signals.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 extern crate alloc;
 
@@ -88,6 +89,7 @@ pub const MMAP_MIN: u64 = 65536;
 
 /// Finds a mapped object by its name: one of this kernel, or a stand-in for another kernel's.
 pub trait Objects: Send + Sync {
+    /// The object; ESTALE or another error if its kernel has none of this name, or is dead.
     fn resolve(&self, id: ObjectId) -> BoxFuture<'_, Result<Arc<dyn Object>>>;
     /// See [`fs::Mappers::recall`].
     fn recall(&self, others: KernelSet, lost: Lost) -> BoxFuture<'_, KernelSet>;

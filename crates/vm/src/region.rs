@@ -9,16 +9,23 @@ bitflags::bitflags! {
     /// What mmap, mlock and madvise said about a region.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RegionFlags: u32 {
+        /// MAP_SHARED.
         const SHARED = 1 << 0;
+        /// MAP_GROWSDOWN.
         const GROWS_DOWN = 1 << 1;
+        /// MAP_NORESERVE.
         const NO_RESERVE = 1 << 2;
+        /// mlock(2), mlockall(2), MAP_LOCKED.
         const LOCKED = 1 << 3;
         /// The main stack: `[stack]` in maps.
         const STACK = 1 << 4;
         /// What brk grows: `[heap]` in maps.
         const HEAP = 1 << 5;
+        /// MADV_DONTFORK.
         const DONT_FORK = 1 << 6;
+        /// MADV_WIPEONFORK.
         const WIPE_ON_FORK = 1 << 7;
+        /// MADV_DONTDUMP.
         const DONT_DUMP = 1 << 8;
         /// Of the program that execve loaded, whose file is not written meanwhile.
         const PROGRAM = 1 << 9;

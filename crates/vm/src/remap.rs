@@ -35,8 +35,11 @@ bitflags::bitflags! {
     /// Flags of mremap; values of Linux.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RemapFlags: u32 {
+        /// MREMAP_MAYMOVE: if there is no room where the pages are, they move.
         const MAYMOVE = 1;
+        /// MREMAP_FIXED: they move to a given address, replacing what is there.
         const FIXED = 2;
+        /// MREMAP_DONTUNMAP: the old mapping stays, empty.
         const DONTUNMAP = 4;
     }
 }

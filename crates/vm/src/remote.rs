@@ -508,6 +508,7 @@ impl Expected {
         }
     }
 
+    /// The address space that the pages are of.
     pub fn space(&self) -> SpaceId {
         self.space.id
     }

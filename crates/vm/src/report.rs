@@ -40,6 +40,7 @@ impl RegionList {
         RegionList { most: most + 1, ..self }
     }
 
+    /// The next region, in ascending order; None after the last. Asks other kernels when what they told is used up.
     pub async fn next(&mut self) -> Option<RegionReport> {
         loop {
             let Some(next) = self.found.next() else {
@@ -85,6 +86,7 @@ pub struct Footprint {
 }
 
 impl Space {
+    /// Counts what this kernel has of the space, by a walk through its page table.
     pub fn footprint(&self) -> Footprint {
         let state = self.state.lock();
         let mut sum = Footprint { mapped: state.regions.total(), ..Footprint::default() };

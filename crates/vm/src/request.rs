@@ -15,10 +15,14 @@ pub enum Place {
     FixedNoReplace(UserAddr),
 }
 
+/// What a mapping shows.
 #[derive(Clone)]
 pub enum Source {
+    /// Memory that is zero at first.
     Anonymous,
+    /// A file or shared memory.
     Object {
+        /// What gives the pages. The region keeps it as long as it is mapped.
         object: Arc<dyn Object>,
         /// Byte offset, a multiple of the page size.
         offset: u64,
@@ -32,13 +36,21 @@ pub enum Source {
 /// An mmap.
 #[derive(Clone)]
 pub struct MapRequest {
+    /// Where.
     pub place: Place,
+    /// Bytes; rounded up to whole pages. EINVAL if 0.
     pub length: u64,
+    /// What may be done with the pages.
     pub prot: Access,
+    /// MAP_SHARED: what is written is seen by all who map the object, and by the children of a fork.
     pub shared: bool,
+    /// What it shows.
     pub source: Source,
+    /// MAP_GROWSDOWN: a fault just below extends it, as far as RLIMIT_STACK allows.
     pub grows_down: bool,
+    /// MAP_NORESERVE.
     pub no_reserve: bool,
+    /// MAP_LOCKED, or mlockall(2) with MCL_FUTURE.
     pub locked: bool,
     /// May lie below [`crate::MMAP_MIN`] (CAP_SYS_RAWIO).
     pub low: bool,
@@ -66,6 +78,7 @@ impl MapRequest {
         }
     }
 
+    /// The same request, for another place.
     pub fn at(mut self, place: Place) -> Self {
         self.place = place;
         self
@@ -75,10 +88,16 @@ impl MapRequest {
 /// Sizes in pages (/proc/PID/statm, rusage).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
+    /// Size of all regions.
     pub mapped: u64,
+    /// Pages of them that are in memory, on any kernel.
     pub resident: u64,
+    /// Size of the regions that mlock(2) keeps in memory.
     pub locked: u64,
+    /// Size of writable private regions, stacks left out.
     pub data: u64,
+    /// Size of the regions that grow down.
     pub stack: u64,
+    /// Size of the other executable regions.
     pub text: u64,
 }

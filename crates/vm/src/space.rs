@@ -155,6 +155,7 @@ impl Drop for Held {
 }
 
 impl Space {
+    /// Its name on all kernels.
     pub fn id(&self) -> SpaceId {
         self.id
     }
@@ -172,10 +173,12 @@ impl Space {
         self.id.home == self.me()
     }
 
+    /// Sets the limits on this replica only; [`Space::limit`] tells all kernels.
     pub fn set_limits(&self, limits: Limits) {
         self.state.lock().limits = limits;
     }
 
+    /// The limits as this replica knows them.
     pub fn limits(&self) -> Limits {
         self.state.lock().limits
     }

@@ -19,6 +19,7 @@ impl Space {
         }
     }
 
+    /// clear_refs: from now on no page of these regions has been touched, on any kernel.
     pub async fn clear_touched(self: &Arc<Self>, anonymous: bool, files: bool) {
         let mut regions = self.counted_regions(PageRange::user());
         while let Some(region) = regions.next().await {
