@@ -13,18 +13,21 @@ use messages::process::{AdoptChild, Change, ExitStatus, Facet, Rounds, Shared, T
 pub struct CloneRequest {
     /// CLONE_THREAD: same process.
     pub thread: bool,
-    /// CLONE_VM, CLONE_FILES without CLONE_THREAD.
+    /// CLONE_VM without CLONE_THREAD.
     pub share_space: bool,
+    /// CLONE_FILES without CLONE_THREAD.
     pub share_files: bool,
     /// CLONE_VFORK.
     pub parent_waits: bool,
-    /// CLONE_FS, CLONE_SIGHAND without CLONE_THREAD.
+    /// CLONE_FS without CLONE_THREAD.
     pub share_directories: bool,
+    /// CLONE_SIGHAND without CLONE_THREAD.
     pub share_handlers: bool,
     /// CLONE_PARENT.
     pub sibling: bool,
     /// CLONE_CLEAR_SIGHAND.
     pub clear_handlers: bool,
+    /// Signal the parent gets when the child ends; 0: none.
     pub exit_signal: u8,
     /// Address for CLONE_CHILD_CLEARTID; 0: none.
     pub clear_child_tid: u64,

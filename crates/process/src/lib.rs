@@ -11,6 +11,7 @@
 //! memory (crate `vm`), files themselves (crate `fs`).
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 extern crate alloc;
 

@@ -32,6 +32,7 @@ impl Nodes {
 }
 
 impl System {
+    /// The NUMA node that the CPU is on; 0 if nobody has said.
     pub fn node_of(&self, cpu: u32) -> u32 {
         self.nodes.lock().of(cpu)
     }
@@ -47,6 +48,7 @@ impl System {
         nodes.distance(nodes.of(from.0), nodes.of(to.0))
     }
 
+    /// Says which NUMA node a CPU is on, as the firmware has it (ACPI's SRAT).
     pub fn set_node(&self, cpu: CpuId, node: u32) {
         self.nodes.lock().of.insert(cpu.0, node);
     }

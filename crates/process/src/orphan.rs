@@ -35,6 +35,7 @@ pub(crate) fn is_tie(parent: Place, child: Place) -> bool {
 }
 
 impl System {
+    /// Whether the process group is orphaned now. Asks all kernels.
     pub async fn is_orphaned(&self, group: Pid, session: Pid) -> bool {
         let (parents, _) = self.ask_members(group).await;
         !self.holds_tie(&parents, (group, session)).await

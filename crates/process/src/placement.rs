@@ -11,7 +11,9 @@ use machine::{CpuId, KernelId};
 /// What the policy may look at: a kernel that the affinity of the thread in question allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
+    /// The kernel that could take the thread.
     pub kernel: KernelId,
+    /// Those of its CPUs that the thread may use.
     pub cpus: &'a [CpuId],
     /// Threads that run or wait for a CPU there, as its entry on the board says, without the one in question. Those of low
     /// priority count for less.
@@ -36,6 +38,7 @@ impl Candidate<'_> {
     }
 }
 
+/// A policy that decides on which kernel threads run, within their affinity.
 pub trait Placement: Send + Sync {
     /// The kernel for a thread or program that starts on `here`. Candidates are never empty.
     fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId;

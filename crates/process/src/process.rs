@@ -17,6 +17,7 @@ use messages::process::{AskDirectories, ExitStatus, PendingSet, PutBack, Shared,
 use vm::Space;
 
 bitflags::bitflags! {
+    /// What is going on with a process, as this kernel knows it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u32 {
         /// Every thread must end.
@@ -48,9 +49,13 @@ pub struct KnownSpace {
     images: u32,
 }
 
+/// What one kernel has of a process: a replica, and at its home (`home_part`) what there is once only.
 pub struct Process {
+    /// Process id (the thread group's).
     pub id: Pid,
+    /// The kernel that keeps its members, children and signals.
     pub home: KernelId,
+    /// The kernel whose replica this is.
     pub system: Arc<System>,
     pub(crate) shared: Lock<Shared>,
     directories: Lock<Open>,
@@ -128,6 +133,7 @@ impl Process {
         self.system.processes.lock().insert(self.id, self.clone());
     }
 
+    /// Whether this kernel is its home.
     pub fn is_home(&self) -> bool {
         self.home_part.is_some()
     }
@@ -136,6 +142,7 @@ impl Process {
         self.home_part.as_ref()
     }
 
+    /// Its address space now; execve gives it another one.
     pub fn space(&self) -> Arc<Space> {
         self.space.lock().clone()
     }
@@ -172,6 +179,7 @@ impl Process {
         self.in_parents_space.load(SeqCst)
     }
 
+    /// Its descriptor table now.
     pub fn files(&self) -> Arc<Files> {
         self.files.lock().clone()
     }
@@ -241,6 +249,7 @@ impl Process {
         self.shared.lock().limits.get(resource).map_or(u64::MAX, |limit| limit.0)
     }
 
+    /// Whether one of `flags` is set.
     pub fn has(&self, flags: Flags) -> bool {
         self.flags.load(SeqCst) & flags.bits() != 0
     }
@@ -267,6 +276,7 @@ impl Process {
         }
     }
 
+    /// Its live threads on this kernel.
     pub fn local_threads(&self) -> Vec<Arc<Thread>> {
         self.threads.lock().values().cloned().collect()
     }

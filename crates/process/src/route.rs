@@ -14,7 +14,9 @@ const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: fals
 /// Whom kill(2) means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
+    /// One process.
     Process(Pid),
+    /// All processes of a group.
     Group(Pid),
     /// Everybody but init and the caller.
     All,

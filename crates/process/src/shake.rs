@@ -47,6 +47,7 @@ fn mix(state: u64) -> u64 {
 }
 
 impl Shake {
+    /// The sequence of a kernel: another one for each seed and each kernel.
     pub fn new(seed: u64, kernel: KernelId) -> Arc<Self> {
         Arc::new(Shake(AtomicU64::new(mix(seed.wrapping_add(STEP)) ^ mix(u64::from(kernel.0)))))
     }
@@ -60,6 +61,7 @@ impl Shake {
         self.next() % bound
     }
 
+    /// True about once in `n` times.
     pub fn one_in(&self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -112,7 +114,9 @@ impl Thread {
 
 /// A placement that has no idea: any kernel that the thread may use. Who waits is relieved as usual.
 pub struct Shaken {
+    /// Where it draws from.
     pub shake: Arc<Shake>,
+    /// The policy that it asks who waits is to be relieved by.
     pub policy: Arc<dyn Placement>,
 }
 

@@ -25,6 +25,7 @@ use vm::Vm;
 
 /// The system call layer above: runs a thread until it ends.
 pub trait Abi: Send + Sync {
+    /// Runs the thread from `context` on; done when the thread has ended, here or elsewhere.
     fn run(self: Arc<Self>, thread: Arc<Thread>, context: Context) -> BoxFuture<'static, ()>;
     /// A thread is about to leave its memory for another (execve): what it owes those who share the old one.
     fn leave_memory<'a>(&'a self, _thread: &'a Arc<Thread>) -> BoxFuture<'a, ()> {
@@ -34,6 +35,7 @@ pub trait Abi: Send + Sync {
 
 /// Told of the end of a process that has something on these kernels, before its parent is (crate `ipc`).
 pub trait AtEnd: Send + Sync {
+    /// `process` has ended. The parent is told when this is done.
     fn ended(&self, process: Pid, kernels: KernelSet) -> BoxFuture<'_, ()>;
     /// All processes that were at home on `dead` have ended, and nobody tells of it.
     fn lost(&self, dead: KernelId) -> BoxFuture<'_, ()>;
@@ -60,8 +62,11 @@ pub trait Directory: Send + Sync {
 /// What `cob run --stats` prints beside the fabric's own counters.
 #[derive(Default)]
 pub struct Counters {
+    /// Threads that have started here, those that moved here included.
     pub threads_run: AtomicU64,
+    /// Threads that have arrived from other kernels.
     pub migrations_in: AtomicU64,
+    /// Threads that have left for other kernels.
     pub migrations_out: AtomicU64,
     /// Time in user mode, by the index of the CPU, which alone writes it.
     pub user_ns: Vec<AtomicU64>,
@@ -69,23 +74,35 @@ pub struct Counters {
     pub(crate) fpu_owners: Vec<AtomicU64>,
 }
 
+/// What a kernel knows of processes, and all that they are built on.
 pub struct System {
+    /// This kernel.
     pub kernel: KernelId,
+    /// Its CPUs.
     pub cpu: Arc<dyn Cpu>,
+    /// Its memory.
     pub memory: Arc<dyn Memory>,
     /// Who pays for what this kernel keeps.
     pub accounts: Arc<Accounts>,
+    /// Its end of the fabric.
     pub endpoint: Arc<Endpoint>,
+    /// Its run queues.
     pub scheduler: Arc<Scheduler>,
+    /// Its address spaces.
     pub vm: Arc<Vm>,
+    /// Its futex queues.
     pub futexes: Arc<Futexes>,
+    /// The names of files, wherever they are kept.
     pub paths: Arc<dyn Paths>,
+    /// Sends and receives open files.
     pub directory: Arc<dyn Directory>,
+    /// Says where threads run.
     pub placement: Arc<dyn Placement>,
     /// Bad luck on demand, see shake.rs.
     pub shake: Option<Arc<Shake>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
+    /// Runs them.
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
@@ -94,6 +111,7 @@ pub struct System {
     /// Threads on their way to a kernel whose load on the board does not show them yet.
     pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
     pub(crate) balance: crate::balance::Balance,
+    /// For `cob run --stats`.
     pub counters: Counters,
     pub(crate) load_average: LoadAverage,
     pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
@@ -148,22 +166,35 @@ pub struct System {
 
 /// Everything a [`System`] is made from.
 pub struct Parts {
+    /// This kernel.
     pub kernel: KernelId,
+    /// Most kernels that the machine can have: ids are divided among so many.
     pub kernels: u32,
+    /// Its CPUs.
     pub cpu: Arc<dyn Cpu>,
+    /// Its memory.
     pub memory: Arc<dyn Memory>,
+    /// Who pays for what it keeps.
     pub accounts: Arc<Accounts>,
+    /// Its end of the fabric.
     pub endpoint: Arc<Endpoint>,
+    /// Its run queues.
     pub scheduler: Arc<Scheduler>,
+    /// Its address spaces.
     pub vm: Arc<Vm>,
+    /// Its futex queues.
     pub futexes: Arc<Futexes>,
+    /// The names of files, wherever they are kept.
     pub paths: Arc<dyn Paths>,
+    /// Sends and receives open files.
     pub directory: Arc<dyn Directory>,
+    /// Says where threads run.
     pub placement: Arc<dyn Placement>,
     /// Bad luck, if it is wanted.
     pub shake: Option<Arc<Shake>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
+    /// Runs them.
     pub abi: Arc<dyn Abi>,
 }
 
@@ -184,6 +215,7 @@ impl System {
         Ok(self.endpoint.call_then(to, message, move |reply| take(&*directory, reply)).await?)
     }
 
+    /// A kernel without processes, which answers no message yet.
     pub fn new(parts: Parts) -> Arc<System> {
         let each_cpu = || parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
         let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };
@@ -288,6 +320,7 @@ impl System {
         self.machine.lock().iter().map(|(kernel, _)| *kernel).collect()
     }
 
+    /// Kernels that run, but this one.
     pub fn others(&self) -> Vec<KernelId> {
         self.kernels().into_iter().filter(|&kernel| kernel != self.kernel).collect()
     }
@@ -318,6 +351,7 @@ impl System {
         }
     }
 
+    /// An id of this kernel's range that no process or thread has.
     pub fn new_pid(&self) -> Pid {
         loop {
             let pid = self.ids.next();
@@ -333,6 +367,7 @@ impl System {
         self.ids.origin(pid)
     }
 
+    /// What this kernel has of a process; None also for one that is only on other kernels.
     pub fn process(&self, pid: Pid) -> Option<Arc<Process>> {
         self.processes.lock().get(&pid).cloned()
     }
@@ -347,6 +382,7 @@ impl System {
         self.threads.lock().values().filter(|thread| !thread.is_away()).count()
     }
 
+    /// ns since the machine started, the same on every kernel.
     pub fn now(&self) -> u64 {
         self.cpu.now()
     }

@@ -24,10 +24,12 @@ pub const FIFO: u32 = 1;
 pub const ROUND_ROBIN: u32 = 2;
 pub const BATCH: u32 = 3;
 pub const IDLE: u32 = 5;
+/// SCHED_RESET_ON_FORK: children start with SCHED_OTHER.
 pub const RESET_ON_FORK: u32 = 0x4000_0000;
 
 /// What a thread is at the user boundary, beside the extended state, which its [`Thread`] keeps.
 pub struct Context {
+    /// As they are restored when it goes on.
     pub registers: Registers,
 }
 
@@ -52,9 +54,13 @@ pub(crate) enum Presence {
     Ended,
 }
 
+/// A thread as one kernel has it: the thread itself, or the shadow of one that went away.
 pub struct Thread {
+    /// Thread id.
     pub tid: Pid,
+    /// The process, as the same kernel has it.
     pub process: Arc<Process>,
+    /// What goes with it when it moves, beside registers and extended state.
     pub state: Lock<ThreadState>,
     pub(crate) fpu: Lock<FpuState>,
     /// The extended state is in the CPU's registers, and `fpu` may be older. Only the CPU polling the thread looks.
@@ -138,6 +144,7 @@ impl Thread {
         &self.process.system.cpu
     }
 
+    /// Whether this is a shadow: the thread went away, or ended elsewhere.
     pub fn is_away(&self) -> bool {
         !matches!(*self.presence.lock(), Presence::Here)
     }
@@ -306,6 +313,7 @@ impl Thread {
         *slot = Some(system.scheduler.spawn_thread(class, mask, task));
     }
 
+    /// Has it look around: wakes it if it waits, and calls it out of user mode if it runs.
     pub fn wake(&self) {
         // Cloned first: waking may run code that looks at this thread.
         let waker = self.waker.lock().clone();
@@ -347,6 +355,7 @@ impl Thread {
         self.wake();
     }
 
+    /// Signals that it blocks now.
     pub fn blocked(&self) -> SignalSet {
         SignalSet(self.blocked.load(Relaxed))
     }

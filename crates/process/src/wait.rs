@@ -130,9 +130,13 @@ fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<Sig
 /// Which changes a wait takes, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitOptions {
+    /// By the signal of their end: neither option, __WCLONE or __WALL.
     pub kind: WaitKind,
+    /// WEXITED.
     pub exited: bool,
+    /// WSTOPPED.
     pub stopped: bool,
+    /// WCONTINUED.
     pub continued: bool,
     /// WNOWAIT: leave it waitable.
     pub keep: bool,

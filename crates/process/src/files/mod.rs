@@ -34,6 +34,7 @@ const FILE_BYTES: usize = 512;
 /// At most what a descriptor in a list takes, with what other kernels are told of it.
 const LISTED_BYTES: usize = 128;
 
+/// A descriptor table as one kernel has it: the table itself where it was made, elsewhere what is cached of it.
 pub struct Files {
     id: TableId,
     system: Arc<System>,
@@ -89,6 +90,7 @@ impl Files {
         own.or_else(cached).ok_or(Errno::ESRCH)
     }
 
+    /// Its name on all kernels.
     pub fn id(&self) -> TableId {
         self.id
     }
@@ -101,10 +103,12 @@ impl Files {
         }
     }
 
+    /// The file behind a number; asks the table's home if this kernel does not know. EBADF if there is none.
     pub async fn get(&self, fd: u32) -> Result<Arc<dyn File>> {
         Ok(self.descriptor(fd).await?.file)
     }
 
+    /// The same, with the close-on-exec flag.
     pub async fn descriptor(&self, fd: u32) -> Result<Descriptor> {
         let cache = match &self.part {
             Part::Home(table) => return table.lock().get(fd).cloned(),
@@ -214,6 +218,7 @@ impl Files {
         Ok(taken.file)
     }
 
+    /// FD_CLOEXEC of a number. EBADF if there is none.
     pub async fn set_close_on_exec(&self, fd: u32, close_on_exec: bool) -> Result<()> {
         let table = match &self.part {
             Part::Home(table) => table,

@@ -5,9 +5,12 @@ use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use fs::File;
 use machine::{errno::Result, Errno, KernelSet};
 
+/// An open descriptor of a table.
 #[derive(Clone)]
 pub struct Descriptor {
+    /// The open file, maybe one of another kernel.
     pub file: Arc<dyn File>,
+    /// FD_CLOEXEC: execve closes it.
     pub close_on_exec: bool,
 }
 

@@ -31,18 +31,22 @@ pub const READ_IMPLIES_EXEC: u32 = 0x40_0000;
 const ADDR_NO_RANDOMIZE: u32 = 0x4_0000;
 /// Where position-independent executables go (ELF_ET_DYN_BASE of x86-64), before randomization.
 const DYNAMIC_BASE: u64 = 0x5555_5555_4000;
-/// MAX_ARG_STRLEN, and what arguments and environment may take in all (a quarter of 8 MiB of stack).
+/// Most bytes of one string of arguments or environment, with its zero byte (MAX_ARG_STRLEN).
 pub const ARGUMENT_MAX: usize = 32 * PAGE_SIZE;
+/// Most bytes of all of them, with their pointers (a quarter of 8 MiB of stack).
 pub const ARGUMENTS_MAX: usize = 2 << 20;
 
 /// What execve was asked to run.
 pub struct Program {
+    /// The file, opened; a script's interpreter takes its place later.
     pub file: Arc<dyn File>,
     /// The path as given, for AT_EXECFN and scripts.
     pub path: Vec<u8>,
     /// That path leads nowhere once the descriptors are closed that execve closes: no interpreter could find a script by it.
     pub closes: bool,
+    /// `argv`, without the zero bytes.
     pub arguments: Vec<Vec<u8>>,
+    /// `envp`, likewise.
     pub environment: Vec<Vec<u8>>,
 }
 
