@@ -52,6 +52,7 @@ const RESOURCES: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverLimit;
 
+/// What has been charged to one payer, and how much may be, by [`Resource`].
 #[derive(Debug)]
 pub struct Account {
     above: Option<Arc<Account>>,
@@ -68,10 +69,12 @@ impl Account {
         Arc::new(account)
     }
 
+    /// How much of the resource is charged now.
     pub fn used(&self, resource: Resource) -> usize {
         self.used[resource as usize].load(Relaxed)
     }
 
+    /// How much may be charged; `usize::MAX`: no limit.
     pub fn most(&self, resource: Resource) -> usize {
         self.most[resource as usize].load(Relaxed)
     }
@@ -81,6 +84,7 @@ impl Account {
         self.most[resource as usize].store(most, Relaxed);
     }
 
+    /// Charges `amount` to this account and those above it.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: usize) -> Result<Charge, OverLimit> {
         let mut charge = self.nothing(resource);
         charge.grow(amount)?;
@@ -169,6 +173,7 @@ impl Charge {
     /// For what is kept for the kernel itself.
     pub const FREE: Charge = Charge { account: None, resource: Resource::Memory, amount: 0 };
 
+    /// How much is charged with it.
     pub fn amount(&self) -> usize {
         self.amount
     }
@@ -178,6 +183,7 @@ impl Charge {
         self.account.is_some()
     }
 
+    /// Charges `by` more; if that is too much, nothing changes.
     pub fn grow(&mut self, by: usize) -> Result<(), OverLimit> {
         if let Some(account) = &self.account {
             account.take(self.resource, by)?;
@@ -253,6 +259,7 @@ struct Known {
 }
 
 impl Accounts {
+    /// For a kernel with so many bytes of memory, of which the limits are parts.
     pub fn new(memory: usize) -> Arc<Self> {
         Arc::new(Accounts { memory, known: Lock::default() })
     }

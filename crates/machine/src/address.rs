@@ -3,6 +3,7 @@
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 
+/// log2 of [`PAGE_SIZE`].
 pub const PAGE_BITS: u32 = 12;
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 1 << PAGE_BITS;
@@ -19,12 +20,15 @@ pub const USER_END: u64 = 0x7fff_ffff_f000;
 pub struct UserAddr(pub u64);
 
 impl UserAddr {
+    /// What programs give for "none".
     pub const NULL: UserAddr = UserAddr(0);
 
+    /// Whether it is 0.
     pub fn is_null(self) -> bool {
         self.0 == 0
     }
 
+    /// The page that it lies in.
     pub fn page(self) -> Page {
         Page(self.0 >> PAGE_BITS)
     }
@@ -34,6 +38,7 @@ impl UserAddr {
         self.0 as usize % PAGE_SIZE
     }
 
+    /// The address `bytes` further on; wraps around, for programs give any address.
     #[allow(clippy::should_implement_trait)] // Bytes are added, never two addresses.
     pub fn add(self, bytes: usize) -> UserAddr {
         UserAddr(self.0.wrapping_add(bytes as u64))
@@ -45,10 +50,12 @@ impl UserAddr {
 pub struct Page(pub u64);
 
 impl Page {
+    /// Its first byte.
     pub fn address(self) -> UserAddr {
         UserAddr(self.0 << PAGE_BITS)
     }
 
+    /// The page `pages` further on.
     #[allow(clippy::should_implement_trait)] // Pages are added, never two page numbers.
     pub fn add(self, pages: u64) -> Page {
         Page(self.0 + pages)
@@ -58,15 +65,19 @@ impl Page {
 /// Half-open range of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageRange {
+    /// The first page.
     pub start: Page,
+    /// The page after the last.
     pub end: Page,
 }
 
 impl PageRange {
+    /// From `start` up to, but without, `end`.
     pub fn new(start: Page, end: Page) -> Self {
         PageRange { start, end }
     }
 
+    /// Only this page.
     pub fn one(page: Page) -> Self {
         PageRange { start: page, end: page.add(1) }
     }
@@ -87,19 +98,23 @@ impl PageRange {
         self.end.0.saturating_sub(self.start.0)
     }
 
+    /// Whether there is no page in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Whether `page` is in it.
     pub fn contains(&self, page: Page) -> bool {
         self.start <= page && page < self.end
     }
 
+    /// The pages that are in both.
     pub fn intersect(&self, other: PageRange) -> PageRange {
         let start = self.start.max(other.start);
         PageRange { start, end: self.end.min(other.end).max(start) }
     }
 
+    /// Its pages, ascending.
     pub fn pages(self) -> impl Iterator<Item = Page> {
         let Range { start, end } = self.start.0..self.end.0;
         (start..end).map(Page)
@@ -117,6 +132,7 @@ impl Frame {
         self.0 << PAGE_BITS
     }
 
+    /// The frame `frames` further on.
     #[allow(clippy::should_implement_trait)] // Frames are added, never two frame numbers.
     pub fn add(self, frames: u64) -> Frame {
         Frame(self.0 + frames)

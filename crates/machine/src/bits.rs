@@ -12,6 +12,7 @@ pub struct Bits {
 }
 
 impl Bits {
+    /// The empty set.
     pub const fn new() -> Self {
         Bits { low: 0, high: Vec::new() }
     }
@@ -80,6 +81,7 @@ impl Bits {
         had
     }
 
+    /// Whether `number` is in it.
     pub fn contains(&self, number: usize) -> bool {
         let (word, bit) = (number / 64, 1u64 << (number % 64));
         match word {
@@ -88,10 +90,12 @@ impl Bits {
         }
     }
 
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.is_empty()
     }
 
+    /// How many numbers are in it.
     pub fn len(&self) -> usize {
         self.words().map(|word| word.count_ones() as usize).sum()
     }

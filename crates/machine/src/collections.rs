@@ -13,6 +13,7 @@ use foldhash::fast::FixedState;
 /// Whoever walks a hash map does things in its order. With one hasher for all that order follows from what was done before, so
 /// that a seed of the simulator is one run; hashbrown's own takes a new hasher for each map.
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
+/// The same for sets.
 pub type HashSet<T> = hashbrown::HashSet<T, FixedState>;
 
 /// A vector with room for `len` elements.
@@ -61,18 +62,22 @@ impl<T> Queue<T> {
         fit => fit,
     };
 
+    /// An empty queue, which takes no memory.
     pub const fn new() -> Self {
         Queue { pieces: LinkedList::new(), len: 0 }
     }
 
+    /// How many elements there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Appends an element.
     pub fn push_back(&mut self, value: T) {
         self.len += 1;
         match self.pieces.back_mut() {
@@ -81,6 +86,7 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Puts an element before all others.
     pub fn push_front(&mut self, value: T) {
         self.len += 1;
         match self.pieces.front_mut() {
@@ -89,6 +95,7 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Takes the first element out.
     pub fn pop_front(&mut self) -> Option<T> {
         let first = self.pieces.front_mut()?;
         let value = first.pop_front()?;
@@ -99,6 +106,7 @@ impl<T> Queue<T> {
         Some(value)
     }
 
+    /// Takes the last element out.
     pub fn pop_back(&mut self) -> Option<T> {
         let last = self.pieces.back_mut()?;
         let value = last.pop_back()?;
@@ -109,14 +117,17 @@ impl<T> Queue<T> {
         Some(value)
     }
 
+    /// The last element.
     pub fn back(&self) -> Option<&T> {
         self.pieces.back()?.back()
     }
 
+    /// The first element.
     pub fn front(&self) -> Option<&T> {
         self.pieces.front()?.front()
     }
 
+    /// The first element, to be changed.
     pub fn front_mut(&mut self) -> Option<&mut T> {
         self.pieces.front_mut()?.front_mut()
     }
@@ -126,6 +137,7 @@ impl<T> Queue<T> {
         self.pieces.iter().flatten()
     }
 
+    /// From the front on, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.pieces.iter_mut().flatten()
     }

@@ -11,8 +11,11 @@ bitflags::bitflags! {
     /// What may be done with a page, or what a fault tried to do.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct Access: u8 {
+        /// PROT_READ; every access implies it on x86-64.
         const READ = 1;
+        /// PROT_WRITE.
         const WRITE = 2;
+        /// PROT_EXEC.
         const EXEC = 4;
     }
 }
@@ -22,25 +25,45 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Registers {
+    /// Number of the system call, and its result.
     pub rax: u64,
+    /// Kept across calls.
     pub rbx: u64,
+    /// What `syscall` returns to.
     pub rcx: u64,
+    /// Third argument.
     pub rdx: u64,
+    /// Second argument.
     pub rsi: u64,
+    /// First argument.
     pub rdi: u64,
+    /// Kept across calls.
     pub rbp: u64,
+    /// Stack pointer.
     pub rsp: u64,
+    /// Fifth argument of a system call.
     pub r8: u64,
+    /// Sixth argument of a system call.
     pub r9: u64,
+    /// Fourth argument of a system call.
     pub r10: u64,
+    /// Flags that `syscall` returns with.
     pub r11: u64,
+    /// Kept across calls.
     pub r12: u64,
+    /// Kept across calls.
     pub r13: u64,
+    /// Kept across calls.
     pub r14: u64,
+    /// Kept across calls.
     pub r15: u64,
+    /// The next instruction.
     pub rip: u64,
+    /// Flags (SDM 1, 3.4.3).
     pub rflags: u64,
+    /// Base of segment FS: thread-local storage (ARCH_SET_FS).
     pub fs_base: u64,
+    /// Base of segment GS (ARCH_SET_GS).
     pub gs_base: u64,
 }
 
@@ -94,6 +117,7 @@ impl FpuState {
         self.0.as_ptr().cast()
     }
 
+    /// The same, to be written by the instruction that saves.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()
     }
@@ -103,6 +127,7 @@ impl FpuState {
         self.0.as_bytes()
     }
 
+    /// The area, to be changed.
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         self.0.as_mut_bytes()
     }
@@ -124,17 +149,29 @@ pub enum Trap {
     /// `syscall`: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rip is past it.
     Syscall,
     /// A page was touched that the table does not allow.
-    Page { at: UserAddr, access: Access },
+    Page {
+        /// The address touched (CR2).
+        at: UserAddr,
+        /// What the program tried.
+        access: Access,
+    },
     /// Timer, doorbell or kick: somebody wants the kernel to look around.
     Interrupt,
     /// Any other exception of the program, by its vector (SDM 3A, table 6-1) and error code.
-    Exception { vector: u8, code: u64 },
+    Exception {
+        /// Number of the exception.
+        vector: u8,
+        /// Its error code; 0 of those that have none.
+        code: u64,
+    },
 }
 
 /// A cycle counter that programs can read: [`Cpu::now`] is `(rdtsc - base) * rate >> 32`.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
+    /// Value of the counter when the machine started.
     pub base: u64,
+    /// ns per tick, in 2^-32 ns.
     pub rate: u64,
 }
 

@@ -7,12 +7,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Errno(pub u16);
 
+/// A result as system calls have it.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! numbers {
     ($($name:ident)*) => {
         impl Errno {
-            $(pub const $name: Errno = Errno(linux_raw_sys::errno::$name as u16);)*
+            $(
+                #[doc = concat!(stringify!($name), " of errno(3), with its number on Linux.")]
+                pub const $name: Errno = Errno(linux_raw_sys::errno::$name as u16);
+            )*
         }
 
         impl fmt::Debug for Errno {
@@ -39,6 +43,7 @@ numbers! {
 }
 
 impl Errno {
+    /// The other name of EAGAIN.
     pub const EWOULDBLOCK: Errno = Errno::EAGAIN;
 
     /// Inside the kernel only: a signal interrupted the call, which is to be restarted if the

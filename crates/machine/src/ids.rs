@@ -15,6 +15,7 @@ impl KernelId {
     /// The kernel the machine booted into.
     pub const PRIMARY: KernelId = KernelId(0);
 
+    /// For arrays with an entry for each kernel.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -49,7 +50,9 @@ impl fmt::Display for Pid {
 /// An address space, on all kernels: the kernel that made it (its home) and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SpaceId {
+    /// The kernel that made it, and keeps its slice table.
     pub home: KernelId,
+    /// Which of that kernel's spaces ([`Serials`]).
     pub serial: u64,
 }
 
@@ -61,11 +64,13 @@ impl Serials {
     /// 2^40 numbers a life; 2^22 lives, so that bit 62 and 63 are free for the user.
     const LIFE_BITS: u32 = 40;
 
+    /// Numbers for the present life of the kernel that `memory` is of.
     pub fn new(memory: &dyn Memory) -> Self {
         let life = u64::from(memory.life().wrapping_sub(1) & 0x3f_ffff);
         Serials(AtomicU64::new(life << Self::LIFE_BITS | 1))
     }
 
+    /// A number that was never given before.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -76,18 +81,22 @@ impl Serials {
 pub struct KernelSet(Bits);
 
 impl KernelSet {
+    /// The empty set.
     pub const fn new() -> Self {
         KernelSet(Bits::new())
     }
 
+    /// From bits: bit N is kernel N.
     pub const fn of_bits(bits: Bits) -> Self {
         KernelSet(bits)
     }
 
+    /// Bit N is kernel N.
     pub const fn bits(&self) -> &Bits {
         &self.0
     }
 
+    /// The set of one kernel.
     pub fn only(kernel: KernelId) -> Self {
         let mut set = Self::new();
         set.insert(kernel);
@@ -104,14 +113,17 @@ impl KernelSet {
         self.0.remove(kernel.index())
     }
 
+    /// Whether `kernel` is in it.
     pub fn contains(&self, kernel: KernelId) -> bool {
         self.0.contains(kernel.index())
     }
 
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// How many kernels are in it.
     pub fn len(&self) -> usize {
         self.0.len()
     }

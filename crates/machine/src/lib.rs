@@ -6,6 +6,7 @@
 //! the host under a seeded scheduler. Nothing here knows either, and nothing here may be `unsafe`.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 extern crate alloc;
 

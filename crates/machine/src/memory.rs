@@ -34,16 +34,22 @@ bitflags::bitflags! {
 /// (`PROT_NONE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
+    /// The frame that the page is mapped to.
     pub frame: Frame,
+    /// What the table allows.
     pub access: Access,
+    /// What the owner of the address keeps with it.
     pub soft: Soft,
 }
 
 /// What a visitor of [`PageTable::walk`] wants done with the entry it saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// It stays as it is.
     Keep,
+    /// It becomes this.
     Replace(Mapping),
+    /// The page is mapped no more.
     Remove,
     /// Keep it, and look no further.
     Stop,
@@ -53,7 +59,9 @@ pub enum Step {
 /// then try again from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserFault {
+    /// Where the access met the page.
     pub at: UserAddr,
+    /// What was tried.
     pub access: Access,
 }
 
@@ -153,9 +161,11 @@ pub trait Memory: Send + Sync {
 
     /// Copy of a whole frame; either may be foreign.
     fn copy(&self, from: Frame, to: Frame);
+    /// Fills a frame with zeroes; it may be foreign.
     fn zero(&self, frame: Frame);
     /// Bytes at `offset` of `frame`; `offset + buf.len()` must stay in the frame.
     fn read(&self, frame: Frame, offset: usize, buf: &mut [u8]);
+    /// Writes bytes at `offset` of `frame`; `offset + buf.len()` must stay in the frame.
     fn write(&self, frame: Frame, offset: usize, buf: &[u8]);
     /// The aligned word at `offset`, read atomically (futex compare at the owner).
     fn load_u32(&self, frame: Frame, offset: usize) -> u32;
@@ -178,9 +188,11 @@ pub trait Memory: Send + Sync {
 pub trait PageTable: Any + Send + Sync {
     /// What the machine needs to run user code on this table (CR3 on x86-64).
     fn root(&self) -> u64;
+    /// The entry of a page; None: not present.
     fn get(&self, page: Page) -> Option<Mapping>;
     /// Installs an entry; gives back what was there. NoMemory if a table page can't be had.
     fn set(&self, page: Page, mapping: Mapping) -> Result<Option<Mapping>, NoMemory>;
+    /// Takes an entry out; gives back what was there. CPUs may use it until a `flush`.
     fn clear(&self, page: Page) -> Option<Mapping>;
     /// Maps the pages of `range` as `first` says, to frames in a row from its frame on. Where something is mapped, `keeps` is
     /// told what, and says whether it stays. NoMemory: a last-level table can't be had; nothing below it is mapped, all before it is.
@@ -217,6 +229,7 @@ pub trait PageTable: Any + Send + Sync {
     /// Copies user memory into `to`, as far as the table allows reading. On a fault, bytes before
     /// `at` have been copied.
     fn read(&self, from: UserAddr, to: &mut [u8]) -> Result<(), UserFault>;
+    /// The other way: copies `from` to user memory.
     fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), UserFault>;
     /// Copies `bytes` bytes at `offset` of `frame`, which must stay in the frame, to user memory.
     fn write_frame(&self, to: UserAddr, frame: Frame, offset: usize, bytes: usize) -> Result<(), UserFault>;
@@ -228,5 +241,6 @@ pub trait PageTable: Any + Send + Sync {
     fn string_length(&self, from: UserAddr, limit: usize) -> Result<Option<usize>, UserFault>;
     /// Atomic word operations; `at` must be aligned to four bytes.
     fn load_u32(&self, at: UserAddr) -> Result<u32, UserFault>;
+    /// The inner Err gives the value found, which was not `old`.
     fn compare_exchange_u32(&self, at: UserAddr, old: u32, new: u32) -> Result<Result<u32, u32>, UserFault>;
 }

@@ -4,10 +4,12 @@ use serde::{de::Error as _, Deserialize, Deserializer, Serialize, Serializer};
 use serde_bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// Writes the bytes of `value` as they lie in memory.
 pub fn serialize<T: IntoBytes + Immutable, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     Bytes::new(value.as_bytes()).serialize(to)
 }
 
+/// Takes a value from as many bytes as it has; else an error.
 pub fn deserialize<'de, T: FromBytes, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     let bytes: &'de Bytes = Deserialize::deserialize(from)?;
     T::read_from_bytes(bytes).map_err(|_| D::Error::invalid_length(bytes.len(), &"all of it"))
@@ -18,10 +20,12 @@ pub mod list {
     use super::*;
     use alloc::vec::Vec;
 
+    /// Writes the bytes of all values.
     pub fn serialize<T: IntoBytes + Immutable, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
         Bytes::new(values.as_bytes()).serialize(to)
     }
 
+    /// Takes values until the bytes are used up; an error if some are left over or memory is short.
     pub fn deserialize<'de, T: FromBytes + IntoBytes, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
         let bytes: &'de Bytes = Deserialize::deserialize(from)?;
         let wrong = || D::Error::invalid_length(bytes.len(), &"whole values");

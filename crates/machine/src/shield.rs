@@ -34,12 +34,15 @@ pub struct Shield(Option<Arc<State>>);
 pub struct Held<'a>(&'a Shield);
 
 impl Shield {
+    /// Nobody's: it is never held.
     pub const NONE: Shield = Shield(None);
 
+    /// A thread's.
     pub fn new() -> Self {
         Shield(Some(Arc::default()))
     }
 
+    /// The thread stays until the answer is dropped.
     pub fn hold(&self) -> Held<'_> {
         if let Some(state) = &self.0 {
             if state.held.fetch_add(1, Relaxed) == 0 {
@@ -72,6 +75,7 @@ impl PartialEq for Shield {
 impl Eq for Shield {}
 
 impl Held<'_> {
+    /// Whether the thread wants to leave: what may wait is to be cancelled.
     pub fn is_leaving(&self) -> bool {
         self.0.is_leaving()
     }

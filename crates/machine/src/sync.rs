@@ -14,9 +14,11 @@ use spin as mutex;
 
 /// A function that is `const` but where the model checker's mutex is used.
 macro_rules! constant {
-    (pub fn $($rest:tt)*) => {
+    ($(#[doc = $doc:literal])* pub fn $($rest:tt)*) => {
+        $(#[doc = $doc])*
         #[cfg(not(loom_locks))]
         pub const fn $($rest)*
+        $(#[doc = $doc])*
         #[cfg(loom_locks)]
         pub fn $($rest)*
     };
@@ -40,6 +42,7 @@ pub(crate) use constant;
 #[derive(Default)]
 pub struct Lock<T: ?Sized>(mutex::Mutex<T>);
 
+/// Unlocks when dropped.
 pub struct LockGuard<'a, T: ?Sized> {
     guard: mutex::MutexGuard<'a, T>,
     not_send: PhantomData<*const ()>,
@@ -47,25 +50,30 @@ pub struct LockGuard<'a, T: ?Sized> {
 
 impl<T> Lock<T> {
     constant! {
+        /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
             Lock(mutex::Mutex::new(value))
         }
     }
 
+    /// The value, of a lock that nobody else can have.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> Lock<T> {
+    /// Waits, spinning, until nobody else holds it. A CPU that holds it already waits for ever.
     pub fn lock(&self) -> LockGuard<'_, T> {
         LockGuard { guard: self.0.lock(), not_send: PhantomData }
     }
 
+    /// None if somebody holds it.
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         Some(LockGuard { guard: self.0.try_lock()?, not_send: PhantomData })
     }
 
+    /// The value, without locking: nobody else can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -98,16 +106,19 @@ impl<T: Default> Default for AsyncLock<T> {
 
 impl<T> AsyncLock<T> {
     constant! {
+        /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
             AsyncLock { value: Lock::new(Some(value)), queue: WaitQueue::new() }
         }
     }
 
+    /// Waits until nobody else holds it. Who came first need not get it first.
     pub async fn lock(&self) -> AsyncGuard<'_, T> {
         let value = self.queue.wait_until(|| self.value.lock().take()).await;
         AsyncGuard { lock: self, value: Some(value) }
     }
 
+    /// None if somebody holds it.
     pub fn try_lock(&self) -> Option<AsyncGuard<'_, T>> {
         let value = self.value.lock().take()?;
         Some(AsyncGuard { lock: self, value: Some(value) })

@@ -4,10 +4,12 @@ use crate::sync::{Lock, WaitQueue};
 use alloc::{boxed::Box, sync::Arc};
 use core::{future::Future, pin::Pin, task::Poll};
 
+/// A future on the heap that any CPU of the kernel may poll.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Starts kernel tasks (not user threads) on this kernel.
 pub trait Spawner: Send + Sync {
+    /// Starts `task`, which runs to its end.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
     /// Whether the task that runs has had its CPU long enough ([`pause`]).

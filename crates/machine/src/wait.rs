@@ -58,6 +58,7 @@ impl Subscriber for Waker {
 
 impl WaitQueue {
     constant! {
+        /// A queue that nobody waits in.
         pub fn new() -> Self {
             WaitQueue { waiters: Lock::new(Waiters { next: 0, first: None, others: None }) }
         }
@@ -114,12 +115,14 @@ impl WaitQueue {
         key
     }
 
+    /// Drops the subscriber that [`WaitQueue::subscribe`] gave this key.
     pub fn unsubscribe(&self, key: u64) {
         // Dropped outside the lock: a subscriber may own what owns the queue.
         let subscription = self.waiters.lock().others().subscribers.remove(&key);
         drop(subscription);
     }
 
+    /// Whether anybody waits, tasks or subscribers.
     pub fn has_waiters(&self) -> bool {
         let waiters = self.waiters.lock();
         waiters.has_tasks() || waiters.others.as_ref().is_some_and(|others| !others.subscribers.is_empty())
@@ -192,6 +195,7 @@ pub struct Registration<'a> {
 }
 
 impl<'a> Registration<'a> {
+    /// A place that nothing wakes yet.
     pub fn new(queue: &'a WaitQueue) -> Self {
         Registration { queue, key: None }
     }
