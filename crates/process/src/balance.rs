@@ -21,7 +21,7 @@
 use crate::{placement::Candidate, process::Flags, System, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use machine::{sync::Lock, KernelId};
+use machine::{sync::Lock, HashMap, KernelId};
 use sched::UNIT;
 
 /// Between two looks at who waits.
@@ -49,6 +49,8 @@ pub(crate) enum Destination {
 /// What the balancer remembers.
 #[derive(Default)]
 pub(crate) struct Balance {
+    /// Threads on their way to a kernel whose load on the board does not show them yet.
+    under_way: Lock<HashMap<KernelId, usize>>,
     next_look: AtomicU64,
     pressure: Lock<Pressure>,
     /// `pressure` is not zero, or grows: who finds nobody waiting need not take the lock to see that.
@@ -115,7 +117,7 @@ impl System {
     /// Load of a kernel as the board says, and what is on its way there from here: in threads. Those of low priority count for the
     /// part of a CPU that they would take from another thread (none, of SCHED_IDLE), and nobody moves for less than half a thread.
     fn expected_load(&self, kernel: KernelId, own: usize) -> usize {
-        let under_way = self.under_way.lock().get(&kernel).copied().unwrap_or(0);
+        let under_way = self.balance.under_way.lock().get(&kernel).copied().unwrap_or(0);
         let worth = match kernel == self.kernel {
             // The board is told only now and then.
             true => self.scheduler.worth().saturating_sub(own),
@@ -191,7 +193,7 @@ impl System {
 
     /// A thread has been told to go to `kernel` (`true`), or has arrived or given up (`false`).
     pub(crate) fn note_under_way(&self, kernel: KernelId, leaves: bool) {
-        let mut under_way = self.under_way.lock();
+        let mut under_way = self.balance.under_way.lock();
         let count = under_way.entry(kernel).or_default();
         *count = if leaves { *count + 1 } else { count.saturating_sub(1) };
     }

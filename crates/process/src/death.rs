@@ -37,13 +37,26 @@ use crate::{process::Flags, thread::Presence, wait::LAST, Process, System, Threa
 use abi::signal::Signal;
 use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
-use machine::{KernelId, Pid, SpaceId};
+use machine::{
+    sync::{AsyncLock, Lock, WaitQueue},
+    KernelId, Pid, SpaceId,
+};
 use messages::process::{ChildChanged, ChildEvent, EndSpace, EndUsers, ExitStatus, Mourned, ThreadLost};
 
 pub(crate) const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
 /// Death is rare: looking now and then costs less than telling somebody at every exit of a thread.
 const LOOK_AGAIN_NS: u64 = 5_000_000;
+
+/// Deaths of other kernels that this one is dealing with.
+#[derive(Default)]
+pub(crate) struct Deaths {
+    /// Held while the spaces of a dead kernel are given up.
+    abandoning: AsyncLock<()>,
+    mourning: Lock<Vec<(KernelId, Mourning)>>,
+    /// Woken when `mourning` has changed.
+    mourned: WaitQueue,
+}
 
 /// How far this kernel is with a death.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +70,7 @@ pub(crate) enum Mourning {
 impl System {
     /// A kernel has died. True for the first who says so, who goes on with [`System::kernel_died`].
     pub fn begin_mourning(&self, dead: KernelId) -> bool {
-        let mut mourning = self.mourning.lock();
+        let mut mourning = self.deaths.mourning.lock();
         let first = self.endpoint.is_alive(dead) && !mourning.iter().any(|(of, _)| *of == dead);
         if first {
             mourning.push((dead, Mourning::Begun));
@@ -66,32 +79,37 @@ impl System {
     }
 
     fn mourning_of(&self, dead: KernelId) -> Option<Mourning> {
-        self.mourning.lock().iter().find(|(of, _)| *of == dead).map(|(_, how)| *how)
+        self.deaths.mourning.lock().iter().find(|(of, _)| *of == dead).map(|(_, how)| *how)
     }
 
     /// Kills what had something on `dead`, and returns when it is gone, and what the dead kernel had of this one is taken back.
     pub async fn kernel_died(self: &Arc<Self>, dead: KernelId) {
         self.end_what_had_something_on(dead).await;
-        self.mourning.lock().iter_mut().filter(|(of, _)| *of == dead).for_each(|(_, how)| *how = Mourning::Through);
-        self.mourned.wake_all();
+        self.deaths
+            .mourning
+            .lock()
+            .iter_mut()
+            .filter(|(of, _)| *of == dead)
+            .for_each(|(_, how)| *how = Mourning::Through);
+        self.deaths.mourned.wake_all();
         // Each of the others has noticed the death, or will; one that dies meanwhile does not run any more either.
         self.endpoint.multicast(&self.endpoint.others(), Mourned { dead }).await;
         self.tell_of_zombies().await;
         self.take_back(dead).await;
-        self.mourning.lock().retain(|(of, _)| *of != dead);
-        self.mourned.wake_all();
+        self.deaths.mourning.lock().retain(|(of, _)| *of != dead);
+        self.deaths.mourned.wake_all();
     }
 
     /// Returns when [`System::kernel_died`] has, if it is under way.
     pub async fn until_over(&self, dead: KernelId) {
-        self.mourned.wait_until(|| self.mourning_of(dead).is_none().then_some(())).await
+        self.deaths.mourned.wait_until(|| self.mourning_of(dead).is_none().then_some(())).await
     }
 
     /// Returns when nothing here runs in memory that `dead` had. Whoever asks knows of the death; this kernel may not yet. (It
     /// can't be its next life that is alive: it is not booted before who asks has the answer.)
     pub(crate) async fn until_mourned(&self, dead: KernelId) {
         let through = || !self.endpoint.is_alive(dead) && self.mourning_of(dead) != Some(Mourning::Begun);
-        self.mourned.wait_until(|| through().then_some(())).await;
+        self.deaths.mourned.wait_until(|| through().then_some(())).await;
         // Those of the dead one among them, which were pinned for us by who asks, before he takes it for over.
         self.vm.send_frames_home(1);
     }
@@ -116,9 +134,9 @@ impl System {
         self.vm.stop_waiting_for(dead);
         self.forget_expected(dead);
         // A replica that is being made may be of a process that is at home there.
-        let joining: Vec<Pid> = self.joining.lock().keys().copied().collect();
-        let over = || !joining.iter().any(|process| self.joining.lock().contains_key(process));
-        self.joined.wait_until(|| over().then_some(())).await;
+        let joining: Vec<Pid> = self.replicas.joining.lock().keys().copied().collect();
+        let over = || !joining.iter().any(|process| self.replicas.joining.lock().contains_key(process));
+        self.replicas.joined.wait_until(|| over().then_some(())).await;
         self.tell_lost_threads(dead).await;
         // Who was about to fork has a child that maps what its parent did: looked for until nobody is new.
         let mut known = BTreeSet::new();
@@ -144,7 +162,7 @@ impl System {
         self.directory.lose_frames().await;
         self.end_condemned(dead).await;
         // Another death may be at a space that is not in the list any more.
-        let _alone = self.abandoning.lock().await;
+        let _alone = self.deaths.abandoning.lock().await;
         for space in self.vm.spaces().into_iter().filter(|space| space.id().home == dead) {
             space.abandon().await;
         }
@@ -258,7 +276,7 @@ impl System {
             }
             self.born_here.lock().remove(&tid);
             // One that was just coming back.
-            self.arriving.lock().remove(&tid);
+            self.arrivals.arriving.lock().remove(&tid);
         }
     }
 }

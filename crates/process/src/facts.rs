@@ -19,7 +19,7 @@ impl System {
     /// How far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, ns; it never changes while programs run. (The difference of two readings
     /// is not that: time goes on in between.)
     pub fn realtime_offset(&self) -> u64 {
-        self.realtime_offset.load(Relaxed)
+        self.clock.realtime_offset.load(Relaxed)
     }
 
     /// Host name and domain name.
@@ -66,7 +66,7 @@ impl System {
     pub(crate) fn learn(&self, news: Facts) {
         let mut facts = self.facts.lock();
         if news.version > facts.version {
-            self.realtime_offset.store(news.realtime_offset, Relaxed);
+            self.clock.realtime_offset.store(news.realtime_offset, Relaxed);
             *facts = news;
         }
     }

@@ -1,7 +1,7 @@
-//! A look at processes from outside: /proc, ps, and the sched_* and priority calls for other threads.
+//! A look at processes from outside: /proc, ps.
 
-use crate::{process::Flags, route::Trail, thread::Presence, tuned::Tuned, Directory, Process, System, Thread};
-use abi::{CpuSet, Credentials};
+use crate::{process::Flags, Directory, Process, System, Thread};
+use abi::Credentials;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use fs::{
@@ -13,7 +13,7 @@ use messages::control::KernelStatus;
 use messages::{
     fs::{Data, Opened, Taken},
     inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
-    process::{LastTuning, ListProcesses, Tune, TuneThread},
+    process::ListProcesses,
     vm::RegionReport,
 };
 use vm::Space;
@@ -22,9 +22,6 @@ use vm::Space;
 const REGIONS: u32 = 256;
 /// The same where it is asked which pages were touched, which takes a message for each other kernel that has some: most readers begin with a few KiB.
 const COUNTED_REGIONS: u32 = 16;
-
-/// Affinity, nice value, and (policy, priority) of a thread.
-pub type Tuning = (CpuSet, i8, (u32, u32));
 
 impl System {
     /// All processes of the machine, ascending.
@@ -268,59 +265,6 @@ impl System {
             }
         })
     }
-
-    /// Reads or sets how a thread is scheduled, wherever it is.
-    pub async fn tune(self: &Arc<Self>, thread: Pid, tune: Tune, sender: Credentials) -> Result<Tuning> {
-        let here = self.thread(thread).filter(|thread| !thread.is_away());
-        if let Some(tuning) = here.and_then(|local| local.tune(&tune, &sender)) {
-            return tuning;
-        }
-        let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
-        self.route_tune(TuneThread { process, thread, tune, sender }).await
-    }
-
-    pub(crate) async fn route_tune(self: &Arc<Self>, message: TuneThread) -> Result<Tuning> {
-        loop {
-            match self.trail(message.process, message.thread).await {
-                // None: it has left since.
-                Trail::Here(thread) => {
-                    if let Some(tuning) = thread.tune(&message.tune, &message.sender) {
-                        return tuning;
-                    }
-                }
-                Trail::At(kernel) => return self.endpoint.call(kernel, message).await.map_err(|_| Errno::ESRCH)?,
-                Trail::Cold => return self.tune_ended(message),
-            }
-        }
-    }
-
-    /// At home: the thread is no more. The main thread can be asked for all the same, until its process has gone.
-    fn tune_ended(&self, message: TuneThread) -> Result<Tuning> {
-        let process =
-            self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
-        let limits = process.tuning_limits();
-        let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
-        let last = state.last_tuning.as_mut().ok_or(Errno::ESRCH)?;
-        let tuned = Tuned { uid: last.uid, euid: last.euid, nice: last.nice, policy: last.policy, limits };
-        tuned.check(&message.tune, &message.sender)?;
-        let LastTuning { affinity, nice, policy, .. } = last;
-        match message.tune {
-            Tune::Read => {}
-            Tune::Affinity(wanted) => *affinity = self.usable(&wanted)?,
-            Tune::Nice(new) => *nice = new.clamp(-20, 19),
-            Tune::Policy(new, priority) => *policy = (new, priority),
-            Tune::Name(_) => return Err(Errno::ESRCH),
-        }
-        Ok((affinity.clone(), *nice, *policy))
-    }
-
-    fn usable(&self, wanted: &CpuSet) -> Result<CpuSet> {
-        let usable = wanted.intersect(&self.all_cpus());
-        match usable.is_empty() {
-            true => Err(Errno::EINVAL),
-            false => Ok(usable),
-        }
-    }
 }
 
 impl Process {
@@ -336,49 +280,6 @@ impl Process {
 }
 
 impl Thread {
-    /// None if the thread is not here.
-    fn tune(self: &Arc<Self>, tune: &Tune, sender: &Credentials) -> Option<Result<Tuning>> {
-        let presence = self.presence.lock();
-        if !matches!(*presence, Presence::Here) {
-            return None;
-        }
-        let result = self.tune_here(tune.clone(), sender);
-        drop(presence);
-        self.wake();
-        Some(result)
-    }
-
-    fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
-        let limits = self.process.tuning_limits();
-        let mut state = self.state.lock();
-        let (uid, euid) = (state.credentials.uid, state.credentials.euid);
-        Tuned { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&tune, sender)?;
-        let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
-        match tune {
-            Tune::Read => {}
-            Tune::Affinity(wanted) => {
-                let usable = self.process.system.usable(&wanted)?;
-                // Looked at when the thread next goes to user mode.
-                let here = self.process.system.cpu.current();
-                let stays = usable == state.affinity && usable.contains(here);
-                state.affinity = usable;
-                if !stays {
-                    // Only the thread itself takes that back: it may be under way to where the one before sent it.
-                    self.misplaced.store(true, SeqCst);
-                }
-            }
-            Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
-            Tune::Name(name) => state.name = name,
-            Tune::Policy(policy, priority) => state.policy = (policy, priority),
-        }
-        let tuning = (state.affinity.clone(), state.nice, state.policy);
-        drop(state);
-        if reschedule {
-            self.reschedule();
-        }
-        Ok(tuning)
-    }
-
     pub(crate) fn view(&self) -> ThreadView {
         let usage = self.usage();
         let state = self.state.lock();

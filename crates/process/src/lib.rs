@@ -48,7 +48,7 @@ mod stop;
 mod system;
 mod thread;
 mod timer;
-mod tuned;
+mod tuning;
 mod usage;
 mod users;
 mod vdso;

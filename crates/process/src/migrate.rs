@@ -60,8 +60,21 @@ use core::{
     sync::atomic::Ordering::*,
     task::Poll,
 };
-use machine::{errno::Result, Access, Errno, KernelId, Page, Registers, UserAddr};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Access, Errno, HashMap, KernelId, Page, Pid, Registers, UserAddr,
+};
 use messages::process::{Baggage, Migrate, Survivor, ThreadState};
+
+/// Threads that are on their way to this kernel.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    /// Signals for threads whose arrival is not finished.
+    pub arriving: Lock<HashMap<Pid, Vec<abi::signal::Taken>>>,
+    /// Woken when a thread has arrived, or can't.
+    pub arrived: WaitQueue,
+}
 
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +256,7 @@ impl Thread {
     fn appear(self: &Arc<Self>) {
         let process = &self.process;
         self.enter_process();
-        let mail = process.system.arriving.lock().remove(&self.tid);
+        let mail = process.system.arrivals.arriving.lock().remove(&self.tid);
         for signal in mail.unwrap_or_default() {
             self.push_signal(signal.info, signal.sent);
         }
@@ -252,7 +265,7 @@ impl Thread {
         }
         // It may have been under way while its process was continued.
         self.continued(process.continues());
-        process.system.arrived.wake_all();
+        process.system.arrivals.arrived.wake_all();
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
         let affinity = self.state.lock().affinity.clone();
@@ -272,15 +285,15 @@ impl System {
     /// A thread arrives.
     pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
         let (process, thread) = (message.process, message.thread);
-        self.arriving.lock().entry(thread).or_default();
+        self.arrivals.arriving.lock().entry(thread).or_default();
         let result = self.admit(message, from).await;
         if result.is_err() {
             // Its mail goes after it.
-            let mail = self.arriving.lock().remove(&thread).unwrap_or_default();
+            let mail = self.arrivals.arriving.lock().remove(&thread).unwrap_or_default();
             for signal in mail {
                 self.forward_signal(process, thread, signal.info, signal.sent, from);
             }
-            self.arrived.wake_all();
+            self.arrivals.arrived.wake_all();
         }
         result
     }

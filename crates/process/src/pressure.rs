@@ -9,8 +9,23 @@
 use crate::{change::Step, exit::INIT, process::Flags, Process, System, Thread};
 use abi::{capability, signal::Signal};
 use alloc::{string::String, sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, Pid, SpaceId, PAGE_SIZE};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, WaitQueue},
+    Errno, KernelId, Pid, SpaceId, PAGE_SIZE,
+};
 use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Facet, Heaviest};
+
+/// Who waits for memory.
+#[derive(Default)]
+pub(crate) struct Pressure {
+    /// Woken while the heap is short of memory.
+    shortage: WaitQueue,
+    /// Woken when it is no longer.
+    relief: WaitQueue,
+    /// Held by who ends a process for its memory, until it has ended.
+    ending_one: AsyncLock<()>,
+}
 
 /// A process that ends and has no more than this is not worth waiting for: pages.
 const WORTH_WAITING: u64 = 64;
@@ -74,21 +89,21 @@ impl System {
 
     /// Waits until the heap of this kernel may grow again.
     pub async fn relieved(&self) {
-        self.relief.wait_until(|| (!self.memory.is_short()).then_some(())).await;
+        self.pressure.relief.wait_until(|| (!self.memory.is_short()).then_some(())).await;
     }
 
     /// For the kernel's own CPUs, as often as they like: somebody has to look after a heap that is short.
     pub fn notice_shortage(&self) {
         if self.memory.is_short() {
-            self.shortage.wake_all();
+            self.pressure.shortage.wake_all();
         }
     }
 
     /// Makes room each time the heap has grown where there was none: no call that wants of it can be refused that.
     pub async fn relieve(&self) {
         loop {
-            self.shortage.wait_until(|| self.memory.is_short().then_some(())).await;
-            let _one = self.ending_one.lock().await;
+            self.pressure.shortage.wait_until(|| self.memory.is_short().then_some(())).await;
+            let _one = self.pressure.ending_one.lock().await;
             while !self.memory.has_room() && self.vm.reclaim() {}
             if !self.memory.has_room() {
                 self.paths.drop_unused().await;
@@ -99,7 +114,7 @@ impl System {
                 self.end_here(heaviest, None, |gone| gone && self.memory.has_room()).await;
             }
             self.memory.relieved();
-            self.relief.wake_all();
+            self.pressure.relief.wake_all();
         }
     }
 
@@ -112,7 +127,7 @@ impl System {
             if self.is_ending(space) {
                 return false;
             }
-            match self.ending_one.try_lock() {
+            match self.pressure.ending_one.try_lock() {
                 Some(_) if waited => return true,
                 Some(one) => break one,
                 None => self.look_again().await,

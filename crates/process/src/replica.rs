@@ -4,11 +4,26 @@
 use crate::{home::HomeState, Files, Process, System};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
-use machine::{errno::Result, Access, Errno, KernelId, Page, Pid};
+use machine::{
+    errno::Result,
+    sync::{Lock, WaitQueue},
+    Access, Errno, HashMap, KernelId, Page, Pid,
+};
 use messages::{
     process::{HoldReplica, Join, PendingSet, Replica},
     vm::Touch,
 };
+
+/// Replicas of other kernels' processes that this kernel is about to hold.
+#[derive(Default)]
+pub(crate) struct Replicas {
+    /// The processes, with the last word about their pending signals.
+    pub joining: Lock<HashMap<Pid, Option<PendingSet>>>,
+    /// Woken when one of them is done.
+    pub joined: WaitQueue,
+    /// Pages that come with threads on their way, which are named in the message before.
+    pub expected: Lock<HashMap<Pid, vm::Expected>>,
+}
 
 impl Process {
     /// Makes `kernel` a replica holder and tells it everything. Only at home.
@@ -61,7 +76,7 @@ impl System {
     pub(crate) async fn join(self: &Arc<Self>, process: Pid, home: KernelId) -> Result<Arc<Process>> {
         loop {
             let first = {
-                let mut joining = self.joining.lock();
+                let mut joining = self.replicas.joining.lock();
                 if joining.contains_key(&process) {
                     false
                 } else if let Some(known) = self.process(process) {
@@ -80,12 +95,12 @@ impl System {
         let replica = self.endpoint.call(home, Join { process }).await.map_err(Errno::from).and_then(|answer| answer);
         let made = replica.and_then(|replica| self.make_replica(process, home, replica));
         {
-            let mut joining = self.joining.lock();
+            let mut joining = self.replicas.joining.lock();
             if let (Some(Some(pending)), Ok(made)) = (joining.remove(&process), &made) {
                 made.set_pending(pending);
             }
         }
-        self.joined.wake_all();
+        self.replicas.joined.wake_all();
         made
     }
 
@@ -93,14 +108,14 @@ impl System {
     /// can't be made, the thread that comes will ask.
     pub(crate) fn hold_replica(self: &Arc<Self>, home: KernelId, ask: HoldReplica) {
         let HoldReplica { process, thread, replica, touches } = ask;
-        let joining = self.joining.lock();
+        let joining = self.replicas.joining.lock();
         if joining.contains_key(&process) || self.process(process).is_some() {
             return;
         }
         let space = self.vm.attach(replica.space).ok().filter(|_| !touches.is_empty());
         if let Some(expected) = space.map(|space| space.expect_first(&touches)) {
             // Before the process is here: from then on the thread may arrive.
-            self.expected.lock().insert(thread, expected);
+            self.replicas.expected.lock().insert(thread, expected);
         }
         let made = self.make_replica(process, home, *replica);
         drop(joining);
@@ -112,13 +127,13 @@ impl System {
 
     /// The pages that come with a thread.
     pub(crate) fn expected_for(&self, thread: Pid) -> Option<vm::Expected> {
-        self.expected.lock().remove(&thread)
+        self.replicas.expected.lock().remove(&thread)
     }
 
     /// Threads that come from `dead` do not.
     pub(crate) fn forget_expected(&self, dead: KernelId) {
         let is_lost = |expected: &vm::Expected| expected.space().home == dead;
-        let lost: Vec<_> = self.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
+        let lost: Vec<_> = self.replicas.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
         // Not under the lock: who waits for the pages goes on.
         drop(lost);
     }
@@ -149,7 +164,7 @@ impl System {
     }
 
     pub(crate) async fn while_joining(&self, process: Pid) {
-        self.joined.wait_until(|| (!self.joining.lock().contains_key(&process)).then_some(())).await;
+        self.replicas.joined.wait_until(|| (!self.replicas.joining.lock().contains_key(&process)).then_some(())).await;
     }
 
     /// The process that its home speaks of: if this kernel is about to hold a replica, that.
@@ -160,7 +175,7 @@ impl System {
 
     /// The home says which signals wait.
     pub(crate) fn pending_told(&self, process: Pid, pending: PendingSet) {
-        if let Some(last) = self.joining.lock().get_mut(&process) {
+        if let Some(last) = self.replicas.joining.lock().get_mut(&process) {
             if last.is_none_or(|last| last.version < pending.version) {
                 *last = Some(pending);
             }

@@ -212,7 +212,7 @@ impl System {
                     Some(to) => break to,
                 }
             }
-            if !self.arriving.lock().contains_key(&message.thread) {
+            if !self.arrivals.arriving.lock().contains_key(&message.thread) {
                 match self.next_hop(&message)? {
                     Some(next) => break next,
                     None => return Ok(()),
@@ -224,7 +224,7 @@ impl System {
                 message.continues = Some(self.sending(message.process, info.signal).await);
                 continue;
             };
-            if let Some(mail) = self.arriving.lock().get_mut(&message.thread) {
+            if let Some(mail) = self.arrivals.arriving.lock().get_mut(&message.thread) {
                 // Without a number it is as if it were sent now.
                 let ignorings = message.ignorings.unwrap_or(u64::MAX);
                 mail.push(Taken { info, sent: Sent { continues, ignorings } });
@@ -322,7 +322,7 @@ impl System {
                     Presence::Ended => {}
                 }
             }
-            if self.arriving.lock().contains_key(&tid) {
+            if self.arrivals.arriving.lock().contains_key(&tid) {
                 return None;
             }
             let origin = self.origin(process).filter(|home| *home != self.kernel);
@@ -340,7 +340,7 @@ impl System {
             };
             return Some(known.map_or(Trail::Cold, Trail::At));
         };
-        self.arrived.wait_until(look).await
+        self.arrivals.arrived.wait_until(look).await
     }
 
     /// The process a thread belongs to, wherever it was made.

@@ -24,8 +24,21 @@
 
 use crate::{change::Step, process::Directories, Process, System};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, sync::AsyncLock, Errno, KernelId, Pid};
+use machine::{
+    errno::Result,
+    sync::{AsyncLock, Lock},
+    Errno, HashMap, KernelId, Pid, SpaceId,
+};
 use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
+
+/// What several processes use, counted where it is at home.
+#[derive(Default)]
+pub(crate) struct Sharing {
+    /// Who uses a space, if it is not one process alone that is at home here, too.
+    pub space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
+    /// Circles kept here, by serial number.
+    circles: Lock<HashMap<u64, Circle>>,
+}
 
 /// The members of a circle, oldest first.
 pub(crate) type Circle = Arc<AsyncLock<Vec<Pid>>>;
@@ -55,7 +68,7 @@ impl Process {
         match self.circle(facet) {
             Some(circle) => {
                 if circle != made {
-                    self.system.circles.lock().remove(&made.serial);
+                    self.system.sharing.circles.lock().remove(&made.serial);
                 }
                 Ok(circle)
             }
@@ -131,12 +144,12 @@ impl Process {
 impl System {
     fn new_circle(&self, first: Pid) -> CircleId {
         let serial = self.serials.next();
-        self.circles.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
+        self.sharing.circles.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
         CircleId { home: self.kernel, serial }
     }
 
     fn find_circle(&self, circle: CircleId) -> Result<Circle> {
-        self.circles.lock().get(&circle.serial).cloned().ok_or(Errno::ESRCH)
+        self.sharing.circles.lock().get(&circle.serial).cloned().ok_or(Errno::ESRCH)
     }
 
     async fn circle_member(&self, ask: CircleMember) -> Result<()> {
@@ -154,7 +167,7 @@ impl System {
             false => members.retain(|member| *member != ask.process),
         }
         if members.is_empty() {
-            self.circles.lock().remove(&ask.circle.serial);
+            self.sharing.circles.lock().remove(&ask.circle.serial);
         }
         Ok(())
     }
@@ -162,12 +175,12 @@ impl System {
     /// The processes that were at home on `dead` are members of nothing any more.
     pub(crate) async fn forget_members(&self, dead: KernelId) {
         let circles: Vec<(u64, Circle)> =
-            self.circles.lock().iter().map(|(serial, circle)| (*serial, circle.clone())).collect();
+            self.sharing.circles.lock().iter().map(|(serial, circle)| (*serial, circle.clone())).collect();
         for (serial, circle) in circles {
             let mut members = circle.lock().await;
             members.retain(|member| self.origin(*member) != Some(dead));
             if members.is_empty() {
-                self.circles.lock().remove(&serial);
+                self.sharing.circles.lock().remove(&serial);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, Files, Process, Shake, Thread};
+use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, Process, Shake, Thread};
 use abi::CpuSet;
 use alloc::{
     boxed::Box,
@@ -10,16 +10,16 @@ use alloc::{
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
-use fs::{File, Object, Paths};
+use fs::{File, Paths};
 use futex::Futexes;
 
 use machine::{
     account::Accounts,
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, HashMap, KernelId, KernelSet, Memory, Pid, Serials, SpaceId,
+    BoxFuture, Cpu, CpuId, HashMap, KernelId, KernelSet, Memory, Pid, Serials,
 };
-use messages::{descriptor::TableId, fs::Opened, process::Facts, Request};
+use messages::{fs::Opened, process::Facts, Request};
 use sched::Scheduler;
 use vm::Vm;
 
@@ -102,14 +102,12 @@ pub struct System {
     pub shake: Option<Arc<Shake>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
-    /// Runs them.
+    /// The system call layer, which runs each thread.
     pub abi: Arc<dyn Abi>,
     /// CPUs of every kernel that runs, in kernel order; grows as kernels join.
     pub machine: Lock<Vec<(KernelId, Vec<CpuId>)>>,
     pub(crate) at_end: Lock<Option<Arc<dyn AtEnd>>>,
     machine_changed: WaitQueue,
-    /// Threads on their way to a kernel whose load on the board does not show them yet.
-    pub(crate) under_way: Lock<HashMap<KernelId, usize>>,
     pub(crate) balance: crate::balance::Balance,
     /// For `cob run --stats`.
     pub counters: Counters,
@@ -117,47 +115,22 @@ pub struct System {
     pub(crate) processes: Lock<HashMap<Pid, Arc<Process>>>,
     /// Live threads here and shadows of threads that went away.
     pub(crate) threads: Lock<HashMap<Pid, Arc<Thread>>>,
-    /// Signals for threads whose arrival is not finished.
-    pub(crate) arriving: Lock<HashMap<Pid, Vec<abi::signal::Taken>>>,
-    /// Woken when a thread has arrived, or can't.
-    pub(crate) arrived: WaitQueue,
-    /// Processes that this kernel is about to hold a replica of, and the last word about their pending signals.
-    pub(crate) joining: Lock<HashMap<Pid, Option<messages::process::PendingSet>>>,
-    /// Woken when one of them is done.
-    pub(crate) joined: WaitQueue,
-    /// Pages that come with threads on their way, which are named in the message before.
-    pub(crate) expected: Lock<HashMap<Pid, vm::Expected>>,
-    /// Woken while the heap is short of memory.
-    pub(crate) shortage: WaitQueue,
-    /// Woken when it is no longer.
-    pub(crate) relief: WaitQueue,
-    /// Held by who ends a process for its memory, until it has ended.
-    pub(crate) ending_one: AsyncLock<()>,
+    pub(crate) arrivals: crate::migrate::Arrivals,
+    pub(crate) replicas: crate::replica::Replicas,
+    pub(crate) pressure: crate::pressure::Pressure,
     /// Which process each thread id of our range belongs to.
     pub(crate) born_here: Lock<HashMap<Pid, Pid>>,
-    /// Descriptor tables at home here, and what is cached of others while somebody here uses them.
-    pub(crate) tables: Lock<HashMap<TableId, Arc<Files>>>,
-    pub(crate) cached_tables: Lock<HashMap<TableId, Weak<Files>>>,
-    /// Held while the spaces of a dead kernel are given up.
-    pub(crate) abandoning: AsyncLock<()>,
-    /// See death.rs.
-    pub(crate) mourning: Lock<Vec<(KernelId, crate::death::Mourning)>>,
-    pub(crate) mourned: WaitQueue,
+    pub(crate) tables: crate::files::Tables,
+    pub(crate) deaths: crate::death::Deaths,
+    pub(crate) sharing: crate::sharing::Sharing,
+    pub(crate) clock: crate::vdso::WallClock,
     /// Of descriptor tables, circles and rounds.
     pub(crate) serials: Serials,
     /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
-    /// Who uses the spaces at home here, if it is not one process that is at home here, too.
-    pub(crate) space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
-    /// Circles kept here, by serial number.
-    pub(crate) circles: Lock<HashMap<u64, crate::sharing::Circle>>,
     /// What the layer above keeps per kernel, by type.
     extensions: Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     pub(crate) scratch: Scratch,
-    /// See vdso.rs.
-    pub(crate) vdso: Lock<Option<Arc<dyn Object>>>,
-    /// ns between the epoch and the start of the machine.
-    pub(crate) realtime_offset: AtomicU64,
     /// See facts.rs.
     pub(crate) facts: Lock<Facts>,
     pub(crate) nodes: Lock<crate::nodes::Nodes>,
@@ -221,16 +194,12 @@ impl System {
         let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };
         let system = Arc::new(System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
-            abandoning: AsyncLock::new(()),
-            mourning: Lock::default(),
-            mourned: WaitQueue::new(),
             serials: Serials::new(&*parts.memory),
             rounds: AsyncLock::new(()),
             kernel: parts.kernel,
             machine: Lock::new(alloc::vec![(parts.kernel, parts.cpu.cpus().to_vec())]),
             machine_changed: WaitQueue::new(),
             at_end: Lock::default(),
-            under_way: Lock::default(),
             scratch: Scratch::new(parts.cpu.cpus().len()),
             cpu: parts.cpu,
             memory: parts.memory,
@@ -250,22 +219,15 @@ impl System {
             load_average: LoadAverage::default(),
             processes: Lock::default(),
             threads: Lock::default(),
-            arriving: Lock::default(),
-            arrived: WaitQueue::new(),
-            joining: Lock::default(),
-            joined: WaitQueue::new(),
-            expected: Lock::default(),
-            shortage: WaitQueue::new(),
-            relief: WaitQueue::new(),
-            ending_one: AsyncLock::default(),
+            arrivals: Default::default(),
+            replicas: Default::default(),
+            pressure: Default::default(),
             born_here: Lock::default(),
-            tables: Lock::default(),
-            cached_tables: Lock::default(),
-            space_users: Lock::default(),
-            circles: Lock::default(),
+            tables: Default::default(),
+            deaths: Default::default(),
+            sharing: Default::default(),
+            clock: Default::default(),
             extensions: Lock::default(),
-            vdso: Lock::default(),
-            realtime_offset: AtomicU64::new(0),
             facts: Lock::default(),
             nodes: Lock::default(),
         });
@@ -307,11 +269,11 @@ impl System {
         [
             ("processes", self.processes.lock().len()),
             ("threads and shadows", self.threads.lock().len()),
-            ("threads arriving", self.arriving.lock().len()),
-            ("replicas being made", self.joining.lock().len()),
-            ("threads whose pages come first", self.expected.lock().len()),
+            ("threads arriving", self.arrivals.arriving.lock().len()),
+            ("replicas being made", self.replicas.joining.lock().len()),
+            ("threads whose pages come first", self.replicas.expected.lock().len()),
             ("thread ids in use", self.born_here.lock().len()),
-            ("descriptor tables", self.tables.lock().len() + self.cached_tables.lock().len()),
+            ("descriptor tables", self.tables.home.lock().len() + self.tables.cached.lock().len()),
         ]
     }
 

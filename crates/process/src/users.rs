@@ -52,7 +52,7 @@ impl System {
     /// A process that is at home on `of` begins to use a space that was made here.
     pub(crate) fn first_user(&self, space: SpaceId, of: KernelId) {
         if of != self.kernel {
-            self.space_users.lock().insert(space, Users::only(of));
+            self.sharing.space_users.lock().insert(space, Users::only(of));
         }
     }
 
@@ -66,7 +66,7 @@ impl System {
     }
 
     pub(crate) fn retain_space_here(&self, space: SpaceId, of: KernelId) {
-        self.space_users.lock().entry(space).or_insert_with(|| Users::only(self.kernel)).add(of);
+        self.sharing.space_users.lock().entry(space).or_insert_with(|| Users::only(self.kernel)).add(of);
     }
 
     /// A process stops using `space`; the last one's end is the space's.
@@ -79,7 +79,7 @@ impl System {
     }
 
     pub(crate) async fn release_space_here(&self, space: SpaceId, of: KernelId) {
-        let last = self.space_users.lock().get_mut(&space).is_none_or(|users| users.remove(of));
+        let last = self.sharing.space_users.lock().get_mut(&space).is_none_or(|users| users.remove(of));
         if last {
             self.end_space_here(space).await;
         }
@@ -87,25 +87,25 @@ impl System {
 
     /// Nobody uses the space, though some may not have been able to say so.
     pub(crate) async fn end_space_here(&self, space: SpaceId) {
-        self.space_users.lock().remove(&space);
+        self.sharing.space_users.lock().remove(&space);
         self.vm.end(space).await;
     }
 
     /// Is `space` surely used by one process only?
     pub(crate) fn is_private(&self, space: SpaceId) -> bool {
-        space.home == self.kernel && self.space_users.lock().get(&space).is_none_or(|users| users.total() == 1)
+        space.home == self.kernel && self.sharing.space_users.lock().get(&space).is_none_or(|users| users.total() == 1)
     }
 
     /// The processes that were at home on `dead` use nothing any more.
     pub(crate) async fn forget_users(&self, dead: KernelId) {
         let unused: Vec<SpaceId> = {
-            let mut spaces = self.space_users.lock();
+            let mut spaces = self.sharing.space_users.lock();
             spaces.iter_mut().filter_map(|(space, users)| users.forget(dead).then_some(*space)).collect()
         };
         for space in unused {
             self.end_space_here(space).await;
         }
-        let tables: Vec<Arc<Files>> = self.tables.lock().values().cloned().collect();
+        let tables: Vec<Arc<Files>> = self.tables.home.lock().values().cloned().collect();
         tables.iter().for_each(|table| table.forget_users(dead));
         self.forget_members(dead).await;
     }

@@ -10,10 +10,19 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::Ordering::Relaxed;
-use fs::{PageCache, Services, Store};
-use machine::{errno::Result, Access, BoxFuture, Counter, Errno, UserAddr, PAGE_SIZE};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use fs::{Object, PageCache, Services, Store};
+use machine::{errno::Result, sync::Lock, Access, BoxFuture, Counter, Errno, UserAddr, PAGE_SIZE};
 use vm::{MapRequest, Source, Space};
+
+/// The time of day, and the page in which programs read it.
+#[derive(Default)]
+pub(crate) struct WallClock {
+    /// The image that is mapped into each program.
+    vdso: Lock<Option<Arc<dyn Object>>>,
+    /// ns between the epoch and the start of the machine.
+    pub realtime_offset: AtomicU64,
+}
 
 static PAGE: &[u8; PAGE_SIZE] = include_bytes!(concat!(env!("OUT_DIR"), "/vdso.page"));
 /// Of `parameters` in vdso.c; vdso.ld puts them there.
@@ -30,7 +39,7 @@ impl Store for Vdso {
             let system = self.system.upgrade().ok_or(Errno::EIO)?;
             // CPUID: https://www.felixcloutier.com/x86/cpuid, leaf 0x80000001, EDX bit 27.
             let has_rdtscp = system.cpu.identify(0x8000_0001, 0)[3] >> 27 & 1;
-            let realtime = system.realtime_offset.load(Relaxed);
+            let realtime = system.clock.realtime_offset.load(Relaxed);
             let page = filled_in([self.counter.base, self.counter.rate, realtime, has_rdtscp.into()]);
             Ok(page.into_iter().skip(offset as usize).take(len).collect())
         })
@@ -55,12 +64,12 @@ impl System {
     pub fn provide_vdso(self: &Arc<Self>, services: &Arc<Services>) {
         let Some(counter) = self.cpu.counter() else { return };
         let vdso = Arc::new(Vdso { system: Arc::downgrade(self), counter });
-        *self.vdso.lock() = Some(PageCache::over(services, PAGE_SIZE as u64, vdso));
+        *self.clock.vdso.lock() = Some(PageCache::over(services, PAGE_SIZE as u64, vdso));
     }
 
     /// Maps the page, if there is one, into a new program's space: where (AT_SYSINFO_EHDR).
     pub(crate) async fn map_vdso(&self, space: &Arc<Space>) -> Result<Option<u64>> {
-        let Some(object) = self.vdso.lock().clone() else { return Ok(None) };
+        let Some(object) = self.clock.vdso.lock().clone() else { return Ok(None) };
         let source = Source::Object { object, offset: 0, label: Arc::from(*b"[vdso]"), limit: Access::all() };
         let request = MapRequest { source, ..MapRequest::anonymous(PAGE_SIZE as u64, Access::READ | Access::EXEC) };
         let UserAddr(at) = space.map(request).await?;

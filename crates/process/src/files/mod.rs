@@ -17,7 +17,7 @@ use alloc::{
     vec::Vec,
 };
 use fs::File;
-use machine::{errno::Result, sync::Lock, Errno, KernelId, Pid};
+use machine::{errno::Result, sync::Lock, Errno, HashMap, KernelId, Pid};
 use messages::{
     descriptor::{
         DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorPutTwo,
@@ -26,6 +26,15 @@ use messages::{
     fs::Opened,
 };
 use table::{Cache, Slots, Table};
+
+/// Descriptor tables that this kernel knows.
+#[derive(Default)]
+pub(crate) struct Tables {
+    /// Those at home here.
+    pub home: Lock<HashMap<TableId, Arc<Files>>>,
+    /// What is cached of others while somebody here uses them.
+    pub cached: Lock<HashMap<TableId, Weak<Files>>>,
+}
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
@@ -50,7 +59,7 @@ enum Part {
 impl Drop for Files {
     fn drop(&mut self) {
         if let Part::Cache(_) = self.part {
-            let mut cached = self.system.cached_tables.lock();
+            let mut cached = self.system.tables.cached.lock();
             // Somebody may have begun a new one meanwhile.
             if cached.get(&self.id).is_some_and(|entry| entry.strong_count() == 0) {
                 cached.remove(&self.id);
@@ -65,16 +74,16 @@ impl Files {
         let id = TableId { home: system.kernel, serial: system.serials.next() };
         let table = Table::new(Users::only(user));
         let files = Arc::new(Files { id, system: system.clone(), part: Part::Home(Lock::new(table)) });
-        system.tables.lock().insert(id, files.clone());
+        system.tables.home.lock().insert(id, files.clone());
         files
     }
 
     /// The table `id` as this kernel sees it.
     pub(crate) fn attach(system: &Arc<System>, id: TableId) -> Result<Arc<Files>> {
         if id.home == system.kernel {
-            return system.tables.lock().get(&id).cloned().ok_or(Errno::ESRCH);
+            return system.tables.home.lock().get(&id).cloned().ok_or(Errno::ESRCH);
         }
-        let mut cached = system.cached_tables.lock();
+        let mut cached = system.tables.cached.lock();
         if let Some(known) = cached.get(&id).and_then(Weak::upgrade) {
             return Ok(known);
         }
@@ -85,8 +94,8 @@ impl Files {
 
     /// The table `id` if this kernel has it, at home or cached.
     pub(crate) fn find(system: &System, id: TableId) -> Result<Arc<Files>> {
-        let own = system.tables.lock().get(&id).cloned();
-        let cached = || system.cached_tables.lock().get(&id).and_then(Weak::upgrade);
+        let own = system.tables.home.lock().get(&id).cloned();
+        let cached = || system.tables.cached.lock().get(&id).and_then(Weak::upgrade);
         own.or_else(cached).ok_or(Errno::ESRCH)
     }
 
@@ -350,7 +359,7 @@ impl Files {
             }
             table.take_all()
         };
-        self.system.tables.lock().remove(&self.id);
+        self.system.tables.home.lock().remove(&self.id);
         closed
     }
 

@@ -1,0 +1,168 @@
+//! How a thread is scheduled: its affinity, nice value and policy, read and changed from any kernel, and who may change them.
+
+use crate::thread::{FIFO, IDLE, RESET_ON_FORK, ROUND_ROBIN};
+use crate::{route::Trail, thread::Presence, Process, System, Thread};
+use abi::{CpuSet, Credentials};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering::SeqCst;
+use machine::{errno::Result, Errno, Pid};
+use messages::process::{LastTuning, Tune, TuneThread};
+
+const RLIMIT_NICE: usize = 13;
+const RLIMIT_RTPRIO: usize = 14;
+
+/// Affinity, nice value, and (policy, priority) of a thread.
+pub type Tuning = (CpuSet, i8, (u32, u32));
+
+impl System {
+    /// Reads or sets how a thread is scheduled, wherever it is.
+    pub async fn tune(self: &Arc<Self>, thread: Pid, tune: Tune, sender: Credentials) -> Result<Tuning> {
+        let here = self.thread(thread).filter(|thread| !thread.is_away());
+        if let Some(tuning) = here.and_then(|local| local.tune(&tune, &sender)) {
+            return tuning;
+        }
+        let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
+        self.route_tune(TuneThread { process, thread, tune, sender }).await
+    }
+
+    pub(crate) async fn route_tune(self: &Arc<Self>, message: TuneThread) -> Result<Tuning> {
+        loop {
+            match self.trail(message.process, message.thread).await {
+                // None: it has left since.
+                Trail::Here(thread) => {
+                    if let Some(tuning) = thread.tune(&message.tune, &message.sender) {
+                        return tuning;
+                    }
+                }
+                Trail::At(kernel) => return self.endpoint.call(kernel, message).await.map_err(|_| Errno::ESRCH)?,
+                Trail::Cold => return self.tune_ended(message),
+            }
+        }
+    }
+
+    /// At home: the thread is no more. The main thread can be asked for all the same, until its process has gone.
+    fn tune_ended(&self, message: TuneThread) -> Result<Tuning> {
+        let process =
+            self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
+        let limits = process.tuning_limits();
+        let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
+        let last = state.last_tuning.as_mut().ok_or(Errno::ESRCH)?;
+        let tuned = Tuned { uid: last.uid, euid: last.euid, nice: last.nice, policy: last.policy, limits };
+        tuned.check(&message.tune, &message.sender)?;
+        let LastTuning { affinity, nice, policy, .. } = last;
+        match message.tune {
+            Tune::Read => {}
+            Tune::Affinity(wanted) => *affinity = self.usable(&wanted)?,
+            Tune::Nice(new) => *nice = new.clamp(-20, 19),
+            Tune::Policy(new, priority) => *policy = (new, priority),
+            Tune::Name(_) => return Err(Errno::ESRCH),
+        }
+        Ok((affinity.clone(), *nice, *policy))
+    }
+
+    fn usable(&self, wanted: &CpuSet) -> Result<CpuSet> {
+        let usable = wanted.intersect(&self.all_cpus());
+        match usable.is_empty() {
+            true => Err(Errno::EINVAL),
+            false => Ok(usable),
+        }
+    }
+}
+
+impl Thread {
+    /// None if the thread is not here.
+    fn tune(self: &Arc<Self>, tune: &Tune, sender: &Credentials) -> Option<Result<Tuning>> {
+        let presence = self.presence.lock();
+        if !matches!(*presence, Presence::Here) {
+            return None;
+        }
+        let result = self.tune_here(tune.clone(), sender);
+        drop(presence);
+        self.wake();
+        Some(result)
+    }
+
+    fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
+        let limits = self.process.tuning_limits();
+        let mut state = self.state.lock();
+        let (uid, euid) = (state.credentials.uid, state.credentials.euid);
+        Tuned { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&tune, sender)?;
+        let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
+        match tune {
+            Tune::Read => {}
+            Tune::Affinity(wanted) => {
+                let usable = self.process.system.usable(&wanted)?;
+                // Looked at when the thread next goes to user mode.
+                let here = self.process.system.cpu.current();
+                let stays = usable == state.affinity && usable.contains(here);
+                state.affinity = usable;
+                if !stays {
+                    // Only the thread itself takes that back: it may be under way to where the one before sent it.
+                    self.misplaced.store(true, SeqCst);
+                }
+            }
+            Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
+            Tune::Name(name) => state.name = name,
+            Tune::Policy(policy, priority) => state.policy = (policy, priority),
+        }
+        let tuning = (state.affinity.clone(), state.nice, state.policy);
+        drop(state);
+        if reschedule {
+            self.reschedule();
+        }
+        Ok(tuning)
+    }
+}
+
+impl Process {
+    /// What [`Tuned::limits`] says.
+    pub(crate) fn tuning_limits(&self) -> (u64, u64) {
+        (self.limit(RLIMIT_NICE), self.limit(RLIMIT_RTPRIO))
+    }
+}
+
+/// How a thread is scheduled that somebody wants to change.
+struct Tuned {
+    uid: u32,
+    euid: u32,
+    nice: i8,
+    policy: (u32, u32),
+    /// Soft limits of its process: RLIMIT_NICE and RLIMIT_RTPRIO.
+    limits: (u64, u64),
+}
+
+impl Tuned {
+    /// EPERM or EACCES if `sender` must not do that to it (man 2 setpriority, man 7 sched).
+    fn check(&self, tune: &Tune, sender: &Credentials) -> Result<()> {
+        let owns = [self.uid, self.euid].contains(&sender.euid);
+        if matches!(tune, Tune::Read) || sender.can(abi::capability::SYS_NICE) {
+            return Ok(());
+        }
+        match *tune {
+            _ if !owns => Err(Errno::EPERM),
+            Tune::Nice(nice) if nice < self.nice && !self.may_be(nice) => Err(Errno::EACCES),
+            Tune::Policy(policy, priority) if !self.may_follow(policy, priority) => Err(Errno::EPERM),
+            _ => Ok(()),
+        }
+    }
+
+    /// RLIMIT_NICE, which counts from 19 down.
+    fn may_be(&self, nice: i8) -> bool {
+        self.limits.0 >= (20 - i64::from(nice)) as u64
+    }
+
+    fn may_follow(&self, policy: u32, priority: u32) -> bool {
+        let ((old, old_priority), most) = (self.policy, self.limits.1);
+        let (base, old_base) = (policy & !RESET_ON_FORK, old & !RESET_ON_FORK);
+        if matches!(base, FIFO | ROUND_ROBIN) {
+            let same = base == old_base || most > 0;
+            if !same || u64::from(priority) > most && priority > old_priority {
+                return false;
+            }
+        }
+        // Out of SCHED_IDLE is up; and what is reset on fork stays so.
+        let rises = old_base == IDLE && base != IDLE && !self.may_be(self.nice);
+        let keeps = old & RESET_ON_FORK != 0 && policy & RESET_ON_FORK == 0;
+        !rises && !keeps
+    }
+}
