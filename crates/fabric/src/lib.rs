@@ -54,7 +54,6 @@
 //! | endpoint.rs | what services use |
 //! | local.rs | kernels within one process, for tests |
 #![no_std]
-#![deny(unsafe_op_in_unsafe_fn)]
 #![deny(missing_docs)]
 
 extern crate alloc;

@@ -14,7 +14,7 @@ const GENERATED: [(&str, &str); 2] = [("messages", "docs/messages.md"), ("linux"
 
 pub fn run(project: &Path, tally: &mut Tally) {
     tally.add("check fmt", done(outcome(cargo(project).args(["fmt", "--all", "--check"]))));
-    let lints = ["--", "-D", "warnings", "-D", "clippy::undocumented_unsafe_blocks"];
+    let lints = ["--", "-D", "warnings"];
     let hosted = hosted(project);
     tally.add("check clippy", done(outcome(cargo(project).args(["clippy", "--all-targets"]).args(hosted).args(lints))));
     let bare = bare_metal(project);
