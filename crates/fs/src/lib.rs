@@ -17,30 +17,19 @@ extern crate alloc;
 #[macro_use]
 extern crate std;
 
-mod cache;
-pub mod devfs;
-pub mod file;
-// Objects without a file system, and files of other kernels.
-pub mod anonymous;
+pub mod cache;
 pub mod chardev;
-pub mod control;
+pub mod devfs;
 pub mod epoll;
 pub mod event;
-mod holders;
+pub mod file;
 pub mod initramfs;
 pub mod inode;
 pub mod inotify;
-pub mod lease;
-pub mod locks;
 pub mod namespace;
 pub mod ninep;
-mod nodes;
-pub mod paths;
 pub mod pipe;
-pub mod poll;
 pub mod remote;
-mod ring;
-mod services;
 pub mod socket;
 pub mod stream;
 pub mod synthetic;
@@ -49,19 +38,16 @@ mod testing;
 pub mod tmpfs;
 pub mod tty;
 pub mod union;
-mod waiting;
 
 pub use abi::{
     Attributes, Caller, Credentials, DirEntry, Events, FileRef, FileSystemInfo, Kind, ObjectId, OpenFlags, PathOp,
     SetAttributes, Timestamp, Whence,
 };
-pub use cache::{PageCache, Store};
-pub use control::{Control, ControlAnswer};
-pub use file::{File, Loaned, Object};
-pub use holders::Holders;
-pub use inode::{FileSystem, Inode};
+pub use cache::{Clock, Holders, Mappers, PageCache, Services, Store};
+pub use file::{anonymous, control, poll, Control, ControlAnswer, File, Loaned, Object};
+pub use inode::{lease, locks, FileSystem, Inode};
 pub use messages::fs::{Lost, Usage};
-pub use namespace::{permission::may_read, LocalPaths, Location};
-pub use paths::{Base, PathAnswer, Paths};
-pub use services::{Clock, Mappers, Services};
+pub use namespace::{permission::may_read, Base, LocalPaths, Location, PathAnswer, Paths};
 pub use tmpfs::{anonymous_object, memfd};
+
+pub(crate) use file::waiting;

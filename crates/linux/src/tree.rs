@@ -6,7 +6,7 @@ use abi::signal::{Signal, SignalInfo};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     devfs::{devtmpfs, DevMounter, Devices},
-    namespace::Mounter,
+    inode::Mounter,
     tmpfs::{TmpMounter, Tmpfs},
     tty::{Background, JobControl, Terminals},
     Caller, FileSystem, LocalPaths, Services,

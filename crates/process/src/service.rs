@@ -125,7 +125,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(InspectFile, |system, from, ask| {
         let file = system.file_here(ask.process, ask.held, &ask.reader).await?;
         let given = system.directory.give_away(&file, from).await;
-        fs::remote::close(file).await;
+        fs::file::close(file).await;
         given
     });
     answer!(ListThreads, |system, _from, ask| match process!(system, ask) {
@@ -164,7 +164,7 @@ pub(crate) fn register(system: &Arc<System>) {
         let file = table(&system, ask.table)?.take(ask.fd).await?;
         let given = system.directory.give_away(&file, from).await;
         // Who closes it there waits for what it has itself; what was here is to be gone by then.
-        fs::remote::close(file).await;
+        fs::file::close(file).await;
         given
     });
     answer!(DescriptorFlag, |system, _from, ask| {
@@ -183,7 +183,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(DescriptorForget, |system, _from, ask| if let Ok(table) = table(&system, ask.table) {
         // Forgotten at once, in the order of the lane; the file's kernel, which never waits to hear of a release, is told then.
         if let Some(descriptor) = table.forget(ask.fd) {
-            fs::remote::close(descriptor.file).await;
+            fs::file::close(descriptor.file).await;
         }
     });
     answer!(NoteIpc, |system, _from, ask| system.note_ipc_here(ask.process, ask.kernel));

@@ -10,14 +10,19 @@
 //! slot, and an answer that does not find its own ticket is thrown away. A reader that is interrupted
 //! (its future dropped) takes its tickets with it and wakes those who waited for them.
 
+mod holders;
 mod lent;
 mod now;
 mod object;
 mod pages;
+mod services;
 mod size;
 mod write_back;
 
-use crate::{services::Services, Holders, ObjectId};
+pub use holders::Holders;
+pub use services::{Clock, Mappers, Services};
+
+use crate::ObjectId;
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},

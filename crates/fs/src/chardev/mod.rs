@@ -7,8 +7,9 @@ pub use register::register;
 use crate::{
     anonymous::{Identity, StatusFlags},
     file::{ready, UserBuffer},
+    namespace::nodes,
     namespace::Location,
-    nodes, Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
+    Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
 };
 use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
 use core::any::Any;
@@ -185,8 +186,8 @@ impl File for DeviceFile {
         })
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.at.as_ref()
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.at.as_ref().map(|at| at as _)
     }
 
     fn as_any(&self) -> &dyn Any {

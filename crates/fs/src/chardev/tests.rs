@@ -1,5 +1,5 @@
 use super::*;
-use crate::{remote::tests::TestMemory, services::Clock, testing::*, Timestamp};
+use crate::{remote::tests::TestMemory, testing::*, Clock, Timestamp};
 use core::sync::atomic::AtomicBool;
 use machine::{CpuId, FpuState, KernelId, PageTable, Registers, Trap};
 

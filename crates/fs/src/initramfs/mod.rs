@@ -3,7 +3,7 @@
 
 pub mod cpio;
 
-use crate::{devfs::SYSTEM, Base, Kind, OpenFlags, PathAnswer, PathOp, Paths, SetAttributes, Timestamp};
+use crate::{file::SYSTEM, Base, Kind, OpenFlags, PathAnswer, PathOp, Paths, SetAttributes, Timestamp};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::fmt;
 use cpio::{Broken, Entry, Item, Reader};

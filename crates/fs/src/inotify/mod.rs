@@ -2,7 +2,7 @@
 //!
 //! All files with names live on the kernel that owns the root, so watches and the descriptors that collect
 //! events live there too, whichever kernel asked; a descriptor elsewhere is a stand-in like any other.
-//! The namespace calls [`about`] and [`in_directory`] *after* a change has been made, while it still holds
+//! The namespace tells ([`about`], [`in_directory`]) *after* a change has been made, while it still holds
 //! what makes the change one (`changing`, `renaming`), so events come in the order of the changes.
 //!
 //! A watch keeps its inode, lest another takes its address, which is its name in the table. The table is one
@@ -16,7 +16,7 @@ mod file;
 
 pub use file::Inotify;
 
-use crate::{namespace::Dentry, Inode, Kind, SetAttributes};
+use crate::{Inode, Kind, SetAttributes};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -130,17 +130,14 @@ fn with_kind(event: u32, inode: &Arc<dyn Inode>) -> u32 {
     }
 }
 
-/// Something happened to a file that was reached by a name: told to who watches the directory of the name,
-/// and to who watches the file.
-pub fn about(dentry: &Arc<Dentry>, event: u32) {
-    if nobody_watches() {
-        return;
+/// Something happened to a file that was reached by a name, given by its directory, itself, and whether it was unlinked: told to who
+/// watches that directory, and to who watches the file.
+pub(crate) fn about(inode: &Arc<dyn Inode>, name: Option<(&Arc<dyn Inode>, &[u8], bool)>, event: u32) {
+    let event = with_kind(event, inode);
+    if let Some((directory, name, unlinked)) = name {
+        tell(directory, event, 0, name, unlinked);
     }
-    let event = with_kind(event, &dentry.inode);
-    if let Some(above) = dentry.parent() {
-        tell(&above.inode, event, 0, &dentry.name(), dentry.is_removed());
-    }
-    tell(&dentry.inode, event, 0, b"", false);
+    tell(inode, event, 0, b"", false);
 }
 
 /// Something happened to the file itself, whatever its names.

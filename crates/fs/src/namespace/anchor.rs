@@ -58,7 +58,7 @@ impl File for Anchor {
         crate::file::ready(())
     }
 
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.at)
     }
 

@@ -10,7 +10,7 @@ use super::{
     dentry::{Dentry, Location},
     open::new_node,
     permission::{self, EXEC, WRITE},
-    walk::{attributes, Last, Walk},
+    walk::{attributes, place_of, Last, Walk},
     LocalPaths,
 };
 use crate::{inode::NewNode, inotify, lease, Base, Caller, Inode, Kind};
@@ -85,7 +85,7 @@ impl LocalPaths {
         follow: bool,
         empty_ok: bool,
     ) -> Result<()> {
-        let source = match base.at.location() {
+        let source = match place_of(&*base.at) {
             Some(location) if from.is_empty() && empty_ok => location.clone(),
             _ => Walk::new(self, caller, base, from, false)?.location(from, follow).await?,
         };

@@ -8,7 +8,7 @@
 //! A program decides how deep the tree is, so nothing here recurses: neither a walk nor a drop.
 
 use super::{cache::NameCache, mount::Mount, walk::PATH_MAX};
-use crate::{inode::FOREVER, Clock, Inode};
+use crate::{inode::FOREVER, inotify, Clock, Inode};
 use alloc::{
     collections::{btree_map::Entry, BTreeMap},
     sync::Arc,
@@ -90,6 +90,15 @@ impl Dentry {
     /// Its name is being removed, and the file has no other: with this dentry it ends.
     pub(super) fn is_last(&self) {
         self.last.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells who watches (inotify) it, or its directory, what has happened to it.
+    pub(super) fn tell(&self, event: u32) {
+        if inotify::nobody_watches() {
+            return;
+        }
+        let (above, name) = (self.parent(), self.name());
+        inotify::about(&self.inode, above.as_ref().map(|above| (&above.inode, &*name, self.is_removed())), event);
     }
 
     /// Its name was unlinked.
@@ -211,7 +220,7 @@ impl Dentry {
 impl Drop for Dentry {
     fn drop(&mut self) {
         if *self.removed.get_mut() && *self.last.get_mut() {
-            crate::inotify::deleted(&self.inode);
+            inotify::deleted(&self.inode);
         }
         // Of directories that were removed, or whose tree was unmounted, this was perhaps the last use: all the way up.
         let mut above = self.place.get_mut().parent.take();

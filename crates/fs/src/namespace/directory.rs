@@ -45,7 +45,7 @@ impl DirFile {
         }
         if reading.listed.is_none() {
             // Reading was permitted when the directory was opened.
-            reading.listed = Some(at.inode().list(&crate::devfs::SYSTEM).await?);
+            reading.listed = Some(at.inode().list(&crate::file::SYSTEM).await?);
         }
         let listed = reading.listed.as_deref().unwrap_or_default();
         let above = at.up().map_or(at.inode().ino(), |above| above.inode().ino());
@@ -75,7 +75,7 @@ impl DirFile {
             entries.push(entry);
         }
         reading.position = position;
-        crate::inotify::about(&at.dentry, crate::inotify::ACCESS);
+        at.dentry.tell(crate::inotify::ACCESS);
         Ok(entries)
     }
 }
@@ -169,7 +169,7 @@ impl File for DirFile {
         crate::file::ready(())
     }
 
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.opened.at)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
 use crate::{
-    anonymous::Open,
+    anonymous::{Open, SETTABLE, TRANSIENT},
     file::UserBuffer,
     inode::{Extent, WriteAt},
     inotify, lease,
@@ -18,23 +18,8 @@ use machine::{
     BoxFuture, Errno,
 };
 
-/// What F_SETFL may change.
-pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
-    .union(OpenFlags::NONBLOCK)
-    .union(OpenFlags::ASYNC)
-    .union(OpenFlags::DIRECT)
-    .union(OpenFlags::NOATIME);
-
 /// A write takes more than putting the bytes where the position says.
 const CAREFUL: OpenFlags = OpenFlags::APPEND.union(OpenFlags::DSYNC);
-
-/// What F_GETFL does not show.
-pub(crate) const TRANSIENT: OpenFlags = OpenFlags::CREAT
-    .union(OpenFlags::EXCL)
-    .union(OpenFlags::NOCTTY)
-    .union(OpenFlags::TRUNC)
-    .union(OpenFlags::CLOEXEC)
-    .union(OpenFlags::EXEC);
 
 /// What an open file with a name has in common, whatever it is.
 pub(super) struct Opened {
@@ -77,14 +62,14 @@ impl Opened {
         let set = permission::check_set(caller, &now, set, true)?;
         let _changing = lease::change(self.at.inode(), lease::of_change(&set)).await;
         self.at.inode().set(set).await?;
-        inotify::about(&self.at.dentry, event);
+        self.at.dentry.tell(event);
         Ok(())
     }
 
     /// So many bytes were read or written.
     pub fn moved(&self, event: u32, bytes: usize) {
         if bytes > 0 {
-            inotify::about(&self.at.dentry, event);
+            self.at.dentry.tell(event);
         }
     }
 
@@ -138,7 +123,7 @@ impl Opened {
 /// The last descriptor of a description is closed.
 pub(super) fn tell_of_close(at: &Location, flags: OpenFlags) {
     if !flags.contains(OpenFlags::PATH) {
-        inotify::about(&at.dentry, if flags.writable() { inotify::CLOSE_WRITE } else { inotify::CLOSE_NOWRITE });
+        at.dentry.tell(if flags.writable() { inotify::CLOSE_WRITE } else { inotify::CLOSE_NOWRITE });
     }
 }
 
@@ -339,7 +324,7 @@ impl File for RegularFile {
             }
             let _changing = lease::change(self.opened.at.inode(), &[lease::OWN]).await;
             self.opened.at.inode().allocate(mode, offset, len).await?;
-            inotify::about(&self.opened.at.dentry, inotify::MODIFY);
+            self.opened.at.dentry.tell(inotify::MODIFY);
             Ok(())
         })
     }
@@ -374,7 +359,7 @@ impl File for RegularFile {
         crate::file::ready(())
     }
 
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.opened.at)
     }
 

@@ -9,29 +9,32 @@ mod anchor;
 mod cache;
 mod change;
 mod dentry;
+mod devices;
 mod directory;
 mod files;
 pub mod mount;
 mod mounting;
 mod named;
+pub(crate) mod nodes;
 mod open;
+mod paths;
 pub mod permission;
 mod query;
 mod walk;
 
 use cache::NameCache;
 pub use dentry::{Dentry, Location};
+pub use devices::{Devices, FifoOpener, Opener, Opening};
 pub use files::RegularFile;
-pub(crate) use files::{SETTABLE, TRANSIENT};
 pub use mount::Mount;
-pub use mounting::Mounter;
+pub use paths::{Base, PathAnswer, Paths};
 pub use walk::resolve;
 
 use crate::{
-    devfs::{Devices, FifoOpener},
+    inode::Mounter,
     inotify::Inotify,
     lease::{self, Sharers},
-    Base, Caller, File, FileSystem, OpenFlags, PathAnswer, PathOp, Paths, Services,
+    Caller, File, FileSystem, OpenFlags, PathOp, Services,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{

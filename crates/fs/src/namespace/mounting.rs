@@ -6,18 +6,13 @@ use super::{
     walk::Walk,
     LocalPaths,
 };
-use crate::{lease, Base, Caller, FileSystem, Kind};
+use crate::{inode::Mounter, lease, Base, Caller, FileSystem, Kind};
 use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, BoxFuture, Errno};
+use machine::{errno::Result, Errno};
 
 const MNT_FORCE: u32 = 1;
 const MNT_DETACH: u32 = 2;
 const UMOUNT_NOFOLLOW: u32 = 8;
-
-/// Makes file systems of one kind (`mount -t KIND`).
-pub trait Mounter: Send + Sync {
-    fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
-}
 
 impl LocalPaths {
     pub fn register_kind(&self, kind: &str, mounter: Arc<dyn Mounter>) {

@@ -82,7 +82,7 @@ impl File for PathFile {
             Place::File(file) => file.reopen(caller, flags),
         }
     }
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         match &self.of {
             Place::Named(at) => Some(at),
             Place::File(file) => file.location(),
@@ -117,7 +117,7 @@ impl NodeFile {
     /// The same for one that is over.
     fn tell(&self, event: u32, moved: usize) {
         if moved > 0 {
-            inotify::about(&self.at.dentry, event);
+            self.at.dentry.tell(event);
         }
     }
 
@@ -227,8 +227,13 @@ impl File for NodeFile {
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
         self.inner.lock(caller, op)
     }
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(&self.at)
+    }
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        let inner = self.inner.clone();
+        drop(self);
+        inner.close()
     }
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()

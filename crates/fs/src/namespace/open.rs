@@ -9,15 +9,16 @@ use super::{
     mount::flags,
     named::{NodeFile, PathFile, Place},
     permission::{self, READ, WRITE},
-    walk::{attributes, Last, Target, Walk},
+    walk::{attributes, place_of, Last, Target, Walk},
     LocalPaths,
 };
 use crate::{
-    devfs::Opening,
+    file,
     inode::NewNode,
     inotify,
     lease::{self, Anchored, Lease, Sharers},
-    remote, Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes, Usage,
+    namespace::Opening,
+    Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes, Usage,
 };
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
@@ -36,7 +37,7 @@ impl LocalPaths {
             flags &= OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;
         }
         if flags.contains(OpenFlags::EXEC) && path.is_empty() {
-            return match base.at.location() {
+            return match place_of(&*base.at) {
                 Some(at) => self.open_at(caller, at.clone(), flags, false).await,
                 None => base.at.reopen(caller, flags).await,
             };
@@ -192,9 +193,9 @@ impl LocalPaths {
         let dentry = at.dentry.clone();
         let file = self.open_found(caller, at, flags, made).await?;
         if !flags.contains(OpenFlags::PATH) {
-            inotify::about(&dentry, inotify::OPEN);
+            dentry.tell(inotify::OPEN);
             if flags.contains(OpenFlags::TRUNC) && !made && dentry.inode.kind() == Kind::Regular {
-                inotify::about(&dentry, inotify::MODIFY);
+                dentry.tell(inotify::MODIFY);
             }
         }
         Ok(file)
@@ -312,7 +313,7 @@ async fn reopen(caller: &Caller, file: Arc<dyn File>, flags: OpenFlags) -> Resul
         return Ok(PathFile::new(Place::File(file), flags));
     }
     let opened = file.reopen(caller, flags).await;
-    remote::close(file).await;
+    file::close(file).await;
     opened
 }
 

@@ -3,11 +3,11 @@
 use super::{
     mount::flags,
     permission,
-    walk::{attributes, location_of, Target, Walk, PATH_MAX},
+    walk::{attributes, location_of, place_of, Target, Walk, PATH_MAX},
     LocalPaths,
 };
 use crate::{
-    inotify, inotify::Inotify, lease, remote, Attributes, Base, Caller, Credentials, File, FileSystemInfo, Kind,
+    file, inotify, inotify::Inotify, lease, Attributes, Base, Caller, Credentials, File, FileSystemInfo, Kind,
     OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -17,7 +17,7 @@ use machine::{errno::Result, Errno};
 /// afterwards finds that to be the last.
 async fn attributes_of(file: Arc<dyn File>) -> Result<Attributes> {
     let attributes = file.attributes().await;
-    remote::close(file).await;
+    file::close(file).await;
     attributes
 }
 
@@ -31,14 +31,14 @@ async fn set_nameless(caller: &Caller, file: &Arc<dyn File>, set: SetAttributes)
     // truncate(2) asks for rights of its own, not for the descriptor's.
     let own = file.reopen(caller, OpenFlags::WRONLY).await?;
     let done = own.set_attributes(caller, set).await;
-    remote::close(own).await;
+    file::close(own).await;
     done
 }
 
 impl LocalPaths {
     async fn target(&self, caller: &Caller, base: &Base, path: &[u8], follow: bool, empty_ok: bool) -> Result<Target> {
         if path.is_empty() && empty_ok {
-            return Ok(match base.at.location() {
+            return Ok(match place_of(&*base.at) {
                 Some(location) => Target::At(location.clone()),
                 None => Target::File(base.at.clone()),
             });
@@ -181,7 +181,7 @@ impl LocalPaths {
             Target::File(file) if path.is_empty() => return file.set_attributes(caller, set).await,
             Target::File(file) => {
                 let done = set_nameless(caller, &file, set).await;
-                remote::close(file).await;
+                file::close(file).await;
                 return done;
             }
         };
@@ -201,7 +201,7 @@ impl LocalPaths {
         let set = permission::check_set(caller, &now, set, false)?;
         let _changing = lease::change(location.inode(), lease::of_change(&set)).await;
         location.inode().set(set).await?;
-        inotify::about(&location.dentry, event);
+        location.dentry.tell(event);
         Ok(())
     }
 

@@ -63,8 +63,13 @@ pub(super) struct Walk<'a> {
     lease: Option<Arc<Lease>>,
 }
 
+/// Where a file of this kernel was opened, if it has a name.
+pub(super) fn place_of(file: &dyn File) -> Option<&Location> {
+    file.location()?.downcast_ref()
+}
+
 pub(super) fn location_of(file: &Arc<dyn File>) -> Result<Location> {
-    file.location().cloned().ok_or(Errno::ENOTDIR)
+    place_of(&**file).cloned().ok_or(Errno::ENOTDIR)
 }
 
 pub(super) async fn attributes(inode: &Arc<dyn Inode>) -> Result<Attributes> {
@@ -207,7 +212,7 @@ impl<'a> Walk<'a> {
                 // Boxed: the walk of a link is a walk.
                 alloc::boxed::Box::pin(self.parent(&path)).await
             }
-            Followed::File(file) => match file.location().cloned() {
+            Followed::File(file) => match place_of(&*file).cloned() {
                 None if !tail.is_empty() => Err(Errno::ENOTDIR),
                 Some(location) if !tail.is_empty() && location.inode().kind() != Kind::Directory => Err(Errno::ENOTDIR),
                 Some(location) => {

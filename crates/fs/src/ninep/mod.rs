@@ -8,7 +8,7 @@ mod client;
 mod node;
 mod wire;
 
-use crate::{namespace::Mounter, FileSystem, Inode, Services};
+use crate::{inode::Mounter, FileSystem, Inode, Services};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,

@@ -18,10 +18,9 @@
 //!
 //! The pipe may be another kernel's. Then that kernel holds it for us (remote/pipe.rs), and the bytes come in lent frames.
 
-use super::{Pipe, PipeEnd, DEFAULT_CAPACITY};
+use super::{ring, Pipe, PipeEnd, DEFAULT_CAPACITY};
 use crate::{
     remote::{HeldThere, RemoteFile},
-    ring,
     waiting::{Patience, MUST_WAIT},
     Caller, File,
 };

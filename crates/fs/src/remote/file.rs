@@ -537,6 +537,10 @@ impl File for RemoteFile {
         Some(self.name)
     }
 
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        Arc::into_inner(self).map(|last| -> BoxFuture<'static, ()> { Box::pin(last.release()) })
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -10,18 +10,14 @@
 //! A read looks whether the file was recalled *after* it has copied the bytes: a change is made only after its recall, so
 //! if there was none, size and bytes are of one state; else the read is done again at the owner.
 
-use super::{close_stand_in, names::Answer, Remote, RemoteFile};
+use super::{names::Answer, Remote, RemoteFile};
 use crate::{
     anonymous::Open,
-    namespace::{SETTABLE, TRANSIENT},
-    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+    anonymous::{SETTABLE, TRANSIENT},
+    file, Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
-use alloc::{
-    boxed::Box,
-    sync::{Arc, Weak},
-    vec::Vec,
-};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     any::Any,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
@@ -125,13 +121,12 @@ pub(super) struct LeasedFile {
     real: Lock<Option<Arc<dyn File>>>,
     /// The owner has heard of the close.
     told: bool,
-    this: Weak<LeasedFile>,
     _open: Open,
 }
 
 impl LeasedFile {
     pub fn open(remote: &Arc<Remote>, anchor: Arc<Anchor>, number: u64, flags: OpenFlags) -> Arc<Self> {
-        Arc::new_cyclic(|this| LeasedFile {
+        Arc::new(LeasedFile {
             remote: remote.clone(),
             anchor,
             number,
@@ -139,13 +134,8 @@ impl LeasedFile {
             position: AsyncLock::new(0),
             real: Lock::new(None),
             told: false,
-            this: this.clone(),
             _open: Open::new(),
         })
-    }
-
-    pub fn shared(&self) -> Option<Arc<LeasedFile>> {
-        self.this.upgrade()
     }
 
     fn known(&self) -> Option<Arc<dyn File>> {
@@ -167,7 +157,7 @@ impl LeasedFile {
             return Ok(real);
         }
         let flags = *self.flags.lock();
-        let real = self.anchor.file.reopen(&crate::devfs::SYSTEM, flags).await?;
+        let real = self.anchor.file.reopen(&crate::file::SYSTEM, flags).await?;
         if *position > 0 {
             real.seek(*position as i64, Whence::Set).await?;
         }
@@ -184,13 +174,13 @@ impl LeasedFile {
         self.told = true;
         let real = self.real.lock().take();
         if let Some(real) = real {
-            close_stand_in(real).await;
+            file::close(real).await;
         }
         // The last one, whose answer is not kept any more.
         if Arc::strong_count(&self.anchor) == 1 {
             let file = self.anchor.file.clone();
             drop(self);
-            close_stand_in(file).await;
+            file::close(file).await;
         }
     }
 
@@ -238,7 +228,7 @@ impl Drop for LeasedFile {
             let (anchor, flags) = (self.anchor.clone(), *self.flags.get_mut());
             self.remote.spawn(async move {
                 // Closed as soon as it is open: that is what is told. An owner that is dead tells nobody.
-                let _ = anchor.file.reopen(&crate::devfs::SYSTEM, flags).await;
+                let _ = anchor.file.reopen(&crate::file::SYSTEM, flags).await;
             });
         }
     }
@@ -380,6 +370,10 @@ impl File for LeasedFile {
 
     fn remote(&self) -> Option<FileRef> {
         self.known()?.remote()
+    }
+
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        Arc::into_inner(self).map(|last| -> BoxFuture<'static, ()> { Box::pin(last.end()) })
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -73,7 +73,7 @@ pub use paths::RemotePaths;
 pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;
 
-use crate::{event::SignalSources, paths::Paths, File, FileRef, Mappers, ObjectId};
+use crate::{event::SignalSources, lease::Recall, File, FileRef, Mappers, ObjectId, Paths};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
@@ -83,7 +83,6 @@ use alloc::{
 use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
-use leased::LeasedFile;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Serials, Spawner};
 use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
 use names::Names;
@@ -302,16 +301,6 @@ impl Remote {
         }
     }
 
-    /// Kernels `from` keep no answer any more that rests on `tokens` ([`crate::lease`]).
-    pub(crate) async fn recall_names(&self, from: &KernelSet, tokens: Vec<u64>, watched: bool) {
-        for (kernel, released) in self.endpoint.multicast(from, NamesRecall { tokens, watched }).await {
-            // Who died keeps nothing.
-            for (id, count) in released.unwrap_or_default() {
-                drop(self.exports.release(id, kernel, count));
-            }
-        }
-    }
-
     /// `kernel` died: the pipes it held are free, and who waits for its files is woken to find out.
     pub fn kernel_died(&self, kernel: KernelId) {
         self.holds.release_all(kernel);
@@ -370,25 +359,20 @@ impl Remote {
     }
 }
 
-/// Closes: if this was the last use of a stand-in, returns when the owner has heard of it, so that whoever the
-/// program tells afterwards finds the file closed (the end of a pipe, a name that is free again).
-pub async fn close(file: Arc<dyn File>) {
-    if let Some(leased) = file.as_any().downcast_ref::<LeasedFile>() {
-        let shared = leased.shared();
-        drop(file);
-        if let Some(last) = shared.and_then(Arc::into_inner) {
-            last.end().await;
-        }
-        return;
+impl Recall for Remote {
+    fn recall_names(self: Arc<Self>, from: KernelSet, tokens: Vec<u64>, watched: bool) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            for (kernel, released) in self.endpoint.multicast(&from, NamesRecall { tokens, watched }).await {
+                // Who died keeps nothing.
+                for (id, count) in released.unwrap_or_default() {
+                    drop(self.exports.release(id, kernel, count));
+                }
+            }
+        })
     }
-    close_stand_in(file).await
-}
 
-async fn close_stand_in(file: Arc<dyn File>) {
-    let Some(stand_in) = file.as_any().downcast_ref::<RemoteFile>().and_then(RemoteFile::shared) else { return };
-    drop(file);
-    if let Some(last) = Arc::into_inner(stand_in) {
-        last.release().await;
+    fn run(&self, task: BoxFuture<'static, ()>) {
+        self.spawner.spawn(task);
     }
 }
 

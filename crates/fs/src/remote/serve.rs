@@ -4,13 +4,16 @@ use super::{loan, watch::Watch, Remote};
 use crate::{
     control,
     event::SignalFd,
+    file,
     lease::{Anchored, Lease},
-    paths::Base,
     socket::Socket,
     waiting::{Patience, MUST_WAIT},
-    File, FileRef, Loaned, PathAnswer,
+    Base, File, FileRef, Loaned, PathAnswer,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::{
     future::{poll_fn, Future},
     pin::Pin,
@@ -240,7 +243,10 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
 }
 
 async fn answer_path(remote: &Arc<Remote>, from: KernelId, message: RunPath) -> PathAnswered {
-    let lease = message.keep.then(|| Lease::new(Arc::downgrade(remote), from));
+    let lease = message.keep.then(|| {
+        let asked: Weak<Remote> = Arc::downgrade(remote);
+        Lease::new(asked, from)
+    });
     let reply = run_path(remote, from, message, lease.clone()).await;
     let kept = matches!(reply, Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP));
     let (tokens, lasts) = lease.filter(|_| kept).map(|lease| lease.end()).unwrap_or_default();
@@ -259,7 +265,7 @@ async fn run_path(remote: &Remote, from: KernelId, message: RunPath, lease: Opti
         PathAnswer::File(file) => {
             let opened = remote.hand_over(from, &file).await?.send();
             // One of a third kernel (a link of /proc): it is to end with what the asker has of it.
-            super::close(file).await;
+            file::close(file).await;
             match base.lease.and_then(|lease| lease.anchored()) {
                 Some(Anchored { attributes, quiet, tokens }) => {
                     PathReply::Anchor { file: opened, attributes, quiet, tokens }

@@ -11,7 +11,7 @@ mod node;
 pub use file::{anonymous_object, memfd, seals};
 pub use node::TmpInode;
 
-use crate::{namespace::Mounter, FileSystem, FileSystemInfo, Inode, Services};
+use crate::{inode::Mounter, FileSystem, FileSystemInfo, Inode, Services};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::{

@@ -5,8 +5,7 @@ use crate::{
     anonymous::{argument_int, StatusFlags},
     control::{Control, ControlAnswer},
     file::ready,
-    namespace::Location,
-    nodes,
+    namespace::{nodes, Location},
     waiting::attempt,
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
@@ -186,8 +185,8 @@ impl File for TtyFile {
         ready(self.at.as_ref().map_or_else(|| self.tty.path(), Location::path))
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.at.as_ref()
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.at.as_ref().map(|at| at as _)
     }
 
     fn as_any(&self) -> &dyn Any {

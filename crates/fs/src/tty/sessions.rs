@@ -2,7 +2,7 @@
 
 use super::{JobControl, Master, Termios, Tty, TtyDriver, TtyFile};
 use crate::{
-    anonymous::Identity, devfs::SYSTEM, event::Timers, namespace::Location, Attributes, Caller, File, Kind, OpenFlags,
+    anonymous::Identity, event::Timers, file::SYSTEM, namespace::Location, Attributes, Caller, File, Kind, OpenFlags,
     SetAttributes,
 };
 use abi::signal::Signal;

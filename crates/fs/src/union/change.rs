@@ -12,7 +12,7 @@ use machine::{errno::Result, Errno};
 
 /// The upper entry `name`, whiteouts included.
 async fn entry(directory: &Arc<dyn Inode>, name: &[u8]) -> Result<Option<Arc<dyn Inode>>> {
-    match directory.lookup(&crate::devfs::SYSTEM, name).await {
+    match directory.lookup(&crate::file::SYSTEM, name).await {
         Ok(node) => Ok(Some(node)),
         Err(Errno::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -32,8 +32,7 @@ async fn uncover(directory: &Arc<dyn Inode>, name: &[u8]) -> Result<bool> {
 
 /// Empties a directory of its whiteouts before it goes.
 async fn clear(directory: &Arc<dyn Inode>) -> Result<()> {
-    let names: Vec<Vec<u8>> =
-        directory.list(&crate::devfs::SYSTEM).await?.into_iter().map(|entry| entry.name).collect();
+    let names: Vec<Vec<u8>> = directory.list(&crate::file::SYSTEM).await?.into_iter().map(|entry| entry.name).collect();
     for name in names {
         uncover(directory, &name).await?;
     }

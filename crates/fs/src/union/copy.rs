@@ -56,7 +56,7 @@ impl UnionInode {
         let attributes = lower.attributes().await?;
         let kind = lower.kind();
         let target = match kind {
-            Kind::Symlink => match lower.follow(&crate::devfs::SYSTEM).await? {
+            Kind::Symlink => match lower.follow(&crate::file::SYSTEM).await? {
                 Followed::Path(path) => path,
                 Followed::File(_) => return Err(Errno::EPERM),
             },

@@ -142,7 +142,7 @@ impl UnionInode {
 
     /// Does the tree below have this name, hidden or not?
     pub(super) async fn shows_through(&self, name: &[u8]) -> Result<bool> {
-        Ok(self.lower_child(&crate::devfs::SYSTEM, name).await?.is_some())
+        Ok(self.lower_child(&crate::file::SYSTEM, name).await?.is_some())
     }
 
     pub(super) async fn find(&self, caller: &Caller, name: &[u8]) -> Result<Arc<UnionInode>> {
@@ -219,7 +219,7 @@ impl UnionInode {
     }
 
     pub(super) async fn is_empty(&self) -> Result<bool> {
-        Ok(self.merged(&crate::devfs::SYSTEM).await?.is_empty())
+        Ok(self.merged(&crate::file::SYSTEM).await?.is_empty())
     }
 }
 

@@ -78,7 +78,7 @@ impl Content for Open {
             let ino = file.attributes().await?.ino;
             let mut text = Text::default();
             let flags = file.flags();
-            fs::remote::close(file).await;
+            fs::file::close(file).await;
             put!(text, "pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\nino:\t{ino}\n", flags.shown());
             Ok(text.0)
         })
@@ -121,7 +121,7 @@ impl Directory for Descriptors {
             let subject = self.subject.clone();
             let file = subject.descriptor(fd, caller).await?;
             let flags = file.flags();
-            fs::remote::close(file).await;
+            fs::file::close(file).await;
             let open = Open { subject, fd };
             let node = match self.info {
                 true => Node::file(ino, open).style(Style::Process),

@@ -175,7 +175,7 @@ impl World {
     fn close(&self, file: Arc<dyn File>) {
         self.machine.run(async {
             file.closed(&caller(1)).await;
-            close(file).await;
+            crate::file::close(file).await;
         });
     }
 

@@ -30,7 +30,8 @@
 //! The notes of an inode end with it, so before unused names are dropped, and inodes with them, all kernels drop all
 //! answers (`LocalPaths::make_room_for_name`). A note stays when K forgets its entry by itself or dies; the next recall takes it.
 
-use crate::{remote::Remote, Inode, SetAttributes};
+use super::Inode;
+use crate::SetAttributes;
 use alloc::{
     boxed::Box,
     collections::BTreeMap,
@@ -40,7 +41,7 @@ use alloc::{
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use machine::{
     sync::{Lock, WaitQueue},
-    KernelId, KernelSet,
+    BoxFuture, KernelId, KernelSet,
 };
 
 /// Attributes, contents, locks: all that is the file's own.
@@ -73,9 +74,17 @@ pub struct Sharers {
     writers: AtomicU32,
 }
 
+/// How other kernels are asked for what they hold ([`crate::remote`]).
+pub trait Recall: Send + Sync {
+    /// Kernels `from` keep no answer any more that rests on `tokens`; `watched`: they tell of every close from now on.
+    fn recall_names(self: Arc<Self>, from: KernelSet, tokens: Vec<u64>, watched: bool) -> BoxFuture<'static, ()>;
+    /// Runs a task of this kernel.
+    fn run(&self, task: BoxFuture<'static, ()>);
+}
+
 struct Held {
     id: u64,
-    remote: Weak<Remote>,
+    remote: Weak<dyn Recall>,
     notes: Lock<Notes>,
     recalled: WaitQueue,
 }
@@ -151,10 +160,10 @@ impl Sharers {
         }
         if let (false, Some(remote)) = (from.is_empty(), held.remote.upgrade()) {
             let (watched, held) = (slots.contains(&OPENS), held.clone());
-            let of = remote.clone();
+            let recalled = remote.clone().recall_names(from, tokens, watched);
             // To its end even if nobody waits any more: whoever changes it next finds the notes gone.
             remote.run(Box::pin(async move {
-                of.recall_names(&from, tokens, watched).await;
+                recalled.await;
                 held.notes.lock().recalls -= 1;
                 held.recalled.wake_all();
             }));
@@ -163,7 +172,7 @@ impl Sharers {
     }
 
     /// `kernel` is to hold something that rests on `slot`. None: not now.
-    fn note(&self, remote: &Weak<Remote>, kernel: KernelId, slot: u8) -> Option<u64> {
+    fn note(&self, remote: &Weak<dyn Recall>, kernel: KernelId, slot: u8) -> Option<u64> {
         let held = {
             let mut held = self.held.lock();
             let new = || {
@@ -205,7 +214,7 @@ pub async fn change<'a>(inode: &'a Arc<dyn Inode>, slots: &[u8]) -> Option<Chang
 /// What an answer for another kernel rests on, as it is found out.
 pub struct Lease {
     kernel: KernelId,
-    remote: Weak<Remote>,
+    remote: Weak<dyn Recall>,
     noted: Lock<Noted>,
 }
 
@@ -228,7 +237,7 @@ pub struct Anchored {
 }
 
 impl Lease {
-    pub(crate) fn new(remote: Weak<Remote>, kernel: KernelId) -> Arc<Self> {
+    pub(crate) fn new(remote: Weak<dyn Recall>, kernel: KernelId) -> Arc<Self> {
         let noted = Noted { tokens: Vec::new(), refused: false, lasts: u64::MAX, anchor: None };
         Arc::new(Lease { kernel, remote, noted: Lock::new(noted) })
     }

@@ -1,90 +1,22 @@
-//! [`File`]: an open file description.
+//! [`File`]: an open file description, and what all kinds of files share: pages that are mapped ([`Object`]), operations of some kinds
+//! only ([`Control`]), how an operation waits, the attributes of what has no name, and waiting for any of several files.
+//!
+//! Names no kind of file and no file system.
 
-use crate::control::{Control, ControlAnswer};
+pub mod anonymous;
+pub mod control;
+mod object;
+pub mod poll;
+pub(crate) mod waiting;
+
+pub use control::{Control, ControlAnswer};
+pub use object::{Loaned, Object, UserBuffer};
+
 use crate::event::Seen;
-use crate::namespace::Location;
-use abi::{
-    Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, SetAttributes, Whence,
-};
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use abi::{Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes, Whence};
+use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Frame, KernelId, Pid};
-
-/// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
-pub trait Object: Send + Sync + 'static {
-    fn id(&self) -> ObjectId;
-    /// Bytes; a page wholly past the end is SIGBUS.
-    fn size(&self) -> u64;
-    /// The frame of page `index`, filled; counted once more for the caller, who releases it.
-    /// Errors: EFAULT past the end (SIGBUS), EIO, ENOMEM.
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>>;
-    /// The frame if it is in memory already (fault-around, mincore); counted for the caller.
-    fn resident(&self, index: u64) -> Option<Frame>;
-    /// Page `index` was written through a shared mapping.
-    fn mark_dirty(&self, index: u64);
-    /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if other
-    /// kernels have copies of it: they are to be taken back first ([`Object::take_back`]), then it is asked again.
-    fn write(&self, index: u64) -> bool {
-        self.mark_dirty(index);
-        true
-    }
-    /// Returns when no other kernel shows a copy of page `index`.
-    fn take_back(&self, _index: u64) -> BoxFuture<'_, ()> {
-        ready(())
-    }
-    /// Is there no other place that its pages are kept at? Then who keeps it in case it is wanted again keeps all its memory.
-    fn is_only_in_memory(&self) -> bool {
-        false
-    }
-    /// Goes up whenever pages of the object are lost ([`messages::fs::Lost`]): a frame that was got before counts no more.
-    fn losses(&self) -> u64 {
-        0
-    }
-    /// Page `index` for kernel `to`, counted for the caller; `write`: for a shared mapping there. Whoever takes pages away
-    /// afterwards must ask `to`.
-    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
-        Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
-    }
-    /// May a shared mapping be written? Asked when the mapping is there, for all to count, and before anybody can use it. EPERM: the
-    /// object is sealed ([`crate::tmpfs`]). None: it never is.
-    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
-        None
-    }
-    /// Makes a hole of pages `first..end` (MADV_REMOVE).
-    fn punch(&self, _first: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EOPNOTSUPP))
-    }
-    /// Writes dirty pages of bytes `start..end` back (msync, fsync).
-    fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
-    /// Gets pages `first..end` from where they are kept, as long as there is room for them: somebody says that he will need them
-    /// (MADV_WILLNEED, readahead). What is kept nowhere else is here already.
-    fn read_ahead(&self, _first: u64, _end: u64) -> BoxFuture<'_, ()> {
-        ready(())
-    }
-    /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
-    /// shared mappings.
-    fn shared(&self) -> Option<Arc<dyn Object>> {
-        None
-    }
-}
-
-/// A page on its way to another kernel.
-pub enum Loaned {
-    /// To be copied: the object asks for the copy back before it changes the page.
-    Copy(Frame),
-    /// To be mapped there itself, because it may change at any time.
-    Own(Frame),
-}
-
-/// The program's side of a transfer that does not wait. Each moves on by as many bytes as can be moved at once, and says how
-/// many that was; a frame (`bytes` bytes at `offset` of it) can't change its owner meanwhile.
-pub trait UserBuffer {
-    fn put(&mut self, from: &[u8]) -> usize;
-    fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize;
-    fn put_zeros(&mut self, bytes: usize) -> usize;
-    fn take(&mut self, to: &mut [u8]) -> usize;
-    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
-}
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid};
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
@@ -211,11 +143,16 @@ pub trait File: Any + Send + Sync + 'static {
     fn reopen<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Arc<dyn File>>> {
         ready(Err(Errno::ENXIO))
     }
-    /// Where in this kernel's tree of names the file was opened; None without a name, or if remote.
-    fn location(&self) -> Option<&Location> {
+    /// Where in this kernel's tree of names the file was opened; None without a name, or if remote. Only that tree looks into it:
+    /// it is a [`Location`](crate::namespace::Location).
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
-    /// For downcasts inside crate `fs` (epoll watching epoll, passing descriptors, directory handles) and `process`.
+    /// Gives this use of the file up. Some: it was the last use of a stand-in, and the future is done when the owner has heard of it.
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+    /// For a kind of file that has to know its own (an epoll that watches an epoll).
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -229,7 +166,37 @@ pub(crate) fn lacks(control: &Control) -> Errno {
     }
 }
 
+/// Closes: if this was the last use of a stand-in, returns when the owner has heard of it, so that whoever the
+/// program tells afterwards finds the file closed (the end of a pipe, a name that is free again).
+pub async fn close(file: Arc<dyn File>) {
+    if let Some(told) = file.close() {
+        told.await;
+    }
+}
+
 /// A future that is already done.
 pub fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
     alloc::boxed::Box::pin(core::future::ready(value))
 }
+
+/// The kernel itself.
+pub(crate) static SYSTEM: Caller = Caller {
+    credentials: abi::Credentials {
+        uid: 0,
+        euid: 0,
+        suid: 0,
+        fsuid: 0,
+        gid: 0,
+        egid: 0,
+        sgid: 0,
+        fsgid: 0,
+        groups: Vec::new(),
+        effective: abi::CapabilitySet::ALL,
+    },
+    process: Pid(0),
+    thread: Pid(0),
+    group: Pid(0),
+    session: Pid(0),
+    umask: 0,
+    shield: machine::Shield::NONE,
+};

@@ -15,7 +15,7 @@
 //! So it is counted how often K was given something, and K is only forgotten if that is still the number which it was
 //! asked with.
 
-use crate::Mappers;
+use super::Mappers;
 use alloc::collections::BTreeMap;
 use machine::{sync::Lock, KernelId};
 use messages::fs::Lost;

@@ -9,18 +9,17 @@
 //! (pipe/hold.rs).
 
 mod hold;
+mod ring;
 
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    devfs::Opening,
     file::{ready, UserBuffer},
     namespace::{
+        nodes,
         permission::{may, READ, WRITE},
-        Location,
+        Location, Opening,
     },
-    nodes,
-    ring::{self, Ring},
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
@@ -43,6 +42,7 @@ use machine::{
 };
 
 use hold::HELD;
+use ring::Ring;
 
 pub(crate) use hold::Hold;
 pub use hold::{hold, offer, Held};
@@ -488,8 +488,8 @@ impl File for PipeEnd {
         })
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.named.as_ref()
+    fn location(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.named.as_ref().map(|at| at as _)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -498,5 +498,4 @@ impl File for PipeEnd {
 }
 
 #[cfg(test)]
-#[path = "pipe_tests.rs"]
 mod tests;

@@ -1,6 +1,7 @@
 //! What files take from the kernel they live on: memory, clocks, tasks, serial numbers.
 
-use crate::{cache::PageCache, locks::Locked, Object, ObjectId, Timestamp};
+use super::PageCache;
+use crate::{inode::locks::Locked, Object, ObjectId, Timestamp};
 use alloc::{
     boxed::Box,
     collections::BTreeMap,

@@ -115,15 +115,19 @@ pub fn open_files() -> u64 {
 pub(crate) struct StatusFlags(AtomicU32, Open);
 
 /// What F_SETFL may change.
-const SETTABLE: OpenFlags = OpenFlags::APPEND
+pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
     .union(OpenFlags::NONBLOCK)
     .union(OpenFlags::ASYNC)
     .union(OpenFlags::DIRECT)
     .union(OpenFlags::NOATIME);
 
 /// What concerns opening only and is not reported by F_GETFL.
-const TRANSIENT: OpenFlags =
-    OpenFlags::CREAT.union(OpenFlags::EXCL).union(OpenFlags::NOCTTY).union(OpenFlags::TRUNC).union(OpenFlags::CLOEXEC);
+pub(crate) const TRANSIENT: OpenFlags = OpenFlags::CREAT
+    .union(OpenFlags::EXCL)
+    .union(OpenFlags::NOCTTY)
+    .union(OpenFlags::TRUNC)
+    .union(OpenFlags::CLOEXEC)
+    .union(OpenFlags::EXEC);
 
 impl StatusFlags {
     pub fn new(flags: OpenFlags) -> Self {

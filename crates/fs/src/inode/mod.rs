@@ -5,14 +5,17 @@
 //! may rely on them: `create` is called for a name that does not exist, while nobody else changes this
 //! directory, by somebody who may.
 
+pub mod lease;
+pub mod locks;
+
 use crate::{
     file::{ready, UserBuffer},
-    lease::Sharers,
-    locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
+use lease::Sharers;
+use locks::LockTable;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 
 /// What is to be made by [`Inode::create`].
@@ -237,4 +240,9 @@ pub trait FileSystem: Send + Sync {
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
+}
+
+/// Makes file systems of one kind (`mount -t KIND`).
+pub trait Mounter: Send + Sync {
+    fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
 }

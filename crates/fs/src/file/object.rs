@@ -1,0 +1,82 @@
+//! [`Object`]: pages that can be mapped; and how bytes move between a file and a program.
+
+use super::ready;
+use abi::ObjectId;
+use alloc::{boxed::Box, sync::Arc};
+use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+
+/// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
+pub trait Object: Send + Sync + 'static {
+    fn id(&self) -> ObjectId;
+    /// Bytes; a page wholly past the end is SIGBUS.
+    fn size(&self) -> u64;
+    /// The frame of page `index`, filled; counted once more for the caller, who releases it.
+    /// Errors: EFAULT past the end (SIGBUS), EIO, ENOMEM.
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>>;
+    /// The frame if it is in memory already (fault-around, mincore); counted for the caller.
+    fn resident(&self, index: u64) -> Option<Frame>;
+    /// Page `index` was written through a shared mapping.
+    fn mark_dirty(&self, index: u64);
+    /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if other
+    /// kernels have copies of it: they are to be taken back first ([`Object::take_back`]), then it is asked again.
+    fn write(&self, index: u64) -> bool {
+        self.mark_dirty(index);
+        true
+    }
+    /// Returns when no other kernel shows a copy of page `index`.
+    fn take_back(&self, _index: u64) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+    /// Is there no other place that its pages are kept at? Then who keeps it in case it is wanted again keeps all its memory.
+    fn is_only_in_memory(&self) -> bool {
+        false
+    }
+    /// Goes up whenever pages of the object are lost ([`messages::fs::Lost`]): a frame that was got before counts no more.
+    fn losses(&self) -> u64 {
+        0
+    }
+    /// Page `index` for kernel `to`, counted for the caller; `write`: for a shared mapping there. Whoever takes pages away
+    /// afterwards must ask `to`.
+    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
+        Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
+    }
+    /// May a shared mapping be written? Asked when the mapping is there, for all to count, and before anybody can use it. EPERM: the
+    /// object is sealed ([`crate::tmpfs`]). None: it never is.
+    fn admit_writer(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        None
+    }
+    /// Makes a hole of pages `first..end` (MADV_REMOVE).
+    fn punch(&self, _first: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
+        ready(Err(Errno::EOPNOTSUPP))
+    }
+    /// Writes dirty pages of bytes `start..end` back (msync, fsync).
+    fn sync(&self, start: u64, end: u64) -> BoxFuture<'_, Result<()>>;
+    /// Gets pages `first..end` from where they are kept, as long as there is room for them: somebody says that he will need them
+    /// (MADV_WILLNEED, readahead). What is kept nowhere else is here already.
+    fn read_ahead(&self, _first: u64, _end: u64) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+    /// Set for a stand-in, whose pages are copies: the same object with the owner's own frames, for
+    /// shared mappings.
+    fn shared(&self) -> Option<Arc<dyn Object>> {
+        None
+    }
+}
+
+/// A page on its way to another kernel.
+pub enum Loaned {
+    /// To be copied: the object asks for the copy back before it changes the page.
+    Copy(Frame),
+    /// To be mapped there itself, because it may change at any time.
+    Own(Frame),
+}
+
+/// The program's side of a transfer that does not wait. Each moves on by as many bytes as can be moved at once, and says how
+/// many that was; a frame (`bytes` bytes at `offset` of it) can't change its owner meanwhile.
+pub trait UserBuffer {
+    fn put(&mut self, from: &[u8]) -> usize;
+    fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize;
+    fn put_zeros(&mut self, bytes: usize) -> usize;
+    fn take(&mut self, to: &mut [u8]) -> usize;
+    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
+}
