@@ -97,7 +97,7 @@ impl Node {
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         let names = system.extension::<UnixNames>();
         names.set_accounts(&services.accounts);
-        names.join(&remote, root);
+        remote.join_sockets(&names, root);
         ipc::start(&system, &services);
         clock.0.call_once(|| Arc::downgrade(&system));
         Node { system, endpoint, services, paths: late, remote }

@@ -1,7 +1,15 @@
 //! One file that an epoll watches.
 
-use super::{Held, Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP};
-use crate::{control::EpollInterest, event::Seen, poll::ALWAYS, remote::Observed, Caller, Events, File};
+use super::{
+    watched::{Held, Watched},
+    Key, Shared, EDGE, EXCLUSIVE, ONESHOT, WAKEUP,
+};
+use crate::{
+    control::EpollInterest,
+    file::{Observed, SignalView},
+    poll::ALWAYS,
+    Caller, Events, File,
+};
 use abi::signal::SignalSet;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +27,7 @@ pub struct Entry {
     pub key: Key,
     held: Lock<Option<Held>>,
     /// A signalfd as the process sees it that added it: this is asked and listened to as well.
-    seen: Option<Arc<Seen>>,
+    seen: Option<Arc<dyn SignalView>>,
     /// A thread of another kernel that it was reported to, and as of when.
     told: Lock<Option<(Pid, SignalsCame)>>,
     interest: Lock<EpollInterest>,
@@ -62,15 +70,15 @@ impl Notify {
 impl Entry {
     pub fn new(
         key: Key,
-        file: &Arc<dyn File>,
-        seen: Option<Arc<Seen>>,
+        watched: &Watched,
+        seen: Option<Arc<dyn SignalView>>,
         interest: EpollInterest,
         epoll: &Arc<Shared>,
         charge: Charge,
     ) -> Arc<Self> {
         Arc::new(Entry {
             key,
-            held: Lock::new(Some(Held::new(file))),
+            held: Lock::new(Some(Held::new(watched))),
             seen,
             told: Lock::new(None),
             interest: Lock::new(EpollInterest { events: interest.events & !SPENT, ..interest }),
@@ -83,9 +91,14 @@ impl Entry {
         })
     }
 
+    /// What it watches, unless that is closed.
+    pub fn watched(&self) -> Option<Watched> {
+        self.held.lock().as_ref()?.get()
+    }
+
     /// The file, unless it is closed.
     pub fn file(&self) -> Option<Arc<dyn File>> {
-        self.held.lock().as_ref()?.get()
+        self.watched().map(|watched| watched.file())
     }
 
     /// Does it watch no more?
@@ -94,14 +107,14 @@ impl Entry {
     }
 
     /// The file, if it is another kernel's.
-    pub fn observed(&self) -> Option<Arc<Observed>> {
-        match self.held.lock().as_ref()? {
-            Held::Foreign(file) if !file.is_gone() => Some(file.clone()),
-            _ => None,
+    pub fn observed(&self) -> Option<Arc<dyn Observed>> {
+        match self.watched()? {
+            Watched::Elsewhere(file) => Some(file),
+            Watched::Here(_) => None,
         }
     }
 
-    pub fn watch(self: &Arc<Self>, file: &Arc<dyn File>) {
+    pub fn watch(self: &Arc<Self>, file: &dyn File) {
         let notify = Arc::new(Notify(Arc::downgrade(self)));
         let exclusive = self.interest.lock().events & EXCLUSIVE != 0;
         *self.subscription.lock() = file.changes().map(|queue| queue.subscribe(notify.clone(), exclusive));
@@ -154,7 +167,7 @@ impl Entry {
     }
 
     /// A signalfd, as the process sees it that added it.
-    pub fn seen(&self) -> Option<&Arc<Seen>> {
+    pub fn seen(&self) -> Option<&Arc<dyn SignalView>> {
         self.seen.as_ref()
     }
 
@@ -173,7 +186,7 @@ impl Entry {
     }
 
     /// The signals of who asks, at the moment.
-    fn signals_ready(&self, seen: &Seen, caller: &Caller, signals: Option<&SignalsSeen>) -> Events {
+    fn signals_ready(&self, seen: &dyn SignalView, caller: &Caller, signals: Option<&SignalsSeen>) -> Events {
         match signals {
             None => seen.seen_by(caller.process, Some(caller.thread)).map_or(Events::empty(), |seen| seen.poll()),
             Some(signals) if self.are_ready(caller, signals) => {
@@ -192,7 +205,7 @@ impl Entry {
         signals: Option<&SignalsSeen>,
     ) -> Option<(EpollInterest, bool)> {
         let ready = match &self.seen {
-            Some(seen) => self.signals_ready(seen, caller, signals),
+            Some(seen) => self.signals_ready(&**seen, caller, signals),
             None => file.poll(),
         } & self.wanted();
         if ready.is_empty() {

@@ -23,20 +23,18 @@
 
 mod entry;
 mod nesting;
+mod watched;
 
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer, EpollControl, EpollInterest},
-    event::Seen,
-    file::ready,
-    poll,
-    remote::{refresh, Observed, RemoteFile},
-    Attributes, Caller, Events, File, FileRef, OpenFlags,
+    file::{ready, SignalView},
+    poll, Attributes, Caller, Events, File, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
 use alloc::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Weak},
+    sync::Arc,
     vec,
     vec::Vec,
 };
@@ -50,8 +48,9 @@ use machine::{
     BoxFuture, Errno,
 };
 use messages::fs::SignalsSeen;
-use nesting::is_watched;
-pub(crate) use nesting::{ways_up, Below, Ways};
+pub(crate) use nesting::{check_below, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways};
+use nesting::{is_watched, Below};
+use watched::{refresh, Watched};
 
 /// Bits of `epoll_event.events` that are no poll events.
 pub const EXCLUSIVE: u32 = 1 << 28;
@@ -101,7 +100,7 @@ impl Entries {
     }
 }
 
-pub(crate) struct Shared {
+struct Shared {
     entries: Lock<Entries>,
     ready: Lock<Queue<Arc<Entry>>>,
     changes: WaitQueue,
@@ -157,18 +156,18 @@ impl Epoll {
                 if let Some(seen) = &seen {
                     seen.watch().await?;
                 }
-                let (file, nested) = match file.as_any().downcast_ref::<RemoteFile>() {
-                    Some(stand_in) => {
-                        let observed = stand_in.observe().await?;
+                let (watched, nested) = match file.observe() {
+                    Some(observed) => {
+                        let observed = observed.await?;
                         let nested = observed.is_nested();
-                        (observed as Arc<dyn File>, nested)
+                        (Watched::Elsewhere(observed), nested)
                     }
                     None => {
                         file.watch().await?;
-                        (file, nested)
+                        (Watched::Here(file.clone()), nested)
                     }
                 };
-                self.add(key, &file, nested, seen, interest).await
+                self.add(key, &watched, nested, seen, interest).await
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
@@ -196,17 +195,17 @@ impl Epoll {
     async fn add(
         &self,
         key: Key,
-        file: &Arc<dyn File>,
+        watched: &Watched,
         nested: bool,
-        seen: Option<Arc<Seen>>,
+        seen: Option<Arc<dyn SignalView>>,
         interest: EpollInterest,
     ) -> Result<()> {
-        let entered = self.enter(key, file, seen, interest)?;
+        let entered = self.enter(key, watched, seen, interest)?;
         // Looked at once it is entered: an epoll that this one is being added to sees the entry, or is seen here.
         if nested || is_watched(&self.shared.changes) {
             // What is too much here already, with the new entry, is a circle.
             let above = ways_up(&self.shared.changes, 0, &mut Ways::default()).await.map_err(|_| Errno::ELOOP)?;
-            Below::new(Some(&self.shared), self.name()).check(file, above + 1).await?;
+            Below::new(Some(&self.shared), self.name()).check(watched, above + 1).await?;
         }
         entered.begin();
         Ok(())
@@ -216,8 +215,8 @@ impl Epoll {
     fn enter(
         &self,
         key: Key,
-        file: &Arc<dyn File>,
-        seen: Option<Arc<Seen>>,
+        watched: &Watched,
+        seen: Option<Arc<dyn SignalView>>,
         interest: EpollInterest,
     ) -> Result<Entered<'_>> {
         let mut entries = self.shared.entries.lock();
@@ -226,10 +225,10 @@ impl Epoll {
         }
         // fs.epoll.max_user_watches.
         let charge = self.account.charge(Resource::Watches, 1).map_err(|OverLimit| Errno::ENOSPC)?;
-        let entry = Entry::new(key, file, seen, interest, &self.shared, charge);
+        let entry = Entry::new(key, watched, seen, interest, &self.shared, charge);
         entries.insert(&entry);
         drop(entries);
-        entry.watch(file);
+        entry.watch(&*watched.file());
         Ok(Entered { epoll: self, entry, begun: false })
     }
 
@@ -253,11 +252,6 @@ impl Epoll {
     fn entry_after(&self, key: Option<Key>) -> Option<Arc<Entry>> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         self.shared.entries.lock().all.range((from, Bound::Unbounded)).next().map(|(_, entry)| entry.clone())
-    }
-
-    /// What other kernels know by a number, if it is an epoll.
-    pub(crate) fn shared(file: &dyn File) -> Option<&Arc<Shared>> {
-        file.as_any().downcast_ref::<Epoll>().map(|epoll| &epoll.shared)
     }
 
     /// Entries of signalfds, whose files are others for each who looks.
@@ -356,7 +350,7 @@ impl Drop for Entered<'_> {
 
 async fn refresh_all(entries: &[Arc<Entry>]) -> Result<()> {
     let observed: Vec<_> = entries.iter().filter_map(|entry| entry.observed()).collect();
-    refresh(&observed).await?;
+    refresh(&observed).await;
     for seen in entries.iter().filter_map(|entry| entry.seen()) {
         // A file that is closed has an end, and so has its entry.
         let _ = seen.watch().await;
@@ -384,10 +378,9 @@ pub async fn wait(
     if max == 0 || max > i32::MAX as u32 / 12 {
         return Err(Errno::EINVAL);
     }
-    let far = epoll.as_any().downcast_ref::<RemoteFile>();
     let mut timeout = timeout;
     loop {
-        let signals = far.and_then(|far| far.signals_from_now_on(caller));
+        let signals = epoll.signals_from_now_on(caller);
         let take = Control::EpollTake { most: max, signals: signals.as_ref().map(|(now, _)| *now) };
         let ControlAnswer::Events { ready, awaited } = epoll.control(caller, take).await? else {
             return Err(Errno::EINVAL);
@@ -484,28 +477,6 @@ impl File for Epoll {
 
     fn as_any(&self) -> &dyn Any {
         self
-    }
-}
-
-/// A file as an entry holds it.
-enum Held {
-    Own(Weak<dyn File>),
-    Foreign(Arc<Observed>),
-}
-
-impl Held {
-    fn new(file: &Arc<dyn File>) -> Self {
-        match Arc::downcast::<Observed>(file.clone()) {
-            Ok(observed) => Held::Foreign(observed),
-            Err(_) => Held::Own(Arc::downgrade(file)),
-        }
-    }
-
-    fn get(&self) -> Option<Arc<dyn File>> {
-        match self {
-            Held::Own(file) => file.upgrade(),
-            Held::Foreign(file) => (!file.is_gone()).then(|| file.clone() as Arc<dyn File>),
-        }
     }
 }
 

@@ -8,11 +8,15 @@
 //! Who adds has entered what is added before, and subscribed: of two that add at the same moment each sees the other's entry, or one does, which comes
 //! later. So what two do together is never too much; both may be refused.
 
-use super::{entry::Notify, Epoll};
-use crate::{remote::Ears, remote::Observed, File, FileRef};
+use super::{entry::Notify, watched::Watched, Epoll};
+use crate::{File, FileRef};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, yield_now, BoxFuture, Errno};
+use machine::{
+    errno::Result,
+    sync::{Subscriber, WaitQueue},
+    yield_now, BoxFuture, Errno,
+};
 
 /// How deep epolls may watch epolls (Linux's EP_MAX_NESTS).
 pub const MAX_NESTS: u32 = 4;
@@ -44,10 +48,28 @@ pub fn is_watched(queue: &WaitQueue) -> bool {
     watchers(queue).next().is_some()
 }
 
+/// Epolls of one other kernel that watch a file of this one, as [`crate::remote`] knows them.
+pub trait EpollsElsewhere: Send + Sync {
+    /// The file may have changed.
+    fn changed(&self);
+    /// Has that kernel count the ways that lead on from its epolls: see [`ways_up`].
+    fn ways_up<'a>(&'a self, nests: u32, ways: &'a mut Ways) -> BoxFuture<'a, Result<u32>>;
+}
+
+/// What lies in the file's queue for them.
+pub struct FarWatchers(pub Box<dyn EpollsElsewhere>);
+
+impl Subscriber for FarWatchers {
+    /// An exclusive entry at that kernel is one of its own: here nobody is known to wake up.
+    fn changed(&self) -> bool {
+        self.0.changed();
+        false
+    }
+}
+
 enum Watcher {
     Epoll(Arc<super::Shared>),
-    /// Epolls of another kernel.
-    Far(Arc<Ears>),
+    Elsewhere(Arc<FarWatchers>),
 }
 
 fn watchers(queue: &WaitQueue) -> impl Iterator<Item = Watcher> + '_ {
@@ -59,7 +81,7 @@ fn watchers(queue: &WaitQueue) -> impl Iterator<Item = Watcher> + '_ {
     });
     subscribers.filter_map(|subscriber| match subscriber.downcast::<Notify>() {
         Ok(notify) => notify.epoll().map(Watcher::Epoll),
-        Err(other) => other.downcast::<Ears>().ok().map(Watcher::Far),
+        Err(other) => other.downcast().ok().map(Watcher::Elsewhere),
     })
 }
 
@@ -80,7 +102,7 @@ pub fn ways_up<'a>(queue: &'a WaitQueue, nests: u32, ways: &'a mut Ways) -> BoxF
                     }
                     above + 1
                 }
-                Watcher::Far(ears) => ears.ways_up(nests, ways).await?,
+                Watcher::Elsewhere(watchers) => watchers.0.ways_up(nests, ways).await?,
             };
             longest = longest.max(above);
             // A file may be in as many epolls as a user can have.
@@ -107,17 +129,18 @@ impl<'a> Below<'a> {
         Below { root, name, seen: BTreeMap::new() }
     }
 
-    /// Is `file`, with `above` epolls above it, added to an epoll without making too many ways, too long ones, or a circle?
-    pub fn check<'b>(&'b mut self, file: &'b Arc<dyn File>, above: u32) -> BoxFuture<'b, Result<()>> {
+    /// Is `watched`, with `above` epolls above it, added to an epoll without making too many ways, too long ones, or a circle?
+    pub fn check<'b>(&'b mut self, watched: &'b Watched, above: u32) -> BoxFuture<'b, Result<()>> {
         Box::pin(async move {
-            let seen = self.seen.entry(super::address(file)).or_default();
+            let seen = self.seen.entry(super::address(&watched.file())).or_default();
             if *seen >= above {
                 return Ok(());
             }
             *seen = above;
-            if let Some(foreign) = file.as_any().downcast_ref::<Observed>() {
-                return foreign.check_nesting(self.name, above).await;
-            }
+            let file = match watched {
+                Watched::Here(file) => file,
+                Watched::Elsewhere(file) => return file.check_nesting(self.name, above).await,
+            };
             if self.seen.len().is_multiple_of(PACE) {
                 yield_now().await;
             }
@@ -130,12 +153,29 @@ impl<'a> Below<'a> {
             }
             let mut entry = epoll.entry_after(None);
             while let Some(there) = entry {
-                if let Some(file) = there.file() {
-                    self.check(&file, above + 1).await?;
+                if let Some(watched) = there.watched() {
+                    self.check(&watched, above + 1).await?;
                 }
                 entry = epoll.entry_after(Some(there.key));
             }
             ways_up(queue, 0, &mut Ways::default()).await.map(drop)
         })
     }
+}
+
+/// Is it an epoll?
+pub fn is_epoll(file: &dyn File) -> bool {
+    file.as_any().is::<Epoll>()
+}
+
+/// What [`Below::check`] of another kernel asks the owner of `file`. `root`: what something is added to, if it is of this kernel;
+/// `name`: as others know it.
+pub async fn check_below(
+    root: Option<Arc<dyn File>>,
+    name: Option<FileRef>,
+    file: Arc<dyn File>,
+    above: u32,
+) -> Result<()> {
+    let root = root.as_ref().and_then(|root| root.as_any().downcast_ref::<Epoll>());
+    Below::new(root.map(|root| &root.shared), name).check(&Watched::Here(file), above).await
 }

@@ -4,9 +4,11 @@ mod eventfd;
 mod pidfd;
 mod signalfd;
 mod timerfd;
+mod view;
 
 pub use eventfd::EventFd;
 pub use pidfd::PidFd;
 pub(crate) use signalfd::read as read_signals;
-pub use signalfd::{set_signals, signalfd, Fetched, Seen, SignalFd, SignalSource, SignalSources};
+pub use signalfd::{signalfd, Fetched, SignalFd, SignalSource, SignalSources};
 pub use timerfd::{TimerFd, Timers};
+pub(crate) use view::{Mask, MaskElsewhere, View};

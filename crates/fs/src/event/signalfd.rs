@@ -4,10 +4,10 @@
 //! What waits on another kernel (signals for a process wait at its home) is fetched by a task of its own. A read may be
 //! interrupted while the answer that brings the signals is on its way: then they are put back, and wait where they waited.
 
+use super::view::{Mask, View};
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::ready,
-    remote::{Mask, RemoteFile},
+    file::{ready, SignalView},
     Attributes, Caller, Events, File, OpenFlags,
 };
 use abi::signal::{SignalFields, SignalInfo, SignalSet, Taken};
@@ -16,9 +16,9 @@ use core::any::Any;
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno, KernelId, Pid,
+    BoxFuture, Errno, Pid,
 };
-use messages::fs::{SignalsCame, SignalsSeen};
+use messages::fs::Waiting;
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
@@ -177,116 +177,6 @@ pub fn signalfd(sources: Arc<dyn SignalSources>, wanted: SignalSet, flags: OpenF
     }))
 }
 
-/// signalfd4(2) with a descriptor that is one already, on whatever kernel. EINVAL: it is none. Who of the process waits is to be
-/// woken then.
-pub async fn set_signals(file: &Arc<dyn File>, wanted: SignalSet) -> Result<()> {
-    match (file.as_any().downcast_ref::<SignalFd>(), file.as_any().downcast_ref::<RemoteFile>()) {
-        (Some(file), _) => drop(file.mask(Some(wanted))),
-        (_, Some(file)) => drop(file.signals(Some(wanted)).await?),
-        _ => return Err(Errno::EINVAL),
-    }
-    Ok(())
-}
-
-impl SignalFd {
-    /// Mask and flags, after a change of the mask.
-    pub(crate) fn mask(&self, wanted: Option<SignalSet>) -> (SignalSet, OpenFlags) {
-        if let Some(wanted) = wanted {
-            *self.wanted.lock() = wanted.without(SignalSet::UNBLOCKABLE);
-            self.changes.wake_all();
-        }
-        (*self.wanted.lock(), self.flags.get())
-    }
-}
-
-/// A signalfd as a process, or one thread of it, polls it.
-pub struct Seen {
-    sources: Arc<dyn SignalSources>,
-    /// None: the process has nothing on this kernel.
-    source: Option<Arc<dyn SignalSource>>,
-    thread: Option<Pid>,
-    mask: Mask,
-    /// Ready only once more than so many have come.
-    since: Option<u64>,
-}
-
-impl Seen {
-    pub(crate) fn new(sources: Arc<dyn SignalSources>, process: Pid, thread: Option<Pid>, mask: Mask) -> Arc<Self> {
-        Arc::new(Seen { source: sources.of(process), sources, thread, mask, since: None })
-    }
-
-    /// For an epoll of another kernel: what `caller` could take now, and what is to be polled until it could take more.
-    pub(crate) fn from_now_on(
-        sources: Arc<dyn SignalSources>,
-        kernel: KernelId,
-        caller: &Caller,
-    ) -> Option<(SignalsSeen, Self)> {
-        let (source, thread) = (sources.of(caller.process)?, Some(caller.thread));
-        let count = source.came();
-        let seen = SignalsSeen { pending: source.pending(thread), as_of: SignalsCame { kernel, count } };
-        let mask = Mask::here(Arc::default());
-        Some((seen, Seen { sources, source: Some(source), thread, mask, since: Some(count) }))
-    }
-
-    /// Which signals it is for.
-    pub(crate) fn only(self, wanted: SignalSet) -> Arc<Self> {
-        Arc::new(Seen { mask: Mask::here(Arc::new(Lock::new(wanted))), ..self })
-    }
-
-    pub(crate) fn wanted(&self) -> SignalSet {
-        self.mask.get()
-    }
-}
-
-impl File for Seen {
-    fn flags(&self) -> OpenFlags {
-        OpenFlags::empty()
-    }
-
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EBADF))
-    }
-
-    fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
-        ready(Err(Errno::EBADF))
-    }
-
-    fn poll(&self) -> Events {
-        let Some(source) = &self.source else { return Events::empty() };
-        match self.since {
-            Some(count) if count == source.came() => Events::empty(),
-            _ => readiness(source.pending(self.thread), self.mask.get()),
-        }
-    }
-
-    fn changes(&self) -> Option<&WaitQueue> {
-        self.source.as_ref().map(|source| source.changes())
-    }
-
-    fn watch(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.mask.refresh())
-    }
-
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
-        self.since.is_none().then(|| Seen::new(self.sources.clone(), process, thread, self.mask.clone()))
-    }
-
-    fn path(&self) -> BoxFuture<'_, Vec<u8>> {
-        ready(Vec::new())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-fn readiness(pending: SignalSet, wanted: SignalSet) -> Events {
-    match pending.0 & wanted.0 {
-        0 => Events::empty(),
-        _ => Events::IN,
-    }
-}
-
 /// `struct signalfd_siginfo` (man 2 signalfd).
 fn encode(info: &SignalInfo) -> [u8; RECORD] {
     let mut record = [0; RECORD];
@@ -371,8 +261,20 @@ impl File for SignalFd {
         Events::empty()
     }
 
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
-        Some(Seen::new(self.sources.clone(), process, thread, Mask::here(self.wanted.clone())))
+    fn waiting(&self) -> Waiting {
+        Waiting::Signals
+    }
+
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {
+        Some(View::new(self.sources.clone(), process, thread, Mask::here(self.wanted.clone())))
+    }
+
+    fn signals(&self, wanted: Option<SignalSet>) -> BoxFuture<'_, Result<(SignalSet, OpenFlags)>> {
+        if let Some(wanted) = wanted {
+            *self.wanted.lock() = wanted.without(SignalSet::UNBLOCKABLE);
+            self.changes.wake_all();
+        }
+        ready(Ok((*self.wanted.lock(), self.flags.get())))
     }
 
     fn changes(&self) -> Option<&WaitQueue> {
@@ -414,7 +316,7 @@ mod tests {
         assert_eq!((buf[0], buf[12], buf[16]), (Signal::TERM.number(), 7, 9));
         assert_eq!(block_on(file.read_for(&caller(7), &mut buf[..127])), Err(Errno::EINVAL));
         let file: Arc<dyn File> = file;
-        block_on(set_signals(&file, SignalSet::only(Signal::INT))).unwrap();
+        block_on(file.signals(Some(SignalSet::only(Signal::INT)))).unwrap();
         assert_eq!(poll(&*file), Events::IN);
     }
 

@@ -3,20 +3,26 @@
 //!
 //! Names no kind of file and no file system.
 
+mod across;
 pub mod anonymous;
 pub mod control;
 mod object;
 pub mod poll;
-pub(crate) mod waiting;
+pub mod waiting;
 
+pub use across::{Gained, HeldBytes, Observed, SignalView};
 pub use control::{Control, ControlAnswer};
 pub use object::{Loaned, Object, UserBuffer};
+pub use waiting::Patience;
 
-use crate::event::Seen;
-use abi::{Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes, Whence};
-use alloc::{sync::Arc, vec::Vec};
+use abi::{
+    signal::SignalSet, Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, OpenFlags, SetAttributes,
+    Whence,
+};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid, Shield};
+use messages::fs::{SignalsSeen, Waiting};
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
@@ -97,6 +103,64 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Err(lacks(&control)))
     }
 
+    /// How it is waited for what is to be read or written, for who has the file on another kernel.
+    fn waiting(&self) -> Waiting {
+        match self.changes() {
+            Some(_) => Waiting::Here,
+            None => Waiting::Never,
+        }
+    }
+    /// Does another kernel have what is read here?
+    fn is_elsewhere(&self) -> bool {
+        self.remote().is_some()
+    }
+    /// `read`, or `read_for` if it is known for whom, with so much patience.
+    fn read_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a mut [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        let reading = match caller {
+            Some(caller) => self.read_for(caller, buf),
+            None => self.read(buf),
+        };
+        patience.limit(reading)
+    }
+    /// `write` or `write_for` likewise.
+    fn write_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        let writing = match caller {
+            Some(caller) => self.write_for(caller, buf),
+            None => self.write(buf),
+        };
+        patience.limit(writing)
+    }
+    /// `control` likewise.
+    fn control_with<'a>(
+        &'a self,
+        caller: &'a Caller,
+        control: Control,
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<ControlAnswer>> {
+        patience.limit(self.control(caller, control))
+    }
+
+    /// The first bytes of a pipe, at most `most`, as soon as there are any and nobody else holds them; without `wait` EAGAIN if there
+    /// are none. None: there will be none. EINVAL: it is no pipe.
+    fn hold<'a>(
+        &'a self,
+        _shield: &'a Shield,
+        _most: usize,
+        _wait: bool,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldBytes>>>> {
+        ready(Err(Errno::EINVAL))
+    }
+
     /// What can be done now without waiting.
     fn poll(&self) -> Events {
         Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM
@@ -111,9 +175,28 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Ok(()))
     }
 
+    /// Set for a stand-in: the file as an epoll of this kernel watches it, which is not to keep it open.
+    fn observe(&self) -> Option<BoxFuture<'_, Result<Arc<dyn Observed>>>> {
+        None
+    }
+
     /// What a process polls, or one thread of it, where that depends on who looks (a signalfd's signals are the reader's).
     /// None: the file itself. What is given does not keep the file open.
-    fn seen_by(&self, _process: Pid, _thread: Option<Pid>) -> Option<Arc<Seen>> {
+    fn seen_by(&self, _process: Pid, _thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {
+        None
+    }
+    /// Mask and flags of a signalfd, whose mask becomes `wanted` if that is Some. EINVAL: it is none.
+    fn signals(&self, _wanted: Option<SignalSet>) -> BoxFuture<'_, Result<(SignalSet, OpenFlags)>> {
+        ready(Err(Errno::EINVAL))
+    }
+    /// Set for a stand-in, whose owner does not know the signals of `caller`: which of them wait now, and a view that is ready when
+    /// more have come.
+    fn signals_from_now_on(&self, _caller: &Caller) -> Option<(SignalsSeen, Arc<dyn SignalView>)> {
+        None
+    }
+    /// Set for a socket, or the stand-in of one: how often somebody may have got a reference to it. None: it can't be part of a
+    /// circle of sockets that hold each other.
+    fn gained(&self) -> Option<&Gained> {
         None
     }
 
@@ -156,6 +239,13 @@ pub trait File: Any + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// Counts a reference to `file`, if it is a socket.
+pub(crate) fn count_gained(file: &dyn File) {
+    if let Some(gained) = file.gained() {
+        gained.count_one();
+    }
+}
+
 /// What a file answers that lacks the operation.
 pub(crate) fn lacks(control: &Control) -> Errno {
     match control {
@@ -176,7 +266,7 @@ pub async fn close(file: Arc<dyn File>) {
 
 /// A future that is already done.
 pub fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
-    alloc::boxed::Box::pin(core::future::ready(value))
+    Box::pin(core::future::ready(value))
 }
 
 /// The kernel itself.

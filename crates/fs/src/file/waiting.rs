@@ -1,6 +1,7 @@
 //! How an operation waits, or refuses to.
 
 use alloc::boxed::Box;
+use core::{future::poll_fn, task::Poll};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
 
 /// Runs `attempt` until it gives something other than EAGAIN; with O_NONBLOCK only once.
@@ -22,9 +23,9 @@ pub(crate) fn attempt<'a, T: Send + 'a>(
 /// see it; a file that is not to wait at all answers EAGAIN. (Linux has such numbers above 511 too.)
 pub(crate) const MUST_WAIT: Errno = Errno(540);
 
-/// What an operation of a socket does when it can't go on.
+/// What an operation does when it can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub enum Patience {
     Waits,
     /// For a stand-in: [`MUST_WAIT`].
     Tries,
@@ -33,7 +34,7 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    pub fn unless(self, refuses: bool) -> Self {
+    pub(crate) fn unless(self, refuses: bool) -> Self {
         if refuses {
             Patience::Refuses
         } else {
@@ -41,8 +42,19 @@ impl Patience {
         }
     }
 
+    /// An operation that knows only to wait: unless it may, it is looked at once, and abandoned if it would.
+    pub(crate) fn limit<'a, T: Send + 'a>(self, mut operation: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
+        if self == Patience::Waits {
+            return operation;
+        }
+        Box::pin(poll_fn(move |context| match operation.as_mut().poll(context) {
+            Poll::Pending => Poll::Ready(Err(self.answer())),
+            done => done,
+        }))
+    }
+
     /// What EAGAIN of something that does not wait itself becomes.
-    pub fn answer(self) -> Errno {
+    pub(crate) fn answer(self) -> Errno {
         if self == Patience::Tries {
             MUST_WAIT
         } else {

@@ -3,13 +3,16 @@
 
 use super::{dentry::Location, files::tell_of_close, permission, walk::attributes};
 use crate::{
-    anonymous::Open, file::UserBuffer, inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events,
-    File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+    anonymous::Open,
+    file::{HeldBytes, Observed, UserBuffer},
+    inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags,
+    SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
+use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
+use messages::fs::Waiting;
 
 /// O_PATH on anything but a directory: a place, not a file.
 pub(super) struct PathFile {
@@ -202,6 +205,20 @@ impl File for NodeFile {
     }
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
         self.inner.allocate(mode, offset, len)
+    }
+    fn waiting(&self) -> Waiting {
+        self.inner.waiting()
+    }
+    fn hold<'a>(
+        &'a self,
+        shield: &'a Shield,
+        most: usize,
+        wait: bool,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldBytes>>>> {
+        self.inner.hold(shield, most, wait)
+    }
+    fn observe(&self) -> Option<BoxFuture<'_, Result<Arc<dyn Observed>>>> {
+        self.inner.observe()
     }
     fn poll(&self) -> Events {
         self.inner.poll()

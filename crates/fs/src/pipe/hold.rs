@@ -20,26 +20,25 @@
 
 use super::{ring, Pipe, PipeEnd, DEFAULT_CAPACITY};
 use crate::{
-    remote::{HeldThere, RemoteFile},
+    file::HeldBytes,
     waiting::{Patience, MUST_WAIT},
     Caller, File,
 };
-use alloc::{sync::Arc, vec::Vec};
-use machine::{account::Charge, collections::try_filled, errno::Result, Errno};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use machine::{account::Charge, collections::try_filled, errno::Result, BoxFuture, Errno};
 
 /// Somebody holds the pipe: even who does not wait for bytes waits for that.
 pub(super) const HELD: Errno = MUST_WAIT;
 
 /// Of a pipe of this kernel. It lets go when it is dropped.
-pub(crate) struct Hold {
+pub(super) struct Hold {
     pipe: Arc<Pipe>,
     count: usize,
     taken: usize,
 }
 
-impl Hold {
-    /// The bytes it holds. ENOMEM.
-    pub fn bytes(&self) -> Result<Vec<u8>> {
+impl HeldBytes for Hold {
+    fn bytes(&mut self) -> Result<Vec<u8>> {
         let mut bytes = try_filled(self.count, 0)?;
         let found = ring::copy(self.pipe.state.lock().bytes.front(self.count), &mut bytes);
         // Less, if all ends have been closed.
@@ -47,9 +46,9 @@ impl Hold {
         Ok(bytes)
     }
 
-    /// Lets go without the first `count` bytes.
-    pub fn take(mut self, count: usize) {
+    fn take(mut self: Box<Self>, count: usize) -> Option<BoxFuture<'static, ()>> {
         self.taken = count;
+        None
     }
 }
 
@@ -91,7 +90,7 @@ impl Pipe {
 
 impl PipeEnd {
     /// The first bytes, at most `most`, as soon as there are any and nobody else holds them. None: there will be none.
-    pub(crate) async fn hold(&self, most: usize, wait: bool) -> Result<Option<Hold>> {
+    pub(super) async fn hold_first(&self, most: usize, wait: bool) -> Result<Option<Hold>> {
         if !self.flags.get().readable() {
             return Err(Errno::EBADF);
         }
@@ -105,15 +104,10 @@ impl PipeEnd {
     }
 }
 
-enum Holder {
-    Here(Hold),
-    There(HeldThere),
-}
-
 /// Bytes of a pipe, of whichever kernel.
 pub struct Held {
     pub bytes: Vec<u8>,
-    holder: Holder,
+    hold: Box<dyn HeldBytes>,
     /// For the bytes.
     _charge: Charge,
 }
@@ -121,9 +115,8 @@ pub struct Held {
 impl Held {
     /// The first `count` bytes have found their place: the others are the next reader's.
     pub async fn take(self, count: usize) {
-        match self.holder {
-            Holder::Here(hold) => hold.take(count),
-            Holder::There(held) => held.take(count).await,
+        if let Some(told) = self.hold.take(count) {
+            told.await;
         }
     }
 }
@@ -137,14 +130,8 @@ pub async fn hold(
     charge: Charge,
     wait: bool,
 ) -> Result<Option<Held>> {
-    if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
-        let hold = end.hold(most, wait).await?;
-        let Some(hold) = hold else { return Ok(None) };
-        return Ok(Some(Held { bytes: hold.bytes()?, holder: Holder::Here(hold), _charge: charge }));
-    }
-    let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
-    let held = stand_in.hold_pipe(caller, most, wait).await?;
-    Ok(held.map(|(held, bytes)| Held { bytes, holder: Holder::There(held), _charge: charge }))
+    let Some(mut hold) = file.hold(&caller.shield, most, wait).await? else { return Ok(None) };
+    Ok(Some(Held { bytes: hold.bytes()?, hold, _charge: charge }))
 }
 
 /// Puts into a pipe what goes in at once. EAGAIN: nothing does, whether or not a write would wait.
@@ -155,6 +142,5 @@ pub async fn offer(file: &Arc<dyn File>, caller: &Caller, bytes: &[u8]) -> Resul
             false => Err(Errno::EBADF),
         };
     }
-    let stand_in = file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EINVAL)?;
-    stand_in.write_with(Some(caller), bytes, Patience::Refuses).await
+    file.write_with(Some(caller), bytes, Patience::Refuses).await
 }

@@ -14,7 +14,7 @@ mod ring;
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, UserBuffer},
+    file::{ready, HeldBytes, UserBuffer},
     namespace::{
         nodes,
         permission::{may, READ, WRITE},
@@ -38,13 +38,12 @@ use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
     sync::{Lock, WaitQueue},
-    BoxFuture, Errno, PAGE_SIZE,
+    BoxFuture, Errno, Shield, PAGE_SIZE,
 };
 
 use hold::HELD;
 use ring::Ring;
 
-pub(crate) use hold::Hold;
 pub use hold::{hold, offer, Held};
 
 /// Writes up to this many bytes are atomic.
@@ -486,6 +485,15 @@ impl File for PipeEnd {
             end.writers_before = self.writers_before;
             Ok(Arc::new(end) as Arc<dyn File>)
         })
+    }
+
+    fn hold<'a>(
+        &'a self,
+        _shield: &'a Shield,
+        most: usize,
+        wait: bool,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldBytes>>>> {
+        Box::pin(async move { Ok(self.hold_first(most, wait).await?.map(|hold| Box::new(hold) as Box<dyn HeldBytes>)) })
     }
 
     fn location(&self) -> Option<&(dyn Any + Send + Sync)> {

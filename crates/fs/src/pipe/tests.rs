@@ -87,15 +87,15 @@ fn the_size_is_a_power_of_two_and_holds_what_is_there() {
     assert_eq!(data, 5000i32.to_ne_bytes());
 }
 
-fn held(end: &PipeEnd, most: usize) -> Hold {
-    block_on(end.hold(most, false)).unwrap().expect("something is there")
+fn held(end: &PipeEnd, most: usize) -> Box<dyn HeldBytes> {
+    block_on(end.hold(&Shield::NONE, most, false)).unwrap().expect("something is there")
 }
 
 #[test]
 fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
     let (reader, writer) = pair();
     write(&writer, b"abcdef").unwrap().unwrap();
-    let hold = held(&reader, 4);
+    let mut hold = held(&reader, 4);
     assert_eq!(hold.bytes().unwrap(), b"abcd");
     let mut buf = [0; 9];
     let mut other = reader.read(&mut buf);
@@ -119,13 +119,13 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
 #[test]
 fn who_does_not_block_waits_for_who_holds_but_not_for_bytes() {
     let (reader, writer) = pipe(&caller(1), &free(), OpenFlags::NONBLOCK).unwrap();
-    assert_eq!(block_on(reader.hold(9, true)).err(), Some(Errno::EAGAIN));
+    assert_eq!(block_on(reader.hold(&Shield::NONE, 9, true)).err(), Some(Errno::EAGAIN));
     write(&writer, b"ab").unwrap().unwrap();
     let hold = held(&reader, 9);
     let mut buf = [0; 9];
     let mut other = reader.read(&mut buf);
     assert!(once(other.as_mut()).is_none());
-    let mut next = core::pin::pin!(reader.hold(9, false));
+    let mut next = core::pin::pin!(reader.hold(&Shield::NONE, 9, false));
     assert!(once(next.as_mut()).is_none());
     hold.take(2);
     assert_eq!(once(other.as_mut()), Some(Err(Errno::EAGAIN)));
@@ -136,25 +136,25 @@ fn who_does_not_block_waits_for_who_holds_but_not_for_bytes() {
 fn a_hold_waits_for_bytes_and_ends_with_the_writers() {
     let (reader, writer) = pair();
     {
-        let mut first = core::pin::pin!(reader.hold(9, true));
+        let mut first = core::pin::pin!(reader.hold(&Shield::NONE, 9, true));
         assert!(once(first.as_mut()).is_none());
         // Dropped, it holds nothing.
     }
-    let mut waiting = core::pin::pin!(reader.hold(9, true));
+    let mut waiting = core::pin::pin!(reader.hold(&Shield::NONE, 9, true));
     assert!(once(waiting.as_mut()).is_none());
     write(&writer, b"abc").unwrap().unwrap();
     let hold = once(waiting.as_mut()).unwrap().unwrap().unwrap();
-    assert!(block_on(writer.hold(9, false)).err() == Some(Errno::EBADF));
+    assert!(block_on(writer.hold(&Shield::NONE, 9, false)).err() == Some(Errno::EBADF));
     drop(writer);
     hold.take(3);
-    assert!(block_on(reader.hold(9, true)).unwrap().is_none());
+    assert!(block_on(reader.hold(&Shield::NONE, 9, true)).unwrap().is_none());
 }
 
 #[test]
 fn a_hold_outlives_the_ends() {
     let (reader, writer) = pair();
     write(&writer, b"abc").unwrap().unwrap();
-    let hold = held(&reader, 9);
+    let mut hold = held(&reader, 9);
     drop((reader, writer));
     assert_eq!(hold.bytes().unwrap(), b"");
     hold.take(3);

@@ -1,22 +1,14 @@
 //! The files of this kernel that others know, and how often.
 
 use super::{observe::Observation, watch::Watch};
-use crate::{
-    event::SignalFd,
-    socket::{count_gained, Socket},
-    tty::TtyFile,
-    File, FileRef,
-};
+use crate::{file::count_gained, socket::SocketLoan, File, FileRef};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
-use messages::{
-    control::Reference,
-    fs::{Opened, Waiting},
-};
+use messages::{control::Reference, fs::Opened};
 
 struct Export {
     file: Arc<dyn File>,
@@ -45,16 +37,6 @@ struct Table {
 pub struct Exports {
     table: Lock<Table>,
     serials: Serials,
-}
-
-/// What other kernels have of a file.
-#[derive(Default)]
-pub(crate) struct SocketLoan {
-    pub id: u64,
-    /// So many references each.
-    pub holders: Vec<(KernelId, u64)>,
-    /// Of each reference that one kernel has handed to another both have told.
-    pub settled: bool,
 }
 
 /// Given to the caller to drop outside the lock: the last reference to a file may do anything.
@@ -317,18 +299,7 @@ impl Table {
 /// What a stand-in has to know.
 fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
-    let signals = file.as_any().downcast_ref::<SignalFd>();
-    let waiting = match (signals, pollable) {
-        (Some(_), _) => Waiting::Signals,
-        _ if file.as_any().is::<Socket>() => {
-            let stream = file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_stream);
-            Waiting::Socket { stream }
-        }
-        _ if file.as_any().is::<TtyFile>() => Waiting::AtOwner,
-        (None, true) => Waiting::Here,
-        (None, false) => Waiting::Never,
-    };
-    Opened { file: name, flags: file.flags(), waiting, pollable, giver: None }
+    Opened { file: name, flags: file.flags(), waiting: file.waiting(), pollable, giver: None }
 }
 
 #[cfg(test)]

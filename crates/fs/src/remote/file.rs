@@ -3,17 +3,15 @@
 mod control;
 mod signals;
 
-use super::{loan::Loan, Observed, Remote};
+use super::{loan::Loan, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer},
-    event::Seen,
-    file::APPEND_AT,
-    socket::Gained,
+    file::{Gained, HeldBytes, Observed, SignalView, APPEND_AT},
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
 };
-use abi::{LockConflict, LockOp};
+use abi::{signal::SignalSet, LockConflict, LockOp};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -34,11 +32,10 @@ use messages::{
     fs::{
         FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileRead, FileReadDir,
         FileRelease, FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, FileWrite,
-        Opened, Taken, Waiting, INLINE_BYTES,
+        Opened, SignalsSeen, Taken, Waiting, INLINE_BYTES,
     },
     Request,
 };
-pub(crate) use signals::Mask;
 
 pub struct RemoteFile {
     pub(super) remote: Arc<Remote>,
@@ -136,11 +133,6 @@ impl RemoteFile {
         Opened { file, flags, waiting: self.waiting, pollable: self.pollable, giver }
     }
 
-    /// Of a socket.
-    pub(crate) fn gained(&self) -> Option<&Gained> {
-        matches!(self.waiting, Waiting::Socket { .. }).then_some(&self.gained)
-    }
-
     pub(super) fn count_one_more(&self) {
         self.gained.count_one();
         self.count.fetch_add(1, Ordering::AcqRel);
@@ -148,11 +140,6 @@ impl RemoteFile {
 
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
-    }
-
-    /// The file as an epoll of this kernel sees it.
-    pub async fn observe(&self) -> Result<Arc<Observed>> {
-        self.remote.observe(self.name).await
     }
 
     /// The owner said that readiness may have changed.
@@ -462,7 +449,47 @@ impl File for RemoteFile {
     }
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
-        Box::pin(self.control_with(caller, control, Patience::Waits))
+        self.control_with(caller, control, Patience::Waits)
+    }
+
+    fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
+    fn read_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a mut [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_all(buf, None, caller, patience))
+    }
+
+    fn write_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.write_all(buf, None, caller, patience))
+    }
+
+    fn control_with<'a>(
+        &'a self,
+        caller: &'a Caller,
+        control: Control,
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<ControlAnswer>> {
+        Box::pin(self.insist_control(caller, control, patience))
+    }
+
+    fn hold<'a>(
+        &'a self,
+        shield: &'a Shield,
+        most: usize,
+        wait: bool,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldBytes>>>> {
+        Box::pin(self.hold_pipe(shield, most, wait))
     }
 
     fn poll(&self) -> Events {
@@ -483,8 +510,24 @@ impl File for RemoteFile {
         }
     }
 
-    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
-        self.signals_seen_by(process, thread)
+    fn observe(&self) -> Option<BoxFuture<'_, Result<Arc<dyn Observed>>>> {
+        Some(Box::pin(async move { Ok(self.remote.observe(self.name).await? as Arc<dyn Observed>) }))
+    }
+
+    fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {
+        self.view(process, thread)
+    }
+
+    fn signals(&self, wanted: Option<SignalSet>) -> BoxFuture<'_, Result<(SignalSet, OpenFlags)>> {
+        Box::pin(self.change_signals(wanted))
+    }
+
+    fn signals_from_now_on(&self, caller: &Caller) -> Option<(SignalsSeen, Arc<dyn SignalView>)> {
+        self.view_from_now_on(caller)
+    }
+
+    fn gained(&self) -> Option<&Gained> {
+        matches!(self.waiting, Waiting::Socket { .. }).then_some(&self.gained)
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {

@@ -61,16 +61,13 @@ mod paths;
 mod pipe;
 mod serve;
 mod shared;
-pub(crate) mod unix;
+mod unix;
 mod watch;
 
 pub use balance::disagreements;
 pub use counted::Counted;
-pub(crate) use file::Mask;
 pub use file::RemoteFile;
-pub use observe::{refresh, Ears, Observed};
 pub use paths::RemotePaths;
-pub(crate) use pipe::HeldThere;
 pub use shared::OwnObjects;
 
 use crate::{event::SignalSources, lease::Recall, File, FileRef, Mappers, ObjectId, Paths};
@@ -83,10 +80,11 @@ use alloc::{
 use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Serials, Spawner};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Spawner};
 use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
 use names::Names;
 use object::Foreign;
+use observe::ObservedFile;
 use pipe::Holds;
 use shared::Handle;
 
@@ -102,7 +100,7 @@ pub struct Remote {
     /// Pipes of this kernel that others hold.
     holds: Holds,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
-    observed: Lock<BTreeMap<FileRef, Weak<Observed>>>,
+    observed: Lock<BTreeMap<FileRef, Weak<ObservedFile>>>,
     /// Observations begun here, for others.
     observations: AtomicU64,
     /// Objects of other kernels that are in use here, and those that are kept in use.
@@ -158,11 +156,6 @@ impl Remote {
         shared::register(&remote);
         observe::register(&remote);
         remote
-    }
-
-    /// What names that other kernels remember begin with in this life.
-    pub(crate) fn first_serial(&self) -> u64 {
-        Serials::new(&*self.memory).next()
     }
 
     pub fn me(&self) -> KernelId {
@@ -346,11 +339,6 @@ impl Remote {
     /// Files of this kernel that others hold.
     pub fn exported(&self) -> usize {
         self.exports.len()
-    }
-
-    /// A task of this kernel.
-    pub(crate) fn run(&self, task: BoxFuture<'static, ()>) {
-        self.spawner.spawn(task);
     }
 
     fn spawn(&self, task: impl core::future::Future<Output = ()> + Send + 'static) {

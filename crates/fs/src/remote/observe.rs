@@ -3,7 +3,7 @@
 //! Problem: an epoll does not keep the files open that it watches; the last close of a file takes it out of all of them.
 //! A stand-in does keep its file open. An epoll that held one would keep a pipe's writer alive, and its reader waiting.
 //!
-//! Idea: the epoll's kernel holds an [`Observed`], which is known to the owner by the file's number but holds no
+//! Idea: the epoll's kernel holds an [`ObservedFile`], which is known to the owner by the file's number but holds no
 //! reference. The owner has an [`Observation`] for it, likewise without a reference, that tells of each change and of
 //! the file's end. The number stays the file's as long as it is observed, so that EPOLL_CTL_MOD and DEL, which come with
 //! a stand-in of their own, name the same entry.
@@ -29,12 +29,12 @@
 
 use super::Remote;
 use crate::{
-    epoll::{ways_up, Below, Epoll, Ways},
-    file::ready,
+    epoll::{check_below, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways},
+    file::{ready, Observed},
     Attributes, Events, File, FileRef, OpenFlags,
 };
 use alloc::{
-    collections::BTreeMap,
+    boxed::Box,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -44,13 +44,13 @@ use core::{
 };
 use machine::{
     errno::Result,
-    sync::{Lock, Subscriber, WaitQueue},
+    sync::{Lock, WaitQueue},
     BoxFuture, Errno, KernelId,
 };
 use messages::fs::{EpollAbove, EpollBelow, FileObserve, FileObserved, FileUnobserve, FilesReady, Readiness};
 
 /// A file of another kernel, as an epoll sees it.
-pub struct Observed {
+pub struct ObservedFile {
     remote: Arc<Remote>,
     name: FileRef,
     /// Is it an epoll itself?
@@ -66,17 +66,19 @@ struct Known {
     gone: bool,
 }
 
-impl Observed {
-    pub fn name(&self) -> FileRef {
+impl Observed for ObservedFile {
+    fn name(&self) -> FileRef {
         self.name
     }
 
-    /// Is the file closed?
-    pub fn is_gone(&self) -> bool {
+    fn is_gone(&self) -> bool {
         self.state.lock().gone
     }
 
-    /// None: it is closed.
+    fn is_nested(&self) -> bool {
+        self.nested.load(Ordering::Relaxed)
+    }
+
     fn hear(&self, ready: Option<Readiness>) {
         let news = {
             let mut known = self.state.lock();
@@ -94,44 +96,27 @@ impl Observed {
         }
     }
 
-    /// Is it an epoll itself?
-    pub fn is_nested(&self) -> bool {
-        self.nested.load(Ordering::Relaxed)
+    fn ask(&self, ids: Vec<u64>) -> BoxFuture<'_, Vec<Option<Readiness>>> {
+        let message = FilesReady { ids };
+        Box::pin(async move { self.remote.endpoint.call(self.name.owner, message).await.unwrap_or_default() })
     }
 
-    /// See `epoll::Below::check`: its owner looks. `root` is the epoll that something is added to, if other kernels know it.
-    pub async fn check_nesting(&self, root: Option<FileRef>, above: u32) -> Result<()> {
-        if Some(self.name) == root {
-            return Err(Errno::ELOOP);
-        }
-        self.remote.endpoint.call(self.name.owner, EpollBelow { id: self.name.id, root, above }).await?
+    fn check_nesting(&self, root: Option<FileRef>, above: u32) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            if Some(self.name) == root {
+                return Err(Errno::ELOOP);
+            }
+            self.remote.endpoint.call(self.name.owner, EpollBelow { id: self.name.id, root, above }).await?
+        })
     }
 
-    /// The name under which other kernels observe `address`, if any does.
-    pub fn name_here(&self, address: usize) -> Option<FileRef> {
+    fn name_here(&self, address: usize) -> Option<FileRef> {
         let id = self.remote.exports.number(address)?;
         Some(FileRef { owner: self.remote.me(), id })
     }
 }
 
-/// Asks the owners what is ready, each once.
-pub async fn refresh(observed: &[Arc<Observed>]) -> Result<()> {
-    let mut owners: BTreeMap<KernelId, Vec<&Arc<Observed>>> = BTreeMap::new();
-    for file in observed.iter().filter(|file| !file.is_gone()) {
-        owners.entry(file.name.owner).or_default().push(file);
-    }
-    for (owner, files) in owners {
-        let ids = files.iter().map(|file| file.name.id).collect();
-        // A dead owner has no open files any more.
-        let answer = files[0].remote.endpoint.call(owner, FilesReady { ids }).await.unwrap_or_default();
-        for (index, file) in files.iter().enumerate() {
-            file.hear(answer.get(index).cloned().flatten());
-        }
-    }
-    Ok(())
-}
-
-impl Drop for Observed {
+impl Drop for ObservedFile {
     fn drop(&mut self) {
         let mut table = self.remote.observed.lock();
         if table.get(&self.name).is_some_and(|there| there.strong_count() == 0) {
@@ -142,7 +127,7 @@ impl Drop for Observed {
     }
 }
 
-impl File for Observed {
+impl File for ObservedFile {
     fn flags(&self) -> OpenFlags {
         OpenFlags::empty()
     }
@@ -174,13 +159,13 @@ impl File for Observed {
 
 impl Remote {
     /// `name` is open as long as the caller has a stand-in for it.
-    pub(super) async fn observe(&self, name: FileRef) -> Result<Arc<Observed>> {
+    pub(super) async fn observe(&self, name: FileRef) -> Result<Arc<ObservedFile>> {
         let observed = {
             let mut table = self.observed.lock();
             match table.get(&name).and_then(Weak::upgrade) {
                 Some(there) => there,
                 None => {
-                    let observed = Arc::new(Observed {
+                    let observed = Arc::new(ObservedFile {
                         remote: self.shared(),
                         name,
                         nested: AtomicBool::new(false),
@@ -231,37 +216,34 @@ struct State {
     woken: WaitQueue,
 }
 
-/// What lies in the file's queue. If the queue is the file's own, this goes with the file.
-pub struct Ears {
+/// The holder's epolls, as they lie in the file's queue. If the queue is the file's own, this goes with the file.
+struct HoldersEpolls {
     state: Arc<State>,
     remote: Weak<Remote>,
     file: FileRef,
     holder: KernelId,
 }
 
-impl Subscriber for Ears {
-    /// An exclusive entry at that kernel is one of its own: here nobody is known to wake up.
-    fn changed(&self) -> bool {
+impl EpollsElsewhere for HoldersEpolls {
+    fn changed(&self) {
         self.state.changes.fetch_add(1, Ordering::AcqRel);
         self.state.woken.wake_all();
-        false
+    }
+
+    fn ways_up<'a>(&'a self, nests: u32, ways: &'a mut Ways) -> BoxFuture<'a, Result<u32>> {
+        Box::pin(async move {
+            let Some(remote) = self.remote.upgrade() else { return Ok(0) };
+            let message = EpollAbove { file: self.file, nests, ways: ways.0.to_vec() };
+            // A dead holder has no epolls any more.
+            let Ok(answer) = remote.endpoint.call(self.holder, message).await else { return Ok(0) };
+            let (counted, longest) = answer?;
+            ways.0 = counted.try_into().map_err(|_| Errno::EIO)?;
+            Ok(longest)
+        })
     }
 }
 
-impl Ears {
-    /// See `epoll::ways_up`: the ways that lead on from the holder's epolls.
-    pub async fn ways_up(&self, nests: u32, ways: &mut Ways) -> Result<u32> {
-        let Some(remote) = self.remote.upgrade() else { return Ok(0) };
-        let message = EpollAbove { file: self.file, nests, ways: ways.0.to_vec() };
-        // A dead holder has no epolls any more.
-        let Ok(answer) = remote.endpoint.call(self.holder, message).await else { return Ok(0) };
-        let (counted, longest) = answer?;
-        ways.0 = counted.try_into().map_err(|_| Errno::EIO)?;
-        Ok(longest)
-    }
-}
-
-impl Drop for Ears {
+impl Drop for HoldersEpolls {
     fn drop(&mut self) {
         self.state.over.store(true, Ordering::Release);
         self.state.woken.wake_all();
@@ -273,8 +255,9 @@ impl Observation {
         // Greater than those of an earlier observation, of which one may still be under way to the same kernel.
         let first = remote.observations.fetch_add(1, Ordering::Relaxed) << 32;
         let state = Arc::new(State { changes: AtomicU64::new(first), ..State::default() });
-        let ears = Arc::new(Ears { state: state.clone(), remote: Arc::downgrade(remote), file: name, holder });
-        let subscription = file.changes().map_or(0, |queue| queue.subscribe(ears, false));
+        let epolls =
+            Box::new(HoldersEpolls { state: state.clone(), remote: Arc::downgrade(remote), file: name, holder });
+        let subscription = file.changes().map_or(0, |queue| queue.subscribe(Arc::new(FarWatchers(epolls)), false));
         let observation = Observation { file: Arc::downgrade(file), state: state.clone(), subscription };
         remote.spawn(tell(remote.clone(), observation.file.clone(), name, holder, state, first));
         Arc::new(observation)
@@ -345,7 +328,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
             let (file, observation) = begun?;
             // A socket whose other half is on a third kernel asks there.
             file.watch().await?;
-            Ok((observation.ready().ok_or(Errno::EBADF)?, file.as_any().is::<Epoll>()))
+            Ok((observation.ready().ok_or(Errno::EBADF)?, is_epoll(&*file)))
         }
     });
     serve.on_sync(|remote, from, FileUnobserve { id }| drop(remote.exports.unobserve(id, from)));
@@ -364,8 +347,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
     serve.on::<EpollBelow, _, _>(|remote, _, EpollBelow { id, root, above }| async move {
         let file = remote.exports.get(id)?;
         let root_here = root.filter(|root| root.owner == remote.me()).and_then(|root| remote.exports.get(root.id).ok());
-        let root_here = root_here.as_deref().and_then(Epoll::shared);
-        Below::new(root_here, root).check(&file, above).await
+        check_below(root_here, root, file, above).await
     });
     serve.on::<EpollAbove, _, _>(|remote, _, EpollAbove { file, nests, ways }| async move {
         let mut ways = Ways(ways.try_into().map_err(|_| Errno::EINVAL)?);

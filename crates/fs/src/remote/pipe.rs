@@ -12,17 +12,14 @@
 //! An answer that comes for somebody who has left makes a [`HeldThere`] all the same, which is dropped, and so lets go.
 
 use super::{file::interrupted, loan, loan::Loan, Remote, RemoteFile};
-use crate::{
-    pipe::{Hold, PipeEnd},
-    Caller,
-};
-use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
-use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
+use crate::file::HeldBytes;
+use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
+use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Shield};
 use messages::fs::{PipeHold, PipeLetGo, Taken, INLINE_BYTES};
 
 /// Pipes of this kernel that others hold, by kernel and number.
 pub(super) struct Holds {
-    held: Lock<BTreeMap<(KernelId, u64), Hold>>,
+    held: Lock<BTreeMap<(KernelId, u64), Box<dyn HeldBytes>>>,
     /// Never those of another life of this kernel, which somebody may still let go of.
     serials: Serials,
 }
@@ -32,20 +29,20 @@ impl Holds {
         Holds { held: Lock::default(), serials: Serials::new(memory) }
     }
 
-    fn add(&self, holder: KernelId, hold: Hold) -> u64 {
+    fn add(&self, holder: KernelId, hold: Box<dyn HeldBytes>) -> u64 {
         let number = self.serials.next();
         self.held.lock().insert((holder, number), hold);
         number
     }
 
     /// To be dropped outside the lock: it wakes.
-    fn remove(&self, holder: KernelId, number: u64) -> Option<Hold> {
+    fn remove(&self, holder: KernelId, number: u64) -> Option<Box<dyn HeldBytes>> {
         self.held.lock().remove(&(holder, number))
     }
 
     /// Whatever a dead kernel held.
     pub fn release_all(&self, holder: KernelId) {
-        let held: Vec<Hold> = {
+        let held: Vec<Box<dyn HeldBytes>> = {
             let mut held = self.held.lock();
             held.extract_if(.., |(by, _), _| *by == holder).map(|(_, hold)| hold).collect()
         };
@@ -58,7 +55,8 @@ pub(super) fn register(remote: &Arc<Remote>) {
     serve.on::<PipeHold, _, _>(|remote, from, message| async move { hold(&remote, from, message).await });
     serve.on_sync(|remote, from, PipeLetGo { number, taken }| {
         if let Some(hold) = remote.holds.remove(from, number) {
-            hold.take(taken as usize);
+            // Of a pipe of this kernel: at once.
+            let _ = hold.take(taken as usize);
         }
     });
 }
@@ -72,8 +70,7 @@ async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Opti
         false => loan::check(&*remote.memory, &frames, bytes)?,
     }
     let file = remote.exports.get(id)?;
-    let end = file.as_any().downcast_ref::<PipeEnd>().ok_or(Errno::EINVAL)?;
-    let Some(hold) = end.hold(bytes, wait).await? else { return Ok(None) };
+    let Some(mut hold) = file.hold(&Shield::NONE, bytes, wait).await? else { return Ok(None) };
     let taken = loan::answer(&*remote.memory, &frames, hold.bytes()?);
     let number = remote.holds.add(from, hold);
     if !remote.endpoint.is_alive(from) {
@@ -84,19 +81,25 @@ async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Opti
 }
 
 /// It lets go when it is dropped.
-pub(crate) struct HeldThere {
+struct HeldThere {
     remote: Arc<Remote>,
     owner: KernelId,
     number: u64,
+    bytes: Vec<u8>,
     over: bool,
 }
 
-impl HeldThere {
-    /// Returns when the owner knows.
-    pub async fn take(mut self, count: usize) {
-        self.over = true;
-        // A dead owner has no pipe any more.
-        let _ = self.remote.endpoint.call(self.owner, PipeLetGo { number: self.number, taken: count as u32 }).await;
+impl HeldBytes for HeldThere {
+    fn bytes(&mut self) -> Result<Vec<u8>> {
+        Ok(core::mem::take(&mut self.bytes))
+    }
+
+    fn take(mut self: Box<Self>, count: usize) -> Option<BoxFuture<'static, ()>> {
+        Some(Box::pin(async move {
+            self.over = true;
+            // A dead owner has no pipe any more.
+            let _ = self.remote.endpoint.call(self.owner, PipeLetGo { number: self.number, taken: count as u32 }).await;
+        }))
     }
 }
 
@@ -109,13 +112,12 @@ impl Drop for HeldThere {
 }
 
 impl RemoteFile {
-    /// Holds the pipe, if it is one (EINVAL).
-    pub(crate) async fn hold_pipe(
+    pub(super) async fn hold_pipe(
         &self,
-        caller: &Caller,
+        shield: &Shield,
         most: usize,
         wait: bool,
-    ) -> Result<Option<(HeldThere, Vec<u8>)>> {
+    ) -> Result<Option<Box<dyn HeldBytes>>> {
         let loan = Loan::for_bytes(&self.remote.memory, most);
         let message = PipeHold {
             id: self.name().id,
@@ -126,9 +128,11 @@ impl RemoteFile {
         let (remote, owner) = (self.remote.clone(), self.name().owner);
         let accept = move |reply: Result<Option<(u64, Taken)>>| -> Result<_> {
             let Some((number, taken)) = reply? else { return Ok(None) };
-            let held = HeldThere { remote, owner, number, over: false };
-            Ok(Some((held, loan.receive(taken))))
+            // Before the bytes are looked at: it lets go if those fail.
+            let mut held = Box::new(HeldThere { remote, owner, number, bytes: Vec::new(), over: false });
+            held.bytes = loan.receive(taken);
+            Ok(Some(held as Box<dyn HeldBytes>))
         };
-        self.remote.ask_and_stay(owner, message, accept, &caller.shield, true).await.map_err(interrupted)?
+        self.remote.ask_and_stay(owner, message, accept, shield, true).await.map_err(interrupted)?
     }
 }

@@ -2,23 +2,16 @@
 
 use super::{loan, watch::Watch, Remote};
 use crate::{
-    control,
-    event::SignalFd,
-    file,
+    control, file,
+    file::Patience,
     lease::{Anchored, Lease},
-    socket::Socket,
-    waiting::{Patience, MUST_WAIT},
     Base, File, FileRef, Loaned, PathAnswer,
 };
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::{
-    future::{poll_fn, Future},
-    pin::Pin,
-    task::Poll,
-};
+use core::future::poll_fn;
 use machine::{collections::try_filled, errno::Result, sync::Registration, Errno, KernelId, PAGE_SIZE};
 use messages::fs::*;
 
@@ -39,8 +32,7 @@ pub fn register(remote: &Arc<Remote>) {
         file.current_flags().await
     });
     serve.on::<FileSignals, _, _>(|remote, _, FileSignals { id, wanted }| async move {
-        let file = remote.exports.get(id)?;
-        Ok(file.as_any().downcast_ref::<SignalFd>().ok_or(Errno::EINVAL)?.mask(wanted))
+        remote.exports.get(id)?.signals(wanted).await
     });
     serve.on::<FileAttributes, _, _>(|remote, _, FileAttributes { id }| async move {
         remote.exports.get(id)?.attributes().await
@@ -116,13 +108,12 @@ pub fn register(remote: &Arc<Remote>) {
     serve.on_sync(|remote, from, FileRelease { id, count }| drop(remote.exports.release(id, from, count)));
 }
 
-/// What a future gives at once; [`MUST_WAIT`] if it would wait. Dropping it abandons what it began.
-async fn at_once<T>(mut future: Pin<&mut (impl Future<Output = Result<T>> + ?Sized)>, wait: bool) -> Result<T> {
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Pending if !wait => Poll::Ready(Err(MUST_WAIT)),
-        other => other,
-    })
-    .await
+/// The asker waits there unless this kernel is to wait for it.
+fn patience(wait: bool) -> Patience {
+    match wait {
+        true => Patience::Waits,
+        false => Patience::Tries,
+    }
 }
 
 async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
@@ -134,22 +125,15 @@ async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
         true => {}
         false => loan::check(&*remote.memory, &frames, bytes)?,
     }
-    let socket = file.as_any().downcast_ref::<Socket>().filter(|_| at.is_none());
-    let elsewhere = socket.is_some_and(Socket::is_elsewhere);
-    if wait && !elsewhere && caller.is_none() && at.is_none() && file.changes().is_some() {
+    // It may have to ask a third kernel, which is not the waiting that is meant.
+    let wait = wait && (at.is_some() || !file.is_elsewhere());
+    if wait && caller.is_none() && at.is_none() && file.changes().is_some() {
         return Ok(loan::answer(&*remote.memory, &frames, read_waiting(&file, bytes).await?));
     }
     let mut buf = try_filled(bytes, 0)?;
-    let count = if let Some(socket) = socket.filter(|_| !wait || elsewhere) {
-        // It may have to ask a third kernel, which is not the waiting that is meant.
-        socket.read_with(caller.as_ref(), &mut buf, Patience::Tries).await?
-    } else {
-        let mut reading = match (at, &caller) {
-            (Some(at), _) => file.read_at(&mut buf, at),
-            (None, Some(caller)) => file.read_for(caller, &mut buf),
-            (None, None) => file.read(&mut buf),
-        };
-        at_once(reading.as_mut(), wait).await?
+    let count = match at {
+        Some(at) => patience(wait).limit(file.read_at(&mut buf, at)).await?,
+        None => file.read_with(caller.as_ref(), &mut buf, patience(wait)).await?,
     };
     buf.truncate(count);
     Ok(loan::answer(&*remote.memory, &frames, buf))
@@ -177,15 +161,11 @@ async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
     let file = remote.exports.get(id)?;
     let data = loan::received(&*remote.memory, data)?;
-    if let (Some(socket), None, false) = (file.as_any().downcast_ref::<Socket>(), at, wait) {
-        return Ok(socket.write_with(caller.as_ref(), &data, Patience::Tries).await? as u64);
-    }
-    let mut writing = match (at, &caller) {
-        (Some(at), _) => file.write_at(&data, at),
-        (None, Some(caller)) => file.write_for(caller, &data),
-        (None, None) => file.write(&data),
+    let count = match at {
+        Some(at) => patience(wait).limit(file.write_at(&data, at)).await?,
+        None => file.write_with(caller.as_ref(), &data, patience(wait)).await?,
     };
-    Ok(at_once(writing.as_mut(), wait).await? as u64)
+    Ok(count as u64)
 }
 
 async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Result<(ControlAnswer<Opened>, u32)> {
@@ -197,13 +177,7 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     if let (control::Control::Socket(control::SocketControl::Send { message, .. }), true) = (&mut control, sent > 0) {
         message.bytes = loan::copy_out(&*remote.memory, &frames, sent as usize);
     }
-    let mut answer = match file.as_any().downcast_ref::<Socket>() {
-        Some(socket) if !wait => socket.control_with(&caller, control, Patience::Tries).await?,
-        _ => {
-            let mut doing = file.control(&caller, control);
-            at_once(doing.as_mut(), wait).await?
-        }
-    };
+    let mut answer = file.control_with(&caller, control, patience(wait)).await?;
     let mut in_frames = 0;
     if let control::ControlAnswer::Message(message) = &mut answer {
         if message.bytes.len() > INLINE_BYTES && message.bytes.len() <= frames.len() * PAGE_SIZE {

@@ -18,24 +18,21 @@
 //! So a claim that finds the name taken asks the holder (UnixBound), whose own table is always right; and an
 //! unbinding names the number of the socket, lest it takes the successor out.
 
-use super::{exports::SocketLoan, loan, loan::Loan, Remote};
+use super::{loan, loan::Loan, Remote};
 use crate::{
     control::{SocketMessage, UnixCredentials, UnixPlace},
-    socket::UnixNames,
-    Caller, File,
+    socket::{FarSocket, OtherKernels, SocketLoan, UnixNames},
+    Caller, File, FileRef,
 };
-use alloc::{sync::Arc, vec::Vec};
-use machine::{errno::Result, Errno, KernelId, KernelSet, Shield, Spawner};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Serials, Shield, Spawner};
 use messages::fs::*;
 
-/// A socket by its number on another kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FarSocket {
-    pub kernel: KernelId,
-    pub serial: u64,
-}
-
-pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
+fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
     let serve = remote.endpoint.serve(names);
     serve.on(|names, from, UnixClaim { place, serial }| async move {
         names.claim(place, FarSocket { kernel: from, serial }).await
@@ -49,10 +46,11 @@ pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         Ok((there.kernel, there.serial))
     });
     serve.on_sync(|names, _, UnixMeet { serial, kind }| names.by_serial(serial)?.meet(kind));
-    serve.on_sync(|names, from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
+    let this = Arc::downgrade(remote);
+    serve.on_sync(move |names, from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
         let (client, listener) = names.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
         let client: Arc<dyn File> = client;
-        let remote = names.remote()?;
+        let remote = this.upgrade().ok_or(Errno::ECONNREFUSED)?;
         Ok((remote.exports.add(remote.me(), &client, from), listener))
     });
     serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
@@ -62,10 +60,14 @@ pub(crate) fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
     serve.on(|names, _, UnixEmpty { survey, nodes }| async move { names.empty(survey, nodes).await });
     serve.on_sync(|names, _, UnixForgetSurvey { survey }| names.forget_survey(Some(survey)));
     serve.on(|names, _, UnixRoom { serial }| async move { names.room(serial).await });
-    serve.on(|names, _, message: UnixDeliver| async move { deliver(&*names.remote()?, &names, message).await });
+    let this = Arc::downgrade(remote);
+    serve.on(move |names, _, message: UnixDeliver| {
+        let remote = this.upgrade().ok_or(Errno::ECONNREFUSED);
+        async move { deliver(&*remote?, &names, message) }
+    });
 }
 
-async fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u64> {
+fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u64> {
     let UnixDeliver { serial, kind, message, frames, sent } = message;
     // First of all, for the references in it hold counts.
     let mut message = remote.receive_message(message)?;
@@ -77,59 +79,13 @@ async fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Re
 }
 
 impl Remote {
-    pub(crate) fn is_me(&self, kernel: KernelId) -> bool {
-        kernel == self.me()
+    /// Sockets of this kernel, whose names are `names`, and those of others find each other from now on; `keeper` has the names of all.
+    pub fn join_sockets(self: &Arc<Self>, names: &Arc<UnixNames>, keeper: KernelId) {
+        names.join(self.clone(), keeper);
+        register(self, names);
     }
 
-    pub(crate) async fn unix_claim(&self, names: KernelId, place: UnixPlace, serial: u64) -> Result<()> {
-        let (remote, given_up) = (self.shared(), UnixUnbind { place: place.clone(), serial });
-        let stray = move |claimed: Result<()>| {
-            if claimed.is_ok() {
-                // The one who wanted it has gone.
-                let _ = remote.endpoint.send(names, given_up);
-            }
-        };
-        self.ask(names, UnixClaim { place, serial }, |reply| reply, stray).await?
-    }
-
-    pub(crate) fn unix_unbind(&self, names: KernelId, place: UnixPlace, serial: u64) {
-        // If it has died, so have its names.
-        let _ = self.endpoint.send(names, UnixUnbind { place, serial });
-    }
-
-    pub(crate) async fn unix_is_bound(&self, there: FarSocket) -> bool {
-        self.endpoint.call(there.kernel, UnixBound { serial: there.serial }).await.unwrap_or(false)
-    }
-
-    pub(crate) async fn unix_find(&self, names: KernelId, place: UnixPlace) -> Result<FarSocket> {
-        let (kernel, serial) = self.endpoint.call(names, UnixFind { place }).await??;
-        Ok(FarSocket { kernel, serial })
-    }
-
-    pub(crate) async fn unix_meet(&self, there: FarSocket, kind: u32) -> Result<Vec<u8>> {
-        self.endpoint.call(there.kernel, UnixMeet { serial: there.serial, kind }).await.map_err(gone)?
-    }
-
-    /// The client's end of a new connection.
-    pub(crate) async fn unix_attach(
-        &self,
-        there: FarSocket,
-        kind: u32,
-        name: Vec<u8>,
-        wants_credentials: bool,
-        caller: &Caller,
-    ) -> Result<(Arc<dyn File>, Option<UnixCredentials>)> {
-        let message = UnixAttach { serial: there.serial, kind, name, wants_credentials, caller: caller.clone() };
-        let remote = self.shared();
-        let accept = move |reply: Result<_>| -> Result<_> {
-            let (client, listener) = reply?;
-            Ok((remote.accept(client)?, listener))
-        };
-        self.ask(there.kernel, message, accept, drop).await.map_err(gone)?
-    }
-
-    /// EAGAIN: no room.
-    pub(crate) async fn unix_deliver(
+    async fn deliver_message(
         &self,
         there: FarSocket,
         kind: u32,
@@ -157,51 +113,124 @@ impl Remote {
         let count = self.ask_and_stay(there.kernel, message, accept, shield, false).await.map_err(gone)??;
         Ok(count as usize)
     }
-
-    /// Returns when `there` may have room again.
-    pub(crate) async fn unix_room(&self, there: FarSocket) -> Result<()> {
-        self.endpoint.call(there.kernel, UnixRoom { serial: there.serial }).await.map_err(gone)?
-    }
 }
 
-/// Circles of sockets that hold each other ([`crate::socket`]).
-impl Remote {
-    pub(crate) fn spawner(&self) -> &dyn Spawner {
-        &*self.spawner
+impl OtherKernels for Remote {
+    fn me(&self) -> KernelId {
+        Remote::me(self)
     }
 
-    /// This kernel and all others.
-    pub(crate) fn present(&self) -> KernelSet {
+    fn present(&self) -> KernelSet {
         self.endpoint.present()
     }
 
-    /// What other kernels have of a file of this one.
-    pub(crate) fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
+    fn first_serial(&self) -> u64 {
+        Serials::new(&*self.memory).next()
+    }
+
+    fn run(&self, task: BoxFuture<'static, ()>) {
+        self.spawner.spawn(task);
+    }
+
+    fn spawner(&self) -> &dyn Spawner {
+        &*self.spawner
+    }
+
+    fn claim(&self, keeper: KernelId, place: UnixPlace, serial: u64) -> BoxFuture<'_, Result<()>> {
+        let (remote, given_up) = (self.shared(), UnixUnbind { place: place.clone(), serial });
+        let stray = move |claimed: Result<()>| {
+            if claimed.is_ok() {
+                // The one who wanted it has gone.
+                let _ = remote.endpoint.send(keeper, given_up);
+            }
+        };
+        Box::pin(async move { self.ask(keeper, UnixClaim { place, serial }, |reply| reply, stray).await? })
+    }
+
+    fn unbind(&self, keeper: KernelId, place: UnixPlace, serial: u64) {
+        // If it has died, so have its names.
+        let _ = self.endpoint.send(keeper, UnixUnbind { place, serial });
+    }
+
+    fn find(&self, keeper: KernelId, place: UnixPlace) -> BoxFuture<'_, Result<FarSocket>> {
+        Box::pin(async move {
+            let (kernel, serial) = self.endpoint.call(keeper, UnixFind { place }).await??;
+            Ok(FarSocket { kernel, serial })
+        })
+    }
+
+    fn is_bound(&self, there: FarSocket) -> BoxFuture<'_, bool> {
+        let message = UnixBound { serial: there.serial };
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.unwrap_or(false) })
+    }
+
+    fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>> {
+        let message = UnixMeet { serial: there.serial, kind };
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        there: FarSocket,
+        kind: u32,
+        name: Vec<u8>,
+        wants_credentials: bool,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(Arc<dyn File>, Option<UnixCredentials>)>> {
+        let message = UnixAttach { serial: there.serial, kind, name, wants_credentials, caller: caller.clone() };
+        let remote = self.shared();
+        let accept = move |reply: Result<_>| -> Result<(Arc<dyn File>, Option<UnixCredentials>)> {
+            let (client, listener) = reply?;
+            Ok((remote.accept(client)?, listener))
+        };
+        Box::pin(async move { self.ask(there.kernel, message, accept, drop).await.map_err(gone)? })
+    }
+
+    fn deliver<'a>(
+        &'a self,
+        there: FarSocket,
+        kind: u32,
+        message: &'a SocketMessage,
+        shield: &'a Shield,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.deliver_message(there, kind, message, shield))
+    }
+
+    fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>> {
+        let message = UnixRoom { serial: there.serial };
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
+    }
+
+    fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
         self.exports.loan_of(file)
     }
 
-    pub(crate) fn unix_suspect(&self, names: KernelId) {
-        let _ = self.endpoint.send(names, UnixSuspect {});
+    fn references(&self, file: FileRef) -> u64 {
+        let stand_in = self.stand_ins.lock().get(&file).and_then(Weak::upgrade);
+        stand_in.map_or(0, |stand_in| stand_in.count())
     }
 
-    pub(crate) async fn unix_survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> Result<SurveyPage> {
-        self.endpoint.call(of, UnixSurvey { survey, from }).await?
+    fn suspect(&self, keeper: KernelId) {
+        let _ = self.endpoint.send(keeper, UnixSuspect {});
     }
 
-    /// Returns when `owner` has heard of all references that this kernel has handed on, received or given back.
-    pub(crate) async fn unix_flush(&self, owner: KernelId) -> Result<()> {
-        Ok(self.endpoint.call(owner, UnixFlush {}).await?)
+    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SurveyPage>> {
+        Box::pin(async move { self.endpoint.call(of, UnixSurvey { survey, from }).await? })
     }
 
-    pub(crate) async fn unix_gained(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> Result<Vec<u32>> {
-        self.endpoint.call(of, UnixGained { survey, nodes }).await?
+    fn flush(&self, owner: KernelId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { Ok(self.endpoint.call(owner, UnixFlush {}).await?) })
     }
 
-    pub(crate) async fn unix_empty(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> Result<()> {
-        self.endpoint.call(of, UnixEmpty { survey, nodes }).await?
+    fn gained(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<Vec<u32>>> {
+        Box::pin(async move { self.endpoint.call(of, UnixGained { survey, nodes }).await? })
     }
 
-    pub(crate) fn unix_forget_survey(&self, of: KernelId, survey: u64) {
+    fn empty(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.endpoint.call(of, UnixEmpty { survey, nodes }).await? })
+    }
+
+    fn forget_survey(&self, of: KernelId, survey: u64) {
         let _ = self.endpoint.send(of, UnixForgetSurvey { survey });
     }
 }

@@ -9,10 +9,9 @@
 //! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
 //! task does so for those who poll.
 
-use super::{circles, credentials_of, inbox, transfer::pay, Role, Socket, SocketKind};
+use super::{circles, credentials_of, inbox, transfer::pay, FarSocket, Role, Socket};
 use crate::{
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
-    remote::{unix::FarSocket, RemoteFile},
     waiting::Patience,
     Caller, File, OpenFlags,
 };
@@ -40,20 +39,7 @@ pub(super) fn pass_on(socket: &Weak<Socket>) -> Arc<dyn Subscriber> {
     Arc::new(PassOn(socket.clone()))
 }
 
-pub(super) fn stand_in(file: &Arc<dyn File>) -> Result<&RemoteFile> {
-    file.as_any().downcast_ref::<RemoteFile>().ok_or(Errno::EIO)
-}
-
 impl Socket {
-    pub fn is_stream(&self) -> bool {
-        self.kind == SocketKind::Stream
-    }
-
-    /// Does another kernel have what is read here?
-    pub fn is_elsewhere(&self) -> bool {
-        self.body().is_some()
-    }
-
     /// A shell's end of the connection.
     pub(super) fn body(&self) -> Option<Arc<dyn File>> {
         match &self.state.lock().role {
@@ -68,7 +54,7 @@ impl Socket {
 
     /// connect(2) of a stream or packet socket to a listener of another kernel.
     pub(super) async fn connect_far(&self, there: FarSocket, caller: &Caller, patience: Patience) -> Result<()> {
-        let remote = self.names.remote()?;
+        let others = self.names.others()?;
         let ((body, listener), _held) = loop {
             self.check_unconnected()?;
             let (name, wants) = {
@@ -77,12 +63,12 @@ impl Socket {
             };
             // Until the socket knows its end: a thread that left before would connect once more.
             let held = caller.shield.hold();
-            match remote.unix_attach(there, self.kind as u32, name, wants, caller).await {
+            match others.attach(there, self.kind as u32, name, wants, caller).await {
                 Ok(made) => break (made, held),
                 Err(Errno::EAGAIN) => match self.patience(patience) {
                     Patience::Waits => {
                         drop(held);
-                        remote.unix_room(there).await?;
+                        others.room(there).await?;
                     }
                     refuses => {
                         self.hear_of_room(there);
@@ -196,11 +182,11 @@ impl Socket {
             state.name.clone()
         };
         let message = SocketMessage { name, credentials: Some(sender), ..message.clone() };
-        let remote = self.names.remote()?;
+        let others = self.names.others()?;
         loop {
-            match remote.unix_deliver(there, self.kind as u32, &message, shield).await {
+            match others.deliver(there, self.kind as u32, &message, shield).await {
                 Err(Errno::EAGAIN) => match patience {
-                    Patience::Waits => remote.unix_room(there).await?,
+                    Patience::Waits => others.room(there).await?,
                     refuses => {
                         self.hear_of_room(there);
                         return Err(refuses.answer());
@@ -216,11 +202,11 @@ impl Socket {
         if core::mem::replace(&mut self.state.lock().full, true) {
             return;
         }
-        let Ok(remote) = self.names.remote() else { return };
-        let (this, asks) = (self.this.clone(), remote.clone());
-        remote.run(Box::pin(async move {
+        let Ok(others) = self.names.others() else { return };
+        let (this, asks) = (self.this.clone(), others.clone());
+        others.run(Box::pin(async move {
             // Gone is news as well: the next try says so.
-            let _ = asks.unix_room(there).await;
+            let _ = asks.room(there).await;
             if let Some(socket) = this.upgrade() {
                 socket.state.lock().full = false;
                 socket.changes.wake_all();
@@ -245,16 +231,21 @@ impl Socket {
             SocketControl::Send { place: Some(_), .. } => Err(Errno::EISCONN),
             control => {
                 let patience = self.patience(patience);
-                stand_in(body)?.control_with(caller, Control::Socket(control), patience).await
+                body.control_with(caller, Control::Socket(control), patience).await
             }
         }
     }
 
     /// `caller`: whose thread waits, if it is one.
-    pub(crate) async fn read_with(&self, caller: Option<&Caller>, buf: &mut [u8], patience: Patience) -> Result<usize> {
+    pub(super) async fn read_bytes(
+        &self,
+        caller: Option<&Caller>,
+        buf: &mut [u8],
+        patience: Patience,
+    ) -> Result<usize> {
         let patience = self.patience(patience);
         if let Some(body) = self.body() {
-            return stand_in(&body)?.read_with(caller, buf, patience).await;
+            return body.read_with(caller, buf, patience).await;
         }
         crate::waiting::attempt_with(&self.changes, patience, || {
             // Files that come along are closed: read(2) cannot give them.
@@ -266,10 +257,10 @@ impl Socket {
     }
 
     /// `caller`: whose credentials go along, if it is known.
-    pub(crate) async fn write_with(&self, caller: Option<&Caller>, buf: &[u8], patience: Patience) -> Result<usize> {
+    pub(super) async fn write_bytes(&self, caller: Option<&Caller>, buf: &[u8], patience: Patience) -> Result<usize> {
         let patience = self.patience(patience);
         if let Some(body) = self.body() {
-            return stand_in(&body)?.write_with(caller, buf, patience).await;
+            return body.write_with(caller, buf, patience).await;
         }
         let sender = caller.map(credentials_of).unwrap_or_default();
         self.write_message(sender, caller.map_or(&Shield::NONE, |caller| &caller.shield), buf, patience).await

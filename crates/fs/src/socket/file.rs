@@ -10,7 +10,7 @@ use super::{
 use crate::{
     anonymous::answer_int,
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
-    file::ready,
+    file::{ready, Gained},
     waiting::{attempt_with, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
@@ -18,6 +18,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
+use messages::fs::Waiting;
 
 impl Socket {
     async fn send(
@@ -72,7 +73,7 @@ impl Socket {
             Found::Here(other) if other.kind != self.kind => return Err(Errno::EPROTOTYPE),
             Found::Here(other) => (Role::Connected(Arc::downgrade(&other)), Some(other.room.clone())),
             Found::There(there) => {
-                let name = self.names.remote()?.unix_meet(there, self.kind as u32).await?;
+                let name = self.names.others()?.meet(there, self.kind as u32).await?;
                 (Role::Far(there, name), None)
             }
         };
@@ -97,12 +98,7 @@ impl Socket {
         self.changes.wake_all();
     }
 
-    pub(crate) async fn control_with(
-        &self,
-        caller: &Caller,
-        control: Control,
-        patience: Patience,
-    ) -> Result<ControlAnswer> {
+    async fn control_patiently(&self, caller: &Caller, control: Control, patience: Patience) -> Result<ControlAnswer> {
         let Control::Socket(control) = control else { return Err(Errno::EINVAL) };
         match self.body() {
             Some(body) => self.pass_on(&body, caller, control, patience).await,
@@ -169,19 +165,19 @@ impl Socket {
 
 impl File for Socket {
     fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_with(None, buf, Patience::Waits))
+        Box::pin(self.read_bytes(None, buf, Patience::Waits))
     }
 
     fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_with(Some(caller), buf, Patience::Waits))
+        Box::pin(self.read_bytes(Some(caller), buf, Patience::Waits))
     }
 
     fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_with(None, buf, Patience::Waits))
+        Box::pin(self.write_bytes(None, buf, Patience::Waits))
     }
 
     fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_with(Some(caller), buf, Patience::Waits))
+        Box::pin(self.write_bytes(Some(caller), buf, Patience::Waits))
     }
 
     fn flags(&self) -> OpenFlags {
@@ -224,7 +220,47 @@ impl File for Socket {
     }
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
-        Box::pin(self.control_with(caller, control, Patience::Waits))
+        Box::pin(self.control_patiently(caller, control, Patience::Waits))
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting::Socket { stream: self.kind == SocketKind::Stream }
+    }
+
+    /// A shell's is.
+    fn is_elsewhere(&self) -> bool {
+        self.body().is_some()
+    }
+
+    fn read_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a mut [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.read_bytes(caller, buf, patience))
+    }
+
+    fn write_with<'a>(
+        &'a self,
+        caller: Option<&'a Caller>,
+        buf: &'a [u8],
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(self.write_bytes(caller, buf, patience))
+    }
+
+    fn control_with<'a>(
+        &'a self,
+        caller: &'a Caller,
+        control: Control,
+        patience: Patience,
+    ) -> BoxFuture<'a, Result<ControlAnswer>> {
+        Box::pin(self.control_patiently(caller, control, patience))
+    }
+
+    fn gained(&self) -> Option<&Gained> {
+        Some(&self.gained)
     }
 
     /// unix_poll.

@@ -10,54 +10,17 @@
 //!
 //! **Sockets that hold each other in a circle** never end by themselves. `circles` finds them. It needs to know two things, which
 //! are kept here: which sockets hold others ([`Flight::holders`]), and of each socket whether somebody may have got a reference to it
-//! since it was looked at ([`Gained`]).
+//! since it was looked at ([`Gained`](crate::file::Gained)).
 
 use super::{Socket, State};
-use crate::{remote::RemoteFile, File};
+use crate::{file, File};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::{
-    ops::Bound,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::ops::Bound;
 use machine::{account::Charge, collections::Queue, sync::Lock};
-
-/// Counts the occasions on which somebody may have got a reference to a socket, or to the stand-in of one: a message that brings it was
-/// made, looked into, received or dropped; another kernel's references to it changed. While it stands still nobody but who had the
-/// socket before has it now.
-///
-/// What leaves an inbox is counted before that inbox is unlocked: whoever has seen the message in there, and finds the same count
-/// later, knows that it was still there at that time.
-#[derive(Default)]
-pub struct Gained(AtomicU64);
-
-impl Gained {
-    pub fn count_one(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// Of a socket of this kernel, or the stand-in of one. None: it can't be part of a circle.
-pub fn gained(file: &dyn File) -> Option<&Gained> {
-    if let Some(socket) = file.as_any().downcast_ref::<Socket>() {
-        return Some(&socket.gained);
-    }
-    file.as_any().downcast_ref::<RemoteFile>()?.gained()
-}
-
-/// Counts a reference to `file`, if it is a socket.
-pub fn count_gained(file: &dyn File) {
-    if let Some(gained) = gained(file) {
-        gained.count_one();
-    }
-}
 
 #[derive(Default)]
 pub struct Flight {
@@ -101,7 +64,7 @@ impl Parcel {
     /// For the inbox of `receiver`, which must not be locked.
     pub fn new(receiver: &Socket, files: Vec<Arc<dyn File>>, charge: Charge) -> Self {
         let mut parcel = Parcel { files, noted: None, _charge: charge };
-        if parcel.files.iter().any(|file| gained(&**file).is_some()) {
+        if parcel.files.iter().any(|file| file.gained().is_some()) {
             parcel.count();
             let flight = &receiver.names.flight;
             flight.note(receiver, 1);
@@ -121,11 +84,11 @@ impl Parcel {
     /// The sockets among them, and stand-ins of sockets.
     pub fn sockets(&self) -> impl Iterator<Item = &Arc<dyn File>> {
         let files: &[_] = if self.noted.is_some() { &self.files } else { &[] };
-        files.iter().filter(|file| gained(&***file).is_some())
+        files.iter().filter(|file| file.gained().is_some())
     }
 
     fn count(&self) {
-        self.files.iter().for_each(|file| count_gained(&**file));
+        self.files.iter().for_each(|file| file::count_gained(&**file));
     }
 
     /// For who only looks. Under the lock of the inbox.

@@ -21,16 +21,17 @@ mod inbox;
 mod interfaces;
 mod names;
 mod options;
+mod others;
 mod transfer;
 
 pub(crate) use circles::Circles;
-pub(crate) use flight::{count_gained, Gained};
 pub use names::UnixNames;
+pub use others::{FarSocket, OtherKernels, SocketLoan};
 
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{UnixCredentials, UnixPlace},
-    remote::unix::FarSocket,
+    file::Gained,
     Caller, File, Kind, OpenFlags,
 };
 use alloc::{

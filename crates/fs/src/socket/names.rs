@@ -1,13 +1,10 @@
 //! Which socket is bound where, on this kernel and on the others.
 //!
 //! The kernel of a socket knows it by place and by number; one kernel of the machine keeps which kernel has
-//! which place (`remote/unix.rs` says how they speak). Without [`UnixNames::join`] there are no others.
+//! which place (`remote/unix.rs` says how they speak). Without [`crate::remote::Remote::join_sockets`] there are no others.
 
-use super::{flight::Flight, Circles, Socket, SocketKind};
-use crate::{
-    control::{UnixCredentials, UnixPlace},
-    remote::{unix, unix::FarSocket, Remote},
-};
+use super::{flight::Flight, Circles, FarSocket, OtherKernels, Socket, SocketKind};
+use crate::control::{UnixCredentials, UnixPlace};
 use alloc::{
     collections::BTreeMap,
     format,
@@ -40,7 +37,7 @@ struct Bound {
 
 #[derive(Clone)]
 struct Machine {
-    remote: Arc<Remote>,
+    others: Arc<dyn OtherKernels>,
     /// Who keeps the names.
     keeper: KernelId,
 }
@@ -100,10 +97,9 @@ impl Drop for Taking<'_> {
 
 impl UnixNames {
     /// One of several kernels: `keeper` has the names of all.
-    pub fn join(self: &Arc<Self>, remote: &Arc<Remote>, keeper: KernelId) {
-        self.bound.lock().last = remote.first_serial();
-        *self.machine.lock() = Some(Machine { remote: remote.clone(), keeper });
-        unix::register(remote, self);
+    pub(crate) fn join(&self, others: Arc<dyn OtherKernels>, keeper: KernelId) {
+        self.bound.lock().last = others.first_serial();
+        *self.machine.lock() = Some(Machine { others, keeper });
     }
 
     /// Whom messages are charged to; without this, nobody.
@@ -121,13 +117,13 @@ impl UnixNames {
     }
 
     /// How to reach a socket of another kernel.
-    pub(crate) fn remote(&self) -> Result<Arc<Remote>> {
-        Ok(self.machine().ok_or(Errno::ECONNREFUSED)?.remote)
+    pub(crate) fn others(&self) -> Result<Arc<dyn OtherKernels>> {
+        Ok(self.machine().ok_or(Errno::ECONNREFUSED)?.others)
     }
 
     /// Who keeps the names.
-    pub(super) fn keeper(&self) -> Result<(Arc<Remote>, KernelId)> {
-        self.machine().map(|machine| (machine.remote, machine.keeper)).ok_or(Errno::ECONNREFUSED)
+    pub(super) fn keeper(&self) -> Result<(Arc<dyn OtherKernels>, KernelId)> {
+        self.machine().map(|machine| (machine.others, machine.keeper)).ok_or(Errno::ECONNREFUSED)
     }
 
     /// The socket's number.
@@ -144,10 +140,10 @@ impl UnixNames {
             serial
         };
         let mut taking = Taking { names: self, place: Some(place.clone()), serial };
-        if let Some(Machine { remote, keeper }) = self.machine() {
-            match remote.is_me(keeper) {
+        if let Some(Machine { others, keeper }) = self.machine() {
+            match others.me() == keeper {
                 true => self.claim(place, FarSocket { kernel: keeper, serial }).await?,
-                false => remote.unix_claim(keeper, place, serial).await?,
+                false => others.claim(keeper, place, serial).await?,
             }
         }
         taking.place = None;
@@ -169,10 +165,10 @@ impl UnixNames {
 
     pub(super) fn unbind(&self, place: &UnixPlace, serial: u64) {
         self.bound.lock().remove(place, serial);
-        if let Some(Machine { remote, keeper }) = self.machine() {
-            match remote.is_me(keeper) {
+        if let Some(Machine { others, keeper }) = self.machine() {
+            match others.me() == keeper {
                 true => self.unclaim(place, FarSocket { kernel: keeper, serial }),
-                false => remote.unix_unbind(keeper, place.clone(), serial),
+                false => others.unbind(keeper, place.clone(), serial),
             }
         }
     }
@@ -182,12 +178,12 @@ impl UnixNames {
         if let Some((_, socket)) = self.bound.lock().find(place) {
             return Ok(Found::Here(socket));
         }
-        let Some(Machine { remote, keeper }) = self.machine() else { return Err(Errno::ECONNREFUSED) };
-        let there = match remote.is_me(keeper) {
+        let Some(Machine { others, keeper }) = self.machine() else { return Err(Errno::ECONNREFUSED) };
+        let there = match others.me() == keeper {
             true => self.look_up(place)?,
-            false => remote.unix_find(keeper, place.clone()).await?,
+            false => others.find(keeper, place.clone()).await?,
         };
-        match remote.is_me(there.kernel) {
+        match others.me() == there.kernel {
             // It was bound meanwhile, or has gone.
             true => self.by_serial(there.serial).map(Found::Here),
             false => Ok(Found::There(there)),
@@ -204,7 +200,7 @@ impl UnixNames {
 
     /// EADDRINUSE if somebody else has the place and is still there.
     pub(crate) async fn claim(&self, place: UnixPlace, claimer: FarSocket) -> Result<()> {
-        let remote = self.remote()?;
+        let others = self.others()?;
         loop {
             let holder = {
                 let mut claims = self.claims.lock();
@@ -216,9 +212,9 @@ impl UnixNames {
                     }
                 }
             };
-            let lives = match remote.is_me(holder.kernel) {
+            let lives = match others.me() == holder.kernel {
                 true => self.by_serial(holder.serial).is_ok(),
-                false => remote.unix_is_bound(holder).await,
+                false => others.is_bound(holder).await,
             };
             if lives {
                 return Err(Errno::EADDRINUSE);

@@ -14,6 +14,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::{general as raw, ioctl};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
+use messages::fs::Waiting;
 
 pub struct TtyFile {
     pub(super) tty: Arc<Tty>,
@@ -109,6 +110,11 @@ impl File for TtyFile {
             self.tty.check_foreground(caller, Signal::TTOU).await?;
             self.write(buf).await
         })
+    }
+
+    /// What is read depends on time and job control.
+    fn waiting(&self) -> Waiting {
+        Waiting::AtOwner
     }
 
     fn flags(&self) -> OpenFlags {

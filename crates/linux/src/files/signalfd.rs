@@ -14,7 +14,7 @@ use core::{
     task::{Context, Poll, Waker},
 };
 use fs::{
-    event::{set_signals, signalfd as make, Fetched, SignalSource, SignalSources},
+    event::{signalfd as make, Fetched, SignalSource, SignalSources},
     OpenFlags,
 };
 use machine::{errno::Result, sync::WaitQueue, Errno, Pid, UserAddr};
@@ -138,7 +138,7 @@ async fn run(call: &Call<'_>, mask: UserAddr, size: u64, flags: OpenFlags) -> Re
         let file = make(sources, wanted, flags)?;
         return call.install(file, flags.contains(OpenFlags::CLOEXEC)).await;
     }
-    set_signals(&call.file(0).await?, wanted).await?;
+    call.file(0).await?.signals(Some(wanted)).await?;
     call.process().signal_changes().wake_all();
     Ok(u64::from(call.arg(0) as u32))
 }

@@ -11,7 +11,6 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
     file::{UserBuffer, APPEND_AT},
     remote::loan::Loan,
-    socket::Socket,
     File, Kind,
 };
 use machine::{
@@ -92,15 +91,11 @@ fn charge(call: &Call<'_>, bytes: usize, read: Option<&dyn File>) -> Result<Char
     if bytes <= PAGE_SIZE {
         return Ok(Charge::FREE);
     }
-    let lent = read.filter(|file| is_elsewhere(*file)).map_or(0, |_| bytes.min(Loan::LARGEST));
+    let lent = read.filter(|file| file.is_elsewhere()).map_or(0, |_| bytes.min(Loan::LARGEST));
     if !call.system().memory.has_room_for(bytes + lent) {
         return Err(Errno::ENOBUFS);
     }
     call.account().charge(Resource::Transfers, bytes + lent).map_err(|OverLimit| Errno::ENOBUFS)
-}
-
-fn is_elsewhere(file: &dyn File) -> bool {
-    file.remote().is_some() || file.as_any().downcast_ref::<Socket>().is_some_and(Socket::is_elsewhere)
 }
 
 /// How much of the next `bytes` bytes of `file` may be kept while its reader waits: all, charged, or a page.

@@ -7,8 +7,7 @@ use crate::{
     waiting::Patience,
     Caller,
 };
-use alloc::boxed::Box;
-use machine::{errno::Result, BoxFuture, Errno};
+use machine::{errno::Result, Errno};
 use messages::fs::{FileControl, Waiting, INLINE_BYTES};
 
 /// Of one try.
@@ -86,7 +85,7 @@ impl RemoteFile {
         self.remote.ask_and_stay(to, message, accept, &caller.shield, cancels).await.map_err(interrupted)?
     }
 
-    pub(crate) async fn control_with(
+    pub(super) async fn insist_control(
         &self,
         caller: &Caller,
         control: Control,
@@ -106,23 +105,5 @@ impl RemoteFile {
         let control = &control;
         let attempt = move || async move { self.try_control(caller, control.clone(), waits).await };
         self.insist(patience, &caller.shield, attempt).await
-    }
-
-    pub(crate) fn read_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a mut [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, caller, patience))
-    }
-
-    pub(crate) fn write_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, caller, patience))
     }
 }

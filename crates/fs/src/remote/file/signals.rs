@@ -2,43 +2,29 @@
 
 use super::{Remote, RemoteFile};
 use crate::{
-    event::{read_signals, Seen, SignalSource},
+    event::{read_signals, Mask, MaskElsewhere, SignalSource, View},
+    file::SignalView,
     Caller, FileRef, OpenFlags,
 };
 use abi::signal::SignalSet;
-use alloc::sync::Arc;
-use machine::{errno::Result, sync::Lock, Errno, Pid};
+use alloc::{boxed::Box, sync::Arc};
+use machine::{errno::Result, BoxFuture, Errno, Pid};
 use messages::fs::{FileSignals, SignalsSeen, Waiting};
 
-/// Which signals a signalfd is for.
-#[derive(Clone)]
-pub(crate) struct Mask {
-    /// If another kernel has it: as last heard.
-    wanted: Arc<Lock<SignalSet>>,
-    owner: Option<(Arc<Remote>, FileRef)>,
+struct OwnersMask {
+    remote: Arc<Remote>,
+    name: FileRef,
 }
 
-impl Mask {
-    pub fn here(wanted: Arc<Lock<SignalSet>>) -> Self {
-        Mask { wanted, owner: None }
-    }
-
-    pub fn get(&self) -> SignalSet {
-        *self.wanted.lock()
-    }
-
-    pub async fn refresh(&self) -> Result<()> {
-        if let Some((remote, name)) = &self.owner {
-            let (wanted, _) = remote.endpoint.call(name.owner, FileSignals { id: name.id, wanted: None }).await??;
-            *self.wanted.lock() = wanted;
-        }
-        Ok(())
+impl MaskElsewhere for OwnersMask {
+    fn get(&self) -> BoxFuture<'_, Result<SignalSet>> {
+        let message = FileSignals { id: self.name.id, wanted: None };
+        Box::pin(async move { Ok(self.remote.endpoint.call(self.name.owner, message).await??.0) })
     }
 }
 
 impl RemoteFile {
-    /// Mask and flags, after a change of the mask. EINVAL: it is no signalfd.
-    pub(crate) async fn signals(&self, wanted: Option<SignalSet>) -> Result<(SignalSet, OpenFlags)> {
+    pub(super) async fn change_signals(&self, wanted: Option<SignalSet>) -> Result<(SignalSet, OpenFlags)> {
         let Waiting::Signals = self.waiting else { return Err(Errno::EINVAL) };
         let (wanted, flags) = self.ask(FileSignals { id: self.name.id, wanted }).await??;
         self.flags.set(flags);
@@ -53,15 +39,15 @@ impl RemoteFile {
         }
     }
 
-    pub(super) fn signals_seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<Seen>> {
+    pub(super) fn view(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {
         let Waiting::Signals = self.waiting else { return None };
-        let mask = Mask { wanted: Arc::default(), owner: Some((self.remote.clone(), self.name)) };
-        Some(Seen::new(self.remote.sources()?, process, thread, mask))
+        let mask = Mask::elsewhere(Arc::new(OwnersMask { remote: self.remote.clone(), name: self.name }));
+        Some(View::new(self.remote.sources()?, process, thread, mask))
     }
 
-    /// For who waits for this, an epoll: see [`Seen::from_now_on`].
-    pub(crate) fn signals_from_now_on(&self, caller: &Caller) -> Option<(SignalsSeen, Seen)> {
-        Seen::from_now_on(self.remote.sources()?, self.remote.me(), caller)
+    pub(super) fn view_from_now_on(&self, caller: &Caller) -> Option<(SignalsSeen, Arc<dyn SignalView>)> {
+        let (now, view) = View::from_now_on(self.remote.sources()?, self.remote.me(), caller)?;
+        Some((now, Arc::new(view)))
     }
 
     pub(super) async fn read_signals(
@@ -70,7 +56,7 @@ impl RemoteFile {
         reader: &Caller,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let (wanted, flags) = self.signals(None).await?;
+        let (wanted, flags) = self.change_signals(None).await?;
         read_signals(&source, Some(reader.thread), || wanted, flags.contains(OpenFlags::NONBLOCK), buf).await
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn joined(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
     let machine = Machine::new(count);
     let join = |remote: &Arc<Remote>| {
         let names: Arc<UnixNames> = Arc::default();
-        names.join(remote, KernelId(0));
+        remote.join_sockets(&names, KernelId(0));
         names
     };
     let names = machine.kernels.iter().map(join).collect();

@@ -157,8 +157,8 @@ fn look_here(names: &Arc<UnixNames>) {
             }
         }
     };
-    match names.remote() {
-        Ok(remote) => remote.run(Box::pin(look)),
+    match names.others() {
+        Ok(others) => others.run(Box::pin(look)),
         Err(_) => {
             let done = pin!(look).poll(&mut Context::from_waker(Waker::noop()));
             debug_assert!(done.is_ready(), "without others it does not wait");
@@ -169,10 +169,10 @@ fn look_here(names: &Arc<UnixNames>) {
 impl UnixNames {
     /// There may be a circle over several kernels.
     fn suspect(self: &Arc<Self>) {
-        let Ok((remote, keeper)) = self.keeper() else { return };
-        match remote.is_me(keeper) {
+        let Ok((others, keeper)) = self.keeper() else { return };
+        match others.me() == keeper {
             true => self.suspected(),
-            false => remote.unix_suspect(keeper),
+            false => others.suspect(keeper),
         }
     }
 
@@ -184,9 +184,9 @@ impl UnixNames {
             let enough = everywhere.since * 2 >= everywhere.stayed;
             everywhere.begin(enough)
         };
-        let (true, Ok(remote)) = (look, self.remote()) else { return };
+        let (true, Ok(others)) = (look, self.others()) else { return };
         let names = self.clone();
-        remote.run(Box::pin(async move {
+        others.run(Box::pin(async move {
             // If it is given up, the next suspicion begins another one.
             while {
                 let stayed = names.collect().await.unwrap_or_default();
@@ -199,11 +199,11 @@ impl UnixNames {
     /// kernel. What it would cost to look again.
     pub async fn collect(&self) -> Result<usize> {
         match self.keeper() {
-            Ok((remote, keeper)) if remote.is_me(keeper) => {
+            Ok((others, keeper)) if others.me() == keeper => {
                 // One after the other, for a kernel keeps one survey.
                 let mut rounds = self.circles.rounds.lock().await;
                 *rounds += 1;
-                round::run(&remote, *rounds).await
+                round::run(&*others, *rounds).await
             }
             _ => self.survey().await.map(|_| 0),
         }
@@ -212,8 +212,8 @@ impl UnixNames {
     /// Looks at this kernel; what it can't decide it tells of.
     async fn survey_and_tell(self: &Arc<Self>) -> Result<()> {
         let survey = self.survey().await?;
-        let Ok(remote) = self.remote() else { return Ok(()) };
-        if !survey.owners(&mut Pace::new(Some(remote.spawner()))).await.is_empty() {
+        let Ok(others) = self.others() else { return Ok(()) };
+        if !survey.owners(&mut Pace::new(Some(others.spawner()))).await.is_empty() {
             self.suspect();
         }
         Ok(())
@@ -221,23 +221,23 @@ impl UnixNames {
 
     /// A part of what [`Self::survey`] can't decide alone; the first part makes a new survey.
     pub(crate) async fn survey_page(&self, number: u64, from: (u32, u32)) -> Result<SurveyPage> {
-        let remote = self.remote()?;
-        let mut pace = Pace::new(Some(remote.spawner()));
+        let others = self.others()?;
+        let mut pace = Pace::new(Some(others.spawner()));
         if from == (0, 0) {
             let survey = self.survey().await?;
             for owner in survey.owners(&mut pace).await.iter() {
-                remote.unix_flush(owner).await?;
+                others.flush(owner).await?;
             }
             let before = self.circles.survey.lock().replace((number, Arc::new(survey)));
             drop(before);
         }
-        self.surveyed(number)?.page(&remote, from, &mut pace).await
+        self.surveyed(number)?.page(&*others, from, &mut pace).await
     }
 
     /// Nobody reaches these nodes of a survey.
     pub(crate) async fn empty(&self, number: u64, nodes: Vec<u32>) -> Result<()> {
-        let remote = self.remote()?;
-        self.surveyed(number)?.empty(&nodes, &mut Pace::new(Some(remote.spawner()))).await;
+        let others = self.others()?;
+        self.surveyed(number)?.empty(&nodes, &mut Pace::new(Some(others.spawner()))).await;
         Ok(())
     }
 
@@ -259,9 +259,9 @@ impl UnixNames {
 
     /// Ends what can be reached neither here nor from other kernels.
     async fn survey(&self) -> Result<Survey> {
-        let remote = self.remote().ok();
-        let mut pace = Pace::new(remote.as_ref().map(|remote| remote.spawner()));
-        let mut survey = Survey::new(self, remote.as_deref(), &mut pace).await?;
+        let others = self.others().ok();
+        let mut pace = Pace::new(others.as_ref().map(|others| others.spawner()));
+        let mut survey = Survey::new(self, others.as_deref(), &mut pace).await?;
         survey.end_unreached(&mut pace).await?;
         Ok(survey)
     }

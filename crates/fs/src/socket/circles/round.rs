@@ -1,7 +1,10 @@
 //! All kernels' surveys put together, on the kernel that keeps the names.
 
-use super::graph::{Graph, Mark, Pace};
-use crate::{remote::Remote, FileRef};
+use super::{
+    super::OtherKernels,
+    graph::{Graph, Mark, Pace},
+};
+use crate::FileRef;
 use alloc::vec::Vec;
 use core::ops::Range;
 use machine::{collections::try_with_capacity, errno::Result, Errno, HashMap, KernelId};
@@ -126,20 +129,20 @@ fn no_memory(_: alloc::collections::TryReserveError) -> Errno {
 }
 
 /// What the next round will cost. An error: nothing is known, for a kernel has died, or has no memory for this.
-pub(super) async fn run(remote: &Remote, number: u64) -> Result<usize> {
-    let done = look(remote, number).await;
-    for kernel in remote.present().iter() {
-        remote.unix_forget_survey(kernel, number);
+pub(super) async fn run(others: &dyn OtherKernels, number: u64) -> Result<usize> {
+    let done = look(others, number).await;
+    for kernel in others.present().iter() {
+        others.forget_survey(kernel, number);
     }
     done
 }
 
-async fn look(remote: &Remote, number: u64) -> Result<usize> {
-    let (mut pace, mut round) = (Pace::new(Some(remote.spawner())), Round::default());
-    for kernel in remote.present().iter() {
+async fn look(others: &dyn OtherKernels, number: u64) -> Result<usize> {
+    let (mut pace, mut round) = (Pace::new(Some(others.spawner())), Round::default());
+    for kernel in others.present().iter() {
         let mut from = Some((0, 0));
         while let Some(begin) = from {
-            let page = remote.unix_survey(kernel, number, begin).await?;
+            let page = others.survey(kernel, number, begin).await?;
             from = page.next;
             round.take(kernel, page)?;
             pace.step().await;
@@ -153,7 +156,7 @@ async fn look(remote: &Remote, number: u64) -> Result<usize> {
             if nodes.is_empty() {
                 continue;
             }
-            let found = remote.unix_gained(some.kernel, number, nodes).await?;
+            let found = others.gained(some.kernel, number, nodes).await?;
             gained.try_reserve(found.len()).map_err(no_memory)?;
             gained.extend(found.into_iter().map(|node| some.nodes.start + node as usize));
         }
@@ -165,7 +168,7 @@ async fn look(remote: &Remote, number: u64) -> Result<usize> {
             let nodes = round.unreached(&mut some, &mut pace).await?;
             ended += nodes.len();
             if !nodes.is_empty() {
-                remote.unix_empty(some.kernel, number, nodes).await?;
+                others.empty(some.kernel, number, nodes).await?;
             }
         }
     }

@@ -1,13 +1,10 @@
 //! What one kernel knows of its sockets that hold each other.
 
 use super::{
-    super::{flight::gained, Role, Socket, UnixNames},
+    super::{OtherKernels, Role, Socket, UnixNames},
     graph::{Graph, Mark, Pace},
 };
-use crate::{
-    remote::{Remote, RemoteFile},
-    File,
-};
+use crate::File;
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
@@ -66,7 +63,7 @@ impl Building {
         let no_memory = |_| Errno::ENOMEM;
         self.survey.seen.try_reserve(1).map_err(no_memory)?;
         self.nodes.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        let gained = gained(&**file).ok_or(Errno::EINVAL)?.count();
+        let gained = file.gained().ok_or(Errno::EINVAL)?.count();
         let node = self.survey.graph.add(Mark::Unreached)?;
         self.survey.seen.push(Seen { file: Arc::downgrade(file), gained, references: 0, found: 0, lent: false });
         self.nodes.insert(address(file), node);
@@ -94,12 +91,12 @@ impl Building {
     }
 
     /// What the file of `node` holds; None if it has gone. Does it stay in any case?
-    fn look_at(&mut self, node: usize, remote: Option<&Remote>) -> Result<bool> {
+    fn look_at(&mut self, node: usize, others: Option<&dyn OtherKernels>) -> Result<bool> {
         let Some(file) = self.survey.seen[node].file.upgrade() else { return Ok(false) };
         self.survey.graph.begin(node);
         self.survey.seen[node].references = references(&file);
         let Some(socket) = socket(&file) else { return Ok(false) };
-        let loan = remote.and_then(|remote| remote.loan_of(&file));
+        let loan = others.and_then(|others| others.loan_of(&file));
         self.survey.seen[node].lent = loan.is_some();
         let mut done = Ok(());
         socket.for_each_held(&mut |held| {
@@ -119,14 +116,14 @@ impl Building {
 
 impl Survey {
     /// ENOMEM.
-    pub async fn new(names: &UnixNames, remote: Option<&Remote>, pace: &mut Pace<'_>) -> Result<Self> {
+    pub async fn new(names: &UnixNames, others: Option<&dyn OtherKernels>, pace: &mut Pace<'_>) -> Result<Self> {
         let survey = Survey { graph: Graph::default(), seen: Vec::new() };
         let mut building = Building { survey, nodes: HashMap::default() };
         building.begin(names, pace).await?;
         let mut unsettled = Vec::new();
         let mut node = 0;
         while node < building.survey.seen.len() {
-            if building.look_at(node, remote)? {
+            if building.look_at(node, others)? {
                 unsettled.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                 unsettled.push(node);
             }
@@ -170,7 +167,12 @@ impl Survey {
     }
 
     /// What hangs on other kernels, from this socket and this one of those that it holds on.
-    pub async fn page(&self, remote: &Remote, (node, held): (u32, u32), pace: &mut Pace<'_>) -> Result<SurveyPage> {
+    pub async fn page(
+        &self,
+        others: &dyn OtherKernels,
+        (node, held): (u32, u32),
+        pace: &mut Pace<'_>,
+    ) -> Result<SurveyPage> {
         let (mut at, mut skipped) = (node as usize, held as usize);
         let mut page = SurveyPage { nodes: self.seen.len() as u32, entries: Vec::new(), next: None };
         let room = PAGE + usize::from(u8::MAX);
@@ -183,7 +185,7 @@ impl Survey {
             }
             if self.graph.mark(at) == Mark::Elsewhere {
                 if skipped == 0 {
-                    self.list(remote, at, &mut page.entries);
+                    self.list(others, at, &mut page.entries);
                 }
                 let held = &self.graph.held(at)[skipped..];
                 let fits = held.len().min(PAGE.saturating_sub(page.entries.len()).max(1));
@@ -199,13 +201,13 @@ impl Survey {
         Ok(page)
     }
 
-    fn list(&self, remote: &Remote, node: usize, entries: &mut Vec<Surveyed>) {
+    fn list(&self, others: &dyn OtherKernels, node: usize, entries: &mut Vec<Surveyed>) {
         let file = self.seen[node].file.upgrade();
         let node = node as u32;
-        match file.as_ref().and_then(|file| file.as_any().downcast_ref::<RemoteFile>()) {
-            Some(stand_in) => entries.push(Surveyed::StandIn { node, file: stand_in.name(), count: stand_in.count() }),
+        match file.as_ref().and_then(|file| file.remote()) {
+            Some(file) => entries.push(Surveyed::StandIn { node, file, count: others.references(file) }),
             None => {
-                let loan = file.and_then(|file| remote.loan_of(&file)).unwrap_or_default();
+                let loan = file.and_then(|file| others.loan_of(&file)).unwrap_or_default();
                 entries.push(Surveyed::Socket { node, id: loan.id });
                 entries.extend(loan.holders.into_iter().map(|(holder, count)| Surveyed::Lent { holder, count }));
             }
@@ -233,7 +235,7 @@ impl Survey {
 impl Seen {
     fn has_gained(&self) -> bool {
         // What has gone was not received by anybody, and what it held has gained by that.
-        self.file.upgrade().is_some_and(|file| gained(&*file).is_some_and(|gained| gained.count() != self.gained))
+        self.file.upgrade().is_some_and(|file| file.gained().is_some_and(|gained| gained.count() != self.gained))
     }
 
     fn empty(&self) {

@@ -1,0 +1,63 @@
+//! What a file has to say across kernels: when it is read here and lives there, or lives here and is watched there. Crate `fs` has
+//! implementations for files of this kernel beside each kind of file, and those for files of others in [`crate::remote`].
+
+use super::File;
+use abi::{signal::SignalSet, FileRef};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::{errno::Result, BoxFuture};
+use messages::fs::Readiness;
+
+/// A signalfd as a process, or one thread of it, polls it. It does not keep the file open.
+pub trait SignalView: File {
+    /// Which signals it is for.
+    fn wanted(&self) -> SignalSet;
+    /// The same view, for these signals.
+    fn only(&self, wanted: SignalSet) -> Arc<dyn File>;
+}
+
+/// The first bytes of a pipe, which nobody else reads until it is dropped ([`File::hold`]).
+pub trait HeldBytes: Send + Sync {
+    /// The bytes, asked for once. ENOMEM.
+    fn bytes(&mut self) -> Result<Vec<u8>>;
+    /// Lets go without the first `count` bytes. Some: the future is done when the pipe's kernel knows of it.
+    fn take(self: Box<Self>, count: usize) -> Option<BoxFuture<'static, ()>>;
+}
+
+/// A file of another kernel as an epoll of this one watches it. It does not keep the file open.
+pub trait Observed: File {
+    /// As its owner knows it.
+    fn name(&self) -> FileRef;
+    /// Is the file closed?
+    fn is_gone(&self) -> bool;
+    /// Is it an epoll itself?
+    fn is_nested(&self) -> bool;
+    /// What the owner says is ready. None: the file is closed.
+    fn hear(&self, ready: Option<Readiness>);
+    /// Asks the owner what is ready of its files `ids`; nothing if it is dead, for then it has no open files any more.
+    fn ask(&self, ids: Vec<u64>) -> BoxFuture<'_, Vec<Option<Readiness>>>;
+    /// Has the owner look whether too many epolls are above each other, if `above` are above this: see [`crate::epoll`]. `root` is
+    /// the one that something is added to, if other kernels know it.
+    fn check_nesting(&self, root: Option<FileRef>, above: u32) -> BoxFuture<'_, Result<()>>;
+    /// The name under which other kernels observe the file of this kernel at `address`, if any does.
+    fn name_here(&self, address: usize) -> Option<FileRef>;
+}
+
+/// Counts the occasions on which somebody may have got a reference to a socket, or to the stand-in of one: a message that brings it was
+/// made, looked into, received or dropped; another kernel's references to it changed. While it stands still nobody but who had the
+/// socket before has it now.
+///
+/// What leaves an inbox is counted before that inbox is unlocked: whoever has seen the message in there, and finds the same count
+/// later, knows that it was still there at that time.
+#[derive(Default)]
+pub struct Gained(AtomicU64);
+
+impl Gained {
+    pub fn count_one(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,77 @@
+//! What sockets of this kernel ask of other kernels: [`OtherKernels`], which [`crate::remote`] implements.
+
+use crate::{
+    control::{SocketMessage, UnixCredentials, UnixPlace},
+    Caller, File, FileRef,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, BoxFuture, KernelId, KernelSet, Shield, Spawner};
+use messages::fs::SurveyPage;
+
+/// A socket by its number on another kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarSocket {
+    pub kernel: KernelId,
+    pub serial: u64,
+}
+
+/// What other kernels have of a socket of this one.
+#[derive(Default)]
+pub struct SocketLoan {
+    pub id: u64,
+    /// So many references each.
+    pub holders: Vec<(KernelId, u64)>,
+    /// Of each reference that one kernel has handed to another both have told.
+    pub settled: bool,
+}
+
+/// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
+pub trait OtherKernels: Send + Sync {
+    fn me(&self) -> KernelId;
+    /// This kernel and all others.
+    fn present(&self) -> KernelSet;
+    /// What numbers that other kernels remember begin with in this life.
+    fn first_serial(&self) -> u64;
+    /// Runs a task of this kernel.
+    fn run(&self, task: BoxFuture<'static, ()>);
+    fn spawner(&self) -> &dyn Spawner;
+
+    fn claim(&self, keeper: KernelId, place: UnixPlace, serial: u64) -> BoxFuture<'_, Result<()>>;
+    fn unbind(&self, keeper: KernelId, place: UnixPlace, serial: u64);
+    fn find(&self, keeper: KernelId, place: UnixPlace) -> BoxFuture<'_, Result<FarSocket>>;
+    fn is_bound(&self, there: FarSocket) -> BoxFuture<'_, bool>;
+
+    /// The name of a datagram socket that one of this kernel connects to.
+    fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>>;
+    /// The client's end of a new connection, and who listens.
+    fn attach<'a>(
+        &'a self,
+        there: FarSocket,
+        kind: u32,
+        name: Vec<u8>,
+        wants_credentials: bool,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(Arc<dyn File>, Option<UnixCredentials>)>>;
+    /// EAGAIN: no room.
+    fn deliver<'a>(
+        &'a self,
+        there: FarSocket,
+        kind: u32,
+        message: &'a SocketMessage,
+        shield: &'a Shield,
+    ) -> BoxFuture<'a, Result<usize>>;
+    /// Returns when `there` may have room again.
+    fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>>;
+
+    /// What other kernels have of a file of this one.
+    fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan>;
+    /// How many references the owner of `file` counts for the stand-in here.
+    fn references(&self, file: FileRef) -> u64;
+    fn suspect(&self, keeper: KernelId);
+    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SurveyPage>>;
+    /// Returns when `owner` has heard of all references that this kernel has handed on, received or given back.
+    fn flush(&self, owner: KernelId) -> BoxFuture<'_, Result<()>>;
+    fn gained(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<Vec<u32>>>;
+    fn empty(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<()>>;
+    fn forget_survey(&self, of: KernelId, survey: u64);
+}
