@@ -6,6 +6,10 @@
 //! that takes a path name. System calls (crate `linux`) speak to these two traits, and to what makes files without a name
 //! (pipes, sockets, epolls, memory).
 //!
+//! Each module uses only those below it (`./cob test check` sees to that): [`file`] and [`inode`] are the traits; [`cache`] keeps pages;
+//! [`namespace`] has names, mounts and walks; then come the kinds of files and the file systems; [`remote`], the files of other
+//! kernels, knows them, and none of them knows it.
+//!
 //! What may not be here: descriptors and processes (crate `process`), user memory (crate `vm`).
 #![no_std]
 #![forbid(unsafe_code)]

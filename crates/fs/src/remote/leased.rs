@@ -96,10 +96,8 @@ impl Anchor {
 /// An answer that is not kept any more: the reference that goes back to the owner, if nobody here has the file open.
 pub(super) fn give_back(answer: Answer) -> Option<(u64, u64)> {
     let Answer::Open(anchor) = answer else { return None };
-    let file = Arc::into_inner(anchor)?.file;
-    let stand_in = file.as_any().downcast_ref::<RemoteFile>()?.shared()?;
-    drop(file);
-    Some(Arc::into_inner(stand_in)?.take_count())
+    let file: Arc<dyn Any + Send + Sync> = Arc::into_inner(anchor)?.file;
+    Some(Arc::into_inner(file.downcast::<RemoteFile>().ok()?)?.take_count())
 }
 
 /// The file as other kernels may know it.

@@ -273,7 +273,7 @@ impl Remote {
             there.count_one_more();
             return Ok(there);
         }
-        let file = Arc::new_cyclic(|this| RemoteFile::new(self.shared(), opened.clone(), this.clone()));
+        let file = Arc::new(RemoteFile::new(self.shared(), opened.clone()));
         stand_ins.insert(opened.file, Arc::downgrade(&file));
         drop(stand_ins);
         // It may have come from somebody who did not know.
