@@ -1,7 +1,7 @@
 //! The image's layout is the platform's; a bin's link arguments can only come from its own package.
 
 fn main() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../platform/kernel.ld");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../platform/src/arch/x86_64/kernel.ld");
     println!("cargo:rerun-if-changed={script}");
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none") {
         println!("cargo:rustc-link-arg-bins=-T{script}");

@@ -1,10 +1,13 @@
-//! The vDSO's page (user/vdso): a shared object for programs, made by the C compiler that links programs of the host.
+//! The vDSO's page (user/vdso): a shared object for programs, made by the C compiler that links programs of the host. It is x86-64's only.
 
 use std::{env, fs, path::PathBuf, process::Command};
 
 const PAGE: usize = 4096;
 
 fn main() {
+    if env::var("CARGO_CFG_TARGET_ARCH").unwrap() != "x86_64" {
+        return;
+    }
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR").unwrap()).join("../../user/vdso");
     let out = PathBuf::from(env::var("OUT_DIR").unwrap());
     println!("cargo:rerun-if-changed={}", source.display());

@@ -1,11 +1,13 @@
 //! Words about open files: flags, events, entries, and how another kernel names a file.
 
 use alloc::vec::Vec;
+use linux_raw_sys::general as raw;
 use machine::KernelId;
 use serde::{Deserialize, Serialize};
 
 bitflags::bitflags! {
-    /// Flags of `open` and `fcntl(F_SETFL)`; values of x86-64 Linux.
+    /// Flags of `open` and `fcntl(F_SETFL)`; values of Linux, some of which differ
+    /// between architectures.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct OpenFlags: u32 {
         const WRONLY = 0o1;
@@ -18,15 +20,15 @@ bitflags::bitflags! {
         const NONBLOCK = 0o4000;
         const DSYNC = 0o10000;
         const ASYNC = 0o20000;
-        const DIRECT = 0o40000;
-        const LARGEFILE = 0o100000;
-        const DIRECTORY = 0o200000;
-        const NOFOLLOW = 0o400000;
+        const DIRECT = raw::O_DIRECT;
+        const LARGEFILE = raw::O_LARGEFILE;
+        const DIRECTORY = raw::O_DIRECTORY;
+        const NOFOLLOW = raw::O_NOFOLLOW;
         const NOATIME = 0o1000000;
         const CLOEXEC = 0o2000000;
         const SYNC = 0o4010000;
         const PATH = 0o10000000;
-        const TMPFILE = 0o20200000;
+        const TMPFILE = raw::O_TMPFILE;
         /// Inside the kernel only: to be executed, which needs the right to that and none to read. An empty path is the file that the
         /// walk begins at.
         const EXEC = 1 << 30;

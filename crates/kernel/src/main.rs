@@ -56,7 +56,7 @@ platform::entry!(kernel_main);
 
 #[cfg(target_os = "none")]
 fn kernel_main(boot: platform::Boot) -> ! {
-    log::info!("kernel {} on CPUs {:?}, {}", boot.kernel, boot.cpus, platform::apic_mode());
+    log::info!("kernel {} on CPUs {:?}, {}", boot.kernel, boot.cpus, platform::interrupt_controller());
     match platform::plan::option(boot.command_line(), "cob.selftest") {
         Some("platform") => platform::selftest::run(&boot),
         Some("stack") => platform::selftest::overflow_stack(),

@@ -33,7 +33,7 @@ pub struct Config {
     pub tty: [bool; 3],
     /// Present if any descriptor is a terminal.
     pub winsize: Option<WinSize>,
-    /// The kernel's `struct termios` of x86-64 Linux (36 bytes: four flag words, line, 19 control characters),
+    /// The kernel's `struct termios` (36 bytes: four flag words, line, 19 control characters),
     /// as it was before the host went raw.
     pub termios: Option<Vec<u8>>,
     pub root: Root,

@@ -5,7 +5,7 @@ use fs::{Base, Caller, File, OpenFlags};
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
-    BoxFuture, Errno, Registers, UserAddr,
+    BoxFuture, Errno, UserAddr, UserRegisters,
 };
 use process::{Context, Process, System, Thread};
 use vm::Space;
@@ -39,8 +39,7 @@ impl<'a> Call<'a> {
     /// The six arguments as registers hold them: until the call gives the thread others (execve, rt_sigreturn).
     #[inline]
     pub fn arguments(&self) -> [u64; 6] {
-        let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = self.context.registers;
-        [rdi, rsi, rdx, r10, r8, r9]
+        self.context.registers.call_arguments()
     }
 
     pub fn process(&self) -> &'a Arc<Process> {

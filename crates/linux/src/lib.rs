@@ -1,9 +1,9 @@
-//! The Linux ABI on x86-64: the life of a thread between user mode and the kernel, the system call table,
+//! The Linux ABI: the life of a thread between user mode and the kernel, the system call table,
 //! the structures programs pass, and signal frames. The text of /proc and /sys is crate `procfs`.
 //!
 //! One file per family of system calls; each call parses its arguments, asks a service of a crate below, and
 //! returns. `table.rs` is the one list of them all: dispatch, names in the log and the list in `docs/` come
-//! from it; `node.rs` puts one kernel's services together, `tree.rs` the file systems that every program finds. What may not be here: mechanisms (crates `process`, `vm`,
+//! from it; `arch` has what differs between architectures; `node.rs` puts one kernel's services together, `tree.rs` the file systems that every program finds. What may not be here: mechanisms (crates `process`, `vm`,
 //! `fs`, `futex`).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@
 
 extern crate alloc;
 
+mod arch;
 mod call;
 mod exit;
 mod files;
@@ -47,10 +48,10 @@ fn pseudo_file_systems(
     paths: &Arc<fs::LocalPaths>,
     terminals: &Arc<fs::tty::Terminals>,
 ) -> Vec<Pseudo> {
-    let proc = procfs::proc::tree(system, services, paths, terminals);
+    let proc = procfs::proc::tree(system, services, paths, terminals, arch::cpuinfo);
     alloc::vec![
         ("/proc", proc as Arc<dyn fs::FileSystem>, "proc"),
-        ("/sys", procfs::sys::tree(system, services), "sysfs"),
+        ("/sys", procfs::sys::tree(system, services, arch::caches), "sysfs"),
         ("/dev/pts", fs::tty::devpts::tree(services, terminals), "devpts"),
     ]
 }

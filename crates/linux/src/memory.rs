@@ -1,6 +1,6 @@
 //! mmap and its kin (man 2 mmap, munmap, mprotect, mremap, madvise, msync, mincore, brk).
 
-use crate::{call::Call, mlock};
+use crate::{arch::MAP_32BIT, call::Call, mlock};
 use alloc::{sync::Arc, vec::Vec};
 use fs::OpenFlags;
 use machine::{errno::Result, Access, Errno, PageRange, UserAddr, PAGE_SIZE, USER_END};
@@ -15,7 +15,6 @@ const MAP_SHARED_VALIDATE: u64 = 3;
 const MAP_TYPE: u64 = 0xf;
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
-const MAP_32BIT: u64 = 0x40;
 const MAP_GROWSDOWN: u64 = 0x100;
 const MAP_DENYWRITE: u64 = 0x800;
 const MAP_EXECUTABLE: u64 = 0x1000;

@@ -10,7 +10,7 @@
 
 use crate::call::Call;
 use alloc::sync::Arc;
-use machine::{errno::Result, Errno, UserAddr, USER_END};
+use machine::{errno::Result, Errno, UserAddr, UserRegisters, USER_END};
 use process::{Context, Thread};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -48,8 +48,8 @@ impl Section {
         Ok(())
     }
 
-    fn contains(&self, rip: u64) -> bool {
-        rip.wrapping_sub(self.start) < self.length
+    fn contains(&self, pc: u64) -> bool {
+        pc.wrapping_sub(self.start) < self.length
     }
 }
 
@@ -155,8 +155,8 @@ pub(crate) async fn leave_section(thread: &Arc<Thread>, context: &mut Context) -
     }
     // The thread left the section without saying so: the pointer is only tidied up.
     space.write_value(pointer_at, &0u64).await?;
-    if section.contains(context.registers.rip) {
-        context.registers.rip = section.abort;
+    if section.contains(context.registers.instruction()) {
+        context.registers.set_instruction(section.abort);
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use alloc::{
     string::{String, ToString},
     sync::Arc,
 };
-use machine::{sync::Lock, BoxFuture, Errno, Trap};
+use machine::{sync::Lock, BoxFuture, Errno, Trap, UserRegisters};
 use process::{Abi, Absence, Context, Flags, Thread};
 
 /// Missing calls that are remembered as reported.
@@ -99,7 +99,7 @@ impl Linux {
                     if system.memory.is_short() && thread.unless_killed(system.relieved()).await.is_none() {
                         continue;
                     }
-                    let number = context.registers.rax;
+                    let number = context.registers.call_number();
                     let mut call = Call::new(thread, &mut context);
                     // Pinned where it is made: the state of all calls together is kilobytes, and `.await` alone would copy it.
                     let answer = core::pin::pin!(table::dispatch(number, &mut call)).await;
@@ -112,24 +112,24 @@ impl Linux {
                         return;
                     }
                     match result {
-                        Ok(value) => context.registers.rax = value,
+                        Ok(value) => context.registers.set_result(value),
                         Err(
                             kind @ (Errno::RESTART
                             | Errno::RESTART_NO_HANDLER
                             | Errno::RESTART_ALWAYS
                             | Errno::RESTART_UNTOUCHED),
                         ) => {
-                            context.registers.rax = Errno::EINTR.to_return();
+                            context.registers.set_result(Errno::EINTR.to_return());
                             restart = Some(Restart { number, kind });
                         }
-                        Err(error) => context.registers.rax = error.to_return(),
+                        Err(error) => context.registers.set_result(error.to_return()),
                     }
                 }
                 Trap::Page { at, access } => {
                     crate::trap::page(thread, &mut context, at, access).await;
                     faulted = true;
                 }
-                Trap::Exception { vector, code } => crate::trap::exception(thread, &mut context, vector, code).await,
+                Trap::Exception(exception) => crate::trap::exception(thread, &mut context, exception).await,
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the machine is: uname, sysinfo, and the calls that only a whole machine could obey.
 
-use crate::call::Call;
+use crate::{arch, call::Call};
 use abi::{RELEASE, VERSION};
 use machine::{errno::Result, CpuId, Errno, PAGE_SIZE};
 use messages::process::Change;
@@ -11,7 +11,7 @@ const FIELD: usize = 65;
 pub(crate) async fn uname(call: &mut Call<'_>) -> Result<u64> {
     let names = call.system().host_name();
     // PER_LINUX32.
-    let machine: &[u8] = if call.thread.state.lock().personality & 0xff == 8 { b"i686" } else { b"x86_64" };
+    let machine = if call.thread.state.lock().personality & 0xff == 8 { arch::MACHINE_32 } else { arch::MACHINE };
     let mut text = [0u8; FIELD * 6];
     let fields: [&[u8]; 6] = [b"Linux", &names.0, RELEASE.as_bytes(), VERSION.as_bytes(), machine, &names.1];
     for (index, field) in fields.into_iter().enumerate() {

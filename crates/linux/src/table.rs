@@ -1,9 +1,10 @@
 //! The system call table: number and function. Dispatch, names and the list in `docs/` come from here; the numbers are those of
-//! this architecture in Linux's headers (linux-raw-sys).
+//! this architecture in Linux's headers (linux-raw-sys). Calls that not every architecture has are in its folder (`arch/x86_64/calls.rs`).
 //!
 //! A number that is not in the table answers ENOSYS, and is named in the log once per program.
 
 use crate::{
+    arch::with_own_calls,
     call::Call,
     files::{
         access, attributes, descriptor, directory, epoll, event, fcntl, inotify, ioctl, mount, name, open, pipe, poll,
@@ -38,15 +39,12 @@ macro_rules! system_calls {
     };
 }
 
-system_calls! {
+with_own_calls! {
+    system_calls!
     __NR_read => read::read;
     __NR_write => write::write;
-    __NR_open => open::open;
     __NR_close => descriptor::close;
-    __NR_stat => stat::stat;
     __NR_fstat => stat::fstat;
-    __NR_lstat => stat::lstat;
-    __NR_poll => poll::poll;
     __NR_lseek => read::lseek;
     __NR_mmap => memory::mmap;
     __NR_mprotect => memory::mprotect;
@@ -60,9 +58,6 @@ system_calls! {
     __NR_pwrite64 => write::pwrite64;
     __NR_readv => read::readv;
     __NR_writev => write::writev;
-    __NR_access => access::access;
-    __NR_pipe => pipe::pipe;
-    __NR_select => select::select;
     __NR_sched_yield => schedule::sched_yield;
     __NR_mremap => memory::mremap;
     __NR_msync => memory::msync;
@@ -72,11 +67,8 @@ system_calls! {
     __NR_shmat => ipc::memory::shmat;
     __NR_shmctl => ipc::memory::shmctl;
     __NR_dup => descriptor::dup;
-    __NR_dup2 => descriptor::dup2;
-    __NR_pause => signals::pause;
     __NR_nanosleep => sleep::nanosleep;
     __NR_getitimer => itimer::getitimer;
-    __NR_alarm => itimer::alarm;
     __NR_setitimer => itimer::setitimer;
     __NR_getpid => clone::getpid;
     __NR_sendfile => splice::sendfile;
@@ -96,8 +88,6 @@ system_calls! {
     __NR_setsockopt => socket::setsockopt;
     __NR_getsockopt => socket::getsockopt;
     __NR_clone => clone::clone;
-    __NR_fork => clone::fork;
-    __NR_vfork => clone::vfork;
     __NR_execve => exec::execve;
     __NR_exit => end::exit;
     __NR_wait4 => end::wait4;
@@ -117,23 +107,11 @@ system_calls! {
     __NR_fdatasync => storage::fdatasync;
     __NR_truncate => attributes::truncate;
     __NR_ftruncate => attributes::ftruncate;
-    __NR_getdents => directory::getdents;
     __NR_getcwd => directory::getcwd;
     __NR_chdir => directory::chdir;
     __NR_fchdir => directory::fchdir;
-    __NR_rename => name::rename;
-    __NR_mkdir => name::mkdir;
-    __NR_rmdir => name::rmdir;
-    __NR_creat => open::creat;
-    __NR_link => name::link;
-    __NR_unlink => name::unlink;
-    __NR_symlink => name::symlink;
-    __NR_readlink => name::readlink;
-    __NR_chmod => attributes::chmod;
     __NR_fchmod => attributes::fchmod;
-    __NR_chown => attributes::chown;
     __NR_fchown => attributes::fchown;
-    __NR_lchown => attributes::lchown;
     __NR_umask => attributes::umask;
     __NR_gettimeofday => clock::gettimeofday;
     __NR_getrlimit => limits::getrlimit;
@@ -148,7 +126,6 @@ system_calls! {
     __NR_getegid => credentials::getegid;
     __NR_setpgid => group::setpgid;
     __NR_getppid => clone::getppid;
-    __NR_getpgrp => group::getpgrp;
     __NR_setsid => group::setsid;
     __NR_setreuid => credentials::setreuid;
     __NR_setregid => credentials::setregid;
@@ -169,8 +146,6 @@ system_calls! {
     __NR_rt_sigqueueinfo => signals::rt_sigqueueinfo;
     __NR_rt_sigsuspend => signals::rt_sigsuspend;
     __NR_sigaltstack => signals::sigaltstack;
-    __NR_utime => attributes::utime;
-    __NR_mknod => name::mknod;
     __NR_personality => prctl::personality;
     __NR_statfs => stat::statfs;
     __NR_fstatfs => stat::fstatfs;
@@ -188,7 +163,6 @@ system_calls! {
     __NR_mlockall => mlock::mlockall;
     __NR_munlockall => mlock::munlockall;
     __NR_prctl => prctl::prctl;
-    __NR_arch_prctl => prctl::arch_prctl;
     __NR_setrlimit => limits::setrlimit;
     __NR_chroot => directory::chroot;
     __NR_sync => storage::sync;
@@ -212,11 +186,9 @@ system_calls! {
     __NR_lremovexattr => xattr::lremovexattr;
     __NR_fremovexattr => xattr::fremovexattr;
     __NR_tkill => signals::tkill;
-    __NR_time => clock::time;
     __NR_futex => futex;
     __NR_sched_setaffinity => schedule::sched_setaffinity;
     __NR_sched_getaffinity => schedule::sched_getaffinity;
-    __NR_epoll_create => epoll::epoll_create;
     __NR_getdents64 => directory::getdents64;
     __NR_set_tid_address => clone::set_tid_address;
     __NR_semtimedop => ipc::semaphores::semtimedop;
@@ -231,19 +203,15 @@ system_calls! {
     __NR_clock_getres => clock::clock_getres;
     __NR_clock_nanosleep => sleep::clock_nanosleep;
     __NR_exit_group => end::exit_group;
-    __NR_epoll_wait => epoll::epoll_wait;
     __NR_epoll_ctl => epoll::epoll_ctl;
     __NR_tgkill => signals::tgkill;
-    __NR_utimes => attributes::utimes;
     __NR_waitid => end::waitid;
-    __NR_inotify_init => inotify::inotify_init;
     __NR_inotify_add_watch => inotify::inotify_add_watch;
     __NR_inotify_rm_watch => inotify::inotify_rm_watch;
     __NR_openat => open::openat;
     __NR_mkdirat => name::mkdirat;
     __NR_mknodat => name::mknodat;
     __NR_fchownat => attributes::fchownat;
-    __NR_futimesat => attributes::futimesat;
     __NR_newfstatat => stat::newfstatat;
     __NR_unlinkat => name::unlinkat;
     __NR_renameat => name::renameat;
@@ -263,9 +231,7 @@ system_calls! {
     __NR_vmsplice => vmsplice::vmsplice;
     __NR_utimensat => attributes::utimensat;
     __NR_epoll_pwait => epoll::epoll_pwait;
-    __NR_signalfd => signalfd::signalfd;
     __NR_timerfd_create => event::timerfd_create;
-    __NR_eventfd => event::eventfd;
     __NR_fallocate => storage::fallocate;
     __NR_timerfd_settime => event::timerfd_settime;
     __NR_timerfd_gettime => event::timerfd_gettime;
@@ -322,7 +288,9 @@ pub fn name_of(number: u64) -> Option<&'static str> {
 /// The list for `docs/syscalls.md`.
 pub fn table_markdown() -> String {
     let mut text = String::from("| number | call |\n|---|---|\n");
-    for (number, name) in IMPLEMENTED {
+    let mut calls = IMPLEMENTED.to_vec();
+    calls.sort_unstable();
+    for (number, name) in calls {
         writeln!(text, "| {number} | {} |", plain(name)).expect("a String takes everything");
     }
     text

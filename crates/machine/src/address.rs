@@ -1,5 +1,6 @@
 //! Addresses whose type says whose they are.
 
+use crate::USER_END;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +8,6 @@ use serde::{Deserialize, Serialize};
 pub const PAGE_BITS: u32 = 12;
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 1 << PAGE_BITS;
-
-/// First address past user space: Linux's `TASK_SIZE_MAX` with four-level tables (one guard page
-/// below the canonical hole).
-pub const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// An address in user space as a program gave it: unchecked, possibly wild. Only a [`PageTable`]
 /// (through an address space) turns it into bytes.

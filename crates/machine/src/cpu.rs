@@ -1,5 +1,6 @@
 //! A CPU as the kernel sees it: user mode is a function that is called and returns with a trap.
 
+use crate::arch::{Exception, Registers, EXTENDED_STATE};
 use crate::{CpuId, PageTable, UserAddr};
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicBool;
@@ -20,58 +21,11 @@ bitflags::bitflags! {
     }
 }
 
-/// The general registers of a user thread on x86-64. This, [`FpuState`] and nothing else is what a
-/// thread is made of at the user boundary: what migrates, and what a signal frame saves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct Registers {
-    /// Number of the system call, and its result.
-    pub rax: u64,
-    /// Kept across calls.
-    pub rbx: u64,
-    /// What `syscall` returns to.
-    pub rcx: u64,
-    /// Third argument.
-    pub rdx: u64,
-    /// Second argument.
-    pub rsi: u64,
-    /// First argument.
-    pub rdi: u64,
-    /// Kept across calls.
-    pub rbp: u64,
-    /// Stack pointer.
-    pub rsp: u64,
-    /// Fifth argument of a system call.
-    pub r8: u64,
-    /// Sixth argument of a system call.
-    pub r9: u64,
-    /// Fourth argument of a system call.
-    pub r10: u64,
-    /// Flags that `syscall` returns with.
-    pub r11: u64,
-    /// Kept across calls.
-    pub r12: u64,
-    /// Kept across calls.
-    pub r13: u64,
-    /// Kept across calls.
-    pub r14: u64,
-    /// Kept across calls.
-    pub r15: u64,
-    /// The next instruction.
-    pub rip: u64,
-    /// Flags (SDM 1, 3.4.3).
-    pub rflags: u64,
-    /// Base of segment FS: thread-local storage (ARCH_SET_FS).
-    pub fs_base: u64,
-    /// Base of segment GS (ARCH_SET_GS).
-    pub gs_base: u64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// Extended state (x87, SSE, AVX) in the XSAVE layout (Intel SDM 1, 13.4), 64-byte aligned.
+/// Floating point and vector registers, in the layout in which the CPU saves them, 64-byte aligned.
 #[derive(Clone, Debug)]
 pub struct FpuState(Box<[Line]>);
 
@@ -93,13 +47,12 @@ impl<'de> Deserialize<'de> for FpuState {
 }
 
 impl FpuState {
-    /// All zero, of the size the machine asks for ([`Cpu::fpu_size`]). A zero XSTATE_BV makes XRSTOR
-    /// load the initial configuration (SDM 1, 13.8.1); MXCSR and FCW get their reset values here for
-    /// machines that only have FXSAVE.
+    /// Of a thread that has just begun, of the size the machine asks for ([`Cpu::fpu_size`]).
     pub fn initial(bytes: usize) -> Self {
         let mut state = FpuState::zero(bytes.div_ceil(64));
-        state.bytes_mut(0, 2).copy_from_slice(&0x037fu16.to_le_bytes());
-        state.bytes_mut(24, 4).copy_from_slice(&0x1f80u32.to_le_bytes());
+        for (at, word) in EXTENDED_STATE {
+            state.bytes_mut(*at, 4).copy_from_slice(&word.to_le_bytes());
+        }
         state
     }
 
@@ -146,7 +99,7 @@ impl FpuState {
 /// Why user mode was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// `syscall`: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rip is past it.
+    /// A system call: [`UserRegisters`](crate::UserRegisters) says which. The thread goes on behind the instruction.
     Syscall,
     /// A page was touched that the table does not allow.
     Page {
@@ -157,16 +110,11 @@ pub enum Trap {
     },
     /// Timer, doorbell or kick: somebody wants the kernel to look around.
     Interrupt,
-    /// Any other exception of the program, by its vector (SDM 3A, table 6-1) and error code.
-    Exception {
-        /// Number of the exception.
-        vector: u8,
-        /// Its error code; 0 of those that have none.
-        code: u64,
-    },
+    /// Any other exception of the program, as the processor describes it.
+    Exception(Exception),
 }
 
-/// A cycle counter that programs can read: [`Cpu::now`] is `(rdtsc - base) * rate >> 32`.
+/// A cycle counter that programs can read: [`Cpu::now`] is `(counter - base) * rate >> 32`.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
     /// Value of the counter when the machine started.
@@ -209,9 +157,10 @@ pub trait Cpu: Send + Sync {
     }
     /// Makes another CPU of this kernel leave user mode or its idle loop.
     fn kick(&self, cpu: CpuId);
-    /// AT_HWCAP (CPUID 1 EDX) and AT_HWCAP2 (bit 1: FSGSBASE is usable) for programs.
+    /// AT_HWCAP and AT_HWCAP2 for programs: what they may use of the processor.
     fn capabilities(&self) -> (u64, u64);
-    /// CPUID of a leaf and subleaf: eax, ebx, ecx, edx; all zero where the machine has no such thing.
+    /// What the processor says that it is (x86-64: CPUID of a leaf and subleaf), for the architecture's parts; all zero where the machine has
+    /// no such thing.
     fn identify(&self, _leaf: u32, _sub: u32) -> [u32; 4] {
         [0; 4]
     }

@@ -61,7 +61,7 @@ impl Errno {
     /// Inside the kernel only: interrupted, and always restarted, after the handler (Linux's ERESTARTNOINTR).
     pub const RESTART_ALWAYS: Errno = Errno(513);
 
-    /// What goes into rax.
+    /// What the call's result is then.
     pub fn to_return(self) -> u64 {
         (-(i64::from(self.0))) as u64
     }

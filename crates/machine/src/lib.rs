@@ -2,7 +2,7 @@
 //!
 //! Here live the identifiers (kernels, CPUs, frames, pages), the error numbers, the locks and wait
 //! queues of the kernel, and the traits behind which hardware hides: [`Memory`], [`PageTable`],
-//! [`Cpu`], [`Spawner`]. Crate `platform` implements them on x86-64; crate `sim` implements them on
+//! [`Cpu`], [`Spawner`], and [`UserRegisters`] for what differs between architectures. Crate `platform` implements them on hardware; crate `sim` implements them on
 //! the host under a seeded scheduler. Nothing here knows either, and nothing here may be `unsafe`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ extern crate alloc;
 
 pub mod account;
 mod address;
+mod arch;
 mod bits;
 pub mod collections;
 mod cpu;
@@ -28,10 +29,11 @@ pub mod sync;
 mod task;
 mod wait;
 
-pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE, USER_END};
+pub use address::{Frame, Page, PageRange, UserAddr, PAGE_BITS, PAGE_SIZE};
+pub use arch::{Exception, Registers, ReturnAddress, UserRegisters, USER_END};
 pub use bits::Bits;
 pub use collections::{HashMap, HashSet};
-pub use cpu::{Access, Counter, Cpu, FpuState, Registers, Trap};
+pub use cpu::{Access, Counter, Cpu, FpuState, Trap};
 pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
 pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};

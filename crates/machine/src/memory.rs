@@ -186,7 +186,7 @@ pub trait Memory: Send + Sync {
 ///
 /// [`Cpu::run_user`]: crate::Cpu::run_user
 pub trait PageTable: Any + Send + Sync {
-    /// What the machine needs to run user code on this table (CR3 on x86-64).
+    /// What the machine needs to run user code on this table (the register that leads to it).
     fn root(&self) -> u64;
     /// The entry of a page; None: not present.
     fn get(&self, page: Page) -> Option<Mapping>;

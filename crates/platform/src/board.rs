@@ -34,11 +34,11 @@ pub struct Header {
     pub trampoline: Line<AtomicU32>,
     /// Id + 1 of the kernel that prints; 0: free.
     pub console: Line<AtomicU32>,
-    /// Time-stamp counter at machine start, and nanoseconds per tick as a 32.32 fraction.
-    pub tsc_base: AtomicU64,
-    pub tsc_rate: AtomicU64,
-    /// Local APIC timer ticks per nanosecond as a 32.32 fraction.
-    pub apic_rate: AtomicU64,
+    /// The cycle counter at machine start, and nanoseconds per tick as a 32.32 fraction.
+    pub counter_base: AtomicU64,
+    pub counter_rate: AtomicU64,
+    /// Ticks per nanosecond of a timer that counts at a rate of its own, as a 32.32 fraction.
+    pub timer_rate: AtomicU64,
     plan_bytes: AtomicU64,
 }
 
@@ -84,7 +84,7 @@ pub struct Life {
     state: AtomicU32,
     /// How often it was started.
     pub boots: AtomicU32,
-    /// APIC id of the CPU that takes doorbells.
+    /// Hardware id of the CPU that takes doorbells.
     pub doorbell: AtomicU32,
 }
 
@@ -153,7 +153,7 @@ fn lanes(receiver: KernelId, sender: KernelId) -> &'static AtomicU64 {
     unsafe { &*((BOARD_VIRT + LANES_AT) as *const AtomicU64).add(receiver.index() * MOST_KERNELS + sender.index()) }
 }
 
-/// Bits for a frame's number: 2^52 bytes are what x86-64 can address.
+/// Bits for a frame's number: 2^52 bytes are the most that is addressed.
 const FRAME_BITS: u32 = 40;
 
 /// Says that the lanes for this boot of `sender` are empty and lie at this physical address (lanes.rs).

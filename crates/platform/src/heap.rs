@@ -46,7 +46,7 @@ pub unsafe fn adopt_boot_memory() {
         static mut boot_stack_end: u8;
     }
     let (start, end) = (&raw mut boot_tables, &raw mut boot_stack_end);
-    // SAFETY: start.s lays the stack directly behind the tables; the caller says that nobody uses them.
+    // SAFETY: start.s of the architecture lays the stack directly behind the tables; the caller says that nobody uses them.
     unsafe { HEAP.0.lock().claim(start, end as usize - start as usize) };
 }
 

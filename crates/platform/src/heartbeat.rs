@@ -2,7 +2,8 @@
 //! reasons). A probe is a non-maskable interrupt to the CPU that takes doorbells: it comes through where
 //! everything else waits.
 
-use crate::{apic, board, cpu::Frame, panic, percpu};
+use crate::panic::{self, Place};
+use crate::{arch, board, percpu};
 use core::sync::atomic::Ordering::*;
 use machine::KernelId;
 
@@ -25,7 +26,7 @@ pub fn probe(kernel: KernelId) {
     let entry = board::entry(kernel);
     if entry.state() == board::State::Running {
         entry.watch.0.probed.fetch_add(1, AcqRel);
-        apic::send_nmi(entry.life().doorbell.load(Relaxed));
+        arch::send_unmaskable(entry.life().doorbell.load(Relaxed));
     }
 }
 
@@ -38,9 +39,9 @@ pub fn condemn(kernel: KernelId) {
 
 /// Where a non-maskable interrupt has found this CPU.
 #[derive(Clone, Copy)]
-pub(crate) enum Found<'a> {
+pub(crate) enum Found {
     UserMode,
-    InKernel(&'a Frame),
+    InKernel(Place),
 }
 
 /// A non-maskable interrupt has come: from a sibling that wants this CPU to stop, from a kernel that asks whether this one still executes, or
@@ -55,8 +56,8 @@ pub(crate) fn on_probe(found: Found) {
     }
     // Probes go to one CPU. If one of the host's has come together with a probe, the host asks again.
     let probed = watch.probed.load(Acquire);
-    let is_probe =
-        percpu::current().apic == entry.life().doorbell.load(Relaxed) && watch.answered.swap(probed, AcqRel) != probed;
+    let is_probe = percpu::current().hardware_id == entry.life().doorbell.load(Relaxed)
+        && watch.answered.swap(probed, AcqRel) != probed;
     if !is_probe {
         panic::say_where(found);
     }

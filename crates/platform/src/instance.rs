@@ -1,8 +1,9 @@
 //! What this copy of the image is: its id, the plan, its memory. Statics, since each kernel has its own
 //! copy of them.
 
+use crate::arch::{self, Signal, ThisCpu};
+use crate::board;
 use crate::plan::Plan;
-use crate::{apic, board, cpu::X86Cpu};
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 use machine::KernelId;
 use spin::Once;
@@ -39,12 +40,12 @@ pub(crate) fn set_plan(plan: Plan) -> &'static Plan {
 
 /// The CPU that runs this, and its siblings.
 pub fn cpu() -> &'static dyn machine::Cpu {
-    &X86Cpu
+    &ThisCpu
 }
 
 /// The same for services that share ownership with what they are given.
 pub fn shared_cpu() -> alloc::sync::Arc<dyn machine::Cpu> {
-    alloc::sync::Arc::new(X86Cpu)
+    alloc::sync::Arc::new(ThisCpu)
 }
 
 /// Interrupts the CPU that takes doorbells for `kernel`. Whether it needs one is the caller's question.
@@ -52,7 +53,7 @@ pub fn ring_doorbell(kernel: KernelId) {
     let entry = board::entry(kernel);
     if matches!(entry.state(), board::State::Up | board::State::Running) {
         entry.doorbell.rings(crate::clock::now());
-        apic::send(entry.life().doorbell.load(Relaxed), apic::DOORBELL);
+        arch::send(entry.life().doorbell.load(Relaxed), Signal::Doorbell);
     }
 }
 

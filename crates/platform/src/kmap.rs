@@ -1,15 +1,15 @@
 //! Changes to this kernel's own half of the address space while it runs: device registers, lanes in other kernels'
 //! memory, stacks, and windows. The direct map and the image never change.
 
+use crate::arch;
+use crate::arch::entry::{Bits, ADDRESS};
 use crate::layout::*;
-use crate::tables::{self, Bits, Mapped, TableMemory};
+use crate::tables::{self, Mapped, TableMemory};
 use crate::{board, lanes, pages, stacks};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use machine::{sync::Lock, Errno, KernelId, NoMemory, PAGE_SIZE};
-use x86_64::instructions::tlb;
-use x86_64::VirtAddr;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -82,7 +82,7 @@ impl Drop for SharedRegion {
         for virt in (self.virt..self.virt + self.bytes).step_by(PAGE_SIZE) {
             if let Ok(table) = tables::descend(&mut Direct, root(), virt, 1) {
                 Direct.store(table, tables::index(virt, 1), 0);
-                tlb::flush(VirtAddr::new(virt));
+                arch::flush_page(virt);
             }
         }
     }
@@ -168,10 +168,10 @@ pub fn scattered_frames() -> u64 {
 pub fn physical(virt: u64) -> Option<u64> {
     let table = (2..=4).rev().try_fold(root(), |table, level| {
         let entry = Direct.load(table, tables::index(virt, level));
-        (entry & 1 == 1).then_some(entry & tables::ADDRESS)
+        tables::is_present(entry).then_some(entry & ADDRESS)
     })?;
     let entry = Direct.load(table, tables::index(virt, 1));
-    (entry & 1 == 1).then_some((entry & tables::ADDRESS) | (virt % PAGE))
+    tables::is_present(entry).then_some((entry & ADDRESS) | (virt % PAGE))
 }
 
 /// Makes the window slots of a CPU (by its index in the kernel); gives the first slot's page-table entry.
@@ -193,8 +193,8 @@ pub fn open_window(slot: usize, phys: u64) -> *mut u8 {
     let cpu = crate::percpu::current();
     let virt = window_address(slot);
     // SAFETY: the entry of this CPU's own slot, which only this CPU writes.
-    unsafe { cpu.windows.as_ptr().add(slot).write_volatile(phys & tables::ADDRESS | Bits::DATA.bits()) };
-    tlb::flush(VirtAddr::new(virt));
+    unsafe { cpu.windows.as_ptr().add(slot).write_volatile(phys & ADDRESS | Bits::DATA.bits()) };
+    arch::flush_page(virt);
     virt as *mut u8
 }
 
@@ -210,7 +210,7 @@ pub fn close_window(slot: usize) {
     let virt = window_address(slot);
     // SAFETY: as in `open_window`.
     unsafe { cpu.windows.as_ptr().add(slot).write_volatile(0) };
-    tlb::flush(VirtAddr::new(virt));
+    arch::flush_page(virt);
 }
 
 /// Why a page is mapped in the kernel half.

@@ -13,6 +13,7 @@
 //! | stacks | kernel stacks with guard pages | 4 KiB |
 //! | image | text, rodata, data of this kernel's own copy | 4 KiB |
 
+pub use crate::arch::memory_map::*;
 use core::ops::Range;
 
 pub const DIRECT_BASE: u64 = 0xffff_8000_0000_0000;
@@ -26,21 +27,9 @@ pub const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 /// Bytes one top-level entry covers; every area but the direct map is that large.
 pub const TOP_BYTES: u64 = 1 << 39;
 
-/// Where the loader puts the primary's image (`PRIMARY_PHYS` in kernel.ld).
-pub const PRIMARY_IMAGE_PHYS: u64 = 0x20_0000;
-
 /// A partition's memory comes in units of this.
 pub const PARTITION_ALIGN: u64 = 0x20_0000;
 
-/// Physical memory below this belongs to no partition.
-pub const COMMON_END: u64 = PARTITION_ALIGN;
-
-/// The page the real-mode code is copied to, then its three page-table pages.
-pub const TRAMPOLINE_PHYS: u64 = 0x8000;
-pub const TRAMPOLINE_BYTES: u64 = 0x4000;
-
-/// The board: the upper half of the common 2 MiB.
-pub const BOARD_PHYS: u64 = 0x10_0000;
 pub const BOARD_BYTES: u64 = 0x10_0000;
 
 /// Mapped by whoever builds a kernel's first page table, at the start of the shared area.
@@ -49,10 +38,9 @@ pub const TRAMPOLINE_VIRT: u64 = BOARD_VIRT + BOARD_BYTES;
 /// First address of the shared area that is handed out at run time.
 pub const SHARED_FREE: u64 = TRAMPOLINE_VIRT + TRAMPOLINE_BYTES;
 
-/// The local APIC of whichever CPU looks: same place on all of them.
-pub const APIC_PHYS: u64 = 0xfee0_0000;
-pub const APIC_VIRT: u64 = MMIO_BASE;
-pub const MMIO_FREE: u64 = APIC_VIRT + 0x1000;
+/// Registers of whichever CPU looks (its interrupt controller): the same place on all of them.
+pub const CPU_REGISTERS_VIRT: u64 = MMIO_BASE;
+pub const MMIO_FREE: u64 = CPU_REGISTERS_VIRT + CPU_REGISTERS_BYTES;
 
 /// Window slots of a CPU; the last is for booting a kernel.
 pub const WINDOWS_PER_CPU: u64 = 8;

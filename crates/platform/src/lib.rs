@@ -1,4 +1,5 @@
-//! Everything that knows it is an x86-64 machine: boot, page tables, traps, interrupts, clocks, PCI.
+//! Everything that knows the machine: boot, page tables, traps, interrupts, clocks, PCI. What is x86-64 of it lies in `arch/x86_64`; the
+//! rest names `arch` only.
 //!
 //! Here lives what needs privileged instructions or physical addresses, behind `machine::Cpu`,
 //! `machine::Memory` and `machine::PageTable` and a few functions of this crate. No policy lives here:
@@ -11,8 +12,7 @@
 
 extern crate alloc;
 
-#[cfg(any(test, target_os = "none"))]
-mod interval;
+mod arch;
 pub mod layout;
 pub mod lines;
 #[cfg(any(test, target_os = "none"))]
@@ -24,17 +24,11 @@ pub mod tables;
 pub mod virtio;
 
 #[cfg(target_os = "none")]
-core::arch::global_asm!(include_str!("bytes.s"), include_str!("usercopy.s"));
-#[cfg(target_os = "none")]
-mod apic;
-#[cfg(target_os = "none")]
 pub mod board;
 #[cfg(target_os = "none")]
 mod boot;
 #[cfg(target_os = "none")]
 pub mod clock;
-#[cfg(target_os = "none")]
-mod cpu;
 #[cfg(target_os = "none")]
 pub mod heap;
 #[cfg(target_os = "none")]
@@ -65,11 +59,9 @@ pub mod selftest;
 mod serial;
 #[cfg(target_os = "none")]
 pub mod stacks;
-#[cfg(target_os = "none")]
-pub mod usercopy;
 
 #[cfg(target_os = "none")]
-pub use apic::mode as apic_mode;
+pub use arch::{accept_interrupts, interrupt_controller};
 #[cfg(target_os = "none")]
 pub use boot::{boot_kernel, start_siblings, Boot};
 #[cfg(target_os = "none")]
@@ -77,7 +69,7 @@ pub use instance::{cpu, kernel, plan, ring_doorbell, rung_at, shared_cpu};
 #[cfg(target_os = "none")]
 use instance::{has_board, image_end, set_has_board, set_kernel, set_plan};
 #[cfg(target_os = "none")]
-pub use irq::{accept_interrupts, has_events, idle, take_events, Events};
+pub use irq::{has_events, idle, take_events, Events};
 #[cfg(target_os = "none")]
 pub use kmap::{audit_kernel_mappings, map_mmio, map_shared, SharedRegion};
 #[cfg(target_os = "none")]

@@ -1,21 +1,17 @@
 //! The end of a kernel: says who, where and why, marks itself dead on the board, and leaves the machine
 //! to the policy.
 
-use crate::cpu::Frame;
 use crate::heartbeat::Found;
 use crate::layout::{IMAGE_BASE, STACKS_BASE, STACK_BYTES, STACK_STRIDE, TOP_BYTES};
-use crate::{apic, board, clock, percpu, serial};
-use core::arch::asm;
+use crate::{arch, board, clock, percpu, serial};
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use machine::KernelId;
-use x86_64::instructions::port::Port;
 
-/// What `isa-debug-exit` gets; QEMU ends with twice that plus one: 251.
+/// What the machine ends with ([`arch::exit_machine`]); QEMU ends with twice that plus one: 251.
 const PANIC_CODE: u32 = 0x7d;
 /// The same for a machine that cannot be made as it was asked for: 133.
 const REFUSED_CODE: u32 = 0x42;
-const DEBUG_EXIT: u16 = 0xf4;
 
 static PANICKING: AtomicBool = AtomicBool::new(false);
 static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -44,17 +40,7 @@ pub fn exit_machine(code: u32) -> ! {
     if crate::has_board() {
         serial::flush();
     }
-    // SAFETY: the port does nothing else, and nothing at all without the device.
-    unsafe { Port::<u32>::new(DEBUG_EXIT).write(code) }
-    halt()
-}
-
-/// Stops this CPU for good.
-pub fn halt() -> ! {
-    loop {
-        // SAFETY: stops; that is the purpose.
-        unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
-    }
+    arch::exit_machine(code)
 }
 
 /// Stops the other CPUs of this kernel, whatever they hold. When the death is known their memory is used anew, also pages of
@@ -68,12 +54,14 @@ fn stop_siblings() {
     let siblings = || percpu::all().iter().filter(|sibling| sibling.index != me);
     // Release: pairs with the Acquire of `stop_if_asked`.
     STOPPING.store(true, Release);
-    siblings().filter(|sibling| sibling.online.load(Acquire)).for_each(|sibling| apic::send_nmi(sibling.apic));
+    siblings()
+        .filter(|sibling| sibling.online.load(Acquire))
+        .for_each(|sibling| arch::send_unmaskable(sibling.hardware_id));
     let give_up = clock::now() + PATIENCE_NS;
     while siblings().any(|sibling| sibling.online.load(Acquire)) && clock::now() < give_up {
         core::hint::spin_loop();
     }
-    siblings().for_each(|sibling| apic::send_init(sibling.apic));
+    siblings().for_each(|sibling| arch::reset(sibling.hardware_id));
 }
 
 /// In an interrupt that can't be masked: perhaps a sibling wants this CPU to stop.
@@ -88,7 +76,7 @@ fn stopped() -> ! {
         // Release: pairs with the Acquire of `stop_siblings`.
         percpu::current().online.store(false, Release);
     }
-    halt()
+    arch::halt()
 }
 
 /// This kernel ends, and only this one: as a panic policy, or because it was told to stop. The others
@@ -103,38 +91,32 @@ pub fn die_alone() -> ! {
             crate::ring_doorbell(other);
         }
     }
-    halt()
+    arch::halt()
 }
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    let (pc, stack): (u64, u64);
-    // SAFETY: reads registers.
-    unsafe { asm!("lea {}, [rip]", "mov {}, rsp", out(reg) pc, out(reg) stack, options(nomem, nostack)) }
-    let here = Some(Place { pc, stack });
+    let here = Some(arch::here());
     match info.location() {
         Some(at) => die(format_args!("{}: {}", at, info.message()), here),
         None => die(format_args!("{}", info.message()), here),
     }
 }
 
-pub(crate) fn from_trap(frame: &Frame, address: u64) -> ! {
-    let text = format_args!(
-        "unexpected trap {} code {:#x} at {:#x}, address {:#x}\n{:#x?}",
-        frame.vector, frame.code, frame.rip, address, frame
-    );
-    die(text, Some(frame.into()))
+/// A trap in the kernel that is a bug of it.
+pub(crate) fn from_trap(text: Arguments, place: Place) -> ! {
+    die(text, Some(place))
 }
 
-pub(crate) fn from_overflow(frame: &Frame) -> ! {
+pub(crate) fn from_overflow(place: Place) -> ! {
     let kibibytes = STACK_BYTES >> 10;
-    die(format_args!("kernel stack overflow: {kibibytes} KiB are used up at {:#x}", frame.rip), Some(frame.into()))
+    die(format_args!("kernel stack overflow: {kibibytes} KiB are used up at {:#x}", place.pc), Some(place))
 }
 
 /// Another kernel has found that this one hangs, and interrupts it where it does.
 pub(crate) fn from_hang(found: Found) -> ! {
     let place = match found {
-        Found::InKernel(frame) => Some(frame.into()),
+        Found::InKernel(place) => Some(place),
         Found::UserMode => None,
     };
     die(format_args!("it hangs: no heartbeat for seconds, though its CPU runs"), place)
@@ -153,11 +135,8 @@ pub(crate) fn say_where(found: Found) {
     let say = |line: Arguments| serial::line(kernel, line);
     match found {
         Found::UserMode => say(format_args!("WHERE kernel {kernel} cpu {cpu}: in user mode")),
-        Found::InKernel(frame) if crate::irq::is_halt(frame.rip) => {
-            say(format_args!("WHERE kernel {kernel} cpu {cpu}: idle"))
-        }
-        Found::InKernel(frame) => {
-            let place = Place::from(frame);
+        Found::InKernel(place) if arch::is_halt(place.pc) => say(format_args!("WHERE kernel {kernel} cpu {cpu}: idle")),
+        Found::InKernel(place) => {
             say(format_args!("WHERE kernel {kernel} cpu {cpu}: in the kernel"));
             say(format_args!("  at {:#x}", place.pc));
             for (offset, address) in place.return_addresses().take(MOST_ADDRESSES) {
@@ -206,15 +185,9 @@ fn die(text: Arguments, place: Option<Place>) -> ! {
 
 /// Where a CPU was: an address in its code, and the stack pointer there.
 #[derive(Clone, Copy)]
-struct Place {
-    pc: u64,
-    stack: u64,
-}
-
-impl From<&Frame> for Place {
-    fn from(frame: &Frame) -> Self {
-        Place { pc: frame.rip, stack: frame.rsp }
-    }
+pub struct Place {
+    pub pc: u64,
+    pub stack: u64,
 }
 
 impl Place {

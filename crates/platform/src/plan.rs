@@ -26,7 +26,8 @@ pub const LEAST_MEMORY: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuInfo {
-    pub apic: u32,
+    /// What interrupts are addressed to (x86: the APIC id).
+    pub hardware_id: u32,
     pub node: u32,
 }
 

@@ -1,8 +1,7 @@
 //! Random bytes: ChaCha20 (RFC 8439) keyed from the CPU's random instructions where there are any, and
-//! always from the time-stamp counter's jitter.
+//! always from the cycle counter's jitter.
 
-use crate::clock;
-use core::arch::{asm, x86_64::__cpuid};
+use crate::arch;
 use machine::sync::Lock;
 
 struct Generator {
@@ -39,31 +38,15 @@ fn put(bytes: &mut [u8], words: &[u32]) {
 
 impl Generator {
     fn seed(&mut self) {
-        let has_random = __cpuid(1).ecx >> 30 & 1 == 1;
         for round in 0..8 {
             // The same boot on the same machine still differs by kernel and by jitter.
-            let mut word = clock::ticks() ^ u64::from(crate::kernel().0) << 48;
-            if has_random {
-                word ^= hardware().unwrap_or(0);
-            }
+            let word = arch::ticks() ^ u64::from(crate::kernel().0) << 48 ^ arch::random::word().unwrap_or(0);
             self.key[round] ^= (word ^ word >> 32) as u32;
             let mixed = chacha_block(&self.key, round as u64);
             self.key.copy_from_slice(&mixed[..8]);
         }
         self.seeded = true;
     }
-}
-
-fn hardware() -> Option<u64> {
-    for _ in 0..10 {
-        let (value, ok): (u64, u8);
-        // SAFETY: RDRAND exists, says CPUID; it touches no memory.
-        unsafe { asm!("rdrand {}", "setc {}", out(reg) value, out(reg_byte) ok, options(nomem, nostack)) }
-        if ok == 1 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Inlined, so that the indices are known where it is used.

@@ -1,27 +1,25 @@
 //! `cob.selftest=platform`: what only the machine itself can show. Each check panics when it fails, and
 //! then QEMU ends with status 251; when all kernels are through, with 85.
 
+use crate::arch::selftest::FOREVER;
 use crate::lanes::Lanes;
 use crate::layout::Area;
-use crate::{apic, board, clock, irq, kmap, percpu, Boot, Events};
+use crate::{arch, board, clock, irq, kmap, percpu, Boot, Events};
 use alloc::{sync::Arc, vec, vec::Vec};
-use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use fabric::{LanePort, Port};
 use machine::{
-    Access, CpuId, Errno, FpuState, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr,
-    UserFault,
+    Access, CpuId, Errno, KernelId, Mapping, Memory, PageRange, PageTable, Registers, Soft, Trap, UserAddr, UserFault,
+    UserRegisters,
 };
 use messages::Priority;
-use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
-use x86_64::registers::rflags::RFlags;
 
-const CODE: UserAddr = UserAddr(0x40_0000);
+pub(crate) const CODE: UserAddr = UserAddr(0x40_0000);
 const DATA: UserAddr = UserAddr(0x50_0000);
-const WILD: UserAddr = UserAddr(0x60_0000);
+pub(crate) const WILD: UserAddr = UserAddr(0x60_0000);
 
 /// Nothing keeps a CPU from running user code.
-static GO: AtomicBool = AtomicBool::new(false);
+pub(crate) static GO: AtomicBool = AtomicBool::new(false);
 
 static GREETED: AtomicU32 = AtomicU32::new(0);
 
@@ -35,14 +33,14 @@ pub fn run(boot: &Boot) {
         core::hint::spin_loop();
     }
     copies();
-    protections();
+    arch::selftest::protections();
     let table = crate::memory().new_table().expect("memory for a table");
-    user_mode(&table);
+    arch::selftest::user_mode(&table);
     user_copies(&*table);
     alarm(&*table);
     kicks(&table, boot.cpus);
     flush_reaches_a_running_cpu(&table, boot.cpus);
-    extended_state();
+    arch::selftest::extended_state();
     refused_mappings(boot);
     audit(boot);
     random();
@@ -78,7 +76,7 @@ fn sibling(cpu: CpuId) -> ! {
         let table = RUN_ON_SIBLING.lock().clone();
         match table {
             Some(table) if crate::cpu().cpus().get(1) == Some(&cpu) => {
-                let mut registers = Registers { rip: CODE.0, ..Registers::default() };
+                let mut registers = Registers::of_program(CODE.0, 0);
                 SIBLING_TRAPS.fetch_or(1 << 63, AcqRel);
                 let trap = crate::cpu().run_user(&mut registers, &*table, &GO);
                 SIBLING_LAST.store(if trap == Trap::Interrupt { 1 } else { 2 }, Release);
@@ -104,53 +102,10 @@ fn install(table: &dyn PageTable, at: UserAddr, bytes: &[u8], access: Access) {
     }
 }
 
-fn run_code(table: &Arc<dyn PageTable>, code: &[u8], registers: &mut Registers) -> Trap {
+pub(crate) fn run_code(table: &Arc<dyn PageTable>, code: &[u8], registers: &mut Registers) -> Trap {
     install(&**table, CODE, code, Access::READ | Access::EXEC);
-    registers.rip = CODE.0;
+    registers.set_instruction(CODE.0);
     crate::cpu().run_user(registers, &**table, &GO)
-}
-
-fn user_mode(table: &Arc<dyn PageTable>) {
-    let mut r =
-        Registers { rax: 1, rbx: 2, rsp: 0x1234_5670, r15: 15, fs_base: 0x7000, gs_base: 0x8000, ..Default::default() };
-    // lea rbx, [rbx + r15]; syscall; syscall
-    assert_eq!(run_code(table, &[0x4a, 0x8d, 0x1c, 0x3b, 0x0f, 0x05, 0x0f, 0x05], &mut r), Trap::Syscall);
-    assert_eq!((r.rax, r.rbx, r.r15, r.rsp, r.rip), (1, 17, 15, 0x1234_5670, CODE.0 + 6));
-    assert_eq!((r.fs_base, r.gs_base, r.rcx, r.r11), (0x7000, 0x8000, r.rip, r.rflags));
-    // Not a step if somebody says so before it begins.
-    assert_eq!(crate::cpu().run_user(&mut r, &**table, &AtomicBool::new(true)), Trap::Interrupt);
-    assert_eq!((r.rip, r.r15), (CODE.0 + 6, 15));
-    // Straight on, this time by sysret.
-    assert_eq!(crate::cpu().run_user(&mut r, &**table, &GO), Trap::Syscall);
-    assert_eq!((r.rip, r.r15), (CODE.0 + 8, 15));
-    // By iretq: rcx and r11 come through.
-    r.rcx = 77;
-    r.r11 = 88;
-    r.rflags = !0;
-    assert_eq!(run_code(table, &[0x90], &mut r), Trap::Exception { vector: 1, code: 0 }); // the trap flag
-                                                                                          // The flag that opens user memory to the kernel doesn't outlive user mode.
-    assert!(r.rflags >> 18 & 1 == 1 && !x86_64::registers::rflags::read().contains(RFlags::ALIGNMENT_CHECK));
-    r.rflags = 0;
-    assert_eq!(run_code(table, &[0xcc], &mut r), Trap::Exception { vector: 3, code: 0 });
-    assert_eq!((r.rcx, r.r11), (77, 88));
-    assert_eq!(run_code(table, &[0x0f, 0x0b], &mut r), Trap::Exception { vector: 6, code: 0 });
-    assert!(matches!(run_code(table, &[0xfa], &mut r), Trap::Exception { vector: 13, .. })); // cli
-    assert!(matches!(run_code(table, &[0xcd, 0x80], &mut r), Trap::Exception { vector: 13, .. })); // int 0x80
-                                                                                                   // mov [rax], rax; mov rax, [rax]; call rax
-    r.rax = WILD.0;
-    let page = |access| Trap::Page { at: WILD, access };
-    assert_eq!(run_code(table, &[0x48, 0x89, 0x00], &mut r), page(Access::WRITE));
-    assert_eq!(run_code(table, &[0x48, 0x8b, 0x00], &mut r), page(Access::READ));
-    assert_eq!(run_code(table, &[0xff, 0xe0], &mut r), page(Access::EXEC));
-    r.rax = crate::layout::IMAGE_BASE;
-    let kernel = Trap::Page { at: UserAddr(r.rax), access: Access::READ };
-    assert_eq!(run_code(table, &[0x48, 0x8b, 0x00], &mut r), kernel);
-    for wild in [1 << 47, 0x8000_0000_0000_1000, 0xffff_7fff_ffff_ffff] {
-        r.rip = wild;
-        r.rcx = wild;
-        r.r11 = r.rflags;
-        assert_eq!(crate::cpu().run_user(&mut r, &**table, &GO), Trap::Exception { vector: 13, code: 0 });
-    }
 }
 
 fn user_copies(table: &dyn PageTable) {
@@ -180,23 +135,7 @@ fn user_copies(table: &dyn PageTable) {
     assert!(table.write(CODE, b"x").is_err());
 }
 
-const FOREVER: [u8; 2] = [0xeb, 0xfe];
-
-/// What the CPU offers against programs is on (docs/security.md).
-fn protections() {
-    let has_leaf7 = __cpuid(0).eax >= 7;
-    let [ebx, ecx] = if has_leaf7 { [__cpuid_count(7, 0).ebx, __cpuid_count(7, 0).ecx] } else { [0, 0] };
-    for (offered, flag) in [
-        (ebx >> 7 & 1, Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION),
-        (ebx >> 20 & 1, Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION),
-        (ecx >> 2 & 1, Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION),
-    ] {
-        assert!(offered == 0 || Cr4::read().contains(flag), "{flag:?} is off");
-    }
-    assert!(Cr0::read().contains(Cr0Flags::WRITE_PROTECT) && Efer::read().contains(EferFlags::NO_EXECUTE_ENABLE));
-}
-
-/// bytes.s against a byte at a time: all short lengths, at all offsets in a word, with all overlaps.
+/// memcpy and its kin against a byte at a time: all short lengths, at all offsets in a word, with all overlaps.
 fn copies() {
     let fresh = || -> Vec<u8> { (0..256u32).map(|at| (at * 37 + 11) as u8).collect() };
     let seen = |bytes: &mut Vec<u8>| core::hint::black_box(bytes).clone();
@@ -238,7 +177,7 @@ fn alarm(table: &dyn PageTable) {
         while !seen.contains(Events::TIMER) {
             crate::cpu().set_alarm(Some(at));
             if in_user {
-                let mut r = Registers { rip: CODE.0, ..Default::default() };
+                let mut r = Registers::of_program(CODE.0, 0);
                 assert_eq!(crate::cpu().run_user(&mut r, table, &GO), Trap::Interrupt);
             } else {
                 crate::idle();
@@ -282,22 +221,6 @@ fn flush_reaches_a_running_cpu(table: &Arc<dyn PageTable>, cpus: &[CpuId]) {
     install(&**table, CODE, &FOREVER, Access::READ | Access::EXEC);
 }
 
-fn extended_state() {
-    let cpu = crate::cpu();
-    let mut state = FpuState::initial(cpu.fpu_size());
-    cpu.fpu_load(&state);
-    cpu.fpu_save(&mut state);
-    let bytes = state.as_bytes().to_vec();
-    assert_eq!((bytes[0], bytes[1]), (0x7f, 0x03), "control word");
-    // Garbage from a signal frame must not hurt the kernel.
-    let mut garbage = FpuState::initial(cpu.fpu_size());
-    garbage.set_bytes(&vec![0xff; cpu.fpu_size()]);
-    cpu.fpu_load(&garbage);
-    cpu.fpu_save(&mut state);
-    // FXRSTOR takes what XRSTOR refuses.
-    assert!(cpu.fpu_size() <= 512 || state.as_bytes()[..2] == [0x7f, 0x03]);
-}
-
 fn refused_mappings(boot: &Boot) {
     for (index, partition) in boot.plan.kernels.iter().enumerate() {
         let phys = partition.memory[0].end - 0x1000;
@@ -313,7 +236,7 @@ fn audit(boot: &Boot) {
     let foreign: Vec<_> = found.iter().filter(|run| run.reason == kmap::Reason::Foreign).collect();
     assert!(foreign.is_empty(), "{foreign:x?}");
     assert!(found.iter().all(|run| run.reason != kmap::Reason::Window), "no window is open");
-    let writable_text = found.iter().any(|run| run.mapped.bits & 2 != 0 && run.mapped.bits >> 63 == 0);
+    let writable_text = found.iter().any(|run| arch::selftest::is_writable_text(run.mapped.bits));
     assert!(!writable_text);
     let own: u64 =
         found.iter().filter(|run| run.reason == kmap::Reason::Own(Area::Direct)).map(|run| run.mapped.bytes).sum();
@@ -409,7 +332,7 @@ fn exchange(boot: &Boot, lanes: &Lanes) {
     if let Some(&victim) = booted.first() {
         restart(lanes, &port, victim);
     }
-    assert_eq!(percpu::current().apic, apic::id());
+    assert_eq!(percpu::current().hardware_id, arch::hardware_id());
     log::info!("selftest passed on all kernels");
 }
 

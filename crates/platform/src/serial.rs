@@ -1,37 +1,16 @@
-//! COM1, the log's way out: polled, so that it works from any context, a panic included.
+//! The serial port, the log's way out: polled, so that it works from any context, a panic included.
 
+use crate::arch::uart::{has_room, write_byte, FIFO};
 use crate::lines::{Line, Lines};
 use crate::{board, clock};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use machine::{sync::Lock, KernelId};
-use x86_64::instructions::port::Port;
-
-const COM1: u16 = 0x3f8;
-const LINE_STATUS: u16 = COM1 + 5;
-const ROOM: u8 = 1 << 5;
-
-/// 115200 baud, 8N1, FIFOs on. Once, by the primary.
-pub fn init() {
-    for (offset, value) in [(1, 0x00), (3, 0x80), (0, 0x01), (1, 0x00), (3, 0x03), (2, 0xc7), (4, 0x03)] {
-        out(COM1 + offset, value);
-    }
-}
-
-fn out(port: u16, value: u8) {
-    // SAFETY: the UART's ports; writing them touches no memory.
-    unsafe { Port::<u8>::new(port).write(value) }
-}
-
-fn has_room() -> bool {
-    // SAFETY: reading the line status has no side effect that matters.
-    unsafe { Port::<u8>::new(LINE_STATUS).read() & ROOM != 0 }
-}
 
 fn put(byte: u8) {
     // A missing or stuck UART must not stop the kernel.
     let _ = (0..10_000).find(|_| has_room());
-    out(COM1, byte);
+    write_byte(byte);
 }
 
 /// Writes a program's bytes, as a terminal would show them.
@@ -67,8 +46,6 @@ impl Write for Wire {
 
 /// How long a line waits for the console of another kernel.
 const PATIENCE_NS: u64 = 100_000_000;
-/// Bytes that the port takes at once when it has room.
-const FIFO: usize = 16;
 
 /// The port, as the CPUs of this kernel take turns at it: true in the middle of a line of [`LINES`]. Then the console of the board
 /// is this kernel's, too.
@@ -162,7 +139,7 @@ pub fn flush() {
 fn put_next(in_line: &mut bool) {
     let byte = LINES.lock().pop();
     if let Some(byte) = byte {
-        out(COM1, byte);
+        write_byte(byte);
     }
     if matches!(byte, None | Some(b'\n')) {
         *in_line = false;

@@ -1,6 +1,6 @@
 //! How deep the stacks of this kernel's CPUs have ever been. A stack is painted when it is made; the lowest word that has another colour is
 //! how deep it was. Below each lies a guard that is not mapped (kmap.rs): the CPU cannot push the page fault's frame there either, so an
-//! overflow is a double fault, which has a stack of its own and says so (cpu/trap.rs).
+//! overflow is a double fault, which has a stack of its own and says so (arch/x86_64/cpu/trap.rs).
 
 pub use crate::layout::STACK_BYTES;
 use crate::layout::{area_of, Area};

@@ -2,32 +2,9 @@
 //! The primary builds its own through the identity map, a booting kernel builds another's through a
 //! window, a running one changes its own through its direct map; all with this code.
 
+use crate::arch::entry::{Bits, ADDRESS};
 use machine::{NoMemory, PAGE_SIZE};
 
-bitflags::bitflags! {
-    /// Bits of an entry (Intel SDM 3A, table 4-20).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Bits: u64 {
-        const PRESENT = 1 << 0;
-        const WRITE = 1 << 1;
-        const USER = 1 << 2;
-        const WRITE_THROUGH = 1 << 3;
-        const UNCACHED = 1 << 4;
-        const ACCESSED = 1 << 5;
-        const DIRTY = 1 << 6;
-        /// In a directory entry: this is a 2 MiB page.
-        const LARGE = 1 << 7;
-        const GLOBAL = 1 << 8;
-        const NO_EXECUTE = 1 << 63;
-
-        const TEXT = 1 | 1 << 5 | 1 << 8;
-        const READ_ONLY = 1 | 1 << 5 | 1 << 8 | 1 << 63;
-        const DATA = 1 | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
-        const DEVICE = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
-    }
-}
-
-pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PAGE: u64 = PAGE_SIZE as u64;
 pub const LARGE_PAGE: u64 = 512 * PAGE;
 
@@ -37,6 +14,10 @@ pub trait TableMemory {
     fn allocate(&mut self) -> Result<u64, NoMemory>;
     fn load(&self, table: u64, index: usize) -> u64;
     fn store(&mut self, table: u64, index: usize, value: u64);
+}
+
+pub fn is_present(entry: u64) -> bool {
+    entry & Bits::PRESENT.bits() != 0
 }
 
 /// Index of `virt` in a table of `level` (4 is the top).
@@ -50,12 +31,12 @@ pub fn descend(memory: &mut impl TableMemory, root: u64, virt: u64, level: u32) 
     for upper in (level + 1..=4).rev() {
         let at = index(virt, upper);
         let entry = memory.load(table, at);
-        table = if entry & 1 == 1 {
+        table = if is_present(entry) {
             entry & ADDRESS
         } else {
             let new = memory.allocate()?;
             // Leaves decide; upper levels allow everything but user mode.
-            memory.store(table, at, new | (Bits::PRESENT | Bits::WRITE | Bits::ACCESSED).bits());
+            memory.store(table, at, new | Bits::TABLE.bits());
             new
         };
     }
@@ -101,7 +82,7 @@ pub struct Mapped {
 pub fn visit(memory: &impl TableMemory, root: u64, each: &mut dyn FnMut(Mapped)) {
     for top in 256..512 {
         let entry = memory.load(root, top);
-        if entry & 1 == 1 {
+        if is_present(entry) {
             visit_level(memory, entry & ADDRESS, 3, 0xffff << 48 | (top as u64) << 39, each);
         }
     }
@@ -112,7 +93,7 @@ fn visit_level(memory: &impl TableMemory, table: u64, level: u32, base: u64, eac
     for at in 0..512 {
         let entry = memory.load(table, at);
         let virt = base + at as u64 * span;
-        if entry & 1 == 0 {
+        if !is_present(entry) {
             continue;
         }
         if level == 1 || entry & Bits::LARGE.bits() != 0 {
@@ -132,8 +113,8 @@ pub struct ImageShape {
     pub end: u64,
 }
 
-/// The first page table of a kernel: its image, its partition, the board, the trampoline, the APIC, and
-/// an (empty) table under each area's top entry. `memory` allocates from the same partition.
+/// The first page table of a kernel: its image, its partition, the board, the trampoline, the CPU's
+/// registers, and an (empty) table under each area's top entry. `memory` allocates from the same partition.
 pub fn build_kernel(
     memory: &mut impl TableMemory,
     image_phys: u64,
@@ -158,7 +139,7 @@ pub fn build_kernel(
     }
     map(memory, root, BOARD_VIRT, BOARD_PHYS, BOARD_BYTES, Bits::DATA, false)?;
     map(memory, root, TRAMPOLINE_VIRT, TRAMPOLINE_PHYS, TRAMPOLINE_BYTES, Bits::DATA, false)?;
-    map(memory, root, APIC_VIRT, APIC_PHYS, PAGE, Bits::DEVICE, false)?;
+    map(memory, root, CPU_REGISTERS_VIRT, CPU_REGISTERS_PHYS, CPU_REGISTERS_BYTES, Bits::DEVICE, false)?;
     for area in [HEAP_BASE, WINDOW_BASE, STACKS_BASE] {
         descend(memory, root, area, 3)?;
     }
@@ -213,7 +194,7 @@ mod tests {
                 }
                 Area::Image => assert_eq!(m.virt - IMAGE_BASE, m.phys - 0x4000_0000),
                 Area::Shared => assert!(m.phys < COMMON_END),
-                Area::Mmio => assert_eq!(m.phys, APIC_PHYS),
+                Area::Mmio => assert_eq!(m.phys, CPU_REGISTERS_PHYS),
                 area => panic!("{area:?} is empty at first"),
             }
         }

@@ -43,8 +43,8 @@ impl System {
 
     /// A flush of one page of the table: it interrupts the CPUs that are in user mode on it and waits until
     /// they have left; a CPU that is in the kernel finds the new generation, behind a full fence, when it next
-    /// enters, and forgets the page by INVLPG or a write of CR3, which serialise (SDM 3A 9.3). The platform's
-    /// shootdown.rs proves that no CPU falls between the two.
+    /// enters, and forgets the page, which serialises (on x86-64: SDM 3A 9.3). The
+    /// platform's shootdown.rs proves that no CPU falls between the two.
     ///
     /// What is in a restartable sequence leaves it when it next gets the CPU. A thread that is in the kernel without having
     /// lost its CPU (a fault, say) would go on in its sequence: it is told before the flush, and looks when it has entered.

@@ -31,7 +31,7 @@ pub struct CloneRequest {
     pub exit_signal: u8,
     /// Address for CLONE_CHILD_CLEARTID; 0: none.
     pub clear_child_tid: u64,
-    /// Where the child starts: a copy of the parent's registers with stack, TLS and rax set.
+    /// Where the child starts: a copy of the parent's registers with stack, TLS and result set.
     pub registers: Registers,
 }
 

@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod account;
+mod arch;
 mod balance;
 mod barrier;
 mod births;

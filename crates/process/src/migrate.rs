@@ -63,7 +63,7 @@ use core::{
 use machine::{
     errno::Result,
     sync::{Lock, WaitQueue},
-    Access, Errno, HashMap, KernelId, Page, Pid, Registers, UserAddr,
+    Access, Errno, HashMap, KernelId, Page, Pid, Registers, ReturnAddress, UserAddr, UserRegisters,
 };
 use messages::process::{Baggage, Migrate, Survivor, ThreadState};
 
@@ -193,11 +193,20 @@ impl Thread {
     /// that the C library made for it, the text that this returns to.
     fn first_pages(&self, registers: &Registers) -> Vec<(Page, Access)> {
         let space = self.process.space();
-        let mut word = [0; 8];
-        space.take_bytes(UserAddr(registers.rsp), &mut word);
-        let returns_to = UserAddr(u64::from_le_bytes(word)).page();
+        let returns_to = match registers.return_address() {
+            ReturnAddress::Known(at) => at.page(),
+            ReturnAddress::At(at) => {
+                let mut word = [0; 8];
+                space.take_bytes(at, &mut word);
+                UserAddr(u64::from_le_bytes(word)).page()
+            }
+        };
         let mut pages = Vec::new();
-        let known = [(registers.rip, Access::EXEC), (registers.rsp, Access::WRITE), (registers.fs_base, Access::READ)];
+        let known = [
+            (registers.instruction(), Access::EXEC),
+            (registers.stack(), Access::WRITE),
+            (registers.thread_pointer(), Access::READ),
+        ];
         for (at, access) in known {
             pages.extend((at != 0).then_some((UserAddr(at).page(), access)));
         }

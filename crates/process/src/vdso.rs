@@ -4,7 +4,7 @@
 //! on all kernels, so a thread that moves goes on with whichever page it has. The page is a file's without a name: it comes into
 //! memory when the first program wants it and goes when memory is short.
 
-use crate::System;
+use crate::{arch, System};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -24,12 +24,12 @@ pub(crate) struct WallClock {
     pub realtime_offset: AtomicU64,
 }
 
-static PAGE: &[u8; PAGE_SIZE] = include_bytes!(concat!(env!("OUT_DIR"), "/vdso.page"));
 /// Of `parameters` in vdso.c; vdso.ld puts them there.
 const PARAMETERS: usize = 0xfc0;
 
 struct Vdso {
     system: Weak<System>,
+    page: &'static [u8; PAGE_SIZE],
     counter: Counter,
 }
 
@@ -37,10 +37,9 @@ impl Store for Vdso {
     fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
         Box::pin(async move {
             let system = self.system.upgrade().ok_or(Errno::EIO)?;
-            // CPUID: https://www.felixcloutier.com/x86/cpuid, leaf 0x80000001, EDX bit 27.
-            let has_rdtscp = system.cpu.identify(0x8000_0001, 0)[3] >> 27 & 1;
+            let tells_cpu = arch::tells_cpu(&*system.cpu);
             let realtime = system.clock.realtime_offset.load(Relaxed);
-            let page = filled_in([self.counter.base, self.counter.rate, realtime, has_rdtscp.into()]);
+            let page = filled_in(self.page, [self.counter.base, self.counter.rate, realtime, tells_cpu.into()]);
             Ok(page.into_iter().skip(offset as usize).take(len).collect())
         })
     }
@@ -51,8 +50,8 @@ impl Store for Vdso {
 }
 
 /// The page with the parameters in the order of vdso.c.
-fn filled_in(parameters: [u64; 4]) -> Vec<u8> {
-    let mut page = PAGE.to_vec();
+fn filled_in(page: &[u8; PAGE_SIZE], parameters: [u64; 4]) -> Vec<u8> {
+    let mut page = page.to_vec();
     for (place, value) in page[PARAMETERS..].chunks_exact_mut(8).zip(parameters) {
         place.copy_from_slice(&value.to_le_bytes());
     }
@@ -62,8 +61,8 @@ fn filled_in(parameters: [u64; 4]) -> Vec<u8> {
 impl System {
     /// Programs find the clock themselves from now on, where they can read it.
     pub fn provide_vdso(self: &Arc<Self>, services: &Arc<Services>) {
-        let Some(counter) = self.cpu.counter() else { return };
-        let vdso = Arc::new(Vdso { system: Arc::downgrade(self), counter });
+        let (Some(page), Some(counter)) = (arch::VDSO, self.cpu.counter()) else { return };
+        let vdso = Arc::new(Vdso { system: Arc::downgrade(self), page, counter });
         *self.clock.vdso.lock() = Some(PageCache::over(services, PAGE_SIZE as u64, vdso));
     }
 
@@ -85,7 +84,8 @@ mod tests {
     /// What dynamic linkers look for, and that the parameters are where they are looked for.
     #[test]
     fn the_page_is_a_shared_object_of_one_segment() {
-        let page = filled_in([1, 2, 3, 4]);
+        let built = arch::VDSO.expect("programs of the host have one");
+        let page = filled_in(built, [1, 2, 3, 4]);
         let file = ElfBytes::<LittleEndian>::minimal_parse(&page).unwrap();
         let segments: Vec<_> = file.segments().unwrap().iter().collect();
         let loaded: Vec<_> = segments.iter().filter(|segment| segment.p_type == elf::abi::PT_LOAD).collect();
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((loaded[0].p_vaddr, loaded[0].p_offset, loaded[0].p_flags), (0, 0, 5));
         assert_eq!(loaded[0].p_filesz as usize, PARAMETERS + 4 * 8);
         assert!(segments.iter().any(|segment| segment.p_type == elf::abi::PT_DYNAMIC));
-        assert_eq!(&PAGE[PARAMETERS..], [0; PAGE_SIZE - PARAMETERS]);
+        assert_eq!(&built[PARAMETERS..], [0; PAGE_SIZE - PARAMETERS]);
         for name in ["clock_gettime", "clock_getres", "gettimeofday", "time", "getcpu"] {
             let name = alloc::format!("__vdso_{name}\0");
             assert!(page.windows(name.len()).any(|window| window == name.as_bytes()), "{name}");

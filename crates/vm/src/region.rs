@@ -64,7 +64,7 @@ pub(crate) struct Region {
     pub backing: Option<Backing>,
 }
 
-/// What the hardware lets through for a protection: on x86-64 a page that may be written or executed
+/// What the hardware lets through for a protection: a page that may be written or executed
 /// may be read.
 pub(crate) fn effective(prot: Access) -> Access {
     if prot.is_empty() {

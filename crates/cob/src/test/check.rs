@@ -30,6 +30,8 @@ pub fn run(project: &Path, tally: &mut Tally) {
     tally.add("check bad input", every_call_has_a_row(project));
     tally.add("check modules", super::modules::run(&project.join("crates")));
     tally.add("check pages", super::pages::run(project));
+    tally.add("check registers", super::arch::names_stay_in_arch(&project.join("crates")));
+    tally.add("check aarch64", super::arch::compiles_elsewhere(project));
     tally.add("check unsafe", unsafe_only_where_allowed(&project.join("crates")));
     for (package, page) in GENERATED {
         tally.add(&format!("check {page}"), is_current(project, package, page));

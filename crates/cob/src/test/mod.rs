@@ -1,11 +1,12 @@
 //! `cob test`: everything that says whether Cob works, from the cheapest to the dearest.
 //!
-//! - `check`: formatting, lints, where unsafe code is. `cargo`: the tests of the crates, and the simulator.
+//! - `check`: formatting, lints, where unsafe code is, what is x86-64 (`arch`). `cargo`: the tests of the crates, and the simulator.
 //! - `long`: what takes hours. `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
 //!   `stacks`: how deep the kernels' stacks have been in them.
 //!
 //! Only cob itself calls this. Nothing is skipped without being counted and named.
 
+mod arch;
 pub mod cargo;
 mod cases;
 mod check;

@@ -20,7 +20,7 @@ use machine::{
     BoxFuture, Errno,
 };
 
-// Flags of Tlopen and Tlcreate: those of Linux.
+// Flags of Tlopen and Tlcreate: 9P2000.L has numbers of its own, the same on every architecture.
 const RDONLY: u32 = 0;
 const WRONLY: u32 = 1;
 const RDWR: u32 = 2;

@@ -1,6 +1,7 @@
 //! epoll_create, epoll_ctl, epoll_wait and their kin (man 7 epoll).
 
 use super::poll::{or_interrupted, with_mask, Deadline};
+use crate::arch::EpollEvent as Event;
 use crate::call::Call;
 use alloc::vec::Vec;
 use fs::{
@@ -9,7 +10,7 @@ use fs::{
     OpenFlags,
 };
 use machine::{errno::Result, Errno};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 const ADD: i32 = 1;
 const DELETE: i32 = 2;
@@ -18,14 +19,6 @@ const MODIFY: i32 = 3;
 const MAX_EVENTS: u32 = i32::MAX as u32 / size_of::<Event>() as u32;
 /// EPOLLERR | EPOLLHUP: told whether asked for or not.
 const ALWAYS: u32 = 0x18;
-
-/// `struct epoll_event`, packed on x86-64.
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
-#[repr(C, packed)]
-struct Event {
-    events: u32,
-    data: u64,
-}
 
 pub(crate) async fn epoll_create(call: &mut Call<'_>) -> Result<u64> {
     // The size is only checked (since Linux 2.6.8).
@@ -100,14 +93,4 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
     let events: Vec<Event> = found.iter().map(|found| Event { events: found.events, data: found.data }).collect();
     call.space().write(call.pointer(1), events.as_slice().as_bytes()).await?;
     Ok(events.len() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_packed() {
-        assert_eq!(size_of::<Event>(), 12);
-    }
 }

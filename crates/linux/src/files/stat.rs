@@ -1,6 +1,7 @@
 //! stat, fstat, lstat, newfstatat, statx, statfs, fstatfs (man 2 stat, statx, statfs).
 
-use super::{check_flags, encode_device, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW};
+use super::{check_flags, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_SYMLINK_NOFOLLOW};
+use crate::arch::Stat;
 use crate::call::{Call, AT_FDCWD};
 use alloc::vec::Vec;
 use fs::{Attributes, FileSystemInfo, PathAnswer, PathOp, Timestamp};
@@ -11,50 +12,6 @@ use zerocopy::{Immutable, IntoBytes};
 const AT_STATX_SYNC: u64 = 0x6000;
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_RESERVED: u32 = 1 << 31;
-
-/// `struct stat`.
-#[derive(Clone, Copy, Default, IntoBytes, Immutable)]
-#[repr(C)]
-struct Stat {
-    dev: u64,
-    ino: u64,
-    nlink: u64,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    padding: u32,
-    rdev: u64,
-    size: u64,
-    block_size: u64,
-    blocks: u64,
-    accessed: [u64; 2],
-    modified: [u64; 2],
-    changed: [u64; 2],
-    unused: [u64; 3],
-}
-
-impl Stat {
-    fn of(a: &Attributes) -> Self {
-        let time = |at: Timestamp| [at.seconds as u64, u64::from(at.nanoseconds)];
-        Stat {
-            dev: encode_device(a.dev),
-            ino: a.ino,
-            nlink: u64::from(a.nlink),
-            mode: a.mode,
-            uid: a.uid,
-            gid: a.gid,
-            padding: 0,
-            rdev: encode_device(a.rdev),
-            size: a.size,
-            block_size: u64::from(a.block_size),
-            blocks: a.blocks,
-            accessed: time(a.accessed),
-            modified: time(a.modified),
-            changed: time(a.changed),
-            unused: [0; 3],
-        }
-    }
-}
 
 /// `struct statx_timestamp`.
 #[derive(Clone, Copy, Default, IntoBytes, Immutable)]
@@ -250,8 +207,6 @@ mod tests {
 
     #[test]
     fn structures_have_linux_layout() {
-        assert_eq!(size_of::<Stat>(), size_of::<raw::stat>());
-        assert_eq!(core::mem::offset_of!(Stat, accessed), core::mem::offset_of!(raw::stat, st_atime));
         assert_eq!(size_of::<Statx>(), size_of::<raw::statx>());
         assert_eq!(core::mem::offset_of!(Statx, rdev), core::mem::offset_of!(raw::statx, stx_rdev_major));
         assert_eq!(core::mem::offset_of!(Statx, modified), core::mem::offset_of!(raw::statx, stx_mtime));

@@ -1,6 +1,7 @@
 //! semget, semop, semtimedop, semctl.
 
 use super::*;
+use crate::arch;
 use ::ipc::{OPS_MAX, SET_MAX, VALUE_MAX};
 use ::messages::ipc::{Details, SemaphoreOp, SemaphoreOps};
 use machine::UserAddr;
@@ -111,8 +112,9 @@ pub(crate) async fn semctl(call: &mut Call<'_>) -> Result<u64> {
 async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64> {
     let status = status(call, Kind::Semaphores, id, check).await?;
     let Details::Semaphores { count, operated } = status.details else { return Err(Errno::EIO) };
-    let fields = Fields::default().permissions(&status.permissions, id).long(operated as u64).longs(1);
-    let fields = fields.long(status.changed as u64).longs(1).long(count).longs(2);
+    let fields = Fields::default().permissions(&status.permissions, id);
+    let times = [operated, status.changed].into_iter().flat_map(arch::with_time);
+    let fields = times.fold(fields, Fields::long).long(count).longs(2);
     call.space().write(at, &fields.0).await?;
     Ok(id as u64)
 }

@@ -1,9 +1,9 @@
 //! clone, clone3, fork, vfork, and the ids they leave (man 2 clone).
 
-use crate::{call::Call, table::unsupported};
+use crate::{arch, call::Call, table::unsupported};
 use abi::signal::Signal;
 use fs::{event::PidFd, OpenFlags};
-use machine::{errno::Result, Errno, Pid, UserAddr, USER_END};
+use machine::{errno::Result, Errno, Pid, UserAddr, UserRegisters};
 use messages::{
     inspect::{Inspect, Inspection},
     process::{ExitStatus, Facet},
@@ -51,7 +51,7 @@ struct Request {
 }
 
 pub(crate) async fn clone(call: &mut Call<'_>) -> Result<u64> {
-    let [flags, stack, parent_tid, child_tid, tls, _] = call.arguments();
+    let [flags, stack, parent_tid, child_tid, tls] = arch::clone_arguments(call.arguments());
     if flags & PIDFD != 0 && flags & DETACHED != 0 {
         return Err(Errno::EINVAL);
     }
@@ -157,16 +157,12 @@ async fn start(call: &mut Call<'_>, request: Request) -> Result<u64> {
     }
     let _ignored_as_linux_does = PTRACE | UNTRACED | SYSVSEM | IO;
     let mut registers = call.context.registers;
-    registers.rax = 0;
+    registers.set_result(0);
     if request.stack != 0 {
-        registers.rsp = request.stack;
+        registers.set_stack(request.stack);
     }
     if has(SETTLS) {
-        // As arch_prctl: the base of a segment lies in user space.
-        if request.tls >= USER_END {
-            return Err(Errno::EPERM);
-        }
-        registers.fs_base = request.tls;
+        arch::set_thread_pointer(&mut registers, request.tls)?;
     }
     let clone = CloneRequest {
         thread: has(THREAD),

@@ -3,7 +3,7 @@
 use crate::call::{Call, AT_FDCWD};
 use alloc::{format, vec::Vec};
 use fs::{Kind, OpenFlags, PathAnswer, PathOp};
-use machine::{errno::Result, Errno, UserAddr};
+use machine::{errno::Result, Errno, UserAddr, UserRegisters};
 use process::{
     image::{ARGUMENTS_MAX, ARGUMENT_MAX},
     Absence, Program,
@@ -68,16 +68,17 @@ async fn run(
     let arguments = if arguments.is_empty() { [Vec::new()].into() } else { arguments };
     if call.thread.place_program() {
         // The thread goes back to the instruction that made this call, and moves on the way: the other kernel
-        // does the call from its beginning. (`syscall` is two bytes long; rax still holds the number.)
-        call.context.registers.rip -= 2;
-        return Ok(call.context.registers.rax);
+        // does the call from its beginning.
+        let registers = &mut call.context.registers;
+        registers.repeat_call(registers.call_number());
+        return Ok(registers.result());
     }
     let program = Program { file, path: name, closes, arguments, environment };
     if call.thread.clone().execute(call.context, program).await? == Absence::Over {
         call.over = true;
     }
-    // rax is the new program's: zero.
-    Ok(call.context.registers.rax)
+    // The new program's: zero.
+    Ok(call.context.registers.result())
 }
 
 /// A NULL-terminated array of strings; a NULL array is empty. E2BIG, EFAULT.

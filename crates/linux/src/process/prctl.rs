@@ -1,4 +1,4 @@
-//! prctl, arch_prctl, personality and other single-purpose calls.
+//! prctl, personality and other single-purpose calls.
 
 use crate::{
     call::Call,
@@ -6,26 +6,8 @@ use crate::{
     table::unsupported,
 };
 use abi::signal::Signal;
-use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE, USER_END};
+use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
 use messages::process::Change;
-
-pub(crate) async fn arch_prctl(call: &mut Call<'_>) -> Result<u64> {
-    const SET_GS: u64 = 0x1001;
-    const SET_FS: u64 = 0x1002;
-    const GET_FS: u64 = 0x1003;
-    const GET_GS: u64 = 0x1004;
-    let address = call.arg(1);
-    match call.arg(0) {
-        SET_GS | SET_FS if address >= USER_END => return Err(Errno::EPERM),
-        SET_GS => call.context.registers.gs_base = address,
-        SET_FS => call.context.registers.fs_base = address,
-        GET_FS => call.put(UserAddr(address), &call.context.registers.fs_base).await?,
-        GET_GS => call.put(UserAddr(address), &call.context.registers.gs_base).await?,
-        // CET, XCOMP and others: unknown to this kernel.
-        _ => return Err(Errno::EINVAL),
-    }
-    Ok(0)
-}
 
 pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
     let value = call.arg(1);
@@ -72,7 +54,7 @@ pub(crate) async fn prctl(call: &mut Call<'_>) -> Result<u64> {
         13 => return Ok(0),
         14 if value != 0 => return Err(Errno::EINVAL),
         14 => {}
-        // PR_GET_TSC, PR_SET_TSC: rdtsc is for everybody (1).
+        // PR_GET_TSC, PR_SET_TSC: the counter is for everybody (1).
         25 => call.put(UserAddr(value), &1u32).await?,
         26 if value == 1 => {}
         // PR_SET_MM

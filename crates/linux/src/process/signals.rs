@@ -3,7 +3,7 @@
 use crate::{call::Call, signal, time};
 use abi::signal::{Action, AltStack, Signal, SignalFields, SignalInfo, SignalSet};
 use alloc::sync::Arc;
-use machine::{errno::Result, Errno, Pid, UserAddr};
+use machine::{errno::Result, Errno, Pid, UserAddr, UserRegisters};
 use messages::{inspect::RunState, process::Change};
 use process::Target;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -267,11 +267,11 @@ struct UserStack {
 }
 
 /// AT_MINSIGSTKSZ's floor (MINSIGSTKSZ).
-const MIN_STACK: u64 = 2048;
+const MIN_STACK: u64 = linux_raw_sys::general::MINSIGSTKSZ as u64;
 
-/// What takes the place of `old` when `new` is asked for with the stack pointer at `rsp`.
-pub(crate) fn next_stack(old: AltStack, new: AltStack, rsp: u64) -> Result<AltStack> {
-    if old.contains(rsp) {
+/// What takes the place of `old` when `new` is asked for with the stack pointer at `at`.
+pub(crate) fn next_stack(old: AltStack, new: AltStack, at: u64) -> Result<AltStack> {
+    if old.contains(at) {
         return Err(Errno::EPERM);
     }
     // No change is asked for: not even one that is too small is looked at.
@@ -288,11 +288,11 @@ pub(crate) fn next_stack(old: AltStack, new: AltStack, rsp: u64) -> Result<AltSt
 
 pub(crate) async fn sigaltstack(call: &mut Call<'_>) -> Result<u64> {
     let old = call.thread.state.lock().alt_stack;
-    let on_it = old.contains(call.context.registers.rsp);
+    let on_it = old.contains(call.context.registers.stack());
     if !call.pointer(0).is_null() {
         let new: UserStack = call.get(call.pointer(0)).await?;
         let new = AltStack { base: new.base, size: new.size, flags: new.flags };
-        call.thread.state.lock().alt_stack = next_stack(old, new, call.context.registers.rsp)?;
+        call.thread.state.lock().alt_stack = next_stack(old, new, call.context.registers.stack())?;
     }
     let flags = match (old.flags & AltStack::DISABLE != 0, on_it) {
         (true, _) => AltStack::DISABLE,

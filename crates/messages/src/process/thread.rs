@@ -88,7 +88,7 @@ pub struct ThreadState {
     pub personality: u32,
     /// Of PR_SET_TIMERSLACK, ns, and what a 0 there means. Only told: timers are as exact as the clock.
     pub timer_slack: (u64, u64),
-    /// Vector, error code and address of the last exception that became a signal (`struct sigcontext`).
+    /// Kind, code and address of the last exception that became a signal, as `struct sigcontext` has them.
     pub last_trap: (u64, u64, u64),
     /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
     pub sleep_end: Option<u64>,

@@ -1,8 +1,9 @@
 //! The machine as ACPI describes it: CPUs (MADT), which node CPUs and memory belong to (SRAT), how far
 //! apart nodes are (SLIT), where PCI configuration space is (MCFG).
 
+use crate::arch;
 use crate::plan::{CpuInfo, Ecam, MemoryRange, Topology};
-use acpi::madt::{Madt, MadtEntry};
+use acpi::madt::Madt;
 use acpi::mcfg::Mcfg;
 use acpi::sdt::{SdtHeader, Signature};
 use acpi::{AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
@@ -53,34 +54,34 @@ fn body<T: AcpiTable>(table: &PhysicalMapping<Identity, T>) -> &[u8] {
 
 const ENABLED: u32 = 1;
 
-/// Reads the tables. `memory` is the loader's map of RAM; `boot_apic` the CPU we run on.
+/// Reads the tables. `memory` is the loader's map of RAM; `boot_cpu` the CPU we run on.
 ///
 /// # Safety
 /// `rsdp` is what the loader says, and the first 4 GiB are mapped one to one.
-pub unsafe fn read(rsdp: u64, memory: Vec<MemoryRange>, boot_apic: u32) -> Topology {
+pub unsafe fn read(rsdp: u64, memory: Vec<MemoryRange>, boot_cpu: u32) -> Topology {
     // SAFETY: says the caller.
     let tables = match unsafe { AcpiTables::from_rsdp(Identity, rsdp as usize) } {
         Ok(tables) => tables,
         Err(error) => {
             crate::serial::early(format_args!("no ACPI tables ({error:?}): one CPU, one node"));
-            return Topology { cpus: [CpuInfo { apic: boot_apic, node: 0 }].into(), memory, ..Topology::default() };
+            return Topology {
+                cpus: [CpuInfo { hardware_id: boot_cpu, node: 0 }].into(),
+                memory,
+                ..Topology::default()
+            };
         }
     };
-    let mut apics: Vec<u32> = Vec::new();
+    let mut ids: Vec<u32> = Vec::new();
     if let Ok(madt) = tables.find_table::<Madt>() {
-        apics.extend(madt.get().entries().filter_map(|entry| match entry {
-            MadtEntry::LocalApic(cpu) if cpu.flags & ENABLED != 0 => Some(u32::from(cpu.apic_id)),
-            MadtEntry::LocalX2Apic(cpu) if cpu.flags & ENABLED != 0 => Some(cpu.x2apic_id),
-            _ => None,
-        }));
+        ids.extend(madt.get().entries().filter_map(|entry| arch::cpu_id(&entry)));
     }
     // Linux: the boot CPU is 0, the others follow in the order of the table.
-    apics.retain(|&apic| apic != boot_apic);
-    apics.insert(0, boot_apic);
+    ids.retain(|&id| id != boot_cpu);
+    ids.insert(0, boot_cpu);
 
     let srat = tables.find_table::<Srat>().map(|table| affinities(body(&table))).unwrap_or_default();
-    let node_of = |apic| srat.cpus.iter().find(|(id, _)| *id == apic).map_or(0, |(_, node)| *node);
-    let cpus = apics.iter().map(|&apic| CpuInfo { apic, node: node_of(apic) }).collect();
+    let node_of = |cpu| srat.cpus.iter().find(|(id, _)| *id == cpu).map_or(0, |(_, node)| *node);
+    let cpus = ids.iter().map(|&id| CpuInfo { hardware_id: id, node: node_of(id) }).collect();
     let memory = memory.into_iter().flat_map(|range| by_node(range, &srat.memory)).collect();
     let ecam = tables.find_table::<Mcfg>().ok().and_then(|mcfg| {
         mcfg.entries().iter().find(|entry| entry.pci_segment_group == 0).map(|entry| Ecam {
@@ -111,16 +112,11 @@ fn affinities(table: &[u8]) -> Affinities {
         let (entry, next) = rest.split_at(rest[1].into());
         rest = next;
         match entry[0] {
-            0 if entry.len() >= 16 && word(entry, 4) & ENABLED != 0 => {
-                let node = u32::from(entry[2]) | (word(entry, 8) & 0xffff_ff00);
-                found.cpus.push((entry[3].into(), node));
-            }
             1 if word(entry, 28) & ENABLED != 0 => {
                 let start = long(entry, 8);
                 found.memory.push(MemoryRange { start, end: start + long(entry, 16), node: word(entry, 2) });
             }
-            2 if word(entry, 12) & ENABLED != 0 => found.cpus.push((word(entry, 8), word(entry, 4))),
-            _ => {}
+            _ => found.cpus.extend(arch::cpu_node(entry)),
         }
     }
     found.memory.sort_by_key(|m| m.start);

@@ -1,15 +1,13 @@
 //! From the first instruction to `kernel_main`, and starting others.
 //!
-//! The primary: start.s (32 bits) -> [`primary_start`], which reads what loader and firmware say, plans
+//! The primary: the architecture's first instructions -> [`primary`], which reads what loader and firmware say, plans
 //! the partitions, fills the board, and builds its page table. A secondary: somebody copied the image
-//! and built a page table ([`secondary`]); the trampoline jumps to [`secondary_start`]. Both go on in
+//! and built a page table ([`secondary`]); the architecture's launch ends in [`secondary_start`]. Both go on in
 //! [`enter_kernel`], on the boot CPU's own stack.
 
 mod firmware;
-mod pvh;
 mod secondary;
 mod siblings;
-mod trampoline;
 
 pub use secondary::boot_kernel;
 pub use siblings::start_siblings;
@@ -17,12 +15,11 @@ pub use siblings::start_siblings;
 use crate::layout::*;
 use crate::plan::{MemoryRange, Plan};
 use crate::tables::{self, ImageShape, TableMemory};
-use crate::{apic, board, clock, cpu, heap, initramfs, kmap, logger, pages, paging, percpu, serial};
-use core::arch::asm;
+use crate::{arch, board, clock, heap, initramfs, kmap, logger, pages, paging, percpu};
+use alloc::{string::String, vec::Vec};
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
-
-core::arch::global_asm!(include_str!("start.s"));
 
 unsafe extern "C" {
     static text_end: u8;
@@ -100,16 +97,28 @@ impl TableMemory for Early {
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn primary_start(start_info: u64) -> ! {
-    let started = clock::ticks();
-    percpu::init_early();
-    serial::init();
-    // SAFETY: start.s passes the loader's pointer and maps the first 4 GiB one to one.
-    let handover = unsafe { pvh::read(start_info) };
-    let boot_apic = core::arch::x86_64::__cpuid(1).ebx >> 24;
-    // SAFETY: as above.
-    let topology = unsafe { firmware::read(handover.rsdp, handover.memory, boot_apic) };
+/// What the loader hands over.
+pub(crate) struct Handover {
+    pub command_line: String,
+    /// Where ACPI's root pointer lies.
+    pub rsdp: u64,
+    pub memory: Vec<MemoryRange>,
+    /// Where the loader has put the initramfs.
+    pub initramfs: Option<Range<u64>>,
+    /// The CPU that runs.
+    pub boot_cpu: u32,
+    /// The counter when the machine started.
+    pub started: u64,
+}
+
+/// The primary, after its architecture's first instructions and [`percpu::init_early`].
+///
+/// # Safety
+///
+/// Once, in a machine that runs nothing else, with the first 4 GiB mapped one to one. What is handed over is true.
+pub(crate) unsafe fn primary(handover: Handover) -> ! {
+    // SAFETY: says the caller.
+    let topology = unsafe { firmware::read(handover.rsdp, handover.memory, handover.boot_cpu) };
     let plan = Plan::new(topology, &handover.command_line).and_then(board::room_for);
     let plan = plan.and_then(|plan| plan.boot_now().map(|_| plan));
     let plan = plan.unwrap_or_else(|reason| crate::panic::refuse(format_args!("{reason}")));
@@ -122,18 +131,17 @@ extern "C" fn primary_start(start_info: u64) -> ! {
     }
     let root = tables::build_kernel(&mut memory, PRIMARY_IMAGE_PHYS, shape, &plan.kernels[0].memory);
     let Ok(root) = root else { panic!("no room for the first page table") };
-    cpu::features::enable();
+    arch::prepare_cpu();
     // SAFETY: the new table maps the image (where we and our stack are) as before. The one-to-one map
     // ends here; nothing of it is used below.
-    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack)) };
+    unsafe { arch::load_kernel_root(root) };
     // SAFETY: the board is mapped, lies in RAM of no partition, and nobody else runs.
     unsafe { core::ptr::write_bytes(BOARD_VIRT as *mut u8, 0, BOARD_BYTES as usize) };
     crate::set_has_board();
     board::publish_plan(&plan);
     board::entry(KernelId::PRIMARY).life().boots.store(1, Relaxed);
-    apic::silence_legacy();
-    apic::init_cpu();
-    clock::calibrate(started);
+    arch::prepare_timer();
+    clock::calibrate(handover.started);
     start(Start { kernel: 0, root, free: memory.next })
 }
 
@@ -142,7 +150,7 @@ extern "C" fn secondary_start(start: *const Start) -> ! {
     percpu::init_early();
     // SAFETY: the booting kernel wrote it into this partition.
     let info = unsafe { *start };
-    cpu::features::enable();
+    arch::prepare_cpu();
     crate::set_has_board();
     self::start(info)
 }
@@ -154,21 +162,19 @@ fn start(start: Start) -> ! {
     clock::adopt();
     let plan = crate::set_plan(board::read_plan());
     logger::init(&plan.command_line);
-    log::debug!("tsc and apic timer run at {:?} kHz", clock::rates());
+    log::debug!("counter and timer run at {:?} kHz", clock::rates());
     let own = &plan.kernels[kernel.index()];
     board::entry(kernel).set_state(board::State::Up);
     pages::init(own, start.free);
     percpu::create_all(plan, &own.cpus).expect("LEAST_MEMORY has room for the stacks");
-    cpu::fill_gates();
+    arch::prepare_traps();
     let area = percpu::all()[0];
-    cpu::init(area);
+    arch::init_cpu(area);
     area.online.store(true, Relaxed);
-    board::entry(kernel).life().doorbell.store(area.apic, Relaxed);
+    board::entry(kernel).life().doorbell.store(area.hardware_id, Relaxed);
     paging::start();
     // SAFETY: a fresh stack, mapped for good; nothing of the old one is needed.
-    unsafe {
-        asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) area.stack, sym enter_kernel, options(noreturn))
-    }
+    unsafe { arch::call_on(area.stack, enter_kernel) }
 }
 
 extern "C" fn enter_kernel() -> ! {

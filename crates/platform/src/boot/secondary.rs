@@ -2,11 +2,11 @@
 //! boot CPU. Any kernel can do this to any that doesn't run. Its memory is reached through a window, a
 //! page at a time, and not at all once it runs.
 
-use super::trampoline::{launch, Launch};
 use super::{image_shape, secondary_start, Start};
+use crate::arch::{self, launch, Launch};
 use crate::layout::*;
 use crate::tables::{self, index, TableMemory};
-use crate::{apic, board, clock, kmap};
+use crate::{board, clock, kmap};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::{CpuId, Errno, KernelId, NoMemory, PAGE_SIZE};
@@ -44,7 +44,7 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         let image_entry = memory.load(start.root, index(IMAGE_BASE, 4));
         drop(memory);
         let begin = Launch {
-            apic: crate::plan().topology.cpus[partition.cpus[0].0 as usize].apic,
+            hardware_id: crate::plan().topology.cpus[partition.cpus[0].0 as usize].hardware_id,
             root: start.root,
             image_entry,
             // The same address in every image.
@@ -63,7 +63,7 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
 /// Resets the CPUs of a dead kernel, so that none runs on while its memory is made new.
 fn hold(cpus: &[CpuId]) {
     for cpu in cpus {
-        apic::send_init(crate::plan().topology.cpus[cpu.0 as usize].apic);
+        arch::reset(crate::plan().topology.cpus[cpu.0 as usize].hardware_id);
     }
     clock::delay(10_000_000);
 }

@@ -1,9 +1,9 @@
 //! The other CPUs of a cluster, started by its boot CPU.
 
-use super::trampoline::{launch, Launch};
+use crate::arch::{self, launch, Launch};
+use crate::kmap;
 use crate::layout::IMAGE_BASE;
 use crate::percpu::{self, PerCpu};
-use crate::{cpu, kmap};
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use machine::{CpuId, Errno};
 
@@ -15,7 +15,7 @@ pub fn start_siblings(entry: fn(CpuId) -> !) -> Result<(), (CpuId, Errno)> {
     ENTRY.store(entry as usize, Release);
     for area in percpu::all().iter().skip(1) {
         let begin = Launch {
-            apic: area.apic,
+            hardware_id: area.hardware_id,
             root: kmap::root(),
             image_entry: kmap::top_entry(IMAGE_BASE),
             stack: area.stack,
@@ -28,7 +28,7 @@ pub fn start_siblings(entry: fn(CpuId) -> !) -> Result<(), (CpuId, Errno)> {
 }
 
 extern "C" fn sibling_start(area: &'static PerCpu) -> ! {
-    cpu::init(area);
+    arch::init_cpu(area);
     area.online.store(true, Release);
     // SAFETY: `start_siblings` stored a function of this type before it launched anything.
     let entry = unsafe { core::mem::transmute::<usize, fn(CpuId) -> !>(ENTRY.load(Acquire)) };

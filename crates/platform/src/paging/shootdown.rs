@@ -55,7 +55,7 @@
 //!
 //! # Tables that die
 //!
-//! A CPU keeps the table it has loaded alive by a reference, however stale: its CR3 points there until
+//! A CPU keeps the table it has loaded alive by a reference, however stale: its register points there until
 //! it loads another one. [`Cpus::idle`] lets a CPU with nothing to do give up one that nobody will enter
 //! any more. A CPU that has halted before that is so is woken to look once more ([`Cpus::abandon`]).
 
@@ -216,7 +216,7 @@ impl<H: Hardware> Cpus<H> {
         self.hardware.load_root(space.tree.root());
         state.seen.store(seen, Ordering::Relaxed);
         state.loaded.store(space.id, Ordering::Relaxed);
-        // The old one may die here, now that CR3 has left it.
+        // The old one may die here, now that the CPU has left it.
         let old = state.keeps.lock().replace(space.clone());
         drop(old);
     }

@@ -3,7 +3,7 @@
 //! Tables are never freed while the tree lives, so a pointer into one stays good, and the CPUs' caches
 //! of upper levels never go stale. They are freed together at the end.
 
-use super::entry::{self, ACCESSED, DIRTY, LARGE, PRESENT};
+use crate::arch::entry::{self, ACCESSED, DIRTY, LARGE, PRESENT};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::{OwnFrame, Partition, Purpose};
 use machine::{Frame, Mapping, NoMemory, Page, PageRange, Step, USER_END};

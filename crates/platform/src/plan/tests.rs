@@ -8,7 +8,7 @@ const M: u64 = 1 << 20;
 fn machine(cpus: u32, nodes: u32, megabytes: u64) -> Topology {
     let each = megabytes / u64::from(nodes) * M;
     Topology {
-        cpus: (0..cpus).map(|cpu| CpuInfo { apic: cpu, node: cpu * nodes / cpus }).collect(),
+        cpus: (0..cpus).map(|cpu| CpuInfo { hardware_id: cpu, node: cpu * nodes / cpus }).collect(),
         memory: (0..nodes)
             .map(|node| {
                 let start = u64::from(node) * each;

@@ -7,8 +7,8 @@ use machine::errno::Result as ErrnoResult;
 use machine::{BoxFuture, ByteStream, CpuId};
 use virtio_drivers::transport::DeviceType;
 
-use crate::irq;
 use crate::plan::Ecam;
+use crate::{arch, irq};
 
 use super::dma::PartitionMemory;
 use super::msix::Msix;
@@ -150,7 +150,7 @@ impl Device {
     /// what makes it sound to give the device its memory.
     fn connect(&self, index: u16, queue: Arc<dyn Complete>, cpu: CpuId) -> Result<(), DeviceError> {
         let vector = irq::alloc_vector().ok_or(DeviceError::NoInterrupt)?;
-        let (address, data) = irq::msi_message(cpu, vector).ok_or(DeviceError::NoInterrupt)?;
+        let (address, data) = arch::message_interrupt(cpu, vector).ok_or(DeviceError::NoInterrupt)?;
         irq::on_irq(vector, move || queue.complete());
         let set = self.msix.set(index, address, data);
         set.then_some(()).ok_or(DeviceError::NoInterrupt)

@@ -42,3 +42,5 @@ pub use request::RequestQueue;
 
 #[cfg(target_os = "none")]
 pub use device::{find, Console, DeviceError, Found, Queue};
+#[cfg(target_os = "none")]
+pub(crate) use pci::Function;

@@ -1,4 +1,4 @@
-//! MSI-X: a device's interrupt is a store to the local APIC of one CPU (PCI 3.0, 6.8.2).
+//! MSI-X: a device's interrupt is a store to the interrupt controller of one CPU (PCI 3.0, 6.8.2).
 
 use super::mmio::Mmio;
 use super::pci::{Function, Pci};

@@ -1,7 +1,7 @@
 //! PCI configuration space: finding functions, their capabilities and where their registers are.
 //!
 //! Access goes through the memory window that ACPI's MCFG table names (ECAM; a megabyte for each bus): one load or store, so two kernels can
-//! look at once. Without one, through ports 0xcf8 and 0xcfc, which are a pair of steps that other kernels know
+//! look at once. Without one, as the architecture has it (x86: two ports), which is a pair of steps that other kernels know
 //! nothing of; such a machine has all its devices on the kernel that does this.
 //!
 //! BARs were assigned by the firmware; they are read, never sized, because sizing switches the function off for a
@@ -10,9 +10,9 @@
 use alloc::vec::Vec;
 
 use machine::sync::Lock;
-use x86_64::instructions::port::Port;
 
 use super::mmio::Mmio;
+use crate::arch;
 use crate::plan::Ecam;
 
 const BUS_BYTES: usize = 1 << 20;
@@ -49,7 +49,7 @@ const STATUS_CAPABILITIES: u32 = 1 << 20;
 enum Access {
     /// Buses that have been looked at, mapped.
     Ecam(Ecam, Lock<Vec<(u8, Mmio)>>),
-    Ports(Lock<()>),
+    Steps(Lock<()>),
 }
 
 /// The machine's PCI configuration space (segment 0).
@@ -59,7 +59,7 @@ impl Pci {
     pub fn new(ecam: Option<Ecam>) -> Self {
         match ecam {
             Some(ecam) => Pci(Access::Ecam(ecam, Lock::new(Vec::new()))),
-            None => Pci(Access::Ports(Lock::new(()))),
+            None => Pci(Access::Steps(Lock::new(()))),
         }
     }
 
@@ -145,14 +145,9 @@ impl Pci {
             Access::Ecam(ecam, buses) => {
                 with_bus(ecam, buses, at.bus, |bus| bus.read::<u32>(ecam_offset(at, offset))).unwrap_or(u32::MAX)
             }
-            Access::Ports(lock) => {
+            Access::Steps(lock) => {
                 let _pair = lock.lock();
-                // SAFETY: the configuration ports of every PC; reading configuration space changes nothing that
-                // Rust knows of.
-                unsafe {
-                    Port::<u32>::new(0xcf8).write(port_address(at, offset));
-                    Port::<u32>::new(0xcfc).read()
-                }
+                arch::pci::read(at, offset)
             }
         }
     }
@@ -162,14 +157,11 @@ impl Pci {
             Access::Ecam(ecam, buses) => {
                 with_bus(ecam, buses, at.bus, |bus| bus.write::<u32>(ecam_offset(at, offset), value));
             }
-            Access::Ports(lock) => {
+            Access::Steps(lock) => {
                 let _pair = lock.lock();
-                // SAFETY: as in `read`; what is written are commands and message addresses, by this module and
-                // `msix`, for functions that this kernel owns.
-                unsafe {
-                    Port::<u32>::new(0xcf8).write(port_address(at, offset));
-                    Port::<u32>::new(0xcfc).write(value);
-                }
+                // SAFETY: what is written are commands and message addresses, by this module and `msix`, for functions that this
+                // kernel owns.
+                unsafe { arch::pci::write(at, offset, value) }
             }
         }
     }
@@ -196,12 +188,4 @@ fn with_bus<R>(ecam: &Ecam, buses: &Lock<Vec<(u8, Mmio)>>, bus: u8, access: impl
 
 fn ecam_offset(at: Function, offset: u8) -> usize {
     usize::from(at.device) << 15 | usize::from(at.function) << 12 | usize::from(offset & !3)
-}
-
-fn port_address(at: Function, offset: u8) -> u32 {
-    1 << 31
-        | u32::from(at.bus) << 16
-        | u32::from(at.device) << 11
-        | u32::from(at.function) << 8
-        | u32::from(offset & !3)
 }

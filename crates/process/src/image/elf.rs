@@ -1,5 +1,6 @@
-//! ELF files as execve reads and maps them (man 5 elf; System V ABI, x86-64 supplement, chapter 5).
+//! ELF files as execve reads and maps them (man 5 elf; System V ABI, chapter 5).
 
+use crate::arch::ELF_MACHINE;
 use alloc::{sync::Arc, vec, vec::Vec};
 use elf::{
     abi as elf_abi,
@@ -44,7 +45,7 @@ pub(super) async fn read_fully(file: &dyn File, buffer: &mut [u8], offset: u64) 
 }
 
 impl Elf {
-    /// Reads and checks the headers. ENOEXEC for anything but an x86-64 executable or shared object.
+    /// Reads and checks the headers. ENOEXEC for anything but an executable or shared object of this architecture.
     pub async fn read(file: Arc<dyn File>, path: Vec<u8>) -> Result<Elf> {
         let mut head = [0; 64];
         if read_fully(&*file, &mut head, 0).await? < head.len() {
@@ -54,7 +55,7 @@ impl Elf {
         let header =
             elf::file::FileHeader::parse_tail(ident, &head[elf_abi::EI_NIDENT..]).map_err(|_| Errno::ENOEXEC)?;
         let runnable = header.class == Class::ELF64
-            && header.e_machine == elf_abi::EM_X86_64
+            && header.e_machine == ELF_MACHINE
             && matches!(header.e_type, elf_abi::ET_EXEC | elf_abi::ET_DYN)
             && header.e_phentsize == 56
             && (1..=1170).contains(&header.e_phnum);

@@ -1,5 +1,4 @@
-//! execve: from a file to a program that is about to run its first instruction (man 2 execve; System V ABI,
-//! x86-64 supplement, 3.4).
+//! execve: from a file to a program that is about to run its first instruction (man 2 execve; System V ABI, 3.4).
 //!
 //! Everything that can fail with an errno happens in a *new* address space, before the old one is touched;
 //! then the other threads end, and the process takes the new image over in one step.
@@ -7,13 +6,15 @@
 mod elf;
 mod stack;
 
+use crate::arch::DYNAMIC_BASE;
 use crate::{death::KILLED, limits, migrate::Absence, thread::Presence, Context, Files, Process, System, Thread};
 use abi::{signal::AltStack, OpenFlags, PathOp};
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::sync::atomic::Ordering::SeqCst;
 use elf::{read_fully, Elf};
 use fs::{File, PathAnswer};
-use machine::{errno::Result, Errno, FpuState, KernelSet, Registers, UserAddr, PAGE_SIZE, USER_END};
+use linux_raw_sys::general::MINSIGSTKSZ;
+use machine::{errno::Result, Errno, FpuState, KernelSet, Registers, UserAddr, UserRegisters, PAGE_SIZE, USER_END};
 use messages::{
     process::{Change, EndShadow, Facet, Layout},
     timer::TimerOp,
@@ -29,8 +30,6 @@ const HEAD: usize = 256;
 pub const READ_IMPLIES_EXEC: u32 = 0x40_0000;
 /// A personality in which the same program has the same addresses every time.
 const ADDR_NO_RANDOMIZE: u32 = 0x4_0000;
-/// Where position-independent executables go (ELF_ET_DYN_BASE of x86-64), before randomization.
-const DYNAMIC_BASE: u64 = 0x5555_5555_4000;
 /// Most bytes of one string of arguments or environment, with its zero byte (MAX_ARG_STRLEN).
 pub const ARGUMENT_MAX: usize = 32 * PAGE_SIZE;
 /// Most bytes of all of them, with their pointers (a quarter of 8 MiB of stack).
@@ -182,8 +181,7 @@ impl Thread {
             file.closed(&caller).await;
         }
         self.with_fpu(|fpu| *fpu = FpuState::initial(process.system.cpu.fpu_size()));
-        // Interrupts on, bit 1 always set.
-        context.registers = Registers { rip: entry, rsp: stack, rflags: 0x202, ..Registers::default() };
+        context.registers = Registers::of_program(entry, stack);
         Ok(())
     }
 }
@@ -342,7 +340,7 @@ async fn build(
         (14, u64::from(credentials.egid)),                                                           // AT_EGID
         (23, u64::from(credentials.uid != credentials.euid || credentials.gid != credentials.egid)), // AT_SECURE
         (26, hwcap2),                                                                                // AT_HWCAP2
-        (51, 2048 + cpu.fpu_size() as u64),                                                          // AT_MINSIGSTKSZ
+        (51, u64::from(MINSIGSTKSZ) + cpu.fpu_size() as u64),                                        // AT_MINSIGSTKSZ
     ];
     auxiliary.extend(vdso.map(|at| (33, at))); // AT_SYSINFO_EHDR
     let top = USER_END - PAGE_SIZE as u64 - slide(16, 11);

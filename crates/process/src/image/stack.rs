@@ -1,6 +1,6 @@
-//! What a program finds on its stack: arguments, environment and the auxiliary vector (System V ABI, x86-64 supplement, 3.4.1;
-//! man 3 getauxval).
+//! What a program finds on its stack: arguments, environment and the auxiliary vector (System V ABI, 3.4.1; man 3 getauxval).
 
+use crate::arch::PLATFORM;
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, UserAddr, PAGE_SIZE};
 use vm::{MapRequest, Place, Space};
@@ -45,7 +45,7 @@ pub(super) async fn write(
     let arguments_at = writer.strings(arguments).await?;
     let environment_start = environment_at.first().copied().unwrap_or(environment_end);
     let arguments_start = arguments_at.first().copied().unwrap_or(environment_start);
-    let platform = writer.string(b"x86_64").await?;
+    let platform = writer.string(PLATFORM).await?;
     writer.at = (writer.at - 16) & !15;
     let random_at = writer.at;
     space.write(UserAddr(random_at), random).await?;

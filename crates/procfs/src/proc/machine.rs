@@ -31,7 +31,13 @@ pub(super) const FILES: &[(&str, Maker)] = files! {
     "swaps" swaps;
     "interrupts" interrupts;
     "vmstat" vmstat;
+    "cpuinfo" cpuinfo;
 };
+
+async fn cpuinfo(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
+    let cpus: Vec<CpuId> = proc.system.all_cpus().iter().collect();
+    Ok((proc.cpuinfo)(&*proc.system.cpu, &cpus).into_bytes())
+}
 
 /// What every kernel has done so far; those that die meanwhile are left out.
 pub(crate) async fn statuses(system: &::process::System) -> Vec<(KernelId, KernelStatus)> {

@@ -9,7 +9,7 @@
 //! | memory.rs | mem |
 //! | about.rs | the small files: cmdline, limits, mounts and their kin |
 //! | links.rs | fd, fdinfo, cwd, root, exe |
-//! | machine.rs, cpuinfo.rs | stat, meminfo, loadavg...; cpuinfo |
+//! | machine.rs | stat, meminfo, loadavg, cpuinfo... |
 //! | sysctl.rs | /proc/sys |
 //! | cob.rs | what Linux does not have: kernels, slices |
 //! | control.rs | files that root writes to: boot or end a kernel |
@@ -22,7 +22,6 @@
 mod about;
 mod cob;
 mod control;
-mod cpuinfo;
 mod links;
 mod machine;
 pub(crate) mod made;
@@ -37,9 +36,10 @@ mod sysvipc;
 
 pub(crate) use machine::statuses;
 
-use ::machine::Pid;
+use ::machine::{Cpu, CpuId, Pid};
 use ::process::System;
 use alloc::{
+    string::String,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -53,6 +53,9 @@ use fs::{
 /// USER_HZ: what a clock tick is in these texts.
 const TICK_NS: u64 = 10_000_000;
 
+/// The text of /proc/cpuinfo for these CPUs, all like the one given: the architecture knows.
+pub type CpuInfo = fn(&dyn Cpu, &[CpuId]) -> String;
+
 /// What every file of /proc may ask.
 pub(crate) struct Proc {
     pub system: Arc<System>,
@@ -60,6 +63,7 @@ pub(crate) struct Proc {
     paths: Weak<LocalPaths>,
     pub terminals: Arc<Terminals>,
     boot_id: [u8; 16],
+    cpuinfo: CpuInfo,
 }
 
 impl Proc {
@@ -74,11 +78,17 @@ pub fn tree(
     services: &Arc<Services>,
     paths: &Arc<LocalPaths>,
     terminals: &Arc<Terminals>,
+    cpuinfo: CpuInfo,
 ) -> Arc<Synthetic> {
     let mut boot_id = [0; 16];
     system.cpu.random(&mut boot_id);
-    let shared =
-        Arc::new(Proc { system: system.clone(), paths: Arc::downgrade(paths), terminals: terminals.clone(), boot_id });
+    let shared = Arc::new(Proc {
+        system: system.clone(),
+        paths: Arc::downgrade(paths),
+        terminals: terminals.clone(),
+        boot_id,
+        cpuinfo,
+    });
     Synthetic::new(services, "proc", PROC_MAGIC, Node::directory(1, root::Root::new(shared)))
 }
 

@@ -1,7 +1,7 @@
 //! The directory /proc itself.
 
 use super::{
-    cob, control, cpuinfo, machine as of_machine,
+    cob, control, machine as of_machine,
     made::{Directory as Names, Made},
     process, sysctl, sysvipc, Proc, Subject,
 };
@@ -26,7 +26,6 @@ impl Root {
             names = names.file(name, Made { source: proc.clone(), make: *make });
         }
         let names = names
-            .file("cpuinfo", Made { source: proc.clone(), make: cpuinfo::text })
             .with("sysrq-trigger", control::sysrq(&proc))
             .link("mounts", "self/mounts")
             .link("net", "self/net")

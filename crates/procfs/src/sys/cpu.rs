@@ -1,17 +1,37 @@
 //! /sys/devices/system/cpu. Every CPU is a socket of its own, as in /proc/cpuinfo.
 
-use super::cache::{self, Cache};
 use crate::proc::made::{number_list, number_mask, Directory as Names};
+use ::machine::Cpu;
 use ::process::System;
 use alloc::{format, sync::Arc, vec::Vec};
 use fs::synthetic::Fixed;
 
 pub(super) const PATH: &str = "/sys/devices/system/cpu";
 
-pub(super) fn directory(system: &Arc<System>) -> Fixed {
+/// A cache of every CPU.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cache {
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: &'static str,
+    pub line: u32,
+    pub partitions: u32,
+    pub ways: u32,
+    pub sets: u32,
+}
+
+impl Cache {
+    pub fn bytes(&self) -> u64 {
+        [self.line, self.partitions, self.ways, self.sets].into_iter().map(u64::from).product()
+    }
+}
+
+/// What caches a CPU has: the architecture knows.
+pub type Caches = fn(&dyn Cpu) -> Vec<Cache>;
+
+pub(super) fn directory(system: &Arc<System>, caches: Caches) -> Fixed {
     let cpus: Vec<(u32, u32)> = system.all_cpus().iter().map(|cpu| (cpu.0, system.node_of(cpu.0))).collect();
-    let caches = cache::of(&|leaf, sub| system.cpu.identify(leaf, sub));
-    names(&cpus, &caches).done()
+    names(&cpus, &caches(&*system.cpu)).done()
 }
 
 /// `cpus`: numbers and nodes.

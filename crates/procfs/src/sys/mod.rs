@@ -3,9 +3,10 @@
 //!
 //! Kernels join while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
 
-mod cache;
 mod cpu;
 mod node;
+
+pub use cpu::{Cache, Caches};
 
 use crate::proc::made::Directory as Names;
 use ::process::System;
@@ -21,11 +22,11 @@ use machine::{errno::Result, BoxFuture, Errno};
 const MAGIC: u64 = 0x6265_6572;
 
 /// The tree for /sys.
-pub fn tree(system: &Arc<System>, services: &Arc<Services>) -> Arc<Synthetic> {
-    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system)))
+pub fn tree(system: &Arc<System>, services: &Arc<Services>, caches: Caches) -> Arc<Synthetic> {
+    Synthetic::new(services, "sysfs", MAGIC, Node::directory(1, root(system, caches)))
 }
 
-fn root(system: &Arc<System>) -> Fixed {
+fn root(system: &Arc<System>, caches: Caches) -> Fixed {
     let empty = |names: Names| names;
     Names::new("/sys")
         .directory("block", empty)
@@ -39,7 +40,7 @@ fn root(system: &Arc<System>) -> Fixed {
                     Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
                 };
                 names
-                    .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus))))
+                    .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus, caches))))
                     .with("node", rebuilt(node::PATH, Box::new(move || node::directory(&nodes))))
             })
         })

@@ -13,7 +13,7 @@ use fuzz::{
     draw::gives_birth,
     program::{Program, Step, Word, ACTORS, AREA, ARENA, HANDLER, RESTORER, SLOTS, STACK, STACKS, USABLE},
 };
-use machine::{PageTable, Registers, Trap, UserAddr, UserFault, PAGE_SIZE};
+use machine::{Exception, PageTable, Registers, Trap, UserAddr, UserFault, PAGE_SIZE};
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard},
@@ -157,7 +157,7 @@ impl State {
                 at => match self.place(at) {
                     Some((actor, index, false)) => return self.call(actor, index, registers, table),
                     Some((actor, index, true)) => self.conclude(actor, index, registers, table)?,
-                    None => return Ok(Trap::Exception { vector: INVALID_OPCODE, code: 0 }),
+                    None => return Ok(Trap::Exception(Exception { vector: INVALID_OPCODE, code: 0 })),
                 },
             }
         }

@@ -14,7 +14,7 @@ use crate::cli::{Accel, BenchOptions, Rival};
 use crate::prepare::kernel_image;
 use crate::vm;
 
-/// Cob's timer interrupt enters here: an entry for each vector (crates/platform, cpu/trap.s and apic.rs).
+/// Cob's timer interrupt enters here: an entry for each vector (crates/platform/src/arch/x86_64, cpu/trap.s and apic.rs).
 const TRAP_VECTORS: &str = "trap_vectors";
 const TIMER_STUB: u64 = 0xf0 * 16;
 const LINUX_TIMER: &str = "asm_sysvec_apic_timer_interrupt";

@@ -1,6 +1,7 @@
 //! A machine of threads: each thread is a CPU with a TLB, which forgets only when it is told to.
 
-use crate::paging::{entry, Hardware, PartitionMemory, Setup, Window};
+use crate::arch::entry;
+use crate::paging::{Hardware, PartitionMemory, Setup, Window};
 use alloc::{boxed::Box, vec::Vec};
 use core::{
     cell::Cell,
@@ -76,7 +77,7 @@ impl Fake {
                     if entry & entry::PRESENT == 0 {
                         return Err(fault);
                     }
-                    table = entry & entry::FRAME;
+                    table = entry & entry::ADDRESS;
                 }
                 let mark = if access == Access::WRITE { entry::DIRTY } else { 0 } | entry::ACCESSED;
                 let slot = self.entry(table, page & 511);
@@ -86,7 +87,7 @@ impl Fake {
                 leaf
             }
         };
-        Ok((leaf & entry::FRAME) + at.offset() as u64)
+        Ok((leaf & entry::ADDRESS) + at.offset() as u64)
     }
 
     pub fn load(&self, at: UserAddr) -> Result<u8, UserFault> {

@@ -1,8 +1,9 @@
 //! Segment and interrupt descriptor tables, and the system call registers. The selectors are Linux's:
 //! programs see them in signal frames.
 
-use crate::cpu::features;
-use crate::percpu::{PerCpu, DEBUG_STACK, DOUBLE_FAULT_STACK, MACHINE_CHECK_STACK, PROBE_STACK};
+use super::super::area::{DEBUG_STACK, DOUBLE_FAULT_STACK, MACHINE_CHECK_STACK, PROBE_STACK};
+use super::features;
+use crate::percpu::PerCpu;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use x86_64::registers::model_specific::Msr;
@@ -69,8 +70,8 @@ struct Pointer {
 
 /// Loads the tables on the current CPU.
 pub fn load(area: &'static PerCpu) {
-    let task = area.task_state.get() as u64;
-    let limit = core::mem::size_of_val(&area.task_state) as u64 - 1;
+    let task = area.head.task_state.get() as u64;
+    let limit = core::mem::size_of_val(&area.head.task_state) as u64 - 1;
     let descriptors = [
         0,
         0,
@@ -86,8 +87,8 @@ pub fn load(area: &'static PerCpu) {
     // SAFETY: the area belongs to this CPU and lives for ever; the descriptors describe flat segments
     // and its task state; the gates were filled.
     unsafe {
-        *area.descriptors.get() = descriptors;
-        let gdt = Pointer { limit: 10 * 8 - 1, base: area.descriptors.get() as u64 };
+        *area.head.descriptors.get() = descriptors;
+        let gdt = Pointer { limit: 10 * 8 - 1, base: area.head.descriptors.get() as u64 };
         let idt = Pointer { limit: 256 * 16 - 1, base: GATES.0.get() as u64 };
         asm!(
             "lgdt [{gdt}]",

@@ -1,7 +1,7 @@
 //! Extended state (x87, SSE, AVX, AVX-512). The kernel never touches it, so what is live in a CPU's
 //! registers is always some user thread's.
 
-use crate::usercopy;
+use super::super::usercopy;
 use core::arch::{asm, x86_64::__cpuid, x86_64::__cpuid_count};
 use machine::FpuState;
 use spin::Once;

@@ -1,16 +1,12 @@
-//! [`Hardware`] on the real CPU, and the one [`PartitionMemory`] of this kernel.
+//! [`Hardware`] on the real CPU.
 
-use super::{
-    hardware::{Hardware, Window},
-    memory::{PartitionMemory, Setup},
-};
-use crate::{
-    apic, board, kmap, pages, percpu,
-    usercopy::{self, Loaded},
-};
-use core::{hint, sync::atomic::Ordering::Relaxed};
-use machine::{Access, Frame, KernelId, Page, PageTable, UserAddr, UserFault, PAGE_BITS};
-use spin::Once;
+use super::apic::{self, Signal};
+use super::usercopy::{self, Loaded};
+use crate::paging::{Hardware, Window};
+use crate::{kmap, percpu};
+use core::arch::asm;
+use core::hint;
+use machine::{Access, Frame, Page, UserAddr, UserFault, PAGE_BITS};
 use x86_64::{
     instructions::tlb,
     registers::control::{Cr3, Cr3Flags},
@@ -18,62 +14,27 @@ use x86_64::{
     PhysAddr, VirtAddr,
 };
 
-pub struct X86(());
+/// The translation of addresses by the current CPU.
+#[derive(Default)]
+pub struct Mmu(());
 
-/// The memory of this kernel.
-pub type KernelMemory = PartitionMemory<X86>;
-
-static MEMORY: Once<KernelMemory> = Once::new();
-
-/// Once, when the own frames, all CPUs' areas and the kernel's page table are there.
-pub fn start() -> &'static KernelMemory {
-    MEMORY.call_once(|| {
-        let kernels = crate::plan().kernels.iter().zip(0..);
-        let homes = kernels.flat_map(|(partition, id)| {
-            partition.memory.iter().map(move |range| (range.start..range.end, KernelId(id)))
-        });
-        PartitionMemory::start(Setup {
-            kernel: crate::kernel(),
-            life: board::entry(crate::kernel()).life().boots.load(Relaxed),
-            partition: pages::partition(),
-            homes: homes.collect(),
-            hardware: X86(()),
-        })
-    })
+/// Makes this CPU forget the translation of the page at `virt`.
+#[inline]
+pub fn flush_page(virt: u64) {
+    tlb::flush(VirtAddr::new(virt));
 }
 
-/// What [`start`] made.
-pub fn memory() -> &'static KernelMemory {
-    MEMORY.get().expect("paging::start has run")
+/// Loads the page table at `root`, in a kernel that has just begun.
+///
+/// # Safety
+///
+/// It maps what is used from here on as the one before did: the image, and with it the stack.
+pub unsafe fn load_kernel_root(root: u64) {
+    // SAFETY: says the caller.
+    unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack)) }
 }
 
-/// The same for services that share ownership with what they are given.
-pub fn shared_memory() -> alloc::sync::Arc<dyn machine::Memory> {
-    alloc::sync::Arc::new(memory().clone())
-}
-
-/// Just before user mode: loads `table` with nothing stale, and tells flushing CPUs that it is in use.
-pub fn enter(table: &dyn PageTable) {
-    memory().enter_user(table);
-}
-
-/// First thing after user mode: flushing CPUs may be waiting for it.
-pub fn leave() {
-    memory().leave_user();
-}
-
-/// Before this CPU halts: gives up a page table that died meanwhile.
-pub fn idle() {
-    if let Some(memory) = MEMORY.get() {
-        memory.idle();
-    }
-}
-
-/// Nothing is left to do: the interrupt has made the CPU leave user mode, which is what the sender
-/// waits for.
-pub fn on_tlb_interrupt() {}
-
-impl Hardware for X86 {
+impl Hardware for Mmu {
     fn cpus(&self) -> usize {
         percpu::all().len()
     }
@@ -88,13 +49,13 @@ impl Hardware for X86 {
 
     fn load_root(&self, root: Frame) {
         let root = PhysFrame::containing_address(PhysAddr::new(root.address()));
-        // SAFETY: every root has the same kernel half (tree.rs), and its tables outlive their being
-        // loaded (shootdown.rs).
+        // SAFETY: every root has the same kernel half (paging/tree.rs), and its tables outlive their being
+        // loaded (paging/shootdown.rs).
         unsafe { Cr3::write(root, Cr3Flags::empty()) };
     }
 
     fn invalidate_page(&self, page: Page) {
-        tlb::flush(VirtAddr::new(page.address().0));
+        flush_page(page.address().0);
     }
 
     fn invalidate_all(&self) {
@@ -103,7 +64,7 @@ impl Hardware for X86 {
     }
 
     fn interrupt(&self, cpu: usize) {
-        apic::send(percpu::all()[cpu].apic, apic::TLB);
+        apic::send(percpu::all()[cpu].hardware_id, Signal::Flush);
     }
 
     fn relax(&self) {

@@ -1,13 +1,14 @@
 //! /proc/cpuinfo on x86-64: what CPUID says, in Linux's words (arch/x86/kernel/cpu/proc.c). All CPUs of a
 //! machine are taken to be alike.
 
-use super::{
-    made::{put, Text},
-    Proc,
-};
-use ::machine::{errno::Result, Cpu, CpuId};
-use alloc::{string::String, sync::Arc, vec::Vec};
-use fs::Caller;
+use alloc::{string::String, vec::Vec};
+use core::fmt::Write;
+use machine::{Cpu, CpuId};
+
+/// Appends formatted text. A String takes everything.
+macro_rules! put {
+    ($text:expr, $($argument:tt)*) => { $text.write_fmt(format_args!($($argument)*)).expect("a String takes everything") };
+}
 
 /// Registers of CPUID.
 const EAX: usize = 0;
@@ -32,7 +33,7 @@ const WORDS: [Word; 10] = [
 ];
 
 /// What is the same for all CPUs.
-pub(crate) struct Description {
+struct Description {
     pub vendor: String,
     pub family: u32,
     pub model: u32,
@@ -100,15 +101,14 @@ impl Description {
     }
 }
 
-pub(super) async fn text(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
-    let description = Description::of(&*proc.system.cpu);
-    let cpus: Vec<CpuId> = proc.system.all_cpus().iter().collect();
-    Ok(print(&description, &cpus))
+/// The text of the file.
+pub(crate) fn cpuinfo(cpu: &dyn Cpu, cpus: &[CpuId]) -> String {
+    print(&Description::of(cpu), cpus)
 }
 
 /// Every CPU is a socket of its own, as `-smp N` of QEMU has it.
-fn print(cpu: &Description, cpus: &[CpuId]) -> Vec<u8> {
-    let mut text = Text::default();
+fn print(cpu: &Description, cpus: &[CpuId]) -> String {
+    let mut text = String::new();
     let name = if cpu.name.is_empty() { "unknown" } else { &cpu.name };
     for CpuId(number) in cpus {
         put!(text, "processor\t: {number}\nvendor_id\t: {}\ncpu family\t: {}\n", cpu.vendor, cpu.family);
@@ -134,10 +134,10 @@ fn print(cpu: &Description, cpus: &[CpuId]) -> Vec<u8> {
             cpu.virtual_bits
         );
     }
-    text.0
+    text
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn says_of_the_hosts_cpu_what_the_host_says() {
-        let (host, own) = (host(), String::from_utf8(print(&here(), &[CpuId(0)])).expect("ASCII"));
+        let (host, own) = (host(), print(&here(), &[CpuId(0)]));
         for name in ["vendor_id", "cpu family", "model", "model name", "stepping", "cpuid level", "clflush size"] {
             assert_eq!(field(&own, name), field(&host, name), "{name}");
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn lines_come_in_the_hosts_order() {
-        let (host, own) = (host(), String::from_utf8(print(&here(), &[CpuId(0), CpuId(1)])).expect("ASCII"));
+        let (host, own) = (host(), print(&here(), &[CpuId(0), CpuId(1)]));
         let names = |text: &str| -> Vec<String> {
             text.lines()
                 .take_while(|line| !line.is_empty())

@@ -1,8 +1,8 @@
 //! What a PVH loader hands over (Xen `public/arch-x86/hvm/start_info.h`).
 
+use crate::boot::Handover;
 use crate::plan::MemoryRange;
-use alloc::{string::String, vec::Vec};
-use core::ops::Range;
+use alloc::string::String;
 
 const MAGIC: u32 = 0x336e_c578;
 const RAM: u32 = 1;
@@ -37,19 +37,11 @@ struct Module {
     reserved: u64,
 }
 
-pub struct Handover {
-    pub command_line: String,
-    pub rsdp: u64,
-    pub memory: Vec<MemoryRange>,
-    /// Where the loader has put the initramfs: the first module.
-    pub initramfs: Option<Range<u64>>,
-}
-
 /// Reads it all before anything can overwrite it.
 ///
 /// # Safety
 /// `start_info` is what the loader left in ebx, and the first 4 GiB are mapped one to one.
-pub unsafe fn read(start_info: u64) -> Handover {
+pub unsafe fn read(start_info: u64, boot_cpu: u32, started: u64) -> Handover {
     // SAFETY: says the caller; the loader's structures lie below 4 GiB.
     unsafe {
         let info = &*(start_info as *const StartInfo);
@@ -63,10 +55,11 @@ pub unsafe fn read(start_info: u64) -> Handover {
             0 => String::new(),
             at => core::ffi::CStr::from_ptr(at as *const core::ffi::c_char).to_string_lossy().into_owned(),
         };
+        // The first module.
         let initramfs = (info.modules > 0).then(|| {
             let module = &*(info.modules_at as *const Module);
             module.start..module.start + module.bytes
         });
-        Handover { command_line, rsdp: info.rsdp_at, memory, initramfs }
+        Handover { command_line, rsdp: info.rsdp_at, memory, initramfs, boot_cpu, started }
     }
 }

@@ -1,12 +1,14 @@
 //! User mode as a function call, and the rest of `machine::Cpu`.
 
-use crate::cpu::{features, trap, Fpu};
-use crate::{apic, clock, heartbeat, irq, paging, percpu, random, usercopy};
+use super::super::apic::{self, Signal};
+use super::super::{interrupts, usercopy};
+use super::{features, trap, Fpu};
+use crate::{clock, heartbeat, paging, percpu, random};
 use core::{
     arch::asm,
     sync::atomic::{AtomicBool, Ordering},
 };
-use machine::{Access, Counter, Cpu, CpuId, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
+use machine::{Access, Counter, Cpu, CpuId, Exception, FpuState, PageTable, Registers, Trap, UserAddr, USER_END};
 use x86_64::registers::control::Cr2;
 use x86_64::registers::model_specific::Msr;
 
@@ -36,9 +38,9 @@ const CPUID_FLAG: u64 = 1 << 21;
 const USER_FLAGS: u64 = CARRY_TO_OVERFLOW | TRAP_FLAG | RESUME | ALIGNMENT | CPUID_FLAG;
 
 /// The current CPU and its siblings.
-pub struct X86Cpu;
+pub struct ThisCpu;
 
-impl Cpu for X86Cpu {
+impl Cpu for ThisCpu {
     fn current(&self) -> CpuId {
         percpu::current().cpu
     }
@@ -55,7 +57,7 @@ impl Cpu for X86Cpu {
         // A non-canonical rip would fault in the middle of iretq (or, worse, sysret), in kernel mode;
         // bases likewise. The program gets what the CPU would have said.
         if !(is_canonical(registers.rip) & is_canonical(registers.fs_base) & is_canonical(registers.gs_base)) {
-            return Trap::Exception { vector: trap::GENERAL_PROTECTION as u8, code: 0 };
+            return Trap::Exception(Exception { vector: trap::GENERAL_PROTECTION as u8, code: 0 });
         }
         registers.rflags = registers.rflags & USER_FLAGS | INTERRUPTS | 2;
         // sysret takes rip from rcx and flags from r11, and must not see an rip outside user space.
@@ -86,7 +88,7 @@ impl Cpu for X86Cpu {
     }
 
     fn cycle_rate(&self) -> u64 {
-        crate::clock::rates().0
+        clock::rates().0
     }
 
     fn counter(&self) -> Option<Counter> {
@@ -119,7 +121,7 @@ impl Cpu for X86Cpu {
 
     fn kick(&self, cpu: CpuId) {
         if let Some(area) = percpu::of(cpu) {
-            apic::send(area.apic, apic::KICK);
+            apic::send(area.hardware_id, Signal::Kick);
         }
     }
 
@@ -150,7 +152,7 @@ fn trap_of(left: Left) -> Trap {
             Trap::Page { at: UserAddr(Cr2::read_raw()), access }
         }
         vector @ 32.. => {
-            irq::dispatch(vector as u8);
+            interrupts::dispatch(vector as u8);
             Trap::Interrupt
         }
         trap::NMI => {
@@ -160,7 +162,7 @@ fn trap_of(left: Left) -> Trap {
             Trap::Interrupt
         }
         vector @ (8 | 18) => panic!("vector {vector} (double fault or machine check) in user mode"),
-        vector => Trap::Exception { vector: vector as u8, code: left.code },
+        vector => Trap::Exception(Exception { vector: vector as u8, code: left.code }),
     }
 }
 

@@ -2,19 +2,28 @@
 //! it, memory-mapped otherwise. Interrupts go to one CPU at a time, never to all: the others may
 //! belong to another kernel.
 
-use crate::layout::APIC_VIRT;
+use crate::layout::CPU_REGISTERS_VIRT;
 use crate::{board, clock, percpu};
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
-/// Vectors the kernel uses itself; devices get those from `irq::FIRST_DEVICE` up.
+/// Vectors the kernel uses itself; devices get those below.
 pub const TIMER: u8 = 0xf0;
-pub const DOORBELL: u8 = 0xf1;
-pub const KICK: u8 = 0xf2;
-pub const TLB: u8 = 0xf3;
 pub const SPURIOUS: u8 = 0xff;
+
+/// What one CPU interrupts another for, with the vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Signal {
+    /// A message of another kernel lies in a lane.
+    Doorbell = 0xf1,
+    /// A CPU of the same kernel wants this one to leave user mode or its idle loop.
+    Kick = 0xf2,
+    /// The same, for a change of a page table.
+    Flush = 0xf3,
+}
 
 const ID: u32 = 0x20;
 const TASK_PRIORITY: u32 = 0x80;
@@ -48,7 +57,7 @@ fn read(register: u32) -> u32 {
         return unsafe { msr(register).read() as u32 };
     }
     // SAFETY: every kernel maps the APIC's page there, uncached, for good.
-    unsafe { ((APIC_VIRT + u64::from(register)) as *const u32).read_volatile() }
+    unsafe { ((CPU_REGISTERS_VIRT + u64::from(register)) as *const u32).read_volatile() }
 }
 
 fn write(register: u32, value: u32) {
@@ -57,7 +66,7 @@ fn write(register: u32, value: u32) {
         unsafe { msr(register).write(value.into()) }
     } else {
         // SAFETY: as in `read`.
-        unsafe { ((APIC_VIRT + u64::from(register)) as *mut u32).write_volatile(value) }
+        unsafe { ((CPU_REGISTERS_VIRT + u64::from(register)) as *mut u32).write_volatile(value) }
     }
 }
 
@@ -110,7 +119,7 @@ pub fn silence_legacy() {
 }
 
 /// Hardware id of the current CPU.
-pub fn id() -> u32 {
+pub fn hardware_id() -> u32 {
     let raw = read(ID);
     if X2.load(Relaxed) {
         raw
@@ -142,18 +151,18 @@ fn command(target: u32, low: u32) {
     }
 }
 
-/// Interrupts the CPU with that APIC id.
-pub fn send(target: u32, vector: u8) {
-    command(target, 0x4000 | u32::from(vector));
+/// Interrupts the CPU with that hardware id.
+pub fn send(target: u32, signal: Signal) {
+    command(target, 0x4000 | signal as u32);
 }
 
 /// Interrupts a CPU also where it takes no interrupts.
-pub fn send_nmi(target: u32) {
+pub fn send_unmaskable(target: u32) {
     command(target, 0x4400);
 }
 
-/// Resets a CPU: it waits for `send_startup`.
-pub fn send_init(target: u32) {
+/// Resets a CPU: it waits to be launched.
+pub fn reset(target: u32) {
     command(target, 0x4500);
 }
 
@@ -202,7 +211,7 @@ pub fn set_alarm(at: Option<u64>) {
     }
     let count = at.map_or(0, |at| {
         let ns = at.saturating_sub(clock::now());
-        let rate = board::header().apic_rate.load(Relaxed);
+        let rate = board::header().timer_rate.load(Relaxed);
         let ticks = (u128::from(ns) * u128::from(rate)) >> 32;
         ticks.clamp(1, u32::MAX.into()) as u32
     });

@@ -7,18 +7,17 @@ mod trap;
 mod user;
 
 pub use fpu::Fpu;
-pub(crate) use tables::fill_gates;
-pub(crate) use trap::Frame;
-pub use user::X86Cpu;
+pub use tables::fill_gates;
+pub use user::ThisCpu;
 
 use crate::percpu::PerCpu;
 
 /// Sets the current CPU up for `area`: control registers, descriptor tables, system call entry, APIC.
-pub fn init(area: &'static PerCpu) {
+pub fn init_cpu(area: &'static PerCpu) {
     features::enable();
     tables::load(area);
     crate::percpu::install(area);
     tables::enable_system_calls(area);
     fpu::enable();
-    crate::apic::init_cpu();
+    super::apic::init_cpu();
 }

@@ -1,6 +1,6 @@
 //! Control register bits: what protects the kernel from user mode, where the CPU has it.
 
-use crate::usercopy;
+use super::super::usercopy;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};

@@ -8,9 +8,10 @@
 //! - A CPU that comes after its starter has given up and another uses the page. So who gives up resets
 //!   the CPU: held in reset, it does not read the page.
 
+use super::super::{apic, entry::Bits};
 use crate::layout::*;
-use crate::tables::{index, Bits};
-use crate::{apic, board, clock};
+use crate::tables::index;
+use crate::{board, clock};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use machine::Errno;
 
@@ -24,7 +25,7 @@ unsafe extern "C" {
 
 /// Where a CPU begins.
 pub struct Launch {
-    pub apic: u32,
+    pub hardware_id: u32,
     /// Its kernel's page table, and that table's entry for the image.
     pub root: u64,
     pub image_entry: u64,
@@ -51,9 +52,9 @@ pub fn launch(launch: &Launch, alive: impl Fn() -> bool) -> Result<(), Errno> {
         return Err(Errno::EBUSY);
     }
     prepare(launch);
-    let started = start(launch.apic, alive);
+    let started = start(launch.hardware_id, alive);
     if started.is_err() {
-        apic::send_init(launch.apic);
+        apic::reset(launch.hardware_id);
     }
     board::release(lock, me);
     started
@@ -108,7 +109,7 @@ fn start(target: u32, alive: impl Fn() -> bool) -> Result<(), Errno> {
     go.store(0, SeqCst);
     let mut patience = 10_000_000;
     loop {
-        apic::send_init(target);
+        apic::reset(target);
         clock::delay(50_000);
         here.store(0, SeqCst);
         // A CPU that isn't waiting for one ignores a start-up interrupt: an emulated one that is still to

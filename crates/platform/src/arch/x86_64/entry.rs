@@ -1,4 +1,4 @@
-//! What one entry of a last-level table says (Intel SDM 3A, table 5-20).
+//! What an entry of a page table says (Intel SDM 3A, table 5-20). One of the last level, for user memory:
 //!
 //! ```text
 //!  63  58..54  53..52          51..12  11..9                  6 5 2 1 0
@@ -11,15 +11,40 @@
 
 use machine::{Access, Frame, Mapping, Soft};
 
-pub const PRESENT: u64 = 1 << 0;
-pub const WRITE: u64 = 1 << 1;
-pub const USER: u64 = 1 << 2;
-pub const ACCESSED: u64 = 1 << 5;
-pub const DIRTY: u64 = 1 << 6;
-/// In an upper level: a large page instead of a table.
-pub const LARGE: u64 = 1 << 7;
-pub const NO_EXECUTE: u64 = 1 << 63;
-pub const FRAME: u64 = 0x000f_ffff_ffff_f000;
+bitflags::bitflags! {
+    /// Bits of an entry (Intel SDM 3A, table 4-20), and those that pages of the kernel have.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Bits: u64 {
+        const PRESENT = 1 << 0;
+        const WRITE = 1 << 1;
+        const USER = 1 << 2;
+        const WRITE_THROUGH = 1 << 3;
+        const UNCACHED = 1 << 4;
+        const ACCESSED = 1 << 5;
+        const DIRTY = 1 << 6;
+        /// In a directory entry: this is a 2 MiB page.
+        const LARGE = 1 << 7;
+        const GLOBAL = 1 << 8;
+        const NO_EXECUTE = 1 << 63;
+
+        /// An entry of an upper level that leads to a table of the kernel's half.
+        const TABLE = 1 | 1 << 1 | 1 << 5;
+        const TEXT = 1 | 1 << 5 | 1 << 8;
+        const READ_ONLY = 1 | 1 << 5 | 1 << 8 | 1 << 63;
+        const DATA = 1 | 1 << 1 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
+        const DEVICE = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 63;
+    }
+}
+
+pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+pub const PRESENT: u64 = Bits::PRESENT.bits();
+pub const WRITE: u64 = Bits::WRITE.bits();
+pub const ACCESSED: u64 = Bits::ACCESSED.bits();
+pub const DIRTY: u64 = Bits::DIRTY.bits();
+pub const LARGE: u64 = Bits::LARGE.bits();
+const USER: u64 = Bits::USER.bits();
+const NO_EXECUTE: u64 = Bits::NO_EXECUTE.bits();
 
 const KEPT: u64 = 1 << 54;
 
@@ -40,7 +65,7 @@ pub fn to_table(frame: Frame) -> u64 {
 }
 
 pub fn frame(entry: u64) -> Frame {
-    Frame((entry & FRAME) >> machine::PAGE_BITS)
+    Frame((entry & ADDRESS) >> machine::PAGE_BITS)
 }
 
 #[inline]
@@ -49,7 +74,7 @@ pub fn encode(mapping: Mapping) -> u64 {
     let group = |(there, here): (u32, u32), mask: u64| (bits >> here & mask) << there;
     let soft = group(SHARING, 0b111) | group(MARKS, 0b11) | group(KEEPING, 0b11);
     let access = mapping.access;
-    let mut entry = mapping.frame.address() & FRAME | soft | USER;
+    let mut entry = mapping.frame.address() & ADDRESS | soft | USER;
     entry |= if access.is_empty() { KEPT } else { PRESENT };
     if access.contains(Access::WRITE) {
         entry |= WRITE;

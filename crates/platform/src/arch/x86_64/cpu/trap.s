@@ -4,7 +4,7 @@
 // per-CPU area, and returns from enter_user. So a CPU needs one kernel stack, and nothing about user
 // mode lives on it.
 //
-// Per-CPU area (cpu/percpu.rs): gs:[8] kernel stack pointer, gs:[16] registers, gs:[24] scratch,
+// Per-CPU area (area.rs): gs:[8] kernel stack pointer, gs:[16] registers, gs:[24] scratch,
 // gs:[68] rsp0 of the task state segment.
 
 .text
@@ -102,8 +102,8 @@ syscall_entry:
     return_from_enter_user
 
 // Interrupts are off again when it returns.
-.global halt_until_interrupt
-halt_until_interrupt:
+.global halt_with_interrupts
+halt_with_interrupts:
     sti
     hlt
 .global halted
@@ -163,7 +163,7 @@ trap_in_kernel:
     push r15
     // The vectors with a stack of their own (1, 2, 8, 18) may come between swapgs and iretq, where gs is still or
     // already the user's, and a program can make that look like the kernel's (wrgsbase). So gs says nothing here: it is
-    // taken from above the CPU's frame on that stack (percpu.rs), whatever it was. Of those vectors 2 (the probe of heartbeat.rs)
+    // taken from above the CPU's frame on that stack (area.rs), whatever it was. Of those vectors 2 (the probe of heartbeat.rs)
     // returns: rbx and r12, which calls preserve, say that gs must go back, and to what.
     xor ebx, ebx
     mov eax, [rsp + 15 * 8]

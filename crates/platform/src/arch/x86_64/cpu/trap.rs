@@ -2,7 +2,9 @@
 //! fault (or a malformed extended state) at an instruction that says where to go on. Anything else is
 //! a bug of the kernel.
 
-use crate::{heartbeat, irq, stacks, usercopy};
+use super::super::{interrupts, usercopy};
+use crate::panic::Place;
+use crate::{heartbeat, panic, stacks};
 use machine::USER_END;
 use x86_64::registers::control::Cr2;
 
@@ -44,13 +46,13 @@ pub const PAGE_FAULT: u64 = 14;
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(frame: &mut Frame) {
     match frame.vector {
-        32.. => irq::dispatch(frame.vector as u8),
+        32.. => interrupts::dispatch(frame.vector as u8),
         NMI => {
             // It may have come in the middle of a copy to or from user memory. Its return restores the flag.
             usercopy::forbid_user_access();
-            heartbeat::on_probe(heartbeat::Found::InKernel(frame));
+            heartbeat::on_probe(heartbeat::Found::InKernel(Place::from(&*frame)));
         }
-        DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => crate::panic::from_overflow(frame),
+        DOUBLE_FAULT if stacks::is_guard(Cr2::read_raw()) => panic::from_overflow(Place::from(&*frame)),
         PAGE_FAULT => {
             let at = Cr2::read_raw();
             match usercopy::fixup(frame.rip).filter(|_| at < USER_END) {
@@ -67,5 +69,15 @@ extern "C" fn kernel_trap(frame: &mut Frame) {
 }
 
 fn fatal(frame: &Frame, at: u64) -> ! {
-    crate::panic::from_trap(frame, at)
+    let text = format_args!(
+        "unexpected trap {} code {:#x} at {:#x}, address {:#x}\n{:#x?}",
+        frame.vector, frame.code, frame.rip, at, frame
+    );
+    panic::from_trap(text, frame.into())
+}
+
+impl From<&Frame> for Place {
+    fn from(frame: &Frame) -> Self {
+        Place { pc: frame.rip, stack: frame.rsp }
+    }
 }

@@ -1,24 +1,15 @@
 //! Caches as CPUID describes them: leaf 4 of Intel, leaf 0x8000001d of AMD in the same form.
 
 use alloc::vec::Vec;
+use machine::Cpu;
+use procfs::sys::Cache;
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cache {
-    pub level: u32,
-    pub kind: &'static str,
-    pub line: u32,
-    pub partitions: u32,
-    pub ways: u32,
-    pub sets: u32,
+/// What [`Cache`]s every CPU has.
+pub(crate) fn caches(cpu: &dyn Cpu) -> Vec<Cache> {
+    of(&|leaf, sub| cpu.identify(leaf, sub))
 }
 
-impl Cache {
-    pub fn bytes(&self) -> u64 {
-        [self.line, self.partitions, self.ways, self.sets].into_iter().map(u64::from).product()
-    }
-}
-
-pub(super) fn of(identify: &dyn Fn(u32, u32) -> [u32; 4]) -> Vec<Cache> {
+fn of(identify: &dyn Fn(u32, u32) -> [u32; 4]) -> Vec<Cache> {
     let amd = identify(0x8000_0000, 0)[0] >= 0x8000_001d && identify(0x8000_0001, 0)[2] >> 22 & 1 == 1;
     let leaf = match (amd, identify(0, 0)[0] >= 4) {
         (true, _) => 0x8000_001d,
