@@ -122,17 +122,29 @@ messages! {
 
     /// A kernel that has come up introduces itself to every kernel present, after its lanes are on
     /// the board; each answers with its own resources.
-    hello: Hello { resources: Resources } -> Resources, Low;
+    hello: Hello {
+        /// What the sender brings to the machine.
+        resources: Resources,
+    } -> Resources, Low;
 
     /// Is the kernel there, and are its lanes sound? Answered with the same bytes.
-    ping: Ping { payload: Vec<u8> } -> Vec<u8>, Low;
+    ping: Ping {
+        /// Bytes that come back unchanged.
+        payload: Vec<u8>,
+    } -> Vec<u8>, Low;
 
     /// Answered when the kernels that are there and `newcomers` all know each other, so that whoever
     /// runs a program afterwards may send it anywhere. A newcomer that dies is not waited for.
-    meet: Meet { newcomers: Vec<KernelId> } -> (), Low;
+    meet: Meet {
+        /// Kernels that have just been booted.
+        newcomers: Vec<KernelId>,
+    } -> (), Low;
 
     /// Any kernel asks another to start a secondary; answered when it has joined the machine.
-    boot: Boot { kernel: KernelId } -> errno::Result<()>, Low;
+    boot: Boot {
+        /// The secondary to be started.
+        kernel: KernelId,
+    } -> errno::Result<()>, Low;
 
     /// `cobctl status` and `--stats` ask every kernel what it has done.
     status: Status {} -> KernelStatus, Low;
@@ -140,10 +152,16 @@ messages! {
     /// A kernel is dead, and whoever wants to boot it again asks the others to have done with it: each
     /// fails its calls, kills the processes that had something there, and answers when none of them
     /// maps its memory any more.
-    dead: KernelDied { kernel: KernelId } -> (), High;
+    dead: KernelDied {
+        /// The kernel that is dead.
+        kernel: KernelId,
+    } -> (), High;
 
     /// Root wants the kernel to end; `status` is one of those below.
-    stop: Stop { status: u8 } -> (), High;
+    stop: Stop {
+        /// How it ends: one of the constants of [`Stop`].
+        status: u8,
+    } -> (), High;
 
     /// What partitions there are; any kernel knows.
     partitions: Partitions {} -> Vec<Partition>, Low;

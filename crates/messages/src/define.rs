@@ -5,31 +5,34 @@
 /// ```ignore
 /// messages! {
 ///     "vm" 0x300;
-///     /// Who sends it when, who answers, and what the fields are.
-///     fault: Fault { space: SpaceId, page: Page } -> FaultReply, Low;
+///     /// Who sends it when, and who answers.
+///     fault: Fault {
+///         /// What the receiver must know of the field.
+///         space: SpaceId,
+///         /// The same.
+///         page: Page,
+///     } -> FaultReply, Low;
 /// }
 /// ```
 ///
 /// `fault` is the name in counters and traces, `Fault` the struct, `FaultReply` any serde type written
-/// out beside the block (a doc comment line is required), `Low` or `High` the lane. Append new messages
-/// at the end of a block only for tidiness: all kernels of a machine run the same image.
+/// out beside the block, `Low` or `High` the lane. The message and each of its fields must have a comment.
+/// Append new messages at the end of a block only for tidiness: all kernels of a machine run the same image.
 macro_rules! messages {
     (
         $subject:literal $base:literal;
         $(
             $(#[doc = $doc:literal])+
             $name:ident: $type:ident {
-                $( $(#[doc = $field_doc:literal])* $field:ident: $field_type:ty ),* $(,)?
+                $( $(#[doc = $field_doc:literal])+ $field:ident: $field_type:ty ),* $(,)?
             } -> $reply:ty, $priority:ident;
         )*
     ) => {
         $(
             $(#[doc = $doc])+
-            // The message's own comment, which is the text of docs/messages.md, says what its fields are.
-            #[allow(missing_docs)]
             #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
             pub struct $type {
-                $( $(#[doc = $field_doc])* pub $field: $field_type, )*
+                $( $(#[doc = $field_doc])+ pub $field: $field_type, )*
             }
 
             impl $crate::Request for $type {

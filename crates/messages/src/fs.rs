@@ -441,187 +441,499 @@ messages! {
     "fs" 0x500;
 
     /// read, pread: a stand-in asks the owner. With `frames` the data goes there.
-    file_read: FileRead { id: u64, at: Option<u64>, bytes: u32, frames: Vec<Frame>, wait: bool, caller: Option<Caller> } -> Result<Taken>, Low;
+    file_read: FileRead {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// pread's offset; None: at the shared position.
+        at: Option<u64>,
+        /// Most bytes to be read.
+        bytes: u32,
+        /// Frames of the sender, lent for the call; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Whether the owner waits for data; false: EAGAIN without.
+        wait: bool,
+        /// Who reads, where that matters ([`Waiting::AtOwner`], [`Waiting::Socket`]).
+        caller: Option<Caller>,
+    } -> Result<Taken>, Low;
 
     /// write, pwrite: a stand-in asks the owner; answered with the bytes taken.
-    file_write: FileWrite { id: u64, at: Option<u64>, data: Data, wait: bool, caller: Option<Caller> } -> Result<u64>, Low;
+    file_write: FileWrite {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// pwrite's offset; None: at the shared position, or the end with O_APPEND.
+        at: Option<u64>,
+        /// What is written.
+        data: Data,
+        /// Whether the owner waits for room; false: EAGAIN without.
+        wait: bool,
+        /// Who writes, where that matters ([`Waiting::AtOwner`], [`Waiting::Socket`]).
+        caller: Option<Caller>,
+    } -> Result<u64>, Low;
 
     /// lseek on the shared position, which is kept at the owner.
-    file_seek: FileSeek { id: u64, offset: i64, whence: Whence } -> Result<u64>, Low;
+    file_seek: FileSeek {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Bytes, from where `whence` says.
+        offset: i64,
+        /// SEEK_*.
+        whence: Whence,
+    } -> Result<u64>, Low;
 
     /// F_SETFL, or F_GETFL without flags; answered with the flags as they are then.
-    file_flags: FileSetFlags { id: u64, flags: Option<OpenFlags> } -> Result<OpenFlags>, Low;
+    file_flags: FileSetFlags {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// New flags; None: they stay.
+        flags: Option<OpenFlags>,
+    } -> Result<OpenFlags>, Low;
 
     /// signalfd with a descriptor of another kernel: a new mask, or none; answered with mask and flags as they are then.
-    file_signals: FileSignals { id: u64, wanted: Option<SignalSet> } -> Result<(SignalSet, OpenFlags)>, Low;
+    file_signals: FileSignals {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// New mask; None: it stays.
+        wanted: Option<SignalSet>,
+    } -> Result<(SignalSet, OpenFlags)>, Low;
 
     /// fstat.
-    file_attributes: FileAttributes { id: u64 } -> Result<Attributes>, Low;
+    file_attributes: FileAttributes {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Result<Attributes>, Low;
 
     /// fchmod, fchown, ftruncate, futimens.
-    file_set: FileSetAttributes { id: u64, caller: Caller, set: SetAttributes } -> Result<()>, Low;
+    file_set: FileSetAttributes {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// Which attributes change, and to what.
+        set: SetAttributes,
+    } -> Result<()>, Low;
 
     /// getdents64.
-    file_list: FileReadDir { id: u64, budget: u32 } -> Result<Vec<DirEntry>>, Low;
+    file_list: FileReadDir {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// About how many bytes of entries fit into the answer.
+        budget: u32,
+    } -> Result<Vec<DirEntry>>, Low;
 
     /// ioctl; answered with the return value and the argument's bytes.
-    file_ioctl: FileIoctl { id: u64, caller: Caller, request: u32, data: Vec<u8> } -> Result<(i64, Vec<u8>)>, Low;
+    file_ioctl: FileIoctl {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// The number of the request.
+        request: u32,
+        /// The argument's bytes, as the request has them.
+        data: Vec<u8>,
+    } -> Result<(i64, Vec<u8>)>, Low;
 
     /// fsync, fdatasync.
-    file_sync: FileSync { id: u64, data_only: bool } -> Result<()>, Low;
+    file_sync: FileSync {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// fdatasync, not fsync.
+        data_only: bool,
+    } -> Result<()>, Low;
 
     /// fallocate.
-    file_allocate: FileAllocate { id: u64, mode: u32, offset: u64, len: u64 } -> Result<()>, Low;
+    file_allocate: FileAllocate {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// FALLOC_FL_*.
+        mode: u32,
+        /// First byte.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    } -> Result<()>, Low;
 
     /// The path of a file, for /proc and getcwd.
-    file_path: FilePath { id: u64 } -> Vec<u8>, Low;
+    file_path: FilePath {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Vec<u8>, Low;
 
     /// What only some kinds of files can do. The bytes of a socket's message go in `frames` if they are many:
     /// `sent` of them are there already, or there is room for an answer's, which says how many it put there.
-    file_control: FileControl { id: u64, caller: Caller, control: Control<Opened>, wait: bool, frames: Vec<Frame>, sent: u32 } -> Result<(ControlAnswer<Opened>, u32)>, Low;
+    file_control: FileControl {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// What is to be done.
+        control: Control<Opened>,
+        /// Whether the owner waits where Linux would block; false: EAGAIN.
+        wait: bool,
+        /// Frames of the sender, lent for the call; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Bytes of the message that are in `frames`.
+        sent: u32,
+    } -> Result<(ControlAnswer<Opened>, u32)>, Low;
 
     /// splice and tee from a pipe of another kernel: up to so many bytes, as a read gives them, that stay there; no other reader takes
     /// them as long as the sender holds them, by the number in the answer. Waits if there are none; None: there never will be any.
-    pipe_hold: PipeHold { id: u64, bytes: u32, frames: Vec<Frame>, wait: bool } -> Result<Option<(u64, Taken)>>, Low;
+    pipe_hold: PipeHold {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Most bytes to be held.
+        bytes: u32,
+        /// Frames of the sender, lent for the call; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Whether to wait for data; false: EAGAIN without.
+        wait: bool,
+    } -> Result<Option<(u64, Taken)>>, Low;
 
     /// The sender holds a pipe no longer. The first so many bytes are elsewhere now, and go.
-    pipe_let_go: PipeLetGo { number: u64, taken: u32 } -> (), Low;
+    pipe_let_go: PipeLetGo {
+        /// As the answer to [`PipeHold`] called the hold.
+        number: u64,
+        /// How many of the held bytes go.
+        taken: u32,
+    } -> (), Low;
 
     /// bind: a socket of the sender wants a name. Asked of the kernel that keeps the names. EADDRINUSE.
-    unix_claim: UnixClaim { place: UnixPlace, serial: u64 } -> Result<()>, Low;
+    unix_claim: UnixClaim {
+        /// The name.
+        place: UnixPlace,
+        /// Number of the socket at the sender.
+        serial: u64,
+    } -> Result<()>, Low;
 
     /// A bound socket is gone.
-    unix_unbind: UnixUnbind { place: UnixPlace, serial: u64 } -> (), Low;
+    unix_unbind: UnixUnbind {
+        /// The name, free again if this socket has it.
+        place: UnixPlace,
+        /// Number of the socket at the sender.
+        serial: u64,
+    } -> (), Low;
 
     /// Is a socket still bound, asked of its own kernel.
-    unix_bound: UnixBound { serial: u64 } -> bool, Low;
+    unix_bound: UnixBound {
+        /// Number of the socket at the receiver.
+        serial: u64,
+    } -> bool, Low;
 
     /// Which socket has a name: its kernel and number there. ECONNREFUSED.
-    unix_find: UnixFind { place: UnixPlace } -> Result<(KernelId, u64)>, Low;
+    unix_find: UnixFind {
+        /// The name.
+        place: UnixPlace,
+    } -> Result<(KernelId, u64)>, Low;
 
     /// connect from another kernel: the listener's kernel makes both ends; the answer is the client's, and who
     /// listens.
-    unix_attach: UnixAttach { serial: u64, kind: u32, name: Vec<u8>, wants_credentials: bool, caller: Caller } -> Result<(Opened, Option<UnixCredentials>)>, Low;
+    unix_attach: UnixAttach {
+        /// Number of the listener at the receiver.
+        serial: u64,
+        /// SOCK_STREAM or SOCK_SEQPACKET, which must be the listener's.
+        kind: u32,
+        /// `sun_path` of the client, for getpeername.
+        name: Vec<u8>,
+        /// SO_PASSCRED of the client.
+        wants_credentials: bool,
+        /// Who makes the system call.
+        caller: Caller,
+    } -> Result<(Opened, Option<UnixCredentials>)>, Low;
 
     /// connect of a datagram socket: the other one's name. EPROTOTYPE if it is of another kind.
-    unix_meet: UnixMeet { serial: u64, kind: u32 } -> Result<Vec<u8>>, Low;
+    unix_meet: UnixMeet {
+        /// Number of the other socket at the receiver.
+        serial: u64,
+        /// SOCK_* of the sender's socket.
+        kind: u32,
+    } -> Result<Vec<u8>>, Low;
 
     /// A datagram for a socket of another kernel; `sent` bytes of it are in frames. EAGAIN: no room.
-    unix_deliver: UnixDeliver { serial: u64, kind: u32, message: SocketMessage<Opened>, frames: Vec<Frame>, sent: u32 } -> Result<u64>, Low;
+    unix_deliver: UnixDeliver {
+        /// Number of the receiving socket at the receiver.
+        serial: u64,
+        /// SOCK_* of the sending socket.
+        kind: u32,
+        /// The datagram.
+        message: SocketMessage<Opened>,
+        /// Frames of the sender, lent for the call; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Bytes of it that are in `frames`.
+        sent: u32,
+    } -> Result<u64>, Low;
 
     /// Answered when a socket has room again: a listener for a connection, another for a datagram. ECONNREFUSED
     /// when it is gone.
-    unix_room: UnixRoom { serial: u64 } -> Result<()>, Low;
+    unix_room: UnixRoom {
+        /// Number of the socket at the receiver.
+        serial: u64,
+    } -> Result<()>, Low;
 
     /// Sockets of the sender and of other kernels may hold each other in a circle. Told to the kernel that keeps the names.
     unix_suspect: UnixSuspect {} -> (), Low;
 
     /// What a kernel can't decide alone of its sockets that others hold; the first page, (0, 0), makes a new survey. EAGAIN if it is not
     /// known any more.
-    unix_survey: UnixSurvey { survey: u64, from: (u32, u32) } -> Result<SurveyPage>, Low;
+    unix_survey: UnixSurvey {
+        /// The survey's number, by which its other messages name it.
+        survey: u64,
+        /// Where the page begins: [`SurveyPage::next`] of the page before.
+        from: (u32, u32),
+    } -> Result<SurveyPage>, Low;
 
     /// Answered behind all that the sender has told of references before.
     unix_flush: UnixFlush {} -> (), Low;
 
     /// Those of the nodes that somebody may have got a reference to since the survey met them.
-    unix_gained: UnixGained { survey: u64, nodes: Vec<u32> } -> Result<Vec<u32>>, Low;
+    unix_gained: UnixGained {
+        /// The number of the survey.
+        survey: u64,
+        /// Nodes of the survey, as its entries number them.
+        nodes: Vec<u32>,
+    } -> Result<Vec<u32>>, Low;
 
     /// Nobody can reach these nodes of a survey: their inboxes are to be emptied.
-    unix_empty: UnixEmpty { survey: u64, nodes: Vec<u32> } -> Result<()>, Low;
+    unix_empty: UnixEmpty {
+        /// The number of the survey.
+        survey: u64,
+        /// Nodes of the survey, as its entries number them.
+        nodes: Vec<u32>,
+    } -> Result<()>, Low;
 
     /// The survey is not needed any more.
-    unix_forget_survey: UnixForgetSurvey { survey: u64 } -> (), Low;
+    unix_forget_survey: UnixForgetSurvey {
+        /// The number of the survey.
+        survey: u64,
+    } -> (), Low;
 
     /// A descriptor of a stand-in was closed (POSIX locks).
-    file_closed: FileClosed { id: u64, caller: Caller } -> (), Low;
+    file_closed: FileClosed {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+    } -> (), Low;
 
     /// A stand-in wants to hear of changes from now on; answered with what is ready now.
-    file_watch: FileWatch { id: u64 } -> Result<Events>, Low;
+    file_watch: FileWatch {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Result<Events>, Low;
 
     /// The owner tells a stand-in that readiness may have changed. The next one waits for the answer.
-    file_ready: FileReady { file: FileRef, events: Events } -> (), Low;
+    file_ready: FileReady {
+        /// The file, at the sender.
+        file: FileRef,
+        /// What is ready now.
+        events: Events,
+    } -> (), Low;
 
     /// An epoll of the sender watches the file without keeping it open; answered with what is ready now, and whether
     /// the file is an epoll itself.
-    file_observe: FileObserve { id: u64 } -> Result<(Readiness, bool)>, Low;
+    file_observe: FileObserve {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Result<(Readiness, bool)>, Low;
 
     /// No epoll of the sender watches the file any more.
-    file_unobserve: FileUnobserve { id: u64 } -> (), Low;
+    file_unobserve: FileUnobserve {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> (), Low;
 
     /// epoll_wait: what is ready of the files that the sender's epolls watch. None: it is closed.
-    files_ready: FilesReady { ids: Vec<u64> } -> Vec<Option<Readiness>>, Low;
+    files_ready: FilesReady {
+        /// The files at the receiver ([`FileRef`]'s `id`); the answer is in their order.
+        ids: Vec<u64>,
+    } -> Vec<Option<Readiness>>, Low;
 
     /// A file that the receiver's epolls watch has changed, or (None) is closed. The next one waits for the answer.
-    file_observed: FileObserved { file: FileRef, ready: Option<Readiness> } -> (), Low;
+    file_observed: FileObserved {
+        /// The file, at the sender.
+        file: FileRef,
+        /// What is ready now; None: it is closed.
+        ready: Option<Readiness>,
+    } -> (), Low;
 
     /// The file is added to an epoll, which is `root` if it has a number, with `above` epolls above the file: is there a circle, or
     /// are there too many ways up from it or below it? ELOOP, EINVAL.
-    epoll_below: EpollBelow { id: u64, root: Option<FileRef>, above: u32 } -> Result<()>, Low;
+    epoll_below: EpollBelow {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The epoll that the file is added to; None: other kernels don't know it.
+        root: Option<FileRef>,
+        /// How many epolls lie above the file.
+        above: u32,
+    } -> Result<()>, Low;
 
     /// Counts the ways up from a file that the receiver's epolls watch, by the number of epolls after the first, of which `nests` lie
     /// before: the counts, and how many epolls lie on the longest one. EINVAL: too many.
-    epoll_above: EpollAbove { file: FileRef, nests: u32, ways: Vec<u32> } -> Result<(Vec<u32>, u32)>, Low;
+    epoll_above: EpollAbove {
+        /// The file, at the sender.
+        file: FileRef,
+        /// How many epolls the way so far has passed.
+        nests: u32,
+        /// Ways counted so far, by how many epolls they have passed.
+        ways: Vec<u32>,
+    } -> Result<(Vec<u32>, u32)>, Low;
 
     /// A kernel that has a stand-in hands the file on: one count more, for the kernel named, unless that has said so first.
-    file_retain: FileRetain { id: u64, holder: KernelId } -> (), Low;
+    file_retain: FileRetain {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The kernel that gets the reference.
+        holder: KernelId,
+    } -> (), Low;
 
     /// What the sender was to send to `holder` will not be sent: one count less.
-    file_unsent: FileUnsent { id: u64, holder: KernelId } -> (), Low;
+    file_unsent: FileUnsent {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The kernel that was to get the reference.
+        holder: KernelId,
+    } -> (), Low;
 
     /// A reference arrived that `giver` has sent to the sender: one count more, unless that has said so first.
-    file_arrived: FileArrived { id: u64, giver: KernelId } -> (), Low;
+    file_arrived: FileArrived {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The kernel that has sent the reference.
+        giver: KernelId,
+    } -> (), Low;
 
     /// `dead` has died, and nothing more of it arrives at the sender: what it was to send to that, and never did, is not counted
     /// any more.
-    file_lost: FilesLost { dead: KernelId } -> (), Low;
+    file_lost: FilesLost {
+        /// The kernel that is dead.
+        dead: KernelId,
+    } -> (), Low;
 
     /// The last user of a stand-in is gone: so many references come back.
-    file_release: FileRelease { id: u64, count: u64 } -> (), Low;
+    file_release: FileRelease {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// How many references come back.
+        count: u64,
+    } -> (), Low;
 
     /// flock and fcntl locks. One that waits is given up when the caller is interrupted.
-    file_lock: FileLock { id: u64, caller: Caller, op: LockOp } -> Result<Option<LockConflict>>, Low;
+    file_lock: FileLock {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// Kind of lock, range, and whether to wait.
+        op: LockOp,
+    } -> Result<Option<LockConflict>>, Low;
 
     /// F_ADD_SEALS and F_GET_SEALS.
-    file_seal: FileSeal { id: u64, add: u32 } -> Result<u32>, Low;
+    file_seal: FileSeal {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// F_SEAL_* to be added; 0: none. Answered with all that hold.
+        add: u32,
+    } -> Result<u32>, Low;
 
     /// A new description of the same file.
-    file_reopen: FileReopen { id: u64, caller: Caller, flags: OpenFlags } -> Result<Opened>, Low;
+    file_reopen: FileReopen {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// Flags of the new description.
+        flags: OpenFlags,
+    } -> Result<Opened>, Low;
 
     /// mmap: which object, a reference to it, and whether that may be kept in case the object is mapped again: it keeps no memory
     /// that can't be had back.
-    file_object: FileObject { id: u64 } -> Result<(Opened, ObjectId, bool)>, Low;
+    file_object: FileObject {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Result<(Opened, ObjectId, bool)>, Low;
 
     /// Pages of a mapped object, for reading; at least one. The owner asks for them back (`ObjectLost`) before it changes
     /// what it gave copies of.
-    object_pages: ObjectPages { id: u64, first: u64, frames: Vec<Frame> } -> Result<Lent>, Low;
+    object_pages: ObjectPages {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The first page wanted.
+        first: u64,
+        /// Frames of the sender, lent for the call: the copies go there.
+        frames: Vec<Frame>,
+    } -> Result<Lent>, Low;
 
     /// A mapped object by its name, for a kernel that was only told the name: a reference to it.
-    resolve_object: ResolveObject { object: ObjectId } -> Result<Opened>, Low;
+    resolve_object: ResolveObject {
+        /// The object, which the receiver owns.
+        object: ObjectId,
+    } -> Result<Opened>, Low;
 
     /// The owner's own frame of a page, for a shared mapping. It is counted there once more, until it comes
     /// home like a frame that was lent.
-    object_pin: ObjectPin { id: u64, index: u64 } -> Result<Frame>, Low;
+    object_pin: ObjectPin {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Page of the object, counted from its start.
+        index: u64,
+    } -> Result<Frame>, Low;
 
     /// A page was written through a shared mapping.
-    object_dirty: ObjectDirty { id: u64, index: u64 } -> (), Low;
+    object_dirty: ObjectDirty {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Page of the object, counted from its start.
+        index: u64,
+    } -> (), Low;
 
     /// The owner tells a kernel that has pages of an object that some are no more what they were (truncation, a hole, a
     /// change of what was copied). Answered when nothing there shows them, with whether anything there still uses the
     /// object at all.
-    object_lost: ObjectLost { lost: Lost } -> bool, Low;
+    object_lost: ObjectLost {
+        /// Which pages.
+        lost: Lost,
+    } -> bool, Low;
 
     /// A shared mapping of an object of the receiver is there, and nobody uses it yet: may it write? EPERM: it is sealed.
-    object_admit: ObjectAdmit { id: u64 } -> Result<()>, Low;
+    object_admit: ObjectAdmit {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+    } -> Result<()>, Low;
 
     /// MADV_REMOVE of an object of the receiver: pages `first..end` become a hole.
-    object_punch: ObjectPunch { id: u64, first: u64, end: u64 } -> Result<()>, Low;
+    object_punch: ObjectPunch {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// The first page.
+        first: u64,
+        /// The page after the last.
+        end: u64,
+    } -> Result<()>, Low;
 
     /// msync of a shared mapping; bytes.
-    object_sync: ObjectSync { id: u64, start: u64, end: u64 } -> Result<()>, Low;
+    object_sync: ObjectSync {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// First byte.
+        start: u64,
+        /// The byte after the last.
+        end: u64,
+    } -> Result<()>, Low;
 
     /// An operation on paths, sent whole to the kernel that owns the root file system.
     /// `keep`: the sender would keep the answer.
-    path: RunPath { caller: Caller, root: Opened, at: Opened, to: Option<Opened>, op: PathOp, keep: bool } -> PathAnswered, Low;
+    path: RunPath {
+        /// Who makes the system call.
+        caller: Caller,
+        /// The caller's root directory.
+        root: Opened,
+        /// The directory that relative paths start from.
+        at: Opened,
+        /// Where the second path of a rename or link starts from.
+        to: Option<Opened>,
+        /// What is to be done, with its paths.
+        op: PathOp,
+        /// Whether the sender would keep the answer and must be told if it becomes wrong.
+        keep: bool,
+    } -> PathAnswered, Low;
 
     /// The root directory of the machine.
     root: RootDirectory {} -> Result<Opened>, Low;
@@ -629,5 +941,10 @@ messages! {
     /// What the sender has answered about paths may be wrong in a moment: whatever rests on one of `tokens` is to be
     /// dropped. `watched`: closes of files that were opened without asking must be told of. The answer gives back the
     /// references (number, count) that were held only in case the file would be opened again.
-    names_recall: NamesRecall { tokens: Vec<u64>, watched: bool } -> Vec<(u64, u64)>, High;
+    names_recall: NamesRecall {
+        /// Facts that are about to change, as [`PathAnswered::tokens`] named them.
+        tokens: Vec<u64>,
+        /// Whether the sender must be told of closes of files that were opened without asking.
+        watched: bool,
+    } -> Vec<(u64, u64)>, High;
 }

@@ -224,11 +224,32 @@ messages! {
 
     /// A look at a process, answered by its home. Many bytes of its memory go in `frames`: `sent` of them are there already, to be
     /// written, or there is room for those of the answer, which says how many it put there.
-    inspect: InspectProcess { process: Pid, what: Inspect, frames: Vec<Frame>, sent: u32, reader: Credentials } -> errno::Result<(Inspection, u32)>, Low;
+    inspect: InspectProcess {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// What is asked.
+        what: Inspect,
+        /// Frames of the sender, lent for the call: for memory that is read or written.
+        frames: Vec<Frame>,
+        /// Bytes in `frames` that are to be written.
+        sent: u32,
+        /// Who asks, for permissions (ptrace(2), "Ptrace access mode checking").
+        reader: Credentials,
+    } -> errno::Result<(Inspection, u32)>, Low;
 
     /// The home asks a replica for its threads of a process.
-    threads: ListThreads { process: Pid } -> Vec<ThreadView>, Low;
+    threads: ListThreads {
+        /// The process (thread group) that this is about.
+        process: Pid,
+    } -> Vec<ThreadView>, Low;
 
     /// A file that a process has open, from its home.
-    file: InspectFile { process: Pid, held: Held, reader: Credentials } -> errno::Result<Opened>, Low;
+    file: InspectFile {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// Which of its files.
+        held: Held,
+        /// Who asks, for permissions.
+        reader: Credentials,
+    } -> errno::Result<Opened>, Low;
 }

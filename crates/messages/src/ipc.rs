@@ -199,41 +199,120 @@ messages! {
 
     /// shmget, semget, msgget with a key: asked of the kernel that keeps the keys, which has a new object made by the
     /// kernel that asks.
-    ipc_get: IpcGet { wanted: Wanted } -> errno::Result<i32>, Low;
+    ipc_get: IpcGet {
+        /// What is asked for.
+        wanted: Wanted,
+    } -> errno::Result<i32>, Low;
 
     /// The keeper of the keys has the kernel that asked make an object.
-    ipc_make: IpcMake { wanted: Wanted } -> errno::Result<i32>, Low;
+    ipc_make: IpcMake {
+        /// What is to be made.
+        wanted: Wanted,
+    } -> errno::Result<i32>, Low;
 
     /// The keeper of the keys asks the owner of an object whether the asker may have it. EIDRM if it has gone.
-    ipc_check: IpcCheck { id: i32, wanted: Wanted } -> errno::Result<()>, Low;
+    ipc_check: IpcCheck {
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// What the asker wants of it.
+        wanted: Wanted,
+    } -> errno::Result<()>, Low;
 
     /// The owner has removed an object; its key is free.
-    ipc_forget: IpcForget { kind: Kind, key: i32, id: i32 } -> (), Low;
+    ipc_forget: IpcForget {
+        /// Which kind of object.
+        kind: Kind,
+        /// The key that is free.
+        key: i32,
+        /// What shmget, semget or msgget answered.
+        id: i32,
+    } -> (), Low;
 
     /// All objects of a kind that the receiver owns.
-    ipc_list: IpcList { kind: Kind } -> Vec<Status>, Low;
+    ipc_list: IpcList {
+        /// Which kind of object.
+        kind: Kind,
+    } -> Vec<Status>, Low;
 
     /// shmctl, semctl, msgctl, at the owner.
-    ipc_control: IpcControl { kind: Kind, id: i32, command: Command, asker: Asker } -> errno::Result<Answer>, Low;
+    ipc_control: IpcControl {
+        /// Which kind of object.
+        kind: Kind,
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// What is asked or changed.
+        command: Command,
+        /// Who makes the system call, for permissions.
+        asker: Asker,
+    } -> errno::Result<Answer>, Low;
 
     /// semop, at the owner; waits. Cancelled on a signal or timeout.
-    semaphore_op: SemaphoreOps { id: i32, ops: Vec<SemaphoreOp>, asker: Asker } -> errno::Result<()>, Low;
+    semaphore_op: SemaphoreOps {
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// What is to be done, all at once or nothing.
+        ops: Vec<SemaphoreOp>,
+        /// Who makes the system call, for permissions.
+        asker: Asker,
+    } -> errno::Result<()>, Low;
 
     /// msgsnd, at the owner; waits unless `poll`.
-    message_send: MessageSend { id: i32, kind: i64, data: Data, poll: bool, asker: Asker } -> errno::Result<()>, Low;
+    message_send: MessageSend {
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// `mtype`, above 0.
+        kind: i64,
+        /// `mtext`.
+        data: Data,
+        /// IPC_NOWAIT.
+        poll: bool,
+        /// Who makes the system call, for permissions.
+        asker: Asker,
+    } -> errno::Result<()>, Low;
 
     /// msgrcv, at the owner; waits unless `flags` say otherwise. Answers the message's type and bytes, in `frames` if there are any.
-    message_receive: MessageReceive { id: i32, kind: i64, size: u64, flags: u32, frames: Vec<Frame>, asker: Asker } -> errno::Result<(i64, Taken)>, Low;
+    message_receive: MessageReceive {
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// `msgtyp`: 0 the first, N of this type, -N the lowest type up to N.
+        kind: i64,
+        /// Most bytes; a longer message is E2BIG or, with MSG_NOERROR, cut.
+        size: u64,
+        /// IPC_NOWAIT, MSG_EXCEPT, MSG_NOERROR, MSG_COPY.
+        flags: u32,
+        /// Frames of the sender, lent for the call; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Who makes the system call, for permissions.
+        asker: Asker,
+    } -> errno::Result<(i64, Taken)>, Low;
 
     /// shmat, at the owner: the segment's file, its size and its key.
-    memory_attach: MemoryAttach { id: i32, write: bool, asker: Asker } -> errno::Result<(Opened, u64, i32)>, Low;
+    memory_attach: MemoryAttach {
+        /// What shmget, semget or msgget answered.
+        id: i32,
+        /// Whether it is to be written, too (no SHM_RDONLY).
+        write: bool,
+        /// Who makes the system call, for permissions.
+        asker: Asker,
+    } -> errno::Result<(Opened, u64, i32)>, Low;
 
     /// shmdt, at the owner of the memory: is it a segment's, and how large?
-    memory_detach: MemoryDetach { object: ObjectId, process: Pid } -> Option<u64>, Low;
+    memory_detach: MemoryDetach {
+        /// What was mapped.
+        object: ObjectId,
+        /// The process that detaches it.
+        process: Pid,
+    } -> Option<u64>, Low;
 
     /// How often the receiver's processes map an object, and how many of its pages are in memory there.
-    memory_count: MemoryCount { object: ObjectId } -> u64, Low;
+    memory_count: MemoryCount {
+        /// The segment's memory.
+        object: ObjectId,
+    } -> u64, Low;
 
     /// A process that has adjustments to undo, or attached memory, at the receiver has ended.
-    process_ended: ProcessEnded { process: Pid } -> (), Low;
+    process_ended: ProcessEnded {
+        /// The process that ended.
+        process: Pid,
+    } -> (), Low;
 }

@@ -115,12 +115,25 @@ messages! {
     "timer" 0x600;
 
     /// Makes, sets or asks a timer of a process, at its home.
-    timer: TimerCall { process: Pid, op: TimerOp } -> errno::Result<TimerState>, Low;
+    timer: TimerCall {
+        /// The process whose timer it is.
+        process: Pid,
+        /// What is to be done.
+        op: TimerOp,
+    } -> errno::Result<TimerState>, Low;
 
     /// membarrier(2): answered once every CPU of the receiver that runs in the space (or, without one, in any
     /// space) has been in the kernel since the question; with `aborts`, also out of the restartable sequence it was in.
-    barrier: Barrier { space: Option<SpaceId>, aborts: bool } -> (), High;
+    barrier: Barrier {
+        /// The address space; None: any.
+        space: Option<SpaceId>,
+        /// MEMBARRIER_CMD_*_RSEQ.
+        aborts: bool,
+    } -> (), High;
 
     /// pidfd_open(2) on another kernel: answered when the process, which is at home here, has ended.
-    ended: AwaitEnd { process: Pid } -> errno::Result<()>, Low;
+    ended: AwaitEnd {
+        /// The process that the pidfd stands for.
+        process: Pid,
+    } -> errno::Result<()>, Low;
 }

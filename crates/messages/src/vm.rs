@@ -555,121 +555,280 @@ messages! {
     /// A kernel met a page of another's slice that it has no mapping for; the owner answers with
     /// mappings around it. The offered frames are zeroed memory of the asking kernel.
     page_fault: FaultRequest {
+        /// The address space of the thread.
         space: SpaceId,
+        /// The page that it touched.
         page: Page,
+        /// What it tried.
         access: Access,
         /// The asking kernel had the page for less than it wants, and gives it back with others behind it: it has nothing of so many
         /// any more, neither in its table nor in an answer that is under way.
         given_back: u16,
         /// Pages the answer may hold, the missing one among them.
         around: PageRange,
+        /// Zeroed frames of the asking kernel that the owner may keep.
         offers: Vec<Frame>,
     } -> FaultReply, Low;
 
     /// The same kernel goes through memory in order and will want these pages soon: the owner answers with what of them is
     /// ready.
-    fault_ahead: FaultAhead { space: SpaceId, range: PageRange } -> Runs, Low;
+    fault_ahead: FaultAhead {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// Pages that follow those asked for before.
+        range: PageRange,
+    } -> Runs, Low;
 
     /// A thread comes to a kernel that has no page of its process yet: those that it will touch at once, all together. The owner answers
     /// each with what it need not wait for; the thread asks for the rest when it gets there.
-    first_pages: FirstPages { space: SpaceId, touches: Vec<Touch> } -> Vec<Runs>, Low;
+    first_pages: FirstPages {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages, and what may come with each; the answer is in their order.
+        touches: Vec<Touch>,
+    } -> Vec<Runs>, Low;
 
     /// A kernel asks the owner of a range to change it.
     change_space: Change {
+        /// The address space that this is about.
         space: SpaceId,
+        /// What is to be changed.
         operation: Operation,
         /// For home, which has frozen the owner.
         frozen: bool,
     } -> Changed, Low;
 
     /// A kernel asks home for a change of a range that several kernels own.
-    change_all: ChangeAll { space: SpaceId, operation: Operation } -> errno::Result<u64>, Low;
+    change_all: ChangeAll {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// What is to be changed.
+        operation: Operation,
+    } -> errno::Result<u64>, Low;
 
     /// A kernel asks home for consecutive slices to map in; once, and again when they are full.
-    take_slices: TakeSlices { space: SpaceId, count: u32 } -> errno::Result<SliceRun>, Low;
+    take_slices: TakeSlices {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// How many.
+        count: u32,
+    } -> errno::Result<SliceRun>, Low;
 
     /// A kernel asks home for the slice table.
-    list_slices: ListSlices { space: SpaceId } -> errno::Result<Vec<SliceRun>>, Low;
+    list_slices: ListSlices {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> errno::Result<Vec<SliceRun>>, Low;
 
     /// The owner takes pages back (or narrows them to `keep`) from exactly the kernels that have them;
     /// the answer says that no CPU there can use more than `keep`.
-    revoke_pages: Revoke { space: SpaceId, ranges: Vec<PageRange>, keep: Access } -> (), High;
+    revoke_pages: Revoke {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages.
+        ranges: Vec<PageRange>,
+        /// What may still be done with them; nothing: they are unmapped.
+        keep: Access,
+    } -> (), High;
 
     /// The receiver of a range that was handed over has it in its tables, and answers for it from now on.
-    taken_over: TakenOver { space: SpaceId, range: PageRange } -> (), High;
+    taken_over: TakenOver {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages that it has.
+        range: PageRange,
+    } -> (), High;
 
     /// Bad luck on demand (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
     /// `chance`. It confirms as after a fault.
-    covet: Covet { space: SpaceId, chance: u64 } -> Option<Stretch>, Low;
+    covet: Covet {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// A random number.
+        chance: u64,
+    } -> Option<Stretch>, Low;
 
     /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is
     /// there (if `replace`; else EEXIST) and hands it over.
-    cede_range: Cede { space: SpaceId, range: PageRange, replace: bool } -> Changed, Low;
+    cede_range: Cede {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages.
+        range: PageRange,
+        /// Whether what is there goes; else EEXIST.
+        replace: bool,
+    } -> Changed, Low;
 
     /// Nothing is mapped any more in a range that was handed over: its slice's owner has it back.
-    give_back: GiveBack { space: SpaceId, range: PageRange } -> (), High;
+    give_back: GiveBack {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages.
+        range: PageRange,
+    } -> (), High;
 
     /// The kernel of the forking thread asks the parent's home to clone the space.
-    fork_space: Fork { parent: SpaceId, child: SpaceId } -> errno::Result<Forked>, Low;
+    fork_space: Fork {
+        /// The address space that is cloned.
+        parent: SpaceId,
+        /// The name of the new one; its home is the sender.
+        child: SpaceId,
+    } -> errno::Result<Forked>, Low;
 
     /// Home stops changes and faults at an owner, before it has `range` changed or cloned; the answer names the kernels
     /// that parts of its slices there were handed over to.
-    freeze_space: Freeze { space: SpaceId, range: PageRange } -> Vec<KernelId>, Low;
+    freeze_space: Freeze {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// Pages that are to be changed or cloned.
+        range: PageRange,
+    } -> Vec<KernelId>, Low;
 
     /// Home has a frozen owner clone its slices copy-on-write.
-    clone_slices: CloneSlices { parent: SpaceId, child: SpaceId, slices: Vec<SliceRun> } -> errno::Result<()>, Low;
+    clone_slices: CloneSlices {
+        /// The address space that is cloned.
+        parent: SpaceId,
+        /// The new one.
+        child: SpaceId,
+        /// The whole slice table of the parent, which the child starts with.
+        slices: Vec<SliceRun>,
+    } -> errno::Result<()>, Low;
 
     /// Home lets a frozen owner go on.
-    thaw_space: Thaw { space: SpaceId } -> (), High;
+    thaw_space: Thaw {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> (), High;
 
     /// The space ends: home has every replica drop its borrowed pages...
-    detach_space: Detach { space: SpaceId } -> (), High;
+    detach_space: Detach {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> (), High;
 
     /// ...and when all have, drop everything.
-    destroy_space: Destroy { space: SpaceId } -> (), High;
+    destroy_space: Destroy {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> (), High;
 
     /// After a death: which of these spaces, at home on the receiver and with a replica on the sender, does it not know (any
     /// more)? A replica that nobody will end is of a fork that failed half-way.
-    unknown_spaces: UnknownSpaces { spaces: Vec<SpaceId> } -> Vec<SpaceId>, Low;
+    unknown_spaces: UnknownSpaces {
+        /// The address spaces.
+        spaces: Vec<SpaceId>,
+    } -> Vec<SpaceId>, Low;
 
     /// The sender's memory runs out; the answer gives away so many zeroed frames or fewer, as far as the receiver has plenty
     /// (`urgent`: as far as it can do without).
-    borrow_frames: BorrowFrames { frames: u16, urgent: bool } -> Vec<Frame>, Low;
+    borrow_frames: BorrowFrames {
+        /// Most frames to be given.
+        frames: u16,
+        /// Whether the receiver gives what it can do without, not only what it has plenty of.
+        urgent: bool,
+    } -> Vec<Frame>, Low;
 
     /// Frames of the receiver that the sender no longer holds, in a batch.
-    frames_home: FramesHome { frames: Vec<Frame> } -> (), High;
+    frames_home: FramesHome {
+        /// Frames of the receiver's partition.
+        frames: Vec<Frame>,
+    } -> (), High;
 
     /// What an owner has of a space, `most` regions of it at most, with the pages of each if they are to be `counted`.
-    inspect_space: Inspect { space: SpaceId, range: PageRange, counted: bool, most: u32 } -> Listed, Low;
+    inspect_space: Inspect {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// Pages that are of interest.
+        range: PageRange,
+        /// Whether the pages of each region are counted by kind, which takes longer.
+        counted: bool,
+        /// Most regions to be listed.
+        most: u32,
+    } -> Listed, Low;
 
     /// /proc/PID/cob: what a kernel has of a space; none if it has no replica (any more).
-    describe_replica: DescribeReplica { space: SpaceId } -> Option<ReplicaReport>, Low;
+    describe_replica: DescribeReplica {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> Option<ReplicaReport>, Low;
 
     /// Pages in memory and pages mapped, of what a kernel owns of a space: the most there have been. `everywhere`: home adds up
     /// what all replicas say. `clear`: of those in memory, from now on what there are at present.
-    ask_peak: AskPeak { space: SpaceId, everywhere: bool, clear: bool } -> Peak, Low;
+    ask_peak: AskPeak {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// Ask all replicas, which only home does.
+        everywhere: bool,
+        /// clear_refs 5.
+        clear: bool,
+    } -> Peak, Low;
 
     /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
     /// now on none has been. `everywhere`: home asks all replicas.
-    touched_pages: Touched { space: SpaceId, range: PageRange, clear: bool, everywhere: bool } -> Vec<u8>, Low;
+    touched_pages: Touched {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages; 8192 at most.
+        range: PageRange,
+        /// From now on none of them has been touched.
+        clear: bool,
+        /// Ask all replicas, which only home does.
+        everywhere: bool,
+    } -> Vec<u8>, Low;
 
     /// A process's limits were changed. `everywhere`: home tells all replicas.
-    limit_space: LimitSpace { space: SpaceId, limits: Limits, everywhere: bool } -> (), Low;
+    limit_space: LimitSpace {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The limits from now on.
+        limits: Limits,
+        /// Tell all replicas, which only home does.
+        everywhere: bool,
+    } -> (), Low;
 
     /// mincore, asked of the owner.
-    ask_residency: AskResidency { space: SpaceId, range: PageRange } -> Residency, Low;
+    ask_residency: AskResidency {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The pages.
+        range: PageRange,
+    } -> Residency, Low;
 
     /// Where the waiters of a futex word queue, asked of the owner of its address.
-    locate_futex: LocateFutex { space: SpaceId, at: UserAddr, shared: bool } -> Located, Low;
+    locate_futex: LocateFutex {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// Address of the word.
+        at: UserAddr,
+        /// No FUTEX_PRIVATE_FLAG: the word may be in a shared mapping.
+        shared: bool,
+    } -> Located, Low;
 
     /// A file's kernel is to seal it, or to let somebody write it: how many mappings has the receiver, in slices of its own, that use it so?
-    count_uses: CountUses { object: ObjectId, usage: Usage } -> u64, Low;
+    count_uses: CountUses {
+        /// The file, which the sender owns.
+        object: ObjectId,
+        /// Which mappings count.
+        usage: Usage,
+    } -> u64, Low;
 
     /// Home audits a space that is about to end: what does the replica's page table have from a page on?
-    census: Census { space: SpaceId, from: Page } -> Vec<CensusEntry>, Low;
+    census: Census {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The first page that is of interest.
+        from: Page,
+    } -> Vec<CensusEntry>, Low;
 
     /// /proc/PID/mem, asked of the owner of the page at `at`: as much as it owns in a row.
-    force_access: ForceAccess { space: SpaceId, at: UserAddr, transfer: Transfer } -> Transferred, Low;
+    force_access: ForceAccess {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The first address.
+        at: UserAddr,
+        /// Whether to read or write, and what.
+        transfer: Transfer,
+    } -> Transferred, Low;
 }
 
 #[cfg(test)]

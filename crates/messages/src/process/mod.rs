@@ -179,225 +179,585 @@ messages! {
 
     /// A kernel about to run its first thread of a process asks the home for a replica; from then on the
     /// home tells it of every change.
-    join: Join { process: Pid } -> errno::Result<Replica>, Low;
+    join: Join {
+        /// The process of which the sender gets a replica.
+        process: Pid,
+    } -> errno::Result<Replica>, Low;
 
     /// A thread is about to leave the home for a kernel that it has not counted yet, and is counting now: the replica. `touches`: pages of its
     /// address space that the thread will touch at once, which the home sends with it and may take back from now on.
-    hold_replica: HoldReplica { process: Pid, thread: Pid, replica: Box<Replica>, touches: Vec<Touch> } -> (), High;
+    hold_replica: HoldReplica {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that is about to arrive.
+        thread: Pid,
+        /// What the receiver must know of the process.
+        replica: Box<Replica>,
+        /// Pages that the thread will touch at once; their owner sends them with it.
+        touches: Vec<Touch>,
+    } -> (), High;
 
     /// A replica's first use of the root and the working directory: the home opens both for it. Later changes it is told.
-    directories: AskDirectories { process: Pid } -> errno::Result<(Opened, Opened)>, Low;
+    directories: AskDirectories {
+        /// The process whose directories they are.
+        process: Pid,
+    } -> errno::Result<(Opened, Opened)>, Low;
 
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
     /// thread may run there. `pages`: for each touch of [`HoldReplica`] what the home had ready. `touches`: other pages of its address space that
     /// it will touch at once.
     migrate: Migrate {
-        process: Pid, home: KernelId, thread: Pid, baggage: Box<Baggage>, pages: Vec<Runs>, space: SpaceId, touches: Vec<(Page, Access)>,
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The home of the process.
+        home: KernelId,
+        /// The thread that moves.
+        thread: Pid,
+        /// Registers and state of the thread.
+        baggage: Box<Baggage>,
+        /// For each touch of [`HoldReplica`], what the home had ready.
+        pages: Vec<Runs>,
+        /// The address space of the process.
+        space: SpaceId,
+        /// Other pages that the thread will touch at once.
+        touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
     /// The kernel that a thread arrived on tells its home (unless it came from there, where the answer to [`Migrate`] says so), so that
     /// signals find it. `moves` is how often it has moved: what two kernels tell may come in another order than it happened.
-    moved: Moved { process: Pid, thread: Pid, to: KernelId, moves: u64 } -> (), High;
+    moved: Moved {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that moved.
+        thread: Pid,
+        /// Where it is now.
+        to: KernelId,
+        /// How often it has moved; a lower number than one heard before is out of date.
+        moves: u64,
+    } -> (), High;
 
     /// A kernel asks the home to change what the threads of a process share; answered when all replicas
     /// have it.
-    change: ChangeShared { process: Pid, change: Change } -> errno::Result<()>, Low;
+    change: ChangeShared {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// What is to change.
+        change: Change,
+    } -> errno::Result<()>, Low;
 
     /// The home tells a replica of a change.
-    apply: ApplyChange { process: Pid, change: Change } -> (), High;
+    apply: ApplyChange {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// What has changed.
+        change: Change,
+    } -> (), High;
 
     /// A thread made a thread: the home learns of the new member before it runs.
-    born: ThreadBorn { process: Pid, thread: Pid, at: KernelId } -> errno::Result<()>, Low;
+    born: ThreadBorn {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The new thread.
+        thread: Pid,
+        /// The kernel that it is on.
+        at: KernelId,
+    } -> errno::Result<()>, Low;
 
     /// A thread has ended on the sender; the home drops it, and finishes the process with the last one.
     gone: ThreadGone {
-        process: Pid, thread: Pid, name: Vec<u8>, usage: Usage, visited: KernelSet, status: ExitStatus, last: Option<LastTuning>,
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that ended.
+        thread: Pid,
+        /// `comm`, which a zombie keeps.
+        name: Vec<u8>,
+        /// What it has used.
+        usage: Usage,
+        /// Kernels that may have a shadow of it.
+        visited: KernelSet,
+        /// How it ended: the process's status if it is the last.
+        status: ExitStatus,
+        /// How it was scheduled, if it was the main thread.
+        last: Option<LastTuning>,
     } -> (), Low;
 
     /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
-    end_shadow: EndShadow { process: Pid, thread: Pid } -> (), High;
+    end_shadow: EndShadow {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that ended.
+        thread: Pid,
+    } -> (), High;
 
     /// exit_group, or a deadly signal: the home ends every thread.
-    end_process: EndProcess { process: Pid, status: ExitStatus } -> (), Low;
+    end_process: EndProcess {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// How the process ends, unless it is ending already.
+        status: ExitStatus,
+    } -> (), Low;
 
     /// execve: the home ends every thread but one, and answers when they are gone. The survivor takes the
     /// process's own id.
-    unthread: Unthread { process: Pid, survivor: Pid } -> errno::Result<()>, Low;
+    unthread: Unthread {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that calls execve.
+        survivor: Pid,
+    } -> errno::Result<()>, Low;
 
     /// The home tells a replica that its threads of the process (all but `survivor`) must end.
-    end_threads: EndThreads { process: Pid, status: ExitStatus, survivor: Option<Survivor> } -> (), High;
+    end_threads: EndThreads {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// How the process ends.
+        status: ExitStatus,
+        /// The thread that goes on (execve); None: none does.
+        survivor: Option<Survivor>,
+    } -> (), High;
 
     /// The home tells a replica that the process is no more.
-    drop_replica: DropReplica { process: Pid } -> (), High;
+    drop_replica: DropReplica {
+        /// The process (thread group) that this is about.
+        process: Pid,
+    } -> (), High;
 
     /// A thread has taken a stop that was sent after `continues` SIGCONTs. The home stops the process, unless it was sent
     /// another SIGCONT since.
-    stop_process: StopProcess { process: Pid, signal: Signal, continues: u64 } -> (), Low;
+    stop_process: StopProcess {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The stop signal.
+        signal: Signal,
+        /// How many SIGCONTs had been sent before it.
+        continues: u64,
+    } -> (), Low;
 
     /// The home tells a replica whether the threads of the process are stopped, and that stops sent before the last SIGCONT
     /// are void.
-    set_stopped: SetStopped { process: Pid, standing: Standing, pending: PendingSet } -> (), High;
+    set_stopped: SetStopped {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// Whether it is stopped.
+        standing: Standing,
+        /// Signals for the process that wait.
+        pending: PendingSet,
+    } -> (), High;
 
     /// A stop or SIGCONT is sent to a thread: the home continues the process if it must, and answers the number of the
     /// last SIGCONT.
-    sending: Sending { process: Pid, signal: Signal } -> u64, Low;
+    sending: Sending {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// SIGCONT or a stop signal.
+        signal: Signal,
+    } -> u64, Low;
 
     /// A signal for a process, sent to its home. `sender` is checked for permission there. Not behind requests, so that those
     /// who ask too much can be killed.
-    signal_process: SignalProcess { process: Pid, info: Option<SignalInfo>, sender: Option<Credentials> } -> errno::Result<()>, High;
+    signal_process: SignalProcess {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The signal; None: only the permission is checked (kill with 0).
+        info: Option<SignalInfo>,
+        /// Who is checked for permission; None: the kernel itself sends.
+        sender: Option<Credentials>,
+    } -> errno::Result<()>, High;
 
     /// A signal for one thread, sent to the home of its process and on to where the thread is. `continues` once it has had
     /// the effects of being sent: the number of the last SIGCONT. `ignorings` once it has been where its process is: how many changes had
     /// made a signal ignored.
     signal_thread: SignalThread {
-        process: Pid, thread: Pid, info: Option<SignalInfo>, sender: Option<Credentials>, continues: Option<u64>, ignorings: Option<u64>,
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that gets it.
+        thread: Pid,
+        /// The signal; None: only the permission is checked (tgkill with 0).
+        info: Option<SignalInfo>,
+        /// Who is checked for permission; None: the kernel itself sends, or it has been checked.
+        sender: Option<Credentials>,
+        /// The number of the last SIGCONT; None: the effects of sending are still to come.
+        continues: Option<u64>,
+        /// How many changes had made a signal ignored; None: it has not been where its process is.
+        ignorings: Option<u64>,
     } -> errno::Result<()>, Low;
 
     /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
     /// are at home on the receiver, and that this round has not come to; answers how many there were and how many could be signalled.
     signal_group: SignalGroup {
-        group: Option<Pid>, signal: Option<RoundSignal>, sender: Option<Credentials>, except: Pid,
+        /// The process group; None: all processes.
+        group: Option<Pid>,
+        /// The signal; None: only the permission is checked (kill with 0).
+        signal: Option<RoundSignal>,
+        /// Who is checked for permission; None: the kernel itself sends.
+        sender: Option<Credentials>,
+        /// Who is left out of a signal for all: the sender.
+        except: Pid,
     } -> (u32, u32), Low;
 
     /// A thread is about to fork, unless signals that it does not block are first.
-    birth_begins: BirthBegins { process: Pid, child: Pid, blocked: SignalSet } -> errno::Result<BirthStart>, Low;
+    birth_begins: BirthBegins {
+        /// The parent.
+        process: Pid,
+        /// The id that the child will have.
+        child: Pid,
+        /// Signals that the forking thread blocks.
+        blocked: SignalSet,
+    } -> errno::Result<BirthStart>, Low;
 
     /// The fork is over; answers what the child, which can be found by now, is to have of its parent.
-    birth_ends: BirthEnds { process: Pid, child: Pid } -> BirthNews, Low;
+    birth_ends: BirthEnds {
+        /// The parent.
+        process: Pid,
+        /// The child.
+        child: Pid,
+    } -> BirthNews, Low;
 
     /// The home tells replicas which process-directed signals are waiting to be taken.
-    pending: PendingSignals { process: Pid, pending: PendingSet } -> (), High;
+    pending: PendingSignals {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// Signals for the process that wait.
+        pending: PendingSet,
+    } -> (), High;
 
     /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left. If it `acts`, what
     /// the signal does to the process by default has been done.
-    take_signal: TakeSignal { process: Pid, wanted: SignalSet, acts: bool } -> (Option<Taken>, PendingSet), Low;
+    take_signal: TakeSignal {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// Signals that the thread would take.
+        wanted: SignalSet,
+        /// Whether the default action is done at home: stop, or end of the process.
+        acts: bool,
+    } -> (Option<Taken>, PendingSet), Low;
 
     /// Signals that were taken for a read of a signalfd that was interrupted meanwhile wait at the home again.
-    put_back: PutBack { process: Pid, signals: Vec<Taken> } -> (), Low;
+    put_back: PutBack {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The signals, with what they carry.
+        signals: Vec<Taken>,
+    } -> (), Low;
 
     /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
     /// Answers whether the child may be forgotten at once (nobody will wait for it). `order` numbers a child's changes:
     /// one that comes after a later one (and whatever comes after the end) is out of date.
-    child: ChildChanged { parent: Pid, child: Pid, group: Pid, uid: u32, event: ChildEvent, order: u64, usage: Usage }
-        -> bool, Low;
+    child: ChildChanged {
+        /// The parent, at home on the receiver.
+        parent: Pid,
+        /// The child.
+        child: Pid,
+        /// The child's process group.
+        group: Pid,
+        /// The child's real user id (`si_uid`).
+        uid: u32,
+        /// What happened to it.
+        event: ChildEvent,
+        /// Counts the child's changes.
+        order: u64,
+        /// What it has used, with its own children.
+        usage: Usage,
+    } -> bool, Low;
 
     /// The parent's home notes its `new` child, unless it has handed out its children already (false); or that a child is in
     /// another group now, if there is still such a child.
-    adopt: AdoptChild { parent: Pid, child: Pid, group: Pid, exit_signal: u8, new: bool } -> bool, Low;
+    adopt: AdoptChild {
+        /// The parent, at home on the receiver.
+        parent: Pid,
+        /// The child.
+        child: Pid,
+        /// Its process group, for waits for a group.
+        group: Pid,
+        /// Signal that the parent gets when it ends; 0: none.
+        exit_signal: u8,
+        /// It was just born, not put into another group.
+        new: bool,
+    } -> bool, Low;
 
     /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
     /// and nothing has. ECHILD without children.
-    wait: Wait { parent: Pid, which: WaitFor, kind: WaitKind, exited: bool, stopped: bool, continued: bool, keep: bool, poll: bool }
-        -> errno::Result<Option<WaitAnswer>>, Low;
+    wait: Wait {
+        /// The process that waits.
+        parent: Pid,
+        /// By id or group.
+        which: WaitFor,
+        /// By the signal of their end.
+        kind: WaitKind,
+        /// WEXITED.
+        exited: bool,
+        /// WSTOPPED (WUNTRACED).
+        stopped: bool,
+        /// WCONTINUED.
+        continued: bool,
+        /// WNOWAIT: it stays waitable.
+        keep: bool,
+        /// WNOHANG.
+        poll: bool,
+    } -> errno::Result<Option<WaitAnswer>>, Low;
 
     /// The waited-for child is told that its zombie may go.
-    reap: Reap { child: Pid } -> (), Low;
+    reap: Reap {
+        /// The child that was waited for.
+        child: Pid,
+    } -> (), Low;
 
     /// The parent is gone: the child gets a new one.
-    reparent: Reparent { child: Pid, parent: Pid } -> Reparented, Low;
+    reparent: Reparent {
+        /// The child, at home on the receiver.
+        child: Pid,
+        /// Its new parent.
+        parent: Pid,
+    } -> Reparented, Low;
 
     /// setpgid, setsid and their questions, answered by the process's home.
-    set_group: SetGroup { process: Pid, group: Pid, caller: Pid, session: Pid } -> errno::Result<()>, Low;
+    set_group: SetGroup {
+        /// The process that gets a new group.
+        process: Pid,
+        /// The group; equal to `process`: a new one.
+        group: Pid,
+        /// The process that asks.
+        caller: Pid,
+        /// Its session.
+        session: Pid,
+    } -> errno::Result<()>, Low;
 
     /// The session of a process group with a member at home on the receiver. Asked of every kernel.
-    find_group: FindGroup { group: Pid } -> Option<Pid>, Low;
+    find_group: FindGroup {
+        /// The process group.
+        group: Pid,
+    } -> Option<Pid>, Low;
 
     /// Is the signal blocked by one of these threads of a process? Yes also for one that is not there: whoever asks
     /// wants to know whether it may be dropped.
-    ask_blocked: AskBlocked { process: Pid, threads: Vec<Pid>, signal: Signal } -> bool, High;
+    ask_blocked: AskBlocked {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// Which of its threads.
+        threads: Vec<Pid>,
+        /// The signal that they may block.
+        signal: Signal,
+    } -> bool, High;
 
     /// Would a thread not notice the signal, ignored by its process or blocked by it? Asked where it may be, and
     /// passed on to where it went.
-    ask_ignores: AskIgnores { process: Pid, thread: Pid, signal: Signal } -> bool, Low;
+    ask_ignores: AskIgnores {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that would get it.
+        thread: Pid,
+        /// The signal that it may ignore.
+        signal: Signal,
+    } -> bool, Low;
 
     /// The parents of the processes of a group that are at home on the receiver; and is one of these stopped?
-    parents: GroupParents { group: Pid } -> (Vec<Pid>, bool), Low;
+    parents: GroupParents {
+        /// The process group.
+        group: Pid,
+    } -> (Vec<Pid>, bool), Low;
 
     /// Group and session of a process; asked of its home.
-    group_of: GroupOf { process: Pid } -> Option<(Pid, Pid)>, Low;
+    group_of: GroupOf {
+        /// The process (thread group) that this is about.
+        process: Pid,
+    } -> Option<(Pid, Pid)>, Low;
 
     /// The primary names the machine.
-    set_name: SetName { domain: bool, name: Vec<u8> } -> (), Low;
+    set_name: SetName {
+        /// setdomainname, not sethostname.
+        domain: bool,
+        /// The new name.
+        name: Vec<u8>,
+    } -> (), Low;
 
     /// The primary, or who boots a kernel, says what time it is and what the machine's names are.
-    facts: TellFacts { facts: Facts } -> (), High;
+    facts: TellFacts {
+        /// What holds from now on, unless a later version is known.
+        facts: Facts,
+    } -> (), High;
 
     /// All processes at home on the receiver.
     list: ListProcesses {} -> Vec<Pid>, Low;
 
     /// Which process a thread id belongs to; asked of the kernel whose range it is in.
-    find_thread: FindThread { thread: Pid } -> Option<Pid>, Low;
+    find_thread: FindThread {
+        /// The thread's id.
+        thread: Pid,
+    } -> Option<Pid>, Low;
 
     /// What a process has used over all kernels, and the children it waited for; or (with `thread`) what one of its
     /// threads has. Asked of its home; EINVAL without such a thread.
-    usage: AskUsage { process: Pid, thread: Option<Pid> } -> errno::Result<(Usage, Usage)>, Low;
+    usage: AskUsage {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread; None: the process.
+        thread: Option<Pid>,
+    } -> errno::Result<(Usage, Usage)>, Low;
 
     /// Who adopts the children of a process that ends: is this one, at home on the receiver, alive and a subreaper, and
     /// whose child is it? None if it is not there any more.
-    ask_heir: AskHeir { process: Pid } -> Option<(bool, Pid)>, Low;
+    ask_heir: AskHeir {
+        /// Who would adopt them.
+        process: Pid,
+    } -> Option<(bool, Pid)>, Low;
 
     /// A resource limit of another process, at home on the receiver; the old one.
-    limit: ProcessLimit { process: Pid, resource: u32, new: Option<(u64, u64)>, sender: Credentials, own: bool } -> errno::Result<(u64, u64)>, Low;
+    limit: ProcessLimit {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// RLIMIT_*.
+        resource: u32,
+        /// (soft, hard); None: only the answer is wanted.
+        new: Option<(u64, u64)>,
+        /// Who asks, for permissions.
+        sender: Credentials,
+        /// The sender asks about itself, which needs no permission.
+        own: bool,
+    } -> errno::Result<(u64, u64)>, Low;
 
     /// oom_score_adj of a process at home on the receiver becomes `adjust`. EACCES if that is less than it may be, unless `privileged`;
     /// with `old_file` (oom_adj) less than it is.
-    adjust_oom: AdjustOom { process: Pid, adjust: i16, old_file: bool, privileged: bool } -> errno::Result<()>, Low;
+    adjust_oom: AdjustOom {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The new value, from -1000 to 1000.
+        adjust: i16,
+        /// Written to oom_adj, not to oom_score_adj.
+        old_file: bool,
+        /// CAP_SYS_RESOURCE.
+        privileged: bool,
+    } -> errno::Result<()>, Low;
 
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
-    tune: TuneThread { process: Pid, thread: Pid, tune: Tune, sender: Credentials } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
+    tune: TuneThread {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that is scheduled otherwise.
+        thread: Pid,
+        /// What is set, if anything.
+        tune: Tune,
+        /// Who asks, for permissions.
+        sender: Credentials,
+    } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
 
     /// Memory is used up on the sender: which process should end, of those with memory on the receiver?
     ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;
 
     /// A thread of user `uid` is about to be born on the sender, within a limit: how many of the user's are on the receiver?
-    count_threads: CountThreads { uid: u32 } -> u64, Low;
+    count_threads: CountThreads {
+        /// Real user id.
+        uid: u32,
+    } -> u64, Low;
 
     /// It is this one, of all kernels' answers. Answered when its end is under way; true: it is still there, ask again.
-    end_heaviest: EndHeaviest { process: Pid } -> bool, Low;
+    end_heaviest: EndHeaviest {
+        /// The process that is to end.
+        process: Pid,
+    } -> bool, Low;
 
     /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
     /// hear of its end. Answers all that do. ESRCH if it has ended.
-    watch_thread: WatchThread { process: Pid, thread: Pid } -> errno::Result<KernelSet>, Low;
+    watch_thread: WatchThread {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that has the lock.
+        thread: Pid,
+    } -> errno::Result<KernelSet>, Low;
 
     /// A thread goes on without its memory (execve): locks with an owner that it holds and others wait for are handed over when this is
     /// answered.
-    leave_locks: LeaveLocks { process: Pid, thread: Pid } -> (), Low;
+    leave_locks: LeaveLocks {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that executes a program.
+        thread: Pid,
+    } -> (), Low;
 
     /// A process has got System V semaphores to undo or memory attached at `kernel`, which its home, the receiver, is to
     /// tell of its end.
-    note_ipc: NoteIpc { process: Pid, kernel: KernelId } -> errno::Result<()>, Low;
+    note_ipc: NoteIpc {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The kernel that is to be told.
+        kernel: KernelId,
+    } -> errno::Result<()>, Low;
 
     /// One process less, at home on `of`, uses the space, which is at home on the receiver (or, with `more`, one more); the last
     /// one's end is the space's.
-    space_users: SpaceUsers { space: SpaceId, of: KernelId, more: bool } -> (), Low;
+    space_users: SpaceUsers {
+        /// The address space that this is about.
+        space: SpaceId,
+        /// The home of the processes that are counted.
+        of: KernelId,
+        /// One more, not one less.
+        more: bool,
+    } -> (), Low;
 
     /// The last that the sender knows of a thread is that it went to `dead`, which has died, with its move number `moves`; the
     /// receiver is the home of its process.
-    thread_lost: ThreadLost { process: Pid, thread: Pid, dead: KernelId, moves: u64 } -> (), Low;
+    thread_lost: ThreadLost {
+        /// The process (thread group) that this is about.
+        process: Pid,
+        /// The thread that went there.
+        thread: Pid,
+        /// The kernel that is dead.
+        dead: KernelId,
+        /// How often it had moved.
+        moves: u64,
+    } -> (), Low;
 
     /// These spaces had something on a kernel that died: the receiver kills the processes it has in them, and answers when
     /// those at home there are gone.
-    end_users: EndUsers { spaces: Vec<SpaceId> } -> (), Low;
+    end_users: EndUsers {
+        /// The address spaces.
+        spaces: Vec<SpaceId>,
+    } -> (), Low;
 
     /// Such a space, at home on the receiver, has no users any more: it ends, whatever the count of them says.
-    end_space: EndSpace { space: SpaceId } -> (), Low;
+    end_space: EndSpace {
+        /// The address space that this is about.
+        space: SpaceId,
+    } -> (), Low;
 
     /// Answered when the receiver is through with the death of `dead`: nothing there runs in memory that the dead kernel had, or that
     /// had been lent to it.
-    mourned: Mourned { dead: KernelId } -> (), Low;
+    mourned: Mourned {
+        /// The kernel that is dead.
+        dead: KernelId,
+    } -> (), Low;
 
     /// A process has ended whose descriptor table was on a kernel that died, so that none of its files was closed: it has no record
     /// locks any more on files of the receiver.
-    end_locks: EndLocks { process: Pid } -> (), Low;
+    end_locks: EndLocks {
+        /// The process that ended.
+        process: Pid,
+    } -> (), Low;
 
     /// A process joins a circle that the receiver keeps, or leaves it.
-    circle_member: CircleMember { circle: CircleId, process: Pid, joins: bool } -> errno::Result<()>, Low;
+    circle_member: CircleMember {
+        /// Which circle.
+        circle: CircleId,
+        /// The process, which the sender is the home of.
+        process: Pid,
+        /// It joins, not leaves.
+        joins: bool,
+    } -> errno::Result<()>, Low;
 
     /// A change of something that a circle has in common; answered when all members have it.
-    change_circle: ChangeCircle { circle: CircleId, change: Change } -> errno::Result<()>, Low;
+    change_circle: ChangeCircle {
+        /// Which circle.
+        circle: CircleId,
+        /// What changes for all members.
+        change: Change,
+    } -> errno::Result<()>, Low;
 
     /// The circle's keeper has a member, at home on the receiver, changed.
-    change_member: ChangeMember { process: Pid, change: Change } -> errno::Result<()>, Low;
+    change_member: ChangeMember {
+        /// The member.
+        process: Pid,
+        /// What changes.
+        change: Change,
+    } -> errno::Result<()>, Low;
 }
 
 #[cfg(test)]
