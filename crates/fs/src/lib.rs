@@ -26,8 +26,10 @@ pub mod chardev;
 pub mod devfs;
 pub mod epoll;
 pub mod event;
+#[deny(missing_docs)]
 pub mod file;
 pub mod initramfs;
+#[deny(missing_docs)]
 pub mod inode;
 pub mod inotify;
 pub mod namespace;

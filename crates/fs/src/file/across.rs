@@ -53,10 +53,12 @@ pub trait Observed: File {
 pub struct Gained(AtomicU64);
 
 impl Gained {
+    /// One more occasion.
     pub fn count_one(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Occasions so far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

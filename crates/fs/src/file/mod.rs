@@ -32,15 +32,19 @@ pub const APPEND_AT: u64 = u64::MAX;
 /// losing data (an interrupted read has read nothing). O_NONBLOCK is obeyed by the implementation from
 /// its own flags. The defaults are what Linux answers for a file that lacks the operation.
 pub trait File: Any + Send + Sync + 'static {
+    /// Reads up to `buf` bytes at the position, which moves on; 0 at the end.
     fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EINVAL))
     }
+    /// Writes at the position (with O_APPEND at the end), which moves on; how many bytes.
     fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EINVAL))
     }
+    /// pread(2): the position stays.
     fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::ESPIPE))
     }
+    /// pwrite(2): the position stays; [`APPEND_AT`] is the end.
     fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::ESPIPE))
     }
@@ -55,6 +59,7 @@ pub trait File: Any + Send + Sync + 'static {
     fn write_now(&self, _at: Option<u64>, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<usize> {
         None
     }
+    /// lseek(2): the new position.
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
         ready(Err(Errno::ESPIPE))
     }
@@ -66,7 +71,9 @@ pub trait File: Any + Send + Sync + 'static {
     }
     /// Changes APPEND, NONBLOCK, ASYNC, DIRECT, NOATIME (F_SETFL).
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>>;
+    /// What fstat(2) says.
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>>;
+    /// fchmod, fchown, futimens, ftruncate: applies what is Some, if `caller` may.
     fn set_attributes<'a>(&'a self, _caller: &'a Caller, _set: SetAttributes) -> BoxFuture<'a, Result<()>> {
         ready(Err(Errno::EINVAL))
     }
@@ -80,6 +87,7 @@ pub trait File: Any + Send + Sync + 'static {
     fn ioctl<'a>(&'a self, _caller: &'a Caller, _request: u32, _data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         ready(Err(Errno::ENOTTY))
     }
+    /// fsync, or with `data_only` fdatasync.
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         ready(Err(Errno::EINVAL))
     }

@@ -7,6 +7,7 @@ use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
 
 /// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
 pub trait Object: Send + Sync + 'static {
+    /// Its name in the whole machine.
     fn id(&self) -> ObjectId;
     /// Bytes; a page wholly past the end is SIGBUS.
     fn size(&self) -> u64;
@@ -74,9 +75,14 @@ pub enum Loaned {
 /// The program's side of a transfer that does not wait. Each moves on by as many bytes as can be moved at once, and says how
 /// many that was; a frame (`bytes` bytes at `offset` of it) can't change its owner meanwhile.
 pub trait UserBuffer {
+    /// Bytes for the program.
     fn put(&mut self, from: &[u8]) -> usize;
+    /// The same, out of a frame.
     fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize;
+    /// Zeros for the program.
     fn put_zeros(&mut self, bytes: usize) -> usize;
+    /// Bytes from the program.
     fn take(&mut self, to: &mut [u8]) -> usize;
+    /// The same, into a frame.
     fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
 }

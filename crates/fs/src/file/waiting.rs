@@ -26,6 +26,7 @@ pub(crate) const MUST_WAIT: Errno = Errno(540);
 /// What an operation does when it can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
+    /// Waits until it can, or is interrupted.
     Waits,
     /// For a stand-in: [`MUST_WAIT`].
     Tries,

@@ -121,6 +121,7 @@ impl Sharers {
         };
     }
 
+    /// Whether somebody has it open for writing.
     pub fn is_written(&self) -> bool {
         self.writers.load(SeqCst) > 0
     }
@@ -229,6 +230,7 @@ struct Noted {
 /// An open file that the other kernel may open again by itself.
 #[derive(Clone)]
 pub struct Anchored {
+    /// What stat(2) said when the answer was made.
     pub attributes: abi::Attributes,
     /// Reading it changes nothing here.
     pub quiet: bool,
@@ -247,6 +249,7 @@ impl Lease {
         self.noted.lock().refused = true;
     }
 
+    /// Whether the answer must not be kept by who asked: something in it changes by itself.
     pub fn is_refused(&self) -> bool {
         self.noted.lock().refused
     }
@@ -268,6 +271,7 @@ impl Lease {
         }
     }
 
+    /// Notes the asker with `sharers`, which tell it of changes under the number that this gives; None: it is refused.
     pub fn note_in(&self, sharers: &Sharers, slot: u8) -> Option<u64> {
         if self.is_refused() {
             return None;
@@ -282,6 +286,7 @@ impl Lease {
         token
     }
 
+    /// The answer ends at a file that the asker may keep open again by itself.
     pub fn anchor(&self, anchored: Anchored) {
         self.noted.lock().anchor = Some(anchored);
     }

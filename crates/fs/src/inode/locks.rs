@@ -19,10 +19,14 @@ use machine::{
     Errno, Pid,
 };
 
+/// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
+    /// A process: fcntl(F_SETLK).
     Process(Pid),
+    /// An open file description: fcntl(F_OFD_SETLK).
     Description(u64),
+    /// An open file description: flock(2), which knows nothing of the others.
     Flock(u64),
 }
 
@@ -39,6 +43,7 @@ struct Held {
     exclusive: bool,
 }
 
+/// All of a file, also what is not there yet.
 pub const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 /// Processes that wait, by serial number of the wait, and for whom.
@@ -77,6 +82,7 @@ impl Drop for Wait {
     }
 }
 
+/// The locks on one file.
 #[derive(Default)]
 pub struct LockTable {
     /// One owner's lie side by side, in the order of the file, and the owners in the order in which they came: F_GETLK tells of the
@@ -97,10 +103,12 @@ fn conflict(held: &[Held], owner: Owner, range: LockRange, exclusive: bool) -> O
 }
 
 impl LockTable {
+    /// Whether nobody holds a lock.
     pub fn is_empty(&self) -> bool {
         self.held.lock().is_empty()
     }
 
+    /// F_GETLK: the first lock that stands in the way of this one.
     pub fn test(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<LockConflict> {
         if mode == LockMode::Unlock {
             return None;
@@ -116,6 +124,7 @@ impl LockTable {
         })
     }
 
+    /// F_SETLK, F_SETLKW (`wait`), flock: takes, converts or gives up. EAGAIN: somebody is in the way. EDEADLK: a circle of processes would wait.
     pub async fn set(&self, owner: Owner, range: LockRange, mode: LockMode, wait: bool) -> Result<()> {
         if range.start >= range.end {
             return Err(Errno::EINVAL);

@@ -21,11 +21,15 @@ use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 /// What is to be made by [`Inode::create`].
 #[derive(Clone, Debug)]
 pub struct NewNode {
+    /// What it is to be.
     pub kind: Kind,
     /// Permission bits, umask applied.
     pub mode: u32,
+    /// User it belongs to.
     pub uid: u32,
+    /// Group it belongs to.
     pub gid: u32,
+    /// Major and minor number of a device; zero for others.
     pub rdev: (u32, u32),
     /// Text of a symbolic link.
     pub target: Vec<u8>,
@@ -34,20 +38,26 @@ pub struct NewNode {
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
+    /// Inode number, as getdents64 gives it.
     pub ino: u64,
+    /// DT_DIR, DT_REG and so on (man 3 readdir).
     pub d_type: u8,
+    /// The name, without a zero byte.
     pub name: Vec<u8>,
 }
 
 /// Where a symbolic link leads.
 pub enum Followed {
+    /// To a path name, which is walked from where the link is.
     Path(Vec<u8>),
     /// A link of /proc/PID/fd and its kin: to the open file itself, whatever its name is by now.
     File(Arc<dyn File>),
 }
 
+/// Where a write begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAt {
+    /// At this offset in bytes.
     Offset(u64),
     /// At the end, wherever it is at that moment (O_APPEND).
     End,
@@ -59,16 +69,24 @@ pub type Attachment = Lock<Option<Arc<dyn Any + Send + Sync>>>;
 /// Where the data of a sparse file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
+    /// Bytes that were written.
     Data,
+    /// Zeros that take no memory.
     Hole,
 }
 
+/// An answer that only a change through the namespace makes wrong ([`Inode::believed`]).
 pub const FOREVER: u64 = u64::MAX;
 
+/// A file as its file system knows it, whoever has it open. Operations that the kind of file lacks answer what Linux answers.
 pub trait Inode: Any + Send + Sync {
+    /// For a file system that gets back a node of its own.
     fn as_any(&self) -> &dyn Any;
+    /// Regular file, directory, and so on; it never changes.
     fn kind(&self) -> Kind;
+    /// Number within its file system.
     fn ino(&self) -> u64;
+    /// What stat(2) says.
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>>;
     /// The attributes, if they are known without waiting.
     fn attributes_now(&self) -> Option<Attributes> {
@@ -77,13 +95,17 @@ pub trait Inode: Any + Send + Sync {
     /// Applies what is Some. `Timestamp::NOW` stands for the clock's time. Times of change are up to
     /// the file system.
     fn set(&self, set: SetAttributes) -> BoxFuture<'_, Result<()>>;
+    /// What statfs(2) says of its file system.
     fn info(&self) -> BoxFuture<'_, Result<FileSystemInfo>>;
+    /// Where record locks and flocks on it are kept; None: it takes none.
     fn locks(&self) -> Option<&LockTable> {
         None
     }
+    /// See [`Attachment`]; None: nothing can hang on it.
     fn attachment(&self) -> Option<&Attachment> {
         None
     }
+    /// fsync, or with `data_only` fdatasync: writes back what is dirty.
     fn sync(&self, _data_only: bool) -> BoxFuture<'_, Result<()>> {
         ready(Ok(()))
     }
@@ -106,6 +128,7 @@ pub trait Inode: Any + Send + Sync {
     }
 
     // Directories.
+    /// The node of `name`, one component. ENOENT.
     fn lookup<'a>(&'a self, _caller: &'a Caller, _name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::ENOTDIR))
     }
@@ -122,6 +145,7 @@ pub trait Inode: Any + Send + Sync {
     fn process(&self) -> Option<Pid> {
         None
     }
+    /// Makes `new` under a name that is free. EEXIST.
     fn create<'a>(&'a self, _name: &'a [u8], _new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::EPERM))
     }
@@ -137,6 +161,7 @@ pub trait Inode: Any + Send + Sync {
     fn create_unnamed(&self, _new: NewNode) -> BoxFuture<'_, Result<Arc<dyn Inode>>> {
         ready(Err(Errno::EOPNOTSUPP))
     }
+    /// Gives `node` of the same file system another name. EEXIST.
     fn link<'a>(&'a self, _name: &'a [u8], _node: &'a Arc<dyn Inode>) -> BoxFuture<'a, Result<()>> {
         ready(Err(Errno::EPERM))
     }
@@ -168,6 +193,7 @@ pub trait Inode: Any + Send + Sync {
     }
 
     // Symbolic links.
+    /// Where a symbolic link leads; EINVAL for all others.
     fn follow<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
         ready(Err(Errno::EINVAL))
     }
@@ -195,6 +221,7 @@ pub trait Inode: Any + Send + Sync {
     fn write_now(&self, _offset: u64, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<()> {
         None
     }
+    /// Reads up to `buf` bytes at `offset`; 0 at the end.
     fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
         ready(Err(Errno::EINVAL))
     }
@@ -217,6 +244,7 @@ pub trait Inode: Any + Send + Sync {
             }
         })
     }
+    /// The pages of the file, to be mapped; `write`: through shared mappings, too. ENODEV: it can't be mapped.
     fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         ready(Err(Errno::ENODEV))
     }
@@ -235,6 +263,7 @@ pub fn same(a: &Arc<dyn Inode>, b: &Arc<dyn Inode>) -> bool {
 pub trait FileSystem: Send + Sync {
     /// As in /proc/filesystems.
     fn kind(&self) -> &'static str;
+    /// Its topmost directory.
     fn root(&self) -> Arc<dyn Inode>;
     /// Writes back all that is dirty.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
@@ -244,5 +273,6 @@ pub trait FileSystem: Send + Sync {
 
 /// Makes file systems of one kind (`mount -t KIND`).
 pub trait Mounter: Send + Sync {
+    /// A file system for `source` with the options `data` (mount(2)).
     fn mount<'a>(&'a self, source: &'a [u8], data: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn FileSystem>>>;
 }
