@@ -61,7 +61,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Everything that is charged to it is also charged to `above`. What `most` does not name has no limit.
+    /// An account whose charges are charged to `above`, too. Resources that `most` does not name have no limit.
     pub fn new(above: Option<Arc<Account>>, most: &[(Resource, usize)]) -> Arc<Self> {
         let account =
             Account { above, used: Default::default(), most: core::array::from_fn(|_| AtomicUsize::new(usize::MAX)) };
@@ -79,7 +79,7 @@ impl Account {
         self.most[resource as usize].load(Relaxed)
     }
 
-    /// Charges beyond the new limit stay.
+    /// Sets the limit. What is charged beyond it stays charged.
     pub fn set_most(&self, resource: Resource, most: usize) {
         self.most[resource as usize].store(most, Relaxed);
     }
@@ -91,8 +91,8 @@ impl Account {
         Ok(charge)
     }
 
-    /// For what a limit of the caller's bounds, or of who may exceed it (usize::MAX): the accounts' own limits are not looked at. `most` is
-    /// that of the topmost account.
+    /// Charges with `most` as the limit of the topmost account (`usize::MAX`: none) instead of the limits the accounts have:
+    /// for a limit of the caller's own, and for those who may exceed it.
     pub fn charge_within(
         self: &Arc<Self>,
         resource: Resource,
@@ -170,7 +170,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// For what is kept for the kernel itself.
+    /// A charge that nobody pays: for what the kernel keeps for itself.
     pub const FREE: Charge = Charge { account: None, resource: Resource::Memory, amount: 0 };
 
     /// How much is charged with it.
@@ -192,7 +192,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Whatever the limits say: for what exists already.
+    /// Charges `by` more, whatever the limits say: for what exists already.
     pub fn grow_anyway(&mut self, by: usize) {
         if let Some(account) = &self.account {
             account.chain().for_each(|account| account.add(self.resource, by));

@@ -31,7 +31,7 @@ impl Bits {
         Bits { low, high }
     }
 
-    /// The same; there are no more of them than the largest number needs, but one at least.
+    /// Its words of 64 numbers each, in order: as many as the largest number needs, but one at least.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
         core::iter::once(self.low).chain(self.high.iter().copied())
     }
@@ -41,7 +41,7 @@ impl Bits {
         (self.low, &self.high)
     }
 
-    /// Of what [`Bits::split`] gives.
+    /// The set that [`Bits::split`] took apart.
     pub fn join(low: u64, high: impl IntoIterator<Item = u64>) -> Self {
         Bits::from_words(core::iter::once(low).chain(high))
     }

@@ -10,8 +10,8 @@ use alloc::{
 };
 use foldhash::fast::FixedState;
 
-/// Whoever walks a hash map does things in its order. With one hasher for all that order follows from what was done before, so
-/// that a seed of the simulator is one run; hashbrown's own takes a new hasher for each map.
+/// A hash map with one hasher for all. Whoever walks one acts in its order, which so follows from what was done before: a
+/// seed of the simulator is one run. (hashbrown's own takes a new hasher for each map.)
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
 /// The same for sets.
 pub type HashSet<T> = hashbrown::HashSet<T, FixedState>;

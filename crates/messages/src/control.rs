@@ -174,12 +174,12 @@ messages! {
 }
 
 impl Stop {
-    /// Alone, without a word.
+    /// It halts without telling anybody; the others notice by its heartbeat.
     pub const QUIETLY: u8 = 0;
     /// It panics: what it was doing is lost, and the others declare it dead.
     pub const BY_A_PANIC: u8 = 1;
-    /// Not at all: it spins with interrupts off, until another kernel notices.
+    /// It does not end, but spins with interrupts off, until another kernel notices.
     pub const HANGING: u8 = 2;
-    /// Not at all: it probes all others once, as if it suspected them (`kernel::watch`). For tests.
+    /// It does not end, but probes all others once, as if it suspected them (`kernel::watch`). For tests.
     pub const PROBING: u8 = 3;
 }

@@ -177,11 +177,11 @@ impl<F> Default for SocketMessage<F> {
 /// A part of what a kernel tells of its sockets that hold each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SurveyPage {
-    /// So many nodes the survey has, listed or not.
+    /// How many nodes the survey has, on all its pages.
     pub nodes: u32,
     /// In the order of a walk: what is about a socket follows its `Socket` or `StandIn`.
     pub entries: Vec<Surveyed>,
-    /// Where the next page begins.
+    /// Where the next page begins; None: this is the last.
     pub next: Option<(u32, u32)>,
 }
 
@@ -195,16 +195,16 @@ pub enum Surveyed {
         /// The number of its [`FileRef`].
         id: u64,
     },
-    /// So many references another kernel has to it.
+    /// Another kernel has references to it.
     Lent {
         /// The kernel that has the references.
         holder: KernelId,
         /// How many it has.
         count: u64,
     },
-    /// It holds that node.
+    /// The socket before it holds a reference to the node of this number.
     Holds(u32),
-    /// The stand-in of another kernel's socket, and how many references it has.
+    /// A stand-in for another kernel's socket.
     StandIn {
         /// Its number in this survey.
         node: u32,
@@ -365,7 +365,7 @@ pub enum Taken {
     InFrames(u32),
 }
 
-/// Pages `first..end` of a mapped object are no more what they were: nothing may show them any longer.
+/// Pages `first..end` of a mapped object that were changed or cut off: no kernel may map or keep them any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// The object that was changed.
@@ -374,7 +374,7 @@ pub struct Lost {
     pub first: u64,
     /// The page after the last; `u64::MAX`: all behind `first`.
     pub end: u64,
-    /// What programs have made their own of them by writing to a private mapping is gone too: the file ends before.
+    /// Whether copies that programs made by writing to a private mapping go, too: the file now ends before them.
     pub private: bool,
 }
 

@@ -19,7 +19,7 @@ pub struct SliceRun {
     pub owner: KernelId,
 }
 
-/// Pages that another kernel has than the owner of their slice.
+/// Pages that the owner of their slice has handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The pages.
@@ -164,7 +164,7 @@ pub enum FaultAnswer {
     Failed(Fault),
     /// Nobody has touched it yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
     Yours(Stretch),
-    /// Ask the owner of the page.
+    /// The asked kernel does not own the page; this is who does.
     Moved(Owners),
 }
 
@@ -389,7 +389,7 @@ impl PageCounts {
 pub struct Listed {
     /// In ascending order.
     pub regions: Vec<RegionReport>,
-    /// Nothing is left out below.
+    /// The list is complete below this page.
     pub end: Page,
     /// Whom it has handed parts of its slices over to, below the end.
     pub holders: Vec<KernelId>,

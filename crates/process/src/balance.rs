@@ -153,7 +153,7 @@ impl System {
         self.balance.pressure.lock().waited = 0;
     }
 
-    /// Called by a CPU on which nobody waits.
+    /// Called by a CPU on which no thread waits: notes that nobody here needs relief, unless a sibling CPU is crowded.
     pub fn relax(&self) {
         if !self.balance.pressed.load(Relaxed) || self.is_crowded() {
             return;

@@ -57,7 +57,7 @@ impl System {
         self.endpoint.multicast(&self.endpoint.others(), TellFacts { facts }).await;
     }
 
-    /// Tells kernels that have just come.
+    /// Tells kernels that have just joined what time it is, and the machine's names.
     pub async fn tell_facts(&self, newcomers: &KernelSet) {
         let facts = self.facts.lock().clone();
         self.endpoint.multicast(newcomers, TellFacts { facts }).await;

@@ -51,7 +51,8 @@ pub(crate) struct HomeState {
     pub credentials: Credentials,
     /// Name of the main thread, for ps when it is gone.
     pub name: Vec<u8>,
-    /// Of the main thread that went last, for who asks while there is none.
+    /// Scheduling parameters of the last main thread that exited; sched_getaffinity and its like read them until execve has
+    /// made a new one.
     pub last_tuning: Option<LastTuning>,
     /// The signal that stopped it.
     pub stop_signal: Option<abi::signal::Signal>,

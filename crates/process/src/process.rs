@@ -188,7 +188,7 @@ impl Process {
         core::mem::replace(&mut self.files.lock(), files)
     }
 
-    /// A replica has not opened them before the first use here.
+    /// Root and working directory. A replica opens them when they are first used here.
     pub async fn directories(self: &Arc<Self>) -> Result<Directories> {
         if let Some(open) = self.open_directories() {
             return Ok(open);
@@ -310,7 +310,7 @@ impl Process {
         self.changed.wake_all();
     }
 
-    /// How many have come. Whoever asks for this and then for what is pending may see more in that, never less.
+    /// Counts the signals that have come. Whoever reads this before the pending signals may see more in those, never less.
     pub fn signals_came(&self) -> u64 {
         self.signals_came.load(SeqCst)
     }
@@ -351,7 +351,7 @@ impl Process {
         self.take_signal_here(wanted, acts).await.0
     }
 
-    /// What was taken by [`Process::take_signal`] for somebody who is gone waits again.
+    /// Puts signals back on the pending queue that [`Process::take_signal`] took for a thread whose wait was interrupted.
     pub fn put_back(self: &Arc<Self>, signals: Vec<Taken>) {
         if self.is_home() {
             return self.put_back_here(signals);
@@ -415,7 +415,7 @@ impl Process {
         account
     }
 
-    /// On whose behalf files are used.
+    /// Who acts, for file operations of `thread`: credentials, ids and umask.
     pub fn caller(&self, thread: &Thread) -> Caller {
         let shared = self.shared.lock();
         Caller {

@@ -22,13 +22,13 @@ impl Scratch {
 }
 
 impl System {
-    /// A buffer of a page, with anything in it.
+    /// A buffer of one page. It still holds what its last user left in it.
     pub fn take_page_buffer(&self) -> Box<[u8]> {
         let kept = self.scratch.0.get(self.cpu.index()).and_then(|stack| stack.0.lock().pop());
         kept.unwrap_or_else(|| vec![0; PAGE_SIZE].into())
     }
 
-    /// One is done with.
+    /// Puts such a buffer back when it is not needed any more.
     pub fn give_page_buffer(&self, buffer: Box<[u8]>) {
         if let Some(stack) = self.scratch.0.get(self.cpu.index()) {
             let mut stack = stack.0.lock();

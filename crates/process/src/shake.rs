@@ -56,7 +56,7 @@ impl Shake {
         mix(self.0.fetch_add(STEP, Relaxed).wrapping_add(STEP))
     }
 
-    /// Below `bound`, which is not 0.
+    /// A random number below `bound`, which must not be 0.
     pub fn below(&self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -68,7 +68,7 @@ impl Shake {
 }
 
 impl Thread {
-    /// At the user boundary: perhaps something happens to the thread. None if nothing did.
+    /// At the user boundary, once in a while, has one of the things above happen to the thread. None if nothing did.
     pub async fn shaken(self: &Arc<Self>, shake: &Shake, context: &mut Context, faulted: bool) -> Option<Absence> {
         let strikes = if faulted { STRIKES_OF_FAULTS } else { STRIKES };
         if !shake.one_in(strikes) {
@@ -112,7 +112,7 @@ impl Thread {
     }
 }
 
-/// A placement that has no idea: any kernel that the thread may use. Who waits is relieved as usual.
+/// A placement that draws: any kernel that the thread may use. Threads that wait for a CPU are relieved by the usual policy.
 pub struct Shaken {
     /// Where it draws from.
     pub shake: Arc<Shake>,

@@ -132,7 +132,8 @@ impl Process {
         }
     }
 
-    /// The process keeps what it has, and changes it for itself from now on (execve, unshare, its end).
+    /// Takes the process out of a circle: it keeps what it had in common, and changes it alone from now on (execve, unshare,
+    /// exit).
     pub async fn leave_circle(self: &Arc<Self>, facet: Facet) -> Result<()> {
         let Some(circle) = self.circle(facet) else { return Ok(()) };
         // First out of the circle, which waits for a change that is under way.

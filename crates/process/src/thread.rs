@@ -169,7 +169,7 @@ impl Thread {
         ways.into_iter().find(|way| *way as u8 == now).unwrap_or(RunState::Runnable)
     }
 
-    /// Says how it waits from now on, until what is returned is dropped.
+    /// Says how the thread waits, for /proc, until what it answers is dropped.
     pub fn waits(&self, how: RunState) -> Waits<'_> {
         let before = self.waits.load(Relaxed);
         self.waits.store(how as u8, Relaxed);
@@ -199,7 +199,7 @@ impl Thread {
         self.fpu_live.store(true, Relaxed);
     }
 
-    /// The extended state, saved and taken out of the CPU.
+    /// Lends `use_state` the extended state, saved from the CPU.
     pub fn with_fpu<T>(&self, use_state: impl FnOnce(&mut FpuState) -> T) -> T {
         let mut fpu = self.fpu.lock();
         if self.fpu_live.load(Relaxed) {
@@ -257,8 +257,8 @@ impl Thread {
         was
     }
 
-    /// Makes [`Thread::was_descheduled`] say yes before it runs user code again. By another CPU with a flush afterwards: before
-    /// it runs any after that.
+    /// Makes [`Thread::was_descheduled`] say yes the next time. If another CPU calls it and then flushes the table, the thread
+    /// runs no more user code before that is asked.
     pub fn note_descheduled(&self) {
         self.descheduled.store(true, Relaxed);
     }
@@ -286,7 +286,7 @@ impl Thread {
         }
     }
 
-    /// It has begun to end: no load any more, though it still runs.
+    /// Takes the thread out of the load: it has begun to end, though it still runs.
     pub fn discount(&self) {
         let task = self.task.lock().clone();
         if let Some(task) = task {

@@ -19,7 +19,7 @@ const FIRST_PAUSE_NS: u64 = 100_000;
 const MOST_PAUSES: u32 = 13;
 
 impl Process {
-    /// Of all its threads up to now, and of the children it waited for.
+    /// What all its threads have used up to now, and the children it waited for.
     pub async fn total_usage(self: &Arc<Self>) -> Result<(Usage, Usage)> {
         self.system.usage_of(self.id, None).await
     }
@@ -73,7 +73,7 @@ impl Process {
 }
 
 impl System {
-    /// Of any process of the machine, or of one thread of it. ESRCH, EINVAL (no such thread of it).
+    /// What any process of the machine, or one thread of it, has used. ESRCH; EINVAL if the thread is not the process's.
     pub async fn usage_of(self: &Arc<Self>, process: Pid, thread: Option<Pid>) -> Result<(Usage, Usage)> {
         let here = thread.and_then(|tid| self.thread(tid));
         if let Some(thread) = here.filter(|thread| !thread.is_away() && thread.process.id == process) {

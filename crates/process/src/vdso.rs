@@ -59,7 +59,7 @@ fn filled_in(page: &[u8; PAGE_SIZE], parameters: [u64; 4]) -> Vec<u8> {
 }
 
 impl System {
-    /// Programs find the clock themselves from now on, where they can read it.
+    /// Maps a vDSO into programs started from now on, if the CPU has a counter by which they can read the clock.
     pub fn provide_vdso(self: &Arc<Self>, services: &Arc<Services>) {
         let (Some(page), Some(counter)) = (arch::VDSO, self.cpu.counter()) else { return };
         let vdso = Arc::new(Vdso { system: Arc::downgrade(self), page, counter });

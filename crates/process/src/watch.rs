@@ -44,12 +44,12 @@ impl System {
 }
 
 impl System {
-    /// Who is told of the end of processes noted by [`System::note_ipc`].
+    /// Says who is told of the end of processes that [`System::note_ipc`] noted.
     pub fn set_at_end(&self, at_end: Arc<dyn AtEnd>) {
         *self.at_end.lock() = Some(at_end);
     }
 
-    /// `kernel` is to hear of the end of `process`, and of its children's.
+    /// Notes that `kernel` is to hear of the end of `process`, and of that of its children.
     pub async fn note_ipc(&self, process: Pid, kernel: KernelId) -> Result<()> {
         let home = self.origin(process).ok_or(Errno::ESRCH)?;
         if home == self.kernel {

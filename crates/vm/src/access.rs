@@ -32,7 +32,8 @@ impl Space {
         }
     }
 
-    /// As much as can be read; why not more, if that is less than all.
+    /// Copies user memory into `to` until a page can't be read. Answers the bytes copied and, if they are fewer than asked for,
+    /// the errno of that page.
     pub async fn read_some(self: &Arc<Self>, from: UserAddr, to: &mut [u8]) -> (usize, Errno) {
         let mut done = 0;
         loop {
@@ -54,7 +55,8 @@ impl Space {
         }
     }
 
-    /// As much as can be written; why not more, if that is less than all.
+    /// Copies `from` to user memory until a page can't be written. Answers the bytes copied and, if they are fewer than asked
+    /// for, the errno of that page.
     pub async fn write_some(self: &Arc<Self>, to: UserAddr, from: &[u8]) -> (usize, Errno) {
         let mut done = 0;
         loop {
@@ -68,7 +70,8 @@ impl Space {
         }
     }
 
-    /// Copies `from` to user memory without waiting: as much as the table allows. So do all that follow.
+    /// Copies `from` to user memory without resolving faults; answers how many bytes the table allowed. It never waits, nor do
+    /// the four below.
     pub fn put_bytes(&self, to: UserAddr, from: &[u8]) -> usize {
         until(to, from.len(), self.table.write(to, from))
     }

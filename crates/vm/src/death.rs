@@ -47,7 +47,7 @@ use messages::vm::UnknownSpaces;
 pub const MOST_SPACES: usize = 64;
 
 impl Vm {
-    /// After `dead` was declared dead: nothing waits for a word of it any more.
+    /// Called when `dead` was declared dead: whoever waits here for a message of it goes on without.
     pub fn stop_waiting_for(&self, dead: KernelId) {
         for space in self.spaces() {
             match space.id().home == dead {
@@ -89,7 +89,7 @@ impl Vm {
         }
     }
 
-    /// At home: ends the space, whoever may think that he uses it.
+    /// Ends the space, whatever the count of its users says. Called at its home.
     pub async fn end(&self, id: SpaceId) {
         if let Some(space) = self.find(id) {
             space.destroy().await;

@@ -18,8 +18,8 @@ impl Space {
         self.give_back(&[PageRange::user()], machine::Access::empty());
     }
 
-    /// Drops of the borrowed pages those that `choose` says, as a kernel may at any time: the next touch asks the
-    /// owner, who meanwhile believes that they are here, which costs a revocation at most.
+    /// Drops the borrowed pages that `choose` says, as a kernel may at any time: the next touch asks the owner again. Until then
+    /// the owner believes that they are here, which costs a revocation at most.
     pub fn forget_borrowed(&self, mut choose: impl FnMut(Page) -> bool) {
         let _state = self.state.lock();
         let mut changed = None;
@@ -36,7 +36,7 @@ impl Space {
         }
     }
 
-    /// At home: `kernel` is about to make a replica.
+    /// Home counts `kernel` as a holder of a replica, which is about to be made there.
     pub fn expect(&self, kernel: KernelId) {
         if self.is_home() {
             self.join(kernel);

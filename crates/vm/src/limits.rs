@@ -35,7 +35,7 @@ impl Mapped {
 }
 
 impl Space {
-    /// Every kernel that may own a part of the space will know these limits.
+    /// Tells the limits to every kernel that may own a part of the space (setrlimit).
     pub async fn limit(self: &Arc<Self>, limits: Limits) {
         match self.is_home() {
             true => self.serve_limits(limits, true).await,

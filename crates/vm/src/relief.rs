@@ -33,7 +33,7 @@ impl Vm {
         *self.shared.relief.lock() = Some(relief);
     }
 
-    /// Drops some of what can be had again. False: there is no such thing.
+    /// Drops caches that can be read or made again. False if that freed nothing.
     pub fn reclaim(&self) -> bool {
         self.shared.reclaim()
     }

@@ -20,8 +20,9 @@ use rangemap::RangeMap;
 /// Most regions of one answer. A program may have more than there is memory for a list of all.
 const LISTED: u32 = 256;
 
-/// Regions of a space in address order; nobody counts their pages. What is mapped all the while is seen, whoever has it when. What is
-/// one to the program is one, also if its parts have several owners, as far as these own some of the range.
+/// Walks the regions that reach into a range, in address order, and asks their owners in steps. A region that is mapped all
+/// the while is listed, also if another kernel takes its pages over meanwhile. A mapping whose parts have several owners is
+/// listed as one region. Pages are counted only if [`Space::counted_regions`] made the list.
 pub struct RegionList {
     space: Arc<Space>,
     counted: bool,
@@ -34,7 +35,7 @@ pub struct RegionList {
 }
 
 impl RegionList {
-    /// For who wants `most` regions, and maybe no more.
+    /// Has each owner asked for `most` regions at a time, for a caller that may not want all.
     pub fn in_steps_of(self, most: u32) -> RegionList {
         // The next one shows where the last one ends.
         RegionList { most: most + 1, ..self }

@@ -10,7 +10,8 @@ use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno, Frame,
 /// Serial numbers with this bit are of memory, those without of files.
 const MEMORY: u64 = 1 << 63;
 
-/// Zero until written; its frames are counted by this kernel, whoever lent them.
+/// Shared anonymous memory (MAP_SHARED with MAP_ANONYMOUS, System V segments). It is zero until written. The kernel that made
+/// it counts its frames, whichever kernel they are from.
 pub struct SharedMemory {
     vm: Arc<Shared>,
     id: ObjectId,

@@ -12,7 +12,7 @@ use messages::vm::{RegionReport, Touched};
 const CHUNK: u64 = 8192;
 
 impl Space {
-    /// Finds out what has been touched of a counted region.
+    /// Fills in `region.pages.touched`: asks all kernels which of its pages were touched.
     pub async fn count_touched(self: &Arc<Self>, region: &mut RegionReport) {
         if region.pages.present > 0 {
             region.pages.touched = self.touched(region.range, false).await;

@@ -164,12 +164,13 @@ impl Vm {
         })
     }
 
-    /// A CPU that has nothing to do meanwhile better does not halt: another kernel was asked for what mostly comes at once, or has announced it.
+    /// Whether a reply is expected within microseconds, or a thread was announced: the idle loop polls meanwhile instead of
+    /// halting.
     pub fn expects_soon(&self) -> bool {
         self.shared.soon.load(Ordering::Relaxed) != 0
     }
 
-    /// Says that there is such a thing, until it is dropped.
+    /// Makes [`Vm::expects_soon`] true until what it answers is dropped.
     pub fn expect_soon(&self) -> Soon {
         self.shared.expect_soon()
     }
@@ -181,7 +182,7 @@ impl Vm {
     }
 }
 
-/// Something is to come at once: see [`Vm::expects_soon`].
+/// Held while a reply is expected within microseconds: see [`Vm::expects_soon`].
 pub struct Soon(Arc<Shared>);
 
 impl Drop for Soon {

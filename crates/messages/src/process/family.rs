@@ -59,7 +59,7 @@ pub enum Reparented {
         /// Its session.
         session: Pid,
     },
-    /// The new parent has handed out its own children meanwhile.
+    /// The new parent is ending, too, and has given its children away already: another one must be found.
     HeirGone,
     /// The child has ended and been reaped.
     NoSuchChild,

@@ -24,10 +24,10 @@ use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What is the same on the whole machine but decided by somebody.
+/// What the primary decides for the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Grows with each change.
+    /// Grows with each change; a lower one than is known is out of date.
     pub version: u64,
     /// ns between the epoch and the start of the machine.
     pub realtime_offset: u64,
@@ -54,7 +54,7 @@ pub struct Replica {
     pub shared: Shared,
     /// Its address space.
     pub space: SpaceId,
-    /// It is its parent's space (vfork).
+    /// Whether that is its parent's (vfork).
     pub in_parents_space: bool,
     /// Its descriptor table.
     pub files: TableId,
@@ -159,7 +159,8 @@ pub enum Tune {
     Read,
 }
 
-/// How a main thread is scheduled that has ended: as long as its process is there it may be asked for, and set.
+/// Scheduling parameters of a main thread that has exited: as long as its process exists, sched_getaffinity and its like
+/// read and set them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LastTuning {
     /// Its real user id, for the permission to change it.

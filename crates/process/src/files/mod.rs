@@ -178,8 +178,8 @@ impl Files {
         Ok(fd)
     }
 
-    /// Puts two files at the two lowest free numbers at once (pipe2, socketpair): who closes one of them that it has not been told of
-    /// gets no other's.
+    /// Puts two files at the two lowest free numbers in one step (pipe2, socketpair), so that no thread that closes or opens
+    /// numbers gets between the two.
     pub async fn add_two(&self, files: [Arc<dyn File>; 2], close_on_exec: bool, limit: u64) -> Result<(u32, u32)> {
         let table = match &self.part {
             Part::Home(table) => table,
@@ -363,8 +363,8 @@ impl Files {
         closed
     }
 
-    /// Is it worth asking whether the table could as well be at home here? A thread that was born elsewhere has opened some
-    /// files; the next time it takes more of them.
+    /// Whether it is time to ask if the table could move here: threads here have put several files into a table of another
+    /// kernel. After a yes, it takes more of them for the next.
     pub fn is_astray(&self) -> bool {
         let Part::Cache(cache) = &self.part else { return false };
         let mut cache = cache.lock();
