@@ -400,12 +400,12 @@ impl PageCache {
             let mut state = self.state.lock();
             let (mut first, mut end) = (u64::MAX, 0);
             for (index, slot) in state.pages.iter_mut() {
-                if let Slot::Ready { frame, .. } = *slot {
-                    if memory.is_lost(frame) {
-                        *slot = Slot::Lost;
-                        memory.release(frame);
-                        (first, end) = (first.min(*index), index + 1);
-                    }
+                if let Slot::Ready { frame, .. } = *slot
+                    && memory.is_lost(frame)
+                {
+                    *slot = Slot::Lost;
+                    memory.release(frame);
+                    (first, end) = (first.min(*index), index + 1);
                 }
             }
             if first >= end {

@@ -173,10 +173,10 @@ impl Services {
         if let Some(frame) = self.memory.alloc_anywhere() {
             return Ok(frame);
         }
-        if self.reclaim(RECLAIM_BATCH) > 0 {
-            if let Some(frame) = self.memory.alloc_anywhere() {
-                return Ok(frame);
-            }
+        if self.reclaim(RECLAIM_BATCH) > 0
+            && let Some(frame) = self.memory.alloc_anywhere()
+        {
+            return Ok(frame);
         }
         if let Some(frame) = self.borrowed_frame(false).await {
             return Ok(frame);

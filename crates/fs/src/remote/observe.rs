@@ -277,10 +277,10 @@ fn look(file: &Weak<dyn File>, state: &State) -> Option<Readiness> {
 impl Drop for Observation {
     fn drop(&mut self) {
         self.state.unwanted.store(true, Ordering::Release);
-        if let Some(file) = self.file.upgrade() {
-            if let Some(queue) = file.changes() {
-                queue.unsubscribe(self.subscription);
-            }
+        if let Some(file) = self.file.upgrade()
+            && let Some(queue) = file.changes()
+        {
+            queue.unsubscribe(self.subscription);
         }
         self.state.woken.wake_all();
     }

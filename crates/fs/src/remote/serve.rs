@@ -179,11 +179,12 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     }
     let mut answer = file.control_with(&caller, control, patience(wait)).await?;
     let mut in_frames = 0;
-    if let control::ControlAnswer::Message(message) = &mut answer {
-        if message.bytes.len() > INLINE_BYTES && message.bytes.len() <= frames.len() * PAGE_SIZE {
-            loan::copy_in(&*remote.memory, &frames, &message.bytes);
-            in_frames = core::mem::take(&mut message.bytes).len() as u32;
-        }
+    if let control::ControlAnswer::Message(message) = &mut answer
+        && message.bytes.len() > INLINE_BYTES
+        && message.bytes.len() <= frames.len() * PAGE_SIZE
+    {
+        loan::copy_in(&*remote.memory, &frames, &message.bytes);
+        in_frames = core::mem::take(&mut message.bytes).len() as u32;
     }
     Ok((remote.send_answer(from, answer).await?, in_frames))
 }

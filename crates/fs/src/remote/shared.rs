@@ -195,11 +195,10 @@ pub(super) fn register(remote: &Arc<Remote>) {
     });
     serve.on::<ObjectAdmit, _, _>(|remote, _, ObjectAdmit { id }| async move {
         let object = remote.exports.get(id)?.object().await?;
-        let admitted = match object.admit_writer() {
+        match object.admit_writer() {
             Some(admitted) => admitted.await,
             None => Ok(()),
-        };
-        admitted
+        }
     });
     serve.on_to_completion(|remote, _, ObjectLost { lost }| async move { remote.hear_of_loss(lost).await });
     serve.on::<ObjectDirty, _, _>(|remote, _, ObjectDirty { id, index }| async move {

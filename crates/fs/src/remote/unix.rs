@@ -20,8 +20,8 @@
 
 use super::{loan, loan::Loan, Remote};
 use crate::{
-    control::{SocketMessage, UnixCredentials, UnixPlace},
-    socket::{FarSocket, OtherKernels, SocketLoan, UnixNames},
+    control::{SocketMessage, UnixPlace},
+    socket::{Attached, FarSocket, OtherKernels, SocketLoan, UnixNames},
     Caller, File, FileRef,
 };
 use alloc::{
@@ -176,10 +176,10 @@ impl OtherKernels for Remote {
         name: Vec<u8>,
         wants_credentials: bool,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<(Arc<dyn File>, Option<UnixCredentials>)>> {
+    ) -> BoxFuture<'a, Result<Attached>> {
         let message = UnixAttach { serial: there.serial, kind, name, wants_credentials, caller: caller.clone() };
         let remote = self.shared();
-        let accept = move |reply: Result<_>| -> Result<(Arc<dyn File>, Option<UnixCredentials>)> {
+        let accept = move |reply: Result<_>| -> Result<Attached> {
             let (client, listener) = reply?;
             Ok((remote.accept(client)?, listener))
         };

@@ -49,10 +49,10 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(file) = self.file.upgrade() {
-            if let Some(queue) = file.changes() {
-                queue.unsubscribe(self.subscription);
-            }
+        if let Some(file) = self.file.upgrade()
+            && let Some(queue) = file.changes()
+        {
+            queue.unsubscribe(self.subscription);
         }
         self.state.ended.store(true, Ordering::Release);
         self.state.woken.wake_all();

@@ -26,7 +26,7 @@ mod transfer;
 
 pub(crate) use circles::Circles;
 pub use names::UnixNames;
-pub use others::{FarSocket, OtherKernels, SocketLoan};
+pub use others::{Attached, FarSocket, OtherKernels, SocketLoan};
 
 use crate::{
     anonymous::{Identity, StatusFlags},

@@ -25,6 +25,9 @@ pub struct SocketLoan {
     pub settled: bool,
 }
 
+/// The client's end of a new connection, and who listens.
+pub type Attached = (Arc<dyn File>, Option<UnixCredentials>);
+
 /// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
 pub trait OtherKernels: Send + Sync {
     fn me(&self) -> KernelId;
@@ -43,7 +46,7 @@ pub trait OtherKernels: Send + Sync {
 
     /// The name of a datagram socket that one of this kernel connects to.
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>>;
-    /// The client's end of a new connection, and who listens.
+    /// connect(2).
     fn attach<'a>(
         &'a self,
         there: FarSocket,
@@ -51,7 +54,7 @@ pub trait OtherKernels: Send + Sync {
         name: Vec<u8>,
         wants_credentials: bool,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<(Arc<dyn File>, Option<UnixCredentials>)>>;
+    ) -> BoxFuture<'a, Result<Attached>>;
     /// EAGAIN: no room.
     fn deliver<'a>(
         &'a self,

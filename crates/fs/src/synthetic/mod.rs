@@ -297,10 +297,10 @@ impl SyntheticInode {
 
     fn snapshot(&self) -> Attributes {
         let node = &self.node;
-        if let Body::Device(_, device) = &node.body {
-            if let Some(attributes) = device.attributes() {
-                return Attributes { dev: self.tree.device, ino: node.ino, ..attributes };
-            }
+        if let Body::Device(_, device) = &node.body
+            && let Some(attributes) = device.attributes()
+        {
+            return Attributes { dev: self.tree.device, ino: node.ino, ..attributes };
         }
         let nlink = self.directory().map_or(1, |directory| 2 + directory.subdirectories());
         // Nothing is known about when a generated text changed: it is as of now, as in procfs.

@@ -61,10 +61,10 @@ impl UnionInode {
         let kind = upper.kind();
         let node = Self::get(&self.shared, None, Some(upper.clone()), Some((this, name.to_vec())))?;
         // A bound socket or a fifo's pipe hangs on this inode, which must not go while it has a name.
-        if matches!(kind, Kind::Fifo | Kind::Socket) {
-            if let Some(attachment) = upper.attachment() {
-                *attachment.lock() = Some(node.clone());
-            }
+        if matches!(kind, Kind::Fifo | Kind::Socket)
+            && let Some(attachment) = upper.attachment()
+        {
+            *attachment.lock() = Some(node.clone());
         }
         Ok(node)
     }

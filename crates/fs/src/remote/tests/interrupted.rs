@@ -16,10 +16,10 @@ fn interrupt<T>(who: &Caller, wait: &mut BoxFuture<'_, Result<T>>) -> Option<Res
     if let Some(value) = once(wait.as_mut()) {
         return Some(value);
     }
-    if who.shield.must_stay() {
-        if let Some(value) = once(wait.as_mut()) {
-            return Some(value);
-        }
+    if who.shield.must_stay()
+        && let Some(value) = once(wait.as_mut())
+    {
+        return Some(value);
     }
     (!who.shield.must_stay()).then_some(Err(Errno::RESTART))
 }

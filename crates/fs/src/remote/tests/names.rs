@@ -450,10 +450,10 @@ fn interleave(seed: u64) {
                         Some(tasks.swap_remove(index))
                     }
                 };
-                if let Some(mut task) = task {
-                    if once(task.as_mut()).is_none() {
-                        machine.tasks.0.lock().unwrap().push(task);
-                    }
+                if let Some(mut task) = task
+                    && once(task.as_mut()).is_none()
+                {
+                    machine.tasks.0.lock().unwrap().push(task);
                 }
             }
         }

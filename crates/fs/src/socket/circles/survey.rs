@@ -157,10 +157,10 @@ impl Survey {
         let mut owners = KernelSet::new();
         for (node, seen) in self.seen.iter().enumerate() {
             pace.step().await;
-            if self.graph.mark(node) == Mark::Elsewhere {
-                if let Some(there) = seen.file.upgrade().and_then(|file| file.remote()) {
-                    owners.insert(there.owner);
-                }
+            if self.graph.mark(node) == Mark::Elsewhere
+                && let Some(there) = seen.file.upgrade().and_then(|file| file.remote())
+            {
+                owners.insert(there.owner);
             }
         }
         owners
