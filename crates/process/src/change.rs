@@ -110,15 +110,19 @@ impl Process {
         if let Change::Image { alone: at, .. } = change {
             self.keep_only(at).await;
         }
-        let exit_signal = self.with_shared(|shared| shared.exit_signal);
+        let entry_changes = match change {
+            Change::Group(_) | Change::Session(_) => true,
+            // execve makes the signal of its end SIGCHLD. (With Parent the new parent is told of it when it adopts.)
+            Change::Executable { .. } => self.with_shared(|shared| shared.exit_signal != Signal::CHLD.number()),
+            _ => false,
+        };
         self.apply(change.clone()).await?;
         let replicas = self.replicas();
         if !replicas.is_empty() {
             let change = change.clone();
             system.endpoint.multicast(&replicas, ApplyChange { process: self.id, change }).await;
         }
-        let quiet = matches!(change, Change::Parent(_)) || self.with_shared(|shared| shared.exit_signal) == exit_signal;
-        if !quiet || matches!(change, Change::Group(_) | Change::Session(_)) {
+        if entry_changes {
             self.tell_parent_entry(turn).await;
         }
         Ok(())

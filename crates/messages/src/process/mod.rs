@@ -1,17 +1,20 @@
 //! Processes and threads: membership, migration, shared state, signals, waiting.
 
 mod family;
+mod replica;
 mod shared;
 mod signals;
 mod thread;
+mod tuning;
 
 pub use family::*;
+pub use replica::*;
 pub use shared::*;
 pub use signals::*;
 pub use thread::*;
+pub use tuning::*;
 
 use crate::{
-    descriptor::TableId,
     fs::Opened,
     vm::{Runs, Touch},
 };
@@ -19,10 +22,9 @@ use abi::{
     signal::{Signal, SignalInfo, SignalSet, Taken},
     CpuSet, Credentials,
 };
-use alloc::{borrow::Cow, boxed::Box, vec::Vec};
+use alloc::{boxed::Box, vec::Vec};
 use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use serde::{Deserialize, Serialize};
 
 /// What the primary decides for the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,100 +39,6 @@ pub struct Facts {
     pub domain: Vec<u8>,
 }
 
-/// execve ends all threads but this one; also those that are still under way, unless they were born later than `at` (ns
-/// of the clock all share).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survivor {
-    /// The thread that called execve.
-    pub thread: Pid,
-    /// When execve began.
-    pub at: u64,
-}
-
-/// What a kernel needs to hold a replica of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replica {
-    /// What its threads share, as of now; further changes follow.
-    pub shared: Shared,
-    /// Its address space.
-    pub space: SpaceId,
-    /// Whether that is its parent's (vfork).
-    pub in_parents_space: bool,
-    /// Its descriptor table.
-    pub files: TableId,
-    /// The process is ending, with this status; None: it is not.
-    pub ending: Option<ExitStatus>,
-    /// A thread is in execve, and the others end.
-    pub survivor: Option<Survivor>,
-    /// Whether it is stopped.
-    pub standing: Standing,
-    /// Signals for the process that wait.
-    pub pending: PendingSet,
-}
-
-/// The numbers of a [`Replica`], as they travel: see those of a thread.
-#[derive(FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Numbers {
-    space: u64,
-    files: u64,
-    order: u64,
-    continues: u64,
-    pending: u64,
-    version: u64,
-    space_home: u16,
-    files_home: u16,
-    in_parents_space: u16,
-    stopped: u16,
-}
-
-/// What travels of it.
-#[derive(Serialize, Deserialize)]
-struct Travelling<'a> {
-    #[serde(with = "machine::plain")]
-    numbers: Numbers,
-    shared: Cow<'a, Shared>,
-    ending: Option<ExitStatus>,
-    survivor: Option<Survivor>,
-}
-
-impl Serialize for Replica {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Replica { space, files, standing, pending, .. } = self;
-        let numbers = Numbers {
-            space: space.serial,
-            files: files.serial,
-            order: standing.order,
-            continues: standing.continues,
-            pending: pending.set.0,
-            version: pending.version,
-            space_home: space.home.0,
-            files_home: files.home.0,
-            in_parents_space: self.in_parents_space.into(),
-            stopped: standing.stopped.into(),
-        };
-        let (shared, ending, survivor) = (Cow::Borrowed(&self.shared), self.ending, self.survivor);
-        Travelling { numbers, shared, ending, survivor }.serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Replica {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Travelling { numbers, shared, ending, survivor } = Deserialize::deserialize(from)?;
-        let Numbers { order, continues, version, .. } = numbers;
-        Ok(Replica {
-            shared: shared.into_owned(),
-            space: SpaceId { home: KernelId(numbers.space_home), serial: numbers.space },
-            in_parents_space: numbers.in_parents_space != 0,
-            files: TableId { home: KernelId(numbers.files_home), serial: numbers.files },
-            ending,
-            survivor,
-            standing: Standing { stopped: numbers.stopped != 0, order, continues },
-            pending: PendingSet { set: SignalSet(numbers.pending), version },
-        })
-    }
-}
-
 /// The process that has most of a kernel's memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Heaviest {
@@ -142,37 +50,6 @@ pub struct Heaviest {
     pub pages: u64,
     /// What is compared: those, and its oom_score_adj, in thousandths of the kernel's memory.
     pub points: i64,
-}
-
-/// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Tune {
-    /// sched_setaffinity. EINVAL if none of the CPUs is there.
-    Affinity(CpuSet),
-    /// setpriority: from -20 to 19.
-    Nice(i8),
-    /// sched_setscheduler: SCHED_* and the real-time priority.
-    Policy(u32, u32),
-    /// What /proc/PID/comm shows.
-    Name(Vec<u8>),
-    /// Changes nothing; the answer tells what holds.
-    Read,
-}
-
-/// Scheduling parameters of a main thread that has exited: as long as its process exists, sched_getaffinity and its like
-/// read and set them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LastTuning {
-    /// Its real user id, for the permission to change it.
-    pub uid: u32,
-    /// Its effective user id, for the same.
-    pub euid: u32,
-    /// sched_getaffinity.
-    pub affinity: CpuSet,
-    /// getpriority: from -20 to 19.
-    pub nice: i8,
-    /// sched_getscheduler and sched_getparam: SCHED_* and the real-time priority.
-    pub policy: (u32, u32),
 }
 
 messages! {
@@ -764,6 +641,7 @@ messages! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::TableId;
 
     #[test]
     fn all_of_a_replica_travels() {

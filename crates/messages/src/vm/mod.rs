@@ -1,12 +1,17 @@
 //! Address spaces: faults, slices, revocation, fork. The protocol is explained in crate `vm`.
 
+mod report;
+mod run;
+
+pub use report::*;
+pub use run::*;
+
 use crate::fs::Usage;
 use abi::ObjectId;
 use alloc::vec::Vec;
-use core::fmt;
-use machine::{errno, plain, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use machine::{errno, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
+use serde::{Deserialize, Serialize};
 
 /// Consecutive slices of one owner; numbers are addresses divided by the slice size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,89 +43,6 @@ pub struct Owners {
     pub slices: Vec<SliceRun>,
     /// Parts of them that were handed over, within `about`.
     pub parts: Vec<Part>,
-}
-
-/// Pages in a row, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel has its own.
-///
-/// In two words, which a message carries as they are: runs are many. Page numbers have 35 bits, those of frames 40 (SDM 3A, 4.5).
-#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct Run {
-    /// The first page, and in the low 16 bits how many.
-    pages: u64,
-    /// The first frame, [`Run::HAS_FRAME`], and the access.
-    mapping: u64,
-}
-
-impl Run {
-    const HAS_FRAME: u64 = 0x80;
-
-    /// A run of `pages` from `page` on. None as `frame`: the page of zeros.
-    pub fn new(page: Page, pages: u16, frame: Option<Frame>, access: Access) -> Self {
-        let frame = frame.map_or(0, |frame| frame.0 << 8 | Self::HAS_FRAME);
-        Run { pages: page.0 << 16 | u64::from(pages), mapping: frame | u64::from(access.bits()) }
-    }
-
-    /// The first page.
-    pub fn page(&self) -> Page {
-        Page(self.pages >> 16)
-    }
-
-    /// How many pages (and frames).
-    pub fn pages(&self) -> u16 {
-        self.pages as u16
-    }
-
-    /// All its pages.
-    pub fn range(&self) -> PageRange {
-        PageRange::new(self.page(), self.page().add(self.pages().into()))
-    }
-
-    /// The first frame; None: the page of zeros.
-    pub fn frame(&self) -> Option<Frame> {
-        (self.mapping & Self::HAS_FRAME != 0).then_some(Frame(self.mapping >> 8))
-    }
-
-    /// What the receiver's table may allow.
-    pub fn access(&self) -> Access {
-        Access::from_bits_truncate(self.mapping as u8)
-    }
-}
-
-impl fmt::Debug for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} to {:?} {:?}", self.range(), self.frame(), self.access())
-    }
-}
-
-/// What an owner sends of its pages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Runs(#[serde(with = "machine::plain::list")] pub Vec<Run>);
-
-/// A page that is about to be touched, and how; and what may come with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// The page.
-    pub page: Page,
-    /// What the thread will do there.
-    pub access: Access,
-    /// Pages that may come with it, the touched one among them.
-    pub around: PageRange,
-}
-
-impl Serialize for Touch {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Touch { page, access, around } = self;
-        plain::serialize(&[page.0 << 8 | u64::from(access.bits()), around.start.0, around.end.0], to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Touch {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let [page, start, end]: [u64; 3] = plain::deserialize(from)?;
-        let (access, around) = (Access::from_bits_truncate(page as u8), PageRange::new(Page(start), Page(end)));
-        Ok(Touch { page: Page(page >> 8), access, around })
-    }
 }
 
 /// Limits of a process that its mappings obey, in bytes.
@@ -291,162 +213,6 @@ pub enum Changed {
     Done(errno::Result<u64>),
     /// Not this kernel's to change. Nothing has been done.
     Moved(Owners),
-}
-
-/// One region as /proc/PID/maps and smaps show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionReport {
-    /// Pages of the region, or of a part of it that one kernel owns.
-    pub range: PageRange,
-    /// The kernel that owns the pages.
-    pub owner: KernelId,
-    /// Protection and flags.
-    pub kind: RegionKind,
-    /// What it shows; None: anonymous memory.
-    pub backing: Option<RemoteBacking>,
-    /// How many of its pages are present; zeroes unless they were asked for.
-    pub pages: PageCounts,
-}
-
-impl RegionReport {
-    /// Takes `range` out of it. In which part the pages that are present are is not known: as many in each as there may be.
-    pub fn take_part(&mut self, range: PageRange) -> RegionReport {
-        let mut part = RegionReport { range, ..self.clone() };
-        part.pages = self.pages.take(self.pages.present.min(range.len()));
-        if let Some(backing) = &mut part.backing {
-            backing.first += range.start.0 - self.range.start.0;
-        }
-        part
-    }
-}
-
-/// Pages of a region that are present, and of what kind they are (man 5 proc_pid_smaps).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageCounts {
-    /// Rss.
-    pub present: u64,
-    /// Mapped by other kernels, too.
-    pub exported: u64,
-    /// Touched by any kernel since clear_refs; counted for smaps only.
-    pub touched: u64,
-    /// Of the process's own, not a file's.
-    pub anonymous: u64,
-    /// Shared_Clean: in use by more than one process, and unwritten.
-    pub shared_clean: u64,
-    /// Shared_Dirty.
-    pub shared_dirty: u64,
-    /// Private_Clean: in use by this process only, and unwritten.
-    pub private_clean: u64,
-    /// Private_Dirty.
-    pub private_dirty: u64,
-    /// Each page divided by its users, in [`SHARE`]ths of a page.
-    pub proportional: u64,
-    /// Pss_Dirty, in the same unit.
-    pub proportional_dirty: u64,
-}
-
-/// What a page that one process uses alone counts in [`PageCounts::proportional`]: as precise as Linux is.
-pub const SHARE: u64 = 1 << 24;
-
-impl PageCounts {
-    fn each(&mut self) -> [&mut u64; 10] {
-        let Self { present, exported, touched, anonymous, shared_clean, .. } = self;
-        let Self { shared_dirty, private_clean, private_dirty, proportional, proportional_dirty, .. } = self;
-        [
-            present,
-            exported,
-            touched,
-            anonymous,
-            shared_clean,
-            shared_dirty,
-            private_clean,
-            private_dirty,
-            proportional,
-            proportional_dirty,
-        ]
-    }
-
-    /// Adds each count of `other`.
-    pub fn add(&mut self, mut other: Self) {
-        for (sum, more) in self.each().into_iter().zip(other.each()) {
-            *sum += *more;
-        }
-    }
-
-    /// Takes `present` pages away, with their share of each kind.
-    fn take(&mut self, present: u64) -> Self {
-        let (mut taken, all) = (*self, self.present.max(1));
-        for (rest, part) in self.each().into_iter().zip(taken.each()) {
-            *part = (u128::from(*rest) * u128::from(present) / u128::from(all)) as u64;
-            *rest -= *part;
-        }
-        taken
-    }
-}
-
-/// What an owner has in a range: the lowest regions of it if there are many.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
-    /// In ascending order.
-    pub regions: Vec<RegionReport>,
-    /// The list is complete below this page.
-    pub end: Page,
-    /// Whom it has handed parts of its slices over to, below the end.
-    pub holders: Vec<KernelId>,
-}
-
-/// What one kernel has of a space, in pages (/proc/PID/cob).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplicaReport {
-    /// Faults of the space's threads there: resolved by that kernel alone, and by asking an owner.
-    pub faults_local: u64,
-    /// Faults that were resolved by asking an owner.
-    pub faults_remote: u64,
-    /// Mapped in what it owns, present or not.
-    pub owned: u64,
-    /// In its page table, those of other owners too.
-    pub mapped: u64,
-    /// Of those it owns, what other kernels have too.
-    pub exported: u64,
-    /// In whose partitions the frames lie of those it owns.
-    pub frames: Vec<(KernelId, u64)>,
-    /// The slice table as it knows it.
-    pub slices: Vec<SliceRun>,
-    /// What it has handed over of its slices, the lowest parts; and how many more there are.
-    pub parts: Vec<Part>,
-    /// How many parts `parts` does not list.
-    pub parts_left_out: u64,
-    /// The kernels it knows to have a replica.
-    pub members: KernelSet,
-}
-
-/// The most pages of a space there have been.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peak {
-    /// In memory.
-    pub resident: u64,
-    /// Mapped.
-    pub mapped: u64,
-}
-
-/// A range of addresses and who owns it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnedRange {
-    /// Pages with one owner.
-    pub range: PageRange,
-    /// The kernel that owns the pages now.
-    pub owner: KernelId,
-    /// Who owns the slice; None: nobody yet, so that home is asked.
-    pub slice: Option<KernelId>,
-}
-
-/// A space over all kernels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
-    /// Each kernel that has one, and what it says.
-    pub replicas: Vec<(KernelId, ReplicaReport)>,
-    /// All of user space, in order.
-    pub owners: Vec<OwnedRange>,
 }
 
 /// Which queue a futex word belongs to.

@@ -1,0 +1,306 @@
+//! What only some kinds of files can do, and what they answer: epolls, sockets, pipes, signalfds.
+
+use abi::{signal::SignalSet, Events, FileRef, OpenFlags};
+use alloc::vec::Vec;
+use machine::KernelId;
+use serde::{Deserialize, Serialize};
+
+/// An operation that only some kinds of files have. `F` is how files are named: by reference on the
+/// wire, as open files in a kernel. Answered with EINVAL (ENOTSOCK, ENOTTY where Linux has it) by others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Control<F> {
+    /// F_GETPIPE_SZ, F_SETPIPE_SZ.
+    PipeSize,
+    /// F_SETPIPE_SZ to so many bytes; answered with the size it has got.
+    SetPipeSize(u64),
+    /// Waits until a fifo that was opened has met its other side. EINVAL: it is none.
+    MeetPartner,
+    /// The same without waiting, after a signal: if the other side has not come, this end counts as closed from now on (EAGAIN),
+    /// so that whoever comes next does not take it for a partner.
+    GiveUpPartner,
+    /// TIOCGPTPEER.
+    PtyPeer(OpenFlags),
+    /// The process a pidfd stands for (a number).
+    Process,
+    /// The process a directory /proc/PID is of (a number).
+    ProcessDirectory,
+    /// timerfd_settime: `value` is a time of the timer's clock, or from now; 0 disarms.
+    TimerSet {
+        /// `value` is a time of the timer's clock (TFD_TIMER_ABSTIME), not a distance from now.
+        absolute: bool,
+        /// First expiration, in ns.
+        value: u64,
+        /// Distance between further expirations, in ns; 0: it expires once.
+        interval: u64,
+    },
+    /// timerfd_gettime.
+    TimerGet,
+    /// epoll_ctl.
+    Epoll(EpollControl<F>),
+    /// Up to `most` events that are ready now.
+    EpollTake {
+        /// `maxevents` of epoll_wait.
+        most: u32,
+        /// The signals of a caller on another kernel than the epoll's.
+        signals: Option<SignalsSeen>,
+    },
+    /// An operation of sockets.
+    Socket(SocketControl<F>),
+    /// inotify_rm_watch.
+    Unwatch(i32),
+}
+
+/// epoll_ctl. The number of the descriptor is part of an entry's name, as on Linux.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum EpollControl<F> {
+    /// EPOLL_CTL_ADD. EEXIST if the file is there under this number.
+    Add {
+        /// Descriptor number the caller named the file by.
+        fd: i32,
+        /// The file to watch.
+        file: F,
+        /// What to watch for, and what to report.
+        interest: EpollInterest,
+    },
+    /// EPOLL_CTL_MOD. ENOENT if the file is not there under this number.
+    Modify {
+        /// Descriptor number the file was added under.
+        fd: i32,
+        /// The file that is watched.
+        file: F,
+        /// What to watch for from now on.
+        interest: EpollInterest,
+    },
+    /// EPOLL_CTL_DEL. ENOENT if the file is not there under this number.
+    Delete {
+        /// Descriptor number the file was added under.
+        fd: i32,
+        /// The file that is watched.
+        file: F,
+    },
+}
+
+/// `struct epoll_event`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpollInterest {
+    /// EPOLLIN and so on, with EPOLLET, EPOLLONESHOT and EPOLLEXCLUSIVE; in an answer, what is ready.
+    pub events: u32,
+    /// Whatever the program wants to find in its events (`epoll_data_t`).
+    pub data: u64,
+}
+
+/// The signals that a thread could take, as its own kernel knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalsSeen {
+    /// Those pending, for the thread or its process.
+    pub pending: SignalSet,
+    /// When its kernel looked.
+    pub as_of: SignalsCame,
+}
+
+/// A point in time: after so many signals for a process have come to a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalsCame {
+    /// The kernel that counts: the one where the thread is.
+    pub kernel: KernelId,
+    /// How many signals had come there.
+    pub count: u64,
+}
+
+/// What is ready of a file, as of its so many-th change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    /// How often readiness had changed: a report with a lower number is out of date.
+    pub change: u64,
+    /// What was ready then.
+    pub events: Events,
+}
+
+/// Where an AF_UNIX socket is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum UnixPlace {
+    /// A name in the abstract namespace, without the leading zero byte.
+    Abstract(Vec<u8>),
+    /// The socket's inode: device and number.
+    Inode((u32, u32), u64),
+}
+
+/// struct ucred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixCredentials {
+    /// Process id of the sender.
+    pub pid: u32,
+    /// Effective user id of the sender, unless it gave another of its own (SCM_CREDENTIALS).
+    pub uid: u32,
+    /// Effective group id of the sender, unless it gave another of its own.
+    pub gid: u32,
+}
+
+/// What one sendmsg sends, or one recvmsg receives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SocketMessage<F> {
+    /// The data. Empty while it travels in lent frames.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// SCM_RIGHTS.
+    pub files: Vec<F>,
+    /// SCM_CREDENTIALS: given by a privileged sender, or filled in.
+    pub credentials: Option<UnixCredentials>,
+    /// `sun_path` of the other side: for datagrams, where to or where from.
+    pub name: Vec<u8>,
+    /// MSG_TRUNC: the datagram was longer; this is how long.
+    pub full_length: u64,
+    /// How many descriptors the sender's user may have in messages; of one that was received 0.
+    pub most_in_flight: u64,
+}
+
+impl<F> Default for SocketMessage<F> {
+    fn default() -> Self {
+        SocketMessage {
+            bytes: Vec::new(),
+            files: Vec::new(),
+            credentials: None,
+            name: Vec::new(),
+            full_length: 0,
+            most_in_flight: 0,
+        }
+    }
+}
+
+/// A part of what a kernel tells of its sockets that hold each other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SurveyPage {
+    /// How many nodes the survey has, on all its pages.
+    pub nodes: u32,
+    /// In the order of a walk: what is about a socket follows its `Socket` or `StandIn`.
+    pub entries: Vec<Surveyed>,
+    /// Where the next page begins; None: this is the last.
+    pub next: Option<(u32, u32)>,
+}
+
+/// An entry of a [`SurveyPage`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Surveyed {
+    /// A socket of the kernel, and the number by which others know it (0: they don't). The entries behind it are about it.
+    Socket {
+        /// The socket's number in this survey.
+        node: u32,
+        /// The number of its [`FileRef`].
+        id: u64,
+    },
+    /// Another kernel has references to it.
+    Lent {
+        /// The kernel that has the references.
+        holder: KernelId,
+        /// How many it has.
+        count: u64,
+    },
+    /// The socket before it holds a reference to the node of this number.
+    Holds(u32),
+    /// A stand-in for another kernel's socket.
+    StandIn {
+        /// Its number in this survey.
+        node: u32,
+        /// The socket it stands for.
+        file: FileRef,
+        /// References that this stand-in has.
+        count: u64,
+    },
+}
+
+/// The calls on sockets, as a socket takes them. `F` is how files are named (see [`Control`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SocketControl<F> {
+    /// bind(2).
+    Bind {
+        /// What other sockets will find it by; None: it gets an abstract name of its own (autobind).
+        place: Option<UnixPlace>,
+        /// `sun_path` as getsockname tells it; an abstract name begins with a zero byte.
+        name: Vec<u8>,
+    },
+    /// listen(2).
+    Listen {
+        /// How many connections may wait to be accepted; capped as Linux caps it (somaxconn).
+        backlog: i32,
+    },
+    /// accept4(2).
+    Accept {
+        /// SOCK_NONBLOCK and SOCK_CLOEXEC, as flags of the new file.
+        flags: OpenFlags,
+    },
+    /// connect(2).
+    Connect {
+        /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC).
+        place: Option<UnixPlace>,
+    },
+    /// shutdown(2).
+    Shutdown {
+        /// SHUT_RD 0, SHUT_WR 1, SHUT_RDWR 2.
+        how: u32,
+    },
+    /// sendmsg(2). Answered with the bytes sent.
+    Send {
+        /// The receiver of a datagram; None: the peer.
+        place: Option<UnixPlace>,
+        /// Data, files and credentials.
+        message: SocketMessage<F>,
+        /// MSG_*.
+        flags: u32,
+    },
+    /// recvmsg(2).
+    Receive {
+        /// Room for so many bytes.
+        bytes: u64,
+        /// MSG_*.
+        flags: u32,
+    },
+    /// getsockname(2): `sun_path`.
+    Name,
+    /// getpeername(2): `sun_path`. ENOTCONN without a peer.
+    PeerName,
+    /// getsockopt(2).
+    GetOption {
+        /// SOL_SOCKET and so on.
+        level: u32,
+        /// SO_*.
+        name: u32,
+    },
+    /// setsockopt(2).
+    SetOption {
+        /// SOL_SOCKET and so on.
+        level: u32,
+        /// SO_*.
+        name: u32,
+        /// The bytes at `optval`.
+        value: Vec<u8>,
+    },
+}
+
+/// What a [`Control`] answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ControlAnswer<F> {
+    /// It was done, and there is nothing to tell.
+    Done,
+    /// A size, a process id or a count of bytes, as the operation says.
+    Number(i64),
+    /// A socket's name or the value of an option.
+    Bytes(Vec<u8>),
+    /// A new file: an accepted connection, or the other side of a pseudo-terminal.
+    File(F),
+    /// Time left and interval.
+    Timer {
+        /// ns until it expires; 0: it is disarmed.
+        value: u64,
+        /// ns between further expirations; 0: it expires once.
+        interval: u64,
+    },
+    /// What epoll_wait found.
+    Events {
+        /// The `struct epoll_event`s to report; none if nothing is ready now.
+        ready: Vec<EpollInterest>,
+        /// The signals of which one more may make a signalfd ready for the caller.
+        awaited: SignalSet,
+    },
+    /// What recvmsg received.
+    Message(SocketMessage<F>),
+}

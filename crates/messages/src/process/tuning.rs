@@ -1,0 +1,36 @@
+//! How a thread is scheduled.
+
+use abi::CpuSet;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Tune {
+    /// sched_setaffinity. EINVAL if none of the CPUs is there.
+    Affinity(CpuSet),
+    /// setpriority: from -20 to 19.
+    Nice(i8),
+    /// sched_setscheduler: SCHED_* and the real-time priority.
+    Policy(u32, u32),
+    /// What /proc/PID/comm shows.
+    Name(Vec<u8>),
+    /// Changes nothing; the answer tells what holds.
+    Read,
+}
+
+/// Scheduling parameters of a main thread that has exited: as long as its process exists, sched_getaffinity and its like
+/// read and set them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LastTuning {
+    /// Its real user id, for the permission to change it.
+    pub uid: u32,
+    /// Its effective user id, for the same.
+    pub euid: u32,
+    /// sched_getaffinity.
+    pub affinity: CpuSet,
+    /// getpriority: from -20 to 19.
+    pub nice: i8,
+    /// sched_getscheduler and sched_getparam: SCHED_* and the real-time priority.
+    pub policy: (u32, u32),
+}

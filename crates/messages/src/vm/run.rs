@@ -1,0 +1,90 @@
+//! Many pages in few words: runs of mapped pages, and pages that a thread touches first.
+
+use alloc::vec::Vec;
+use core::fmt;
+use machine::{plain, Access, Frame, Page, PageRange};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Pages in a row, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel has its own.
+///
+/// In two words, which a message carries as they are: runs are many. Page numbers have 35 bits, those of frames 40 (SDM 3A, 4.5).
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Run {
+    /// The first page, and in the low 16 bits how many.
+    pages: u64,
+    /// The first frame, [`Run::HAS_FRAME`], and the access.
+    mapping: u64,
+}
+
+impl Run {
+    const HAS_FRAME: u64 = 0x80;
+
+    /// A run of `pages` from `page` on. None as `frame`: the page of zeros.
+    pub fn new(page: Page, pages: u16, frame: Option<Frame>, access: Access) -> Self {
+        let frame = frame.map_or(0, |frame| frame.0 << 8 | Self::HAS_FRAME);
+        Run { pages: page.0 << 16 | u64::from(pages), mapping: frame | u64::from(access.bits()) }
+    }
+
+    /// The first page.
+    pub fn page(&self) -> Page {
+        Page(self.pages >> 16)
+    }
+
+    /// How many pages (and frames).
+    pub fn pages(&self) -> u16 {
+        self.pages as u16
+    }
+
+    /// All its pages.
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.page(), self.page().add(self.pages().into()))
+    }
+
+    /// The first frame; None: the page of zeros.
+    pub fn frame(&self) -> Option<Frame> {
+        (self.mapping & Self::HAS_FRAME != 0).then_some(Frame(self.mapping >> 8))
+    }
+
+    /// What the receiver's table may allow.
+    pub fn access(&self) -> Access {
+        Access::from_bits_truncate(self.mapping as u8)
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} to {:?} {:?}", self.range(), self.frame(), self.access())
+    }
+}
+
+/// What an owner sends of its pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs(#[serde(with = "machine::plain::list")] pub Vec<Run>);
+
+/// A page that is about to be touched, and how; and what may come with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The page.
+    pub page: Page,
+    /// What the thread will do there.
+    pub access: Access,
+    /// Pages that may come with it, the touched one among them.
+    pub around: PageRange,
+}
+
+impl Serialize for Touch {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Touch { page, access, around } = self;
+        plain::serialize(&[page.0 << 8 | u64::from(access.bits()), around.start.0, around.end.0], to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Touch {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let [page, start, end]: [u64; 3] = plain::deserialize(from)?;
+        let (access, around) = (Access::from_bits_truncate(page as u8), PageRange::new(Page(start), Page(end)));
+        Ok(Touch { page: Page(page >> 8), access, around })
+    }
+}
