@@ -41,6 +41,7 @@ pub fn frames() -> u64 {
 ///
 /// Once, when this kernel runs on another stack, and under page tables of its own.
 pub unsafe fn adopt_boot_memory() {
+    // SAFETY: start.s of the architecture defines these so.
     unsafe extern "C" {
         static mut boot_tables: u8;
         static mut boot_stack_end: u8;

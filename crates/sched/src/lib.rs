@@ -16,6 +16,7 @@ mod class;
 mod cpu_tests;
 mod fair;
 mod load;
+mod local;
 #[cfg(test)]
 mod overload_tests;
 mod patience;
@@ -23,6 +24,7 @@ mod queue;
 mod realtime;
 mod scheduler;
 mod sync;
+mod task;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -30,6 +32,7 @@ mod turns;
 
 pub use class::{Class, UNIT};
 pub use patience::Patience;
-pub use scheduler::{KernelTasks, Scheduler, TaskRef};
+pub use scheduler::{KernelTasks, Scheduler};
+pub use task::TaskRef;
 pub use timer::{Sleep, Timers};
 pub use turns::{BURST_NS, MOST_DEBT_NS};

@@ -11,27 +11,18 @@
 
 use crate::{
     class::Class,
-    fair::{lag_after, SLICE_NS},
-    load::{load_of, threads, worth},
-    queue::Queue,
+    fair::SLICE_NS,
+    load::{threads, worth},
+    local::{Local, NEVER},
     realtime::ROUND_ROBIN_NS,
-    sync::{fence, in_one_order, AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
+    sync::{fence, in_one_order, Ordering::*},
+    task::{token, Entity, Runnable, TaskRef},
     timer::{Sleep, Timers},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use async_task::{ScheduleInfo, WithInfo};
 use core::future::Future;
-use machine::{
-    sync::{Lock, LockGuard},
-    yield_now, BoxFuture, Cpu, CpuId, Spawner,
-};
-
-pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
-
-/// A name for a task.
-fn token(entity: &Arc<Entity>) -> usize {
-    Arc::as_ptr(entity) as usize
-}
+use machine::{yield_now, BoxFuture, Cpu, CpuId, Spawner};
 
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
@@ -40,163 +31,6 @@ const ALARM_SLACK_NS: u64 = 20_000;
 const MOST_PIECES: u32 = 16;
 /// A thread that goes to user mode is not interrupted for a timer sooner than this (Linux's default timer slack).
 const TIMER_SLACK_NS: u64 = 50_000;
-/// No alarm.
-const NEVER: u64 = u64::MAX;
-
-/// What the scheduler keeps about a task.
-pub(crate) struct Entity {
-    /// [`Class::to_bits`].
-    class: AtomicU32,
-    /// Index of the CPU whose queue it is in, or where it last was.
-    cpu: AtomicUsize,
-    /// Bit i: may run on CPU i of this kernel. Kernels of more than 64 CPUs take whole words per task
-    /// only when someone builds one; see docs/limits.md.
-    allowed: AtomicU64,
-    /// It waits in a queue.
-    queued: AtomicBool,
-    /// What it counts as load wherever it runs or waits ([`load_of`]): a thread, until it ends. Changes only while it runs, or under
-    /// the lock of the queue that it is put into.
-    share: AtomicUsize,
-    /// What the fair class owed it when it went to sleep, and when that was.
-    lag: AtomicI64,
-    slept: AtomicU64,
-    /// It could have gone on when it last lost its CPU.
-    put_back: AtomicBool,
-    /// How often it has lost its CPU because it waited for something, and to another thread although it could have gone on.
-    /// Written by the CPU that runs it.
-    waits: AtomicU64,
-    preemptions: AtomicU64,
-}
-
-impl Entity {
-    fn class(&self) -> Class {
-        Class::from_bits(self.class.load(SeqCst))
-    }
-
-    fn share(&self) -> usize {
-        self.share.load(Relaxed)
-    }
-
-    /// Its share, with its class as it is now; and by how much that has changed.
-    fn renew_share(&self) -> (usize, usize) {
-        let old = self.share();
-        if old == 0 {
-            return (0, 0);
-        }
-        let new = load_of(self.class());
-        if new != old {
-            self.share.store(new, Relaxed);
-        }
-        (new, new.wrapping_sub(old))
-    }
-
-    fn may_run_on(&self, cpu: usize) -> bool {
-        cpu >= 64 || self.allowed.load(Relaxed) >> cpu & 1 == 1
-    }
-
-    /// What it is owed now.
-    fn lag(&self, now: u64) -> i64 {
-        lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed)))
-    }
-}
-
-/// A handle on a task's scheduling.
-#[derive(Clone)]
-pub struct TaskRef(Arc<Entity>);
-
-impl TaskRef {
-    /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
-    pub fn set_allowed(&self, mask: u64) {
-        self.0.allowed.store(mask, Relaxed);
-    }
-
-    /// How often it has waited for something, and how often another thread was given its CPU although it could have gone on (also
-    /// by its own wish: sched_yield).
-    pub fn switches(&self) -> (u64, u64) {
-        (self.0.waits.load(Relaxed), self.0.preemptions.load(Relaxed))
-    }
-
-    /// [`TaskRef::switches`], which begin at zero again. By the task itself, or while it waits.
-    pub fn take_switches(&self) -> (u64, u64) {
-        let taken = self.switches();
-        self.0.waits.store(0, Relaxed);
-        self.0.preemptions.store(0, Relaxed);
-        taken
-    }
-
-    /// It could run, but another has the CPU.
-    pub fn is_waiting(&self) -> bool {
-        self.0.queued.load(Relaxed)
-    }
-}
-
-/// One CPU's. Lines of its own: siblings read it only when they look for work, or for a CPU.
-#[repr(align(128))]
-struct Local {
-    queue: Lock<Queue<Runnable>>,
-    /// The queue is as it was when [`Scheduler::should_yield`] last looked. Written under the queue's lock.
-    settled: AtomicBool,
-    idle: AtomicBool,
-    /// Messages wait until kernel work may go on ([`Scheduler::note_mail`]).
-    mail: AtomicBool,
-    /// [`Class::level`] of the task that runs.
-    level: AtomicU8,
-    /// Threads queued or running here: the sum of their [`load_of`].
-    load: AtomicUsize,
-    /// What `load` was when this kernel's load was last published.
-    published: AtomicUsize,
-    /// The hardware's alarm, as far as this CPU knows; NEVER: none.
-    alarm: AtomicU64,
-    idle_ns: AtomicU64,
-    /// Tasks it has run.
-    turns: AtomicU64,
-    /// Pieces of work that the present one has done.
-    pieces: AtomicU32,
-    /// The name of the last of them that was a thread.
-    last_thread: AtomicUsize,
-}
-
-impl Local {
-    fn new() -> Local {
-        Local {
-            queue: Lock::new(Queue::default()),
-            settled: AtomicBool::new(false),
-            idle: AtomicBool::new(false),
-            mail: AtomicBool::new(false),
-            level: AtomicU8::new(0),
-            load: AtomicUsize::new(0),
-            published: AtomicUsize::new(usize::MAX),
-            alarm: AtomicU64::new(NEVER),
-            idle_ns: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
-            pieces: AtomicU32::new(0),
-            last_thread: AtomicUsize::new(0),
-        }
-    }
-
-    /// A thread is given this CPU. If it had one and could have gone on, but another thread came between, that was a preemption:
-    /// it is counted now, when the CPU knows of both.
-    fn note_thread(&self, entity: &Arc<Entity>) {
-        let last = self.last_thread.load(Relaxed);
-        let put_back = entity.put_back.load(Relaxed);
-        if put_back {
-            entity.put_back.store(false, Relaxed);
-        }
-        if last != token(entity) {
-            self.last_thread.store(token(entity), Relaxed);
-            if put_back {
-                entity.preemptions.store(entity.preemptions.load(Relaxed) + 1, Relaxed);
-            }
-        }
-    }
-
-    /// The queue, to change it.
-    fn queue(&self) -> LockGuard<'_, Queue<Runnable>> {
-        let queue = self.queue.lock();
-        self.settled.store(false, Relaxed);
-        queue
-    }
-}
 
 pub struct Scheduler {
     cpu: Arc<dyn Cpu>,
@@ -234,18 +68,7 @@ impl Scheduler {
     }
 
     fn start(self: &Arc<Self>, class: Class, allowed: u64, task: BoxFuture<'static, ()>) -> TaskRef {
-        let entity = Arc::new(Entity {
-            class: AtomicU32::new(class.to_bits()),
-            cpu: AtomicUsize::new(self.here()),
-            allowed: AtomicU64::new(allowed),
-            queued: AtomicBool::new(false),
-            share: AtomicUsize::new(load_of(class)),
-            lag: AtomicI64::new(0),
-            slept: AtomicU64::new(0),
-            put_back: AtomicBool::new(false),
-            waits: AtomicU64::new(0),
-            preemptions: AtomicU64::new(0),
-        });
+        let entity = Arc::new(Entity::new(class, self.here(), allowed));
         let scheduler = Arc::downgrade(self);
         let schedule = move |runnable: Runnable, info: ScheduleInfo| {
             if let Some(scheduler) = scheduler.upgrade() {

@@ -12,6 +12,7 @@ use messages::fs::SurveyPage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarSocket {
     pub kernel: KernelId,
+    /// Given by that kernel when the socket was bound.
     pub serial: u64,
 }
 
@@ -30,6 +31,7 @@ pub type Attached = (Arc<dyn File>, Option<UnixCredentials>);
 
 /// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
 pub trait OtherKernels: Send + Sync {
+    /// This kernel.
     fn me(&self) -> KernelId;
     /// This kernel and all others.
     fn present(&self) -> KernelSet;
@@ -37,11 +39,16 @@ pub trait OtherKernels: Send + Sync {
     fn first_serial(&self) -> u64;
     /// Runs a task of this kernel.
     fn run(&self, task: BoxFuture<'static, ()>);
+    /// For work that goes on when the caller has gone.
     fn spawner(&self) -> &dyn Spawner;
 
+    /// bind(2): `place` is that of this kernel's socket `serial`. EADDRINUSE.
     fn claim(&self, keeper: KernelId, place: UnixPlace, serial: u64) -> BoxFuture<'_, Result<()>>;
+    /// The socket is closed, and its place free again. Nobody waits for that.
     fn unbind(&self, keeper: KernelId, place: UnixPlace, serial: u64);
+    /// Which socket is bound at `place`. ECONNREFUSED.
     fn find(&self, keeper: KernelId, place: UnixPlace) -> BoxFuture<'_, Result<FarSocket>>;
+    /// Whether that socket is still open.
     fn is_bound(&self, there: FarSocket) -> BoxFuture<'_, bool>;
 
     /// The name of a datagram socket that one of this kernel connects to.
@@ -70,11 +77,16 @@ pub trait OtherKernels: Send + Sync {
     fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan>;
     /// How many references the owner of `file` counts for the stand-in here.
     fn references(&self, file: FileRef) -> u64;
+    /// Asks `keeper` to look for circles soon: sockets were sent in messages and then closed.
     fn suspect(&self, keeper: KernelId);
+    /// A page of the sockets that kernel `of` has found in messages, from position `from` on (circles/survey.rs).
     fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SurveyPage>>;
     /// Returns when `owner` has heard of all references that this kernel has handed on, received or given back.
     fn flush(&self, owner: KernelId) -> BoxFuture<'_, Result<()>>;
+    /// Those of `nodes` in that survey to which somebody may have got a reference since.
     fn gained(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<Vec<u32>>>;
+    /// Drops the messages that wait in these sockets: they are garbage.
     fn empty(&self, of: KernelId, survey: u64, nodes: Vec<u32>) -> BoxFuture<'_, Result<()>>;
+    /// The round is over, and nobody asks about this survey again.
     fn forget_survey(&self, of: KernelId, survey: u64);
 }

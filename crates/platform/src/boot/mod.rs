@@ -21,12 +21,14 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use machine::{CpuId, KernelId, NoMemory, PAGE_SIZE};
 
+// SAFETY: the architecture's kernel.ld defines these so; no data is read through the names of places.
 unsafe extern "C" {
     static text_end: u8;
     static rodata_end: u8;
     static image_end: u8;
 }
 
+// SAFETY: the macro that defines it takes no other type.
 unsafe extern "Rust" {
     /// Defined by `platform::entry!` in the kernel.
     fn cob_kernel_main(boot: Boot) -> !;

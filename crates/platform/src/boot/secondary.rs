@@ -15,6 +15,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// The window slot that booting uses.
 const SLOT: usize = WINDOWS_PER_CPU as usize - 1;
 
+// SAFETY: the architecture's kernel.ld and start.s define these so; no data is read through the names of places.
 unsafe extern "C" {
     static pristine_start: u8;
     static boot_stack_end: u8;

@@ -49,6 +49,7 @@ pub fn halt_until_interrupt() {
     unsafe { halt_with_interrupts() }
 }
 
+// SAFETY: trap.s (cpu/) defines these so; no data is read through the names of places.
 unsafe extern "C" {
     fn halt_with_interrupts();
     static halted: u8;

@@ -29,6 +29,7 @@ pub struct Loaded {
     pub faulted: u64,
 }
 
+// SAFETY: usercopy.s defines these so.
 unsafe extern "C" {
     /// Copies `bytes`; gives how many were *not* copied: 0, or the fault is at `bytes` minus that.
     pub fn user_copy(to: *mut u8, from: *const u8, bytes: usize) -> usize;

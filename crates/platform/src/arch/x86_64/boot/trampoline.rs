@@ -17,6 +17,7 @@ use machine::Errno;
 
 core::arch::global_asm!(include_str!("trampoline.s"));
 
+// SAFETY: trampoline.s, and `cpu_entry` start.s, define these so; no data is read through the names of places.
 unsafe extern "C" {
     static trampoline_start: u8;
     static trampoline_end: u8;

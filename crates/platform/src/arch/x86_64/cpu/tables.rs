@@ -17,6 +17,7 @@ const LSTAR: u32 = 0xc000_0082;
 const SFMASK: u32 = 0xc000_0084;
 const TSC_AUX: u32 = 0xc000_0103;
 
+// SAFETY: trap.s defines these so; no data is read through the names of places.
 unsafe extern "C" {
     static trap_vectors: u8;
     fn syscall_entry();

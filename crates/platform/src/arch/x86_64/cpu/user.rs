@@ -18,6 +18,7 @@ struct Left {
     code: u64,
 }
 
+// SAFETY: trap.s defines these so; no data is read through the names of places.
 unsafe extern "C" {
     fn enter_user(registers: *mut Registers, sysret: u32) -> Left;
     fn take_nmis_again();

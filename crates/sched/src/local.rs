@@ -1,0 +1,80 @@
+//! What the scheduler keeps about one CPU.
+
+use crate::{
+    queue::Queue,
+    sync::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*},
+    task::{token, Entity, Runnable},
+};
+use alloc::sync::Arc;
+use machine::sync::{Lock, LockGuard};
+
+/// No alarm.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// One CPU's. Lines of its own: siblings read it only when they look for work, or for a CPU.
+#[repr(align(128))]
+pub(crate) struct Local {
+    pub queue: Lock<Queue<Runnable>>,
+    /// The queue is as it was when [`crate::Scheduler::should_yield`] last looked. Written under the queue's lock.
+    pub settled: AtomicBool,
+    pub idle: AtomicBool,
+    /// Messages wait until kernel work may go on ([`crate::Scheduler::note_mail`]).
+    pub mail: AtomicBool,
+    /// [`crate::Class::level`] of the task that runs.
+    pub level: AtomicU8,
+    /// Threads queued or running here: the sum of their [`crate::load::load_of`].
+    pub load: AtomicUsize,
+    /// What `load` was when this kernel's load was last published.
+    pub published: AtomicUsize,
+    /// The hardware's alarm, as far as this CPU knows; NEVER: none.
+    pub alarm: AtomicU64,
+    pub idle_ns: AtomicU64,
+    /// Tasks it has run.
+    pub turns: AtomicU64,
+    /// Pieces of work that the present one has done.
+    pub pieces: AtomicU32,
+    /// The name of the last of them that was a thread.
+    pub last_thread: AtomicUsize,
+}
+
+impl Local {
+    pub fn new() -> Local {
+        Local {
+            queue: Lock::new(Queue::default()),
+            settled: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+            mail: AtomicBool::new(false),
+            level: AtomicU8::new(0),
+            load: AtomicUsize::new(0),
+            published: AtomicUsize::new(usize::MAX),
+            alarm: AtomicU64::new(NEVER),
+            idle_ns: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            pieces: AtomicU32::new(0),
+            last_thread: AtomicUsize::new(0),
+        }
+    }
+
+    /// A thread is given this CPU. If it had one and could have gone on, but another thread came between, that was a preemption:
+    /// it is counted now, when the CPU knows of both.
+    pub fn note_thread(&self, entity: &Arc<Entity>) {
+        let last = self.last_thread.load(Relaxed);
+        let put_back = entity.put_back.load(Relaxed);
+        if put_back {
+            entity.put_back.store(false, Relaxed);
+        }
+        if last != token(entity) {
+            self.last_thread.store(token(entity), Relaxed);
+            if put_back {
+                entity.preemptions.store(entity.preemptions.load(Relaxed) + 1, Relaxed);
+            }
+        }
+    }
+
+    /// The queue, to change it.
+    pub fn queue(&self) -> LockGuard<'_, Queue<Runnable>> {
+        let queue = self.queue.lock();
+        self.settled.store(false, Relaxed);
+        queue
+    }
+}

@@ -1,0 +1,119 @@
+//! What the scheduler keeps about one task, and the handle that others have on it.
+
+use crate::{
+    class::Class,
+    fair::lag_after,
+    load::load_of,
+    sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
+};
+use alloc::sync::Arc;
+
+pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
+
+/// A name for a task.
+pub(crate) fn token(entity: &Arc<Entity>) -> usize {
+    Arc::as_ptr(entity) as usize
+}
+
+/// What the scheduler keeps about a task.
+pub(crate) struct Entity {
+    /// [`Class::to_bits`].
+    pub class: AtomicU32,
+    /// Index of the CPU whose queue it is in, or where it last was.
+    pub cpu: AtomicUsize,
+    /// Bit i: may run on CPU i of this kernel. Kernels of more than 64 CPUs take whole words per task
+    /// only when someone builds one; see docs/limits.md.
+    pub allowed: AtomicU64,
+    /// It waits in a queue.
+    pub queued: AtomicBool,
+    /// What it counts as load wherever it runs or waits ([`load_of`]): a thread, until it ends. Changes only while it runs, or under
+    /// the lock of the queue that it is put into.
+    pub share: AtomicUsize,
+    /// What the fair class owed it when it went to sleep, and when that was.
+    pub lag: AtomicI64,
+    pub slept: AtomicU64,
+    /// It could have gone on when it last lost its CPU.
+    pub put_back: AtomicBool,
+    /// How often it has lost its CPU because it waited for something, and to another thread although it could have gone on.
+    /// Written by the CPU that runs it.
+    pub waits: AtomicU64,
+    pub preemptions: AtomicU64,
+}
+
+impl Entity {
+    /// It last was on CPU `cpu` of this kernel, by index.
+    pub fn new(class: Class, cpu: usize, allowed: u64) -> Entity {
+        Entity {
+            class: AtomicU32::new(class.to_bits()),
+            cpu: AtomicUsize::new(cpu),
+            allowed: AtomicU64::new(allowed),
+            queued: AtomicBool::new(false),
+            share: AtomicUsize::new(load_of(class)),
+            lag: AtomicI64::new(0),
+            slept: AtomicU64::new(0),
+            put_back: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            preemptions: AtomicU64::new(0),
+        }
+    }
+
+    pub fn class(&self) -> Class {
+        Class::from_bits(self.class.load(SeqCst))
+    }
+
+    pub fn share(&self) -> usize {
+        self.share.load(Relaxed)
+    }
+
+    /// Its share, with its class as it is now; and by how much that has changed.
+    pub fn renew_share(&self) -> (usize, usize) {
+        let old = self.share();
+        if old == 0 {
+            return (0, 0);
+        }
+        let new = load_of(self.class());
+        if new != old {
+            self.share.store(new, Relaxed);
+        }
+        (new, new.wrapping_sub(old))
+    }
+
+    pub fn may_run_on(&self, cpu: usize) -> bool {
+        cpu >= 64 || self.allowed.load(Relaxed) >> cpu & 1 == 1
+    }
+
+    /// What it is owed now.
+    pub fn lag(&self, now: u64) -> i64 {
+        lag_after(self.lag.load(Relaxed), now.saturating_sub(self.slept.load(Relaxed)))
+    }
+}
+
+/// A handle on a task's scheduling.
+#[derive(Clone)]
+pub struct TaskRef(pub(crate) Arc<Entity>);
+
+impl TaskRef {
+    /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
+    pub fn set_allowed(&self, mask: u64) {
+        self.0.allowed.store(mask, Relaxed);
+    }
+
+    /// How often it has waited for something, and how often another thread was given its CPU although it could have gone on (also
+    /// by its own wish: sched_yield).
+    pub fn switches(&self) -> (u64, u64) {
+        (self.0.waits.load(Relaxed), self.0.preemptions.load(Relaxed))
+    }
+
+    /// [`TaskRef::switches`], which begin at zero again. By the task itself, or while it waits.
+    pub fn take_switches(&self) -> (u64, u64) {
+        let taken = self.switches();
+        self.0.waits.store(0, Relaxed);
+        self.0.preemptions.store(0, Relaxed);
+        taken
+    }
+
+    /// It could run, but another has the CPU.
+    pub fn is_waiting(&self) -> bool {
+        self.0.queued.load(Relaxed)
+    }
+}
