@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const MEMORY: u64 = 4 << 30;
 
 /// What is counted: its name, and where it stands in a [`Line`].
-const COUNTED: [(&str, usize); 4] = [("remote faults", 4), ("messages", 5), ("faults", 3), ("moved", 2)];
+const COUNTED: [(&str, usize); 4] = [("remote faults", 4), ("messages", 5), ("faults answered alone", 3), ("moved", 2)];
 
 struct Counts {
     machine: String,
