@@ -51,10 +51,17 @@ impl Pool {
         Some(taken)
     }
 
-    /// Up to `bytes` of the ranges that `allowed` says: the start of the lowest one that has them all; where none has, of the largest
-    /// ones first.
-    fn take(&mut self, mut bytes: u64, allowed: impl Fn(u32) -> bool) -> Vec<MemoryRange> {
+    /// Up to `bytes` of the ranges that `allowed` says for one that has `held` already: first what lies behind that, which is the primary's
+    /// image, for an initramfs must have room behind it; then the start of the lowest range that has them all; where none has, of the
+    /// largest ones first.
+    fn take(&mut self, mut bytes: u64, held: &[MemoryRange], allowed: impl Fn(u32) -> bool) -> Vec<MemoryRange> {
         let mut taken = vec![];
+        let behind = self.0.iter().find(|m| allowed(m.node) && held.iter().any(|held| held.end == m.start)).copied();
+        if let Some(behind) = behind {
+            let piece = behind.start..behind.start + behind.bytes().min(bytes);
+            bytes -= piece.end - piece.start;
+            taken.extend(self.carve(piece).expect("part of a range of the pool"));
+        }
         while bytes > 0 {
             let ranges = || self.0.iter().filter(|m| allowed(m.node));
             let from = ranges().find(|m| m.bytes() >= bytes).or_else(|| ranges().max_by_key(|m| m.bytes()));
@@ -157,9 +164,9 @@ fn share_out(topology: &Topology, wishes: &mut [Wish], mut pool: Pool) -> Result
     for (index, wish) in wishes.iter_mut().enumerate() {
         let Some(size) = wish.size else { continue };
         let nodes = wish.nodes(topology);
-        let mut taken = pool.take(size, |node| nodes.contains(&node));
+        let mut taken = pool.take(size, &wish.partition.memory, |node| nodes.contains(&node));
         let missing = size - taken.iter().map(MemoryRange::bytes).sum::<u64>();
-        taken.extend(pool.take(missing, |_| true));
+        taken.extend(pool.take(missing, &[], |_| true));
         if taken.iter().map(MemoryRange::bytes).sum::<u64>() < size {
             return Err(format!("kernel {index}: there is not that much memory"));
         }
@@ -178,7 +185,8 @@ fn share_out(topology: &Topology, wishes: &mut [Wish], mut pool: Pool) -> Result
         let total = pool.on_node(node) + sharers.iter().map(|wish| has(wish)).sum::<u64>();
         for wish in sharers {
             let share = (total / count / PARTITION_ALIGN * PARTITION_ALIGN).saturating_sub(has(wish));
-            wish.receive(pool.take(share, |n| n == node));
+            let taken = pool.take(share, &wish.partition.memory, |n| n == node);
+            wish.receive(taken);
         }
     }
     Ok(())

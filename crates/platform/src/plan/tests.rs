@@ -118,6 +118,17 @@ fn machines_of_every_size_are_cut() {
     }
 }
 
+/// Two kernels of 4 GiB: half of the machine does not fit behind the image, for the firmware has the end of what lies below the hole.
+#[test]
+fn an_initramfs_has_room_behind_the_primarys_image() {
+    let mut topology = q35(2, 4096);
+    topology.memory[0].end -= 2 * M;
+    let plan = Plan::new(topology, "cob.kernels=2").unwrap();
+    let first = plan.kernels[0].boot_range().unwrap();
+    assert!(first.start < 32 * M && first.end == 2046 * M, "{:x?}", plan.kernels[0].memory);
+    check(&plan);
+}
+
 #[test]
 fn a_share_lies_in_one_piece_where_it_can() {
     let plan = Plan::new(q35(16, 4096), "cob.kernels=16").unwrap();
