@@ -82,7 +82,7 @@ pub struct MachineOptions {
     /// Keep the kernels' log in FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Bad luck: threads move, borrowed pages go, messages come late at random.
+    /// Fault injection: threads move, borrowed pages go, messages come late at random.
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
     /// Look for leaks and wrong page tables when the program has ended; status 125 if there are any.
@@ -123,11 +123,11 @@ pub struct TestOptions {
     /// Guest tests only with so many kernels.
     #[arg(long, value_name = "N")]
     pub kernels: Option<u16>,
-    /// All of it, guest tests on 2 kernels and with bad luck, and campaigns of seeds and calls: many hours. Started again on the same commit, it
+    /// All of it, guest tests on 2 kernels and with fault injection, and campaigns of seeds and calls: many hours. Started again on the same commit, it
     /// goes on where it was; the report is for CHANGELOG.md.
     #[arg(long, conflicts_with_all = ["stage", "names", "kernels", "shake", "seeds"])]
     pub long: bool,
-    /// Guest tests on 4 kernels with the bad luck of `cob run --shake SEED`, and audited.
+    /// Guest tests on 4 kernels with the fault injection of `cob run --shake SEED`, and audited.
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
     /// So many seeds, from --shake's (or 1) on.

@@ -12,7 +12,7 @@ use core::{
     task::{Context, Poll, Waker},
 };
 use machine::{Errno, KernelId};
-use messages::{Kind, Priority, Request};
+use messages::{MessageKind, Priority, Request};
 use serde::de::DeserializeOwned;
 use slab::Slab;
 
@@ -192,7 +192,7 @@ pub(crate) struct Unwanted(#[allow(dead_code)] Slot);
 pub(crate) struct Pending<'a> {
     pub endpoint: &'a Endpoint,
     pub to: KernelId,
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub priority: Priority,
     /// `None` once the answer was collected, or if there was nobody to ask.
     pub id: Option<u64>,

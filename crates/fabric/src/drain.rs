@@ -12,7 +12,7 @@ use crate::outbox::CREDIT_BATCH;
 use crate::wire::{Header, Packet, Role};
 use alloc::vec::Vec;
 use core::{mem, sync::atomic::Ordering};
-use messages::{Kind, Priority};
+use messages::{MessageKind, Priority};
 
 /// Requests taken from a peer before it is the next one's turn.
 const LOW_ROUND: usize = 8;
@@ -22,8 +22,8 @@ const LOW_ROUND: usize = 8;
 struct Source<'a> {
     peer: &'a Peer,
     priority: Priority,
-    /// The life of the peer, see `Peer::epoch`.
-    epoch: u32,
+    /// The boot generation of the peer, see `Peer::boot_generation`.
+    boot_generation: u32,
 }
 
 impl Endpoint {
@@ -114,11 +114,11 @@ impl Endpoint {
         }
         // Another CPU is at it, or a handler of this very lane drains: nothing to do here.
         let Some(mut inbox) = peer.inbox[priority.index()].try_lock() else { return 0 };
-        let epoch = peer.epoch.load(Ordering::Acquire);
-        if inbox.epoch != epoch {
-            *inbox = Inbox { epoch, ..Inbox::default() };
+        let boot_generation = peer.boot_generation.load(Ordering::Acquire);
+        if inbox.boot_generation != boot_generation {
+            *inbox = Inbox { boot_generation, ..Inbox::default() };
         }
-        let source = Source { peer, priority, epoch };
+        let source = Source { peer, priority, boot_generation };
         let mut handled = 0;
         while handled < limit && peer.is_alive() {
             let Inbox { buffer, partial, credits_due, .. } = &mut *inbox;
@@ -151,23 +151,23 @@ impl Endpoint {
 
     /// A message to this kernel itself: handled at once, with no lane and no credit.
     pub(crate) fn deliver_to_self(&self, peer: &Peer, priority: Priority, packet: &[u8]) {
-        self.dispatch(Source { peer, priority, epoch: 0 }, packet);
+        self.dispatch(Source { peer, priority, boot_generation: 0 }, packet);
     }
 
     fn dispatch(&self, source: Source<'_>, packet: &[u8]) -> u32 {
-        let Source { peer, priority, epoch } = source;
+        let Source { peer, priority, boot_generation } = source;
         let Some((header, body)) = Header::split(packet) else {
             self.counters.malformed.add_one();
             return 0;
         };
         match header.role {
-            Role::Request | Role::Notice => return self.handle(Incoming { peer, epoch, header, body }),
+            Role::Request | Role::Notice => return self.handle(Incoming { peer, boot_generation, header, body }),
             Role::Reply => self.answered(source, header, Ok(body)),
             Role::Cancelled => self.answered(source, header, Err(CallError::Cancelled)),
             Role::Refused => self.answered(source, header, Err(CallError::Refused)),
-            Role::Credit => self.credit(peer, epoch, priority, header.id as u32),
+            Role::Credit => self.credit(peer, boot_generation, priority, header.id as u32),
             Role::Cancel => {
-                let running = peer.running.lock().remove(&(epoch, header.id));
+                let running = peer.running.lock().remove(&(boot_generation, header.id));
                 if let Some(running) = running {
                     running.cancel();
                 }
@@ -178,7 +178,7 @@ impl Endpoint {
     }
 
     fn handle(&self, incoming: Incoming<'_>) -> u32 {
-        let Incoming { peer, epoch, header, .. } = incoming;
+        let Incoming { peer, boot_generation, header, .. } = incoming;
         self.counters.received(header.kind);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => self.begin(handler, incoming),
@@ -192,7 +192,7 @@ impl Endpoint {
             (Outcome::Answered, Role::Request) => 0,
             (Outcome::Refused, Role::Request) => {
                 let refused = Header { role: Role::Refused, ..header };
-                self.transmit_answer(peer, epoch, &Packet::bare(refused));
+                self.transmit_answer(peer, boot_generation, &Packet::bare(refused));
                 0
             }
             // There will be no answer, or one that was told not to.
@@ -201,25 +201,25 @@ impl Endpoint {
     }
 
     fn answered(&self, source: Source<'_>, header: Header, answer: Result<&[u8], CallError>) {
-        let Source { peer, epoch, .. } = source;
+        let Source { peer, boot_generation, .. } = source;
         self.counters.replies_received.add_one();
         let priority = peer.calls.lock().priority(header.id);
         self.complete(peer, header.id, answer);
         if let (Some(priority), false) = (priority, header.parked) {
-            self.credit(peer, epoch, priority, 1);
+            self.credit(peer, boot_generation, priority, 1);
         }
     }
 
     /// Credits travel in the lane of the requests they are for.
     fn return_credits(&self, source: Source<'_>, count: u32) {
-        let Source { peer, priority, epoch } = source;
-        let header = Header { kind: Kind(0), role: Role::Credit, parked: false, id: count.into() };
-        self.transmit(peer, epoch, priority, &Packet::bare(header));
+        let Source { peer, priority, boot_generation } = source;
+        let header = Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into() };
+        self.transmit(peer, boot_generation, priority, &Packet::bare(header));
     }
 
     /// Answers always go first class.
-    pub(crate) fn transmit_answer(&self, peer: &Peer, life: u32, packet: &[u8]) {
-        if self.transmit(peer, life, Priority::High, packet) {
+    pub(crate) fn transmit_answer(&self, peer: &Peer, boot_generation: u32, packet: &[u8]) {
+        if self.transmit(peer, boot_generation, Priority::High, packet) {
             self.counters.replies_sent.add_one();
         }
     }

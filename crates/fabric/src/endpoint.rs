@@ -25,8 +25,8 @@ use messages::{Priority, Request};
 /// What arrived from one peer with one priority; locked by the CPU that is draining it.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// The life of the peer that the rest is about.
-    pub epoch: u32,
+    /// The boot generation of the peer that the rest is about.
+    pub boot_generation: u32,
     pub buffer: Vec<u8>,
     /// The first fragments of a long packet.
     pub partial: Vec<u8>,
@@ -39,11 +39,11 @@ pub(crate) struct Peer {
     pub id: KernelId,
     pub alive: AtomicBool,
     /// Counts the deaths, so that a task that began for the dead one does not answer its successor.
-    pub epoch: AtomicU32,
+    pub boot_generation: AtomicU32,
     pub out: [Outbox; 2],
     pub inbox: [Lock<Inbox>; 2],
     pub calls: Lock<Calls>,
-    /// Parked requests of this peer that can be cancelled, by its epoch and their id.
+    /// Parked requests of this peer that can be cancelled, by its boot generation and their id.
     pub running: Lock<BTreeMap<(u32, u64), Arc<Running>>>,
     /// Woken when credits come back.
     room: WaitQueue,
@@ -54,7 +54,7 @@ impl Peer {
         Peer {
             id,
             alive: AtomicBool::new(false),
-            epoch: AtomicU32::new(0),
+            boot_generation: AtomicU32::new(0),
             out: Priority::ALL.map(|priority| Outbox::new(id, priority)),
             inbox: Default::default(),
             calls: Lock::default(),
@@ -67,9 +67,9 @@ impl Peer {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Its epoch, if it lives.
-    pub fn life(&self) -> Option<u32> {
-        self.is_alive().then(|| self.epoch.load(Ordering::Acquire))
+    /// Its boot generation, if it lives.
+    pub fn boot_generation(&self) -> Option<u32> {
+        self.is_alive().then(|| self.boot_generation.load(Ordering::Acquire))
     }
 }
 
@@ -115,9 +115,9 @@ impl Endpoint {
     /// Also for a kernel that was dead and has been started again.
     pub fn add_peer(&self, kernel: KernelId) {
         let Some(peer) = self.peer(kernel).filter(|peer| !peer.is_alive()) else { return };
-        let life = peer.epoch.load(Ordering::Acquire);
+        let boot_generation = peer.boot_generation.load(Ordering::Acquire);
         for outbox in &peer.out {
-            outbox.set_life(Some(life));
+            outbox.set_boot_generation(Some(boot_generation));
         }
         // Under the lock that `start_packet` checks it with.
         let _calls = peer.calls.lock();
@@ -131,11 +131,11 @@ impl Endpoint {
         let (wakers, thens) = {
             let mut calls = peer.calls.lock();
             peer.alive.store(false, Ordering::Release);
-            peer.epoch.fetch_add(1, Ordering::AcqRel);
+            peer.boot_generation.fetch_add(1, Ordering::AcqRel);
             calls.fail_all()
         };
         for outbox in &peer.out {
-            outbox.set_life(None);
+            outbox.set_boot_generation(None);
         }
         let running = core::mem::take(&mut *peer.running.lock());
         for handler in running.values() {
@@ -166,8 +166,8 @@ impl Endpoint {
     }
 
     /// Which life of `kernel` this is, if it lives: what began in another one is of somebody who is no more.
-    pub fn life(&self, kernel: KernelId) -> Option<u32> {
-        self.peer(kernel)?.life()
+    pub fn boot_generation(&self, kernel: KernelId) -> Option<u32> {
+        self.peer(kernel)?.boot_generation()
     }
 
     /// Whether `kernel` can be called, as far as this kernel knows.
@@ -228,8 +228,8 @@ impl Endpoint {
         let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
-        let life = peer.life().ok_or(CallError::Dead)?;
-        self.transmit_request(peer, life, M::PRIORITY, 0, &packet);
+        let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;
+        self.transmit_request(peer, boot_generation, M::PRIORITY, 0, &packet);
         Ok(())
     }
 
@@ -275,39 +275,39 @@ impl Endpoint {
         let header = packet.header();
         let mut pending = Pending { endpoint: self, to, kind: header.kind, priority, id: None };
         let Some(peer) = self.peer(to) else { return pending };
-        let (life, id) = {
+        let (boot_generation, id) = {
             let mut calls = peer.calls.lock();
-            let Some(life) = peer.life() else {
+            let Some(boot_generation) = peer.boot_generation() else {
                 // `then` must not be dropped under the lock: it may own anything.
                 drop(calls);
                 return pending;
             };
-            (life, calls.insert(priority, then))
+            (boot_generation, calls.insert(priority, then))
         };
         pending.id = Some(id);
         packet.set_header(Header { id, ..header });
-        self.transmit_request(peer, life, priority, id, packet);
+        self.transmit_request(peer, boot_generation, priority, id, packet);
         pending
     }
 
-    fn transmit_request(&self, peer: &Peer, life: u32, priority: Priority, id: u64, packet: &Packet) {
+    fn transmit_request(&self, peer: &Peer, boot_generation: u32, priority: Priority, id: u64, packet: &Packet) {
         self.counters.sent(packet.header().kind);
         if peer.id == self.me {
             return self.deliver_to_self(peer, priority, packet);
         }
         self.counters.bytes.add(packet.len());
-        let sent = peer.out[priority.index()].send_request(&*self.port, life, id, packet);
+        let sent = peer.out[priority.index()].send_request(&*self.port, boot_generation, id, packet);
         self.after_send(peer, sent);
     }
 
-    /// Sends what needs no credit, to this life of the peer. False if that is over.
-    pub(crate) fn transmit(&self, peer: &Peer, life: u32, priority: Priority, packet: &[u8]) -> bool {
+    /// Sends what needs no credit, to this boot generation of the peer. False if that is over.
+    pub(crate) fn transmit(&self, peer: &Peer, boot_generation: u32, priority: Priority, packet: &[u8]) -> bool {
         if peer.id == self.me {
             self.deliver_to_self(peer, priority, packet);
             return true;
         }
         self.counters.bytes.add(packet.len());
-        let sent = peer.out[priority.index()].send(&*self.port, life, packet);
+        let sent = peer.out[priority.index()].send(&*self.port, boot_generation, packet);
         self.after_send(peer, sent);
         sent != Sent::TooLate
     }
@@ -327,12 +327,12 @@ impl Endpoint {
         }
     }
 
-    /// `count` credits for requests of `priority` came back from this life of `peer`.
-    pub(crate) fn credit(&self, peer: &Peer, life: u32, priority: Priority, count: u32) {
+    /// `count` credits for requests of `priority` came back from this boot generation of `peer`.
+    pub(crate) fn credit(&self, peer: &Peer, boot_generation: u32, priority: Priority, count: u32) {
         if peer.id == self.me {
             return;
         }
-        match peer.out[priority.index()].give_credits(&*self.port, life, count) {
+        match peer.out[priority.index()].give_credits(&*self.port, boot_generation, count) {
             Some(true) => self.ring(peer),
             Some(false) => {}
             None => self.counters.malformed.add_one(),
@@ -378,9 +378,9 @@ impl Endpoint {
         if self.withdraw(call, id) {
             return;
         }
-        let Some(life) = peer.life() else { return };
+        let Some(boot_generation) = peer.boot_generation() else { return };
         let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
-        self.transmit(peer, life, call.priority, &Packet::bare(header));
+        self.transmit(peer, boot_generation, call.priority, &Packet::bare(header));
     }
 
     pub(crate) fn poll_call(&self, to: KernelId, id: u64, waker: &Waker) -> Poll<Answer> {

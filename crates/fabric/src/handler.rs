@@ -26,7 +26,7 @@ use core::{
     task::{Context, Poll, Waker},
 };
 use machine::{sync::Lock, KernelId};
-use messages::{Kind, Request, CATALOGUE};
+use messages::{MessageKind, Request, CATALOGUE};
 use pin_project_lite::pin_project;
 use serde::Serialize;
 use spin::Once;
@@ -35,8 +35,8 @@ use spin::Once;
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub peer: &'a Peer,
-    /// The life of the peer that it comes from.
-    pub epoch: u32,
+    /// The boot generation of the peer that it comes from.
+    pub boot_generation: u32,
     pub header: Header,
     pub body: &'a [u8],
 }
@@ -99,7 +99,7 @@ impl Handlers {
         assert!(first, "two handlers for {}", M::NAME);
     }
 
-    pub fn get(&self, kind: Kind) -> Option<&Handler> {
+    pub fn get(&self, kind: MessageKind) -> Option<&Handler> {
         self.0[messages::index_of(kind)?].get()
     }
 }
@@ -226,11 +226,11 @@ impl Endpoint {
 
     /// Runs the handler of a request that came in.
     pub(crate) fn begin(&self, handler: &Handler, incoming: Incoming<'_>) -> Outcome {
-        let Incoming { peer, epoch, header, body } = incoming;
+        let Incoming { peer, boot_generation, header, body } = incoming;
         match handler {
             Handler::Sync(run) => match run(peer.id, header, body) {
                 Some(reply) => {
-                    self.answer(peer, epoch, header, reply);
+                    self.answer(peer, boot_generation, header, reply);
                     Outcome::Answered
                 }
                 None => Outcome::Refused,
@@ -242,7 +242,7 @@ impl Endpoint {
                     Poll::Ready(reply) => {
                         // First, so that the caller finds all the handler had released.
                         drop(work);
-                        self.answer(peer, epoch, header, reply);
+                        self.answer(peer, boot_generation, header, reply);
                         Outcome::Answered
                     }
                     Poll::Pending => {
@@ -254,21 +254,21 @@ impl Endpoint {
         }
     }
 
-    fn answer(&self, peer: &Peer, epoch: u32, request: Header, reply: Packet) {
+    fn answer(&self, peer: &Peer, boot_generation: u32, request: Header, reply: Packet) {
         if request.role == Role::Request {
-            self.transmit_answer(peer, epoch, &reply);
+            self.transmit_answer(peer, boot_generation, &reply);
         }
     }
 
     /// Starts the task for a request whose handler has to wait.
     fn park(&self, incoming: Incoming<'_>, mut work: Work, cancellable: bool) {
-        let Incoming { peer, epoch, header: request, .. } = incoming;
+        let Incoming { peer, boot_generation, header: request, .. } = incoming;
         let running = Arc::new(Running::default());
         let cancellable = cancellable && request.role == Role::Request;
         if cancellable {
-            peer.running.lock().insert((epoch, request.id), running.clone());
+            peer.running.lock().insert((boot_generation, request.id), running.clone());
             // Another CPU may just have declared the peer dead, and not have seen this one.
-            if peer.epoch.load(Ordering::Acquire) != epoch {
+            if peer.boot_generation.load(Ordering::Acquire) != boot_generation {
                 running.cancel();
             }
         }
@@ -284,22 +284,22 @@ impl Endpoint {
             })
             .await;
             drop(work);
-            endpoint.unpark(from, epoch, request, reply);
+            endpoint.unpark(from, boot_generation, request, reply);
         }));
     }
 
-    fn unpark(&self, from: KernelId, epoch: u32, request: Header, reply: Option<Packet>) {
+    fn unpark(&self, from: KernelId, boot_generation: u32, request: Header, reply: Option<Packet>) {
         let Some(peer) = self.peer(from) else { return };
-        peer.running.lock().remove(&(epoch, request.id));
+        peer.running.lock().remove(&(boot_generation, request.id));
         // If it has died nobody gets it: ids of its successor mean other calls.
         match reply {
             Some(mut reply) => {
                 reply.set_header(Header { role: Role::Reply, parked: true, ..request });
-                self.answer(peer, epoch, request, reply);
+                self.answer(peer, boot_generation, request, reply);
             }
             None => {
                 let header = Header { role: Role::Cancelled, parked: true, ..request };
-                self.transmit_answer(peer, epoch, &Packet::bare(header));
+                self.transmit_answer(peer, boot_generation, &Packet::bare(header));
             }
         }
     }

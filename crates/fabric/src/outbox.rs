@@ -49,7 +49,7 @@ use crate::wire::{Header, Role, HEADER};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::{sync::Lock, KernelId};
-use messages::{Kind, Priority};
+use messages::{MessageKind, Priority};
 
 /// Requests of one priority that may be on their way to one kernel.
 pub const CREDITS: u32 = 256;
@@ -59,8 +59,8 @@ pub const CREDIT_BATCH: u32 = CREDITS / 4;
 
 #[derive(Default)]
 struct Queues {
-    /// The life of the peer that the rest is about; None while it is dead.
-    life: Option<u32>,
+    /// The boot generation of the peer that the rest is about; None while it is dead.
+    boot_generation: Option<u32>,
     credits: u32,
     /// Packets that go next, as soon as the lane has room.
     queue: VecDeque<Box<[u8]>>,
@@ -79,7 +79,7 @@ pub enum Sent {
     Queued,
     /// It waits here for a credit.
     Waiting,
-    /// It was for a life of the peer that is over: nobody gets it.
+    /// It was for a boot generation of the peer that is over: nobody gets it.
     TooLate,
 }
 
@@ -98,16 +98,16 @@ impl Outbox {
 
     /// A life of the peer begins, or none is left. Nothing of an earlier one remains, and when this returns nobody
     /// is writing to its lane any more.
-    pub fn set_life(&self, life: Option<u32>) {
+    pub fn set_boot_generation(&self, boot_generation: Option<u32>) {
         let mut queues = self.queues.lock();
-        *queues = Queues { life, credits: CREDITS, ..Queues::default() };
+        *queues = Queues { boot_generation, credits: CREDITS, ..Queues::default() };
         self.backlog.store(0, Ordering::Relaxed);
     }
 
     /// Sends a request or notice, for which a credit is needed.
-    pub fn send_request(&self, port: &dyn Port, life: u32, id: u64, packet: &[u8]) -> Sent {
+    pub fn send_request(&self, port: &dyn Port, boot_generation: u32, id: u64, packet: &[u8]) -> Sent {
         let mut queues = self.queues.lock();
-        if queues.life != Some(life) {
+        if queues.boot_generation != Some(boot_generation) {
             return Sent::TooLate;
         }
         // Those that wait were first.
@@ -120,9 +120,9 @@ impl Outbox {
     }
 
     /// Sends an answer, cancel or credit.
-    pub fn send(&self, port: &dyn Port, life: u32, packet: &[u8]) -> Sent {
+    pub fn send(&self, port: &dyn Port, boot_generation: u32, packet: &[u8]) -> Sent {
         let mut queues = self.queues.lock();
-        match queues.life == Some(life) {
+        match queues.boot_generation == Some(boot_generation) {
             true => self.transmit(port, &mut queues, packet),
             false => Sent::TooLate,
         }
@@ -140,9 +140,9 @@ impl Outbox {
 
     /// `count` credits came back. True if something got into the lane: ring. `None`: these are more
     /// than were ever given out.
-    pub fn give_credits(&self, port: &dyn Port, life: u32, count: u32) -> Option<bool> {
+    pub fn give_credits(&self, port: &dyn Port, boot_generation: u32, count: u32) -> Option<bool> {
         let mut queues = self.queues.lock();
-        if queues.life != Some(life) {
+        if queues.boot_generation != Some(boot_generation) {
             return Some(false);
         }
         queues.credits = queues.credits.checked_add(count).filter(|credits| *credits <= CREDITS)?;
@@ -169,7 +169,7 @@ impl Outbox {
     pub fn waiting(&self) -> Backlog {
         let queues = self.queues.lock();
         let (for_room, for_credit) = (queues.queue.len(), queues.waiting.len());
-        Backlog { progress: queues.progress, for_room, for_credit, life: queues.life }
+        Backlog { progress: queues.progress, for_room, for_credit, boot_generation: queues.boot_generation }
     }
 
     pub fn backlog(&self) -> usize {
@@ -217,7 +217,7 @@ fn fragments(packet: &[u8], max: usize) -> impl Iterator<Item = Box<[u8]>> + '_ 
     let mut left = packet.len();
     packet.chunks(max - HEADER).map(move |chunk| {
         left -= chunk.len();
-        let header = Header { kind: Kind(0), role: Role::Fragment, parked: false, id: left as u64 };
+        let header = Header { kind: MessageKind(0), role: Role::Fragment, parked: false, id: left as u64 };
         let mut fragment = Vec::with_capacity(HEADER + chunk.len());
         fragment.extend_from_slice(&header.to_bytes());
         fragment.extend_from_slice(chunk);
@@ -273,7 +273,7 @@ mod tests {
 
     fn alive(priority: Priority) -> Outbox {
         let outbox = Outbox::new(KernelId(1), priority);
-        outbox.set_life(Some(0));
+        outbox.set_boot_generation(Some(0));
         outbox
     }
 
@@ -310,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_for_a_life_that_is_over_reaches_nobody() {
+    fn what_was_for_a_boot_generation_that_is_over_reaches_nobody() {
         let (port, outbox) = (Narrow::new(1), alive(Priority::Low));
         assert_eq!(outbox.send(&port, 0, b"before"), Sent::InLane);
         assert_eq!(outbox.send(&port, 0, b"no room"), Sent::Queued);
         *port.room.lock().unwrap() = 10;
-        for life in [None, Some(1)] {
-            outbox.set_life(life);
+        for boot_generation in [None, Some(1)] {
+            outbox.set_boot_generation(boot_generation);
             assert_eq!(outbox.send(&port, 0, b"answer"), Sent::TooLate);
             assert_eq!(outbox.send_request(&port, 0, 1, b"request"), Sent::TooLate);
             assert_eq!(outbox.give_credits(&port, 0, 1), Some(false));

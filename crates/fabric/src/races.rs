@@ -194,7 +194,7 @@ fn a_kernel_dies_and_is_started_again() {
         let at_work = Arc::new(AtomicI64::new(0));
         let mut machine: Vec<Mortal> = (0..3).map(|id| born(id, 3, &at_work)).collect();
         meet(&machine[0], &machine[1]);
-        for life in 0..5 {
+        for boot_generation in 0..5 {
             meet(&machine[0], &machine[2]);
             meet(&machine[1], &machine[2]);
             let present: KernelSet = (0..3).map(KernelId).collect();
@@ -219,11 +219,11 @@ fn a_kernel_dies_and_is_started_again() {
             settle(&survivors);
             for calls in &mut calls {
                 collect(calls, true);
-                assert!(calls.is_empty(), "seed {seed}, life {life}");
+                assert!(calls.is_empty(), "seed {seed}, boot generation {boot_generation}");
             }
             settle(&survivors);
             for kernel in &survivors {
-                assert_eq!(kernel.endpoint.outstanding(), (0, 0), "seed {seed}, life {life}");
+                assert_eq!(kernel.endpoint.outstanding(), (0, 0), "seed {seed}, boot generation {boot_generation}");
             }
             drop(calls);
             // What it was working on vanishes with its memory; the tasks are leaked here.

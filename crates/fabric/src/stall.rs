@@ -25,8 +25,8 @@ pub(crate) struct Backlog {
     pub for_room: usize,
     /// Requests that wait for a credit.
     pub for_credit: usize,
-    /// The life of the receiver that all this is about.
-    pub life: Option<u32>,
+    /// The boot generation of the receiver that all this is about.
+    pub boot_generation: Option<u32>,
 }
 
 /// One line for the log.
@@ -87,7 +87,7 @@ impl Stalls {
 fn compare(before: Option<Wait>, of: Backlog, now: u64) -> (Option<Wait>, Option<(u64, StallState)>) {
     let waits = of.for_room + of.for_credit > 0;
     match before {
-        Some(mut wait) if waits && wait.of.life == of.life && wait.of.progress == of.progress => {
+        Some(mut wait) if waits && wait.of.boot_generation == of.boot_generation && wait.of.progress == of.progress => {
             let for_ns = now.saturating_sub(wait.since);
             let stuck = for_ns >= STALL_NS && !wait.reported;
             wait.reported |= stuck;
@@ -96,7 +96,7 @@ fn compare(before: Option<Wait>, of: Backlog, now: u64) -> (Option<Wait>, Option
         }
         before => {
             // What was for a kernel that is dead does not move again.
-            let over = before.filter(|wait| wait.reported && wait.of.life == of.life);
+            let over = before.filter(|wait| wait.reported && wait.of.boot_generation == of.boot_generation);
             let state = over.map(|wait| (now.saturating_sub(wait.since), StallState::Over));
             (waits.then_some(Wait { of, since: now, reported: false }), state)
         }

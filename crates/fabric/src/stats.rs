@@ -3,7 +3,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering};
-use messages::{Kind, CATALOGUE};
+use messages::{MessageKind, CATALOGUE};
 
 /// Relaxed throughout: these are statistics, nothing is decided by them.
 #[derive(Default)]
@@ -54,13 +54,13 @@ impl Counters {
         }
     }
 
-    pub fn sent(&self, kind: Kind) {
+    pub fn sent(&self, kind: MessageKind) {
         if let Some(index) = messages::index_of(kind) {
             self.sent[index].add_one();
         }
     }
 
-    pub fn received(&self, kind: Kind) {
+    pub fn received(&self, kind: MessageKind) {
         if let Some(index) = messages::index_of(kind) {
             self.received[index].add_one();
         }
@@ -90,7 +90,7 @@ impl Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeStats {
     /// The type's number on the wire.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Its name, as in `docs/messages.md`.
     pub name: &'static str,
     /// How many this kernel has sent.

@@ -3,7 +3,7 @@
 
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use core::{any::Any, ops::Deref};
-use messages::Kind;
+use messages::MessageKind;
 use postcard::ser_flavors::Flavor;
 use serde::{de::DeserializeOwned, Serialize};
 
@@ -32,7 +32,7 @@ pub enum Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub role: Role,
     /// In an answer: the credit of the request was given back before (see outbox.rs).
     pub parked: bool,
@@ -63,7 +63,7 @@ impl Header {
             7 => Role::Fragment,
             _ => return None,
         };
-        let kind = Kind(u16::from_le_bytes([header[0], header[1]]));
+        let kind = MessageKind(u16::from_le_bytes([header[0], header[1]]));
         let (_, id) = header.split_last_chunk::<8>()?;
         let id = u64::from_le_bytes(*id);
         Some((Header { kind, role, parked: header[3] != 0, id }, body))
@@ -71,7 +71,7 @@ impl Header {
 }
 
 /// What a packet is; None if that is no message.
-pub fn kind_of(packet: &[u8]) -> Option<Kind> {
+pub fn kind_of(packet: &[u8]) -> Option<MessageKind> {
     Header::split(packet).map(|(header, _)| header.kind)
 }
 
@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn packets_short_and_long_survive() {
         for len in [0usize, 1, 47, 48, 99, 100, 101, 5000] {
-            let header = Header { kind: Kind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
+            let header =
+                Header { kind: MessageKind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
             let body = vec![9u8; len];
             let packet = Packet::new(Header { id: 0, ..header }, &body);
             let mut renamed = packet;

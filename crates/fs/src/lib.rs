@@ -52,7 +52,7 @@ pub use abi::{
 pub use cache::{Clock, Holders, Mappers, PageCache, Services, Store};
 pub use file::{anonymous, control, poll, Control, ControlAnswer, File, Loaned, Object};
 pub use inode::{lease, locks, FileSystem, Inode};
-pub use messages::fs::{Lost, Usage};
+pub use messages::fs::{Lost, MappingUse};
 pub use namespace::{permission::may_read, Base, LocalPaths, Location, PathAnswer, Paths};
 pub use tmpfs::{anonymous_object, memfd};
 

@@ -120,10 +120,10 @@ impl Futexes {
     }
 
     async fn hold_here(&self, key: FutexKey, holder: KernelId) -> Result<()> {
-        let life = || self.endpoint.life(holder);
-        let asked_in = life();
+        let boot_generation = || self.endpoint.boot_generation(holder);
+        let asked_in = boot_generation();
         // Of one that has died nobody would release it.
-        let check = || match holder == self.me || asked_in.is_some() && life() == asked_in {
+        let check = || match holder == self.me || asked_in.is_some() && boot_generation() == asked_in {
             true => Ok(()),
             false => Err(Errno::EIO.into()),
         };

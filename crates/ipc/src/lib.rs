@@ -139,7 +139,7 @@ impl Ipc {
     }
 
     /// All objects of a kind in the machine, by id.
-    pub async fn list(&self, kind: Kind) -> Vec<Status> {
+    pub async fn list(&self, kind: IpcKind) -> Vec<Status> {
         let kernels = self.system().kernels().into_iter().collect();
         let answers = self.system().endpoint.multicast(&kernels, IpcList { kind }).await;
         let mut all: Vec<Status> = answers.into_iter().flat_map(|(_, answer)| answer.unwrap_or_default()).collect();
@@ -147,11 +147,11 @@ impl Ipc {
         all
     }
 
-    async fn list_here(&self, kind: Kind) -> Vec<Status> {
+    async fn list_here(&self, kind: IpcKind) -> Vec<Status> {
         match kind {
-            Kind::Semaphores => self.sets.all().iter().map(|(id, set)| set.status(*id)).collect(),
-            Kind::Messages => self.queues.all().iter().map(|(id, queue)| queue.status(*id)).collect(),
-            Kind::Memory => {
+            IpcKind::Semaphores => self.sets.all().iter().map(|(id, set)| set.status(*id)).collect(),
+            IpcKind::Messages => self.queues.all().iter().map(|(id, queue)| queue.status(*id)).collect(),
+            IpcKind::Memory => {
                 self.sweep_segments().await;
                 let mut all = Vec::new();
                 for (id, segment) in self.segments.all() {
@@ -166,9 +166,11 @@ impl Ipc {
     async fn make(&self, wanted: &Wanted) -> Result<i32> {
         let now = self.seconds();
         match wanted.kind {
-            Kind::Semaphores => self.sets.insert(semaphores::Set::new(wanted, &self.account_of(&wanted.asker), now)?),
-            Kind::Messages => self.queues.insert(queues::Queue::new(wanted, now)),
-            Kind::Memory => {
+            IpcKind::Semaphores => {
+                self.sets.insert(semaphores::Set::new(wanted, &self.account_of(&wanted.asker), now)?)
+            }
+            IpcKind::Messages => self.queues.insert(queues::Queue::new(wanted, now)),
+            IpcKind::Memory => {
                 let most = self.system().vm.machine_pages().saturating_mul(machine::PAGE_SIZE as u64);
                 self.segments.insert(segments::Segment::new(&self.services, wanted, now, most).await?)
             }
@@ -178,9 +180,9 @@ impl Ipc {
     /// May the asker have an object that exists?
     async fn check(&self, id: i32, wanted: &Wanted) -> Result<()> {
         let (permissions, size) = match wanted.kind {
-            Kind::Semaphores => self.sets.get(id).map(|set| (set.permissions(), set.count() as u64)),
-            Kind::Messages => self.queues.get(id).map(|queue| (queue.permissions(), 0)),
-            Kind::Memory => self.segments.get(id).map(|segment| (segment.permissions(), segment.size)),
+            IpcKind::Semaphores => self.sets.get(id).map(|set| (set.permissions(), set.count() as u64)),
+            IpcKind::Messages => self.queues.get(id).map(|queue| (queue.permissions(), 0)),
+            IpcKind::Memory => self.segments.get(id).map(|segment| (segment.permissions(), segment.size)),
         }
         .map_err(|_| Errno::EIDRM)?;
         names::check(&permissions, &wanted.asker.who, wanted.flags)?;
@@ -190,11 +192,11 @@ impl Ipc {
         Ok(())
     }
 
-    async fn control(&self, kind: Kind, id: i32, command: Command, asker: &Asker) -> Result<Answer> {
+    async fn control(&self, kind: IpcKind, id: i32, command: Command, asker: &Asker) -> Result<Answer> {
         match kind {
-            Kind::Semaphores => self.control_set(id, command, asker).await,
-            Kind::Messages => self.control_queue(id, command, asker).await,
-            Kind::Memory => self.control_segment(id, command, asker).await,
+            IpcKind::Semaphores => self.control_set(id, command, asker).await,
+            IpcKind::Messages => self.control_queue(id, command, asker).await,
+            IpcKind::Memory => self.control_segment(id, command, asker).await,
         }
     }
 
@@ -211,7 +213,7 @@ impl Ipc {
     }
 
     /// An object of ours is no more: its key is free.
-    async fn forget_key(&self, kind: Kind, key: i32, id: i32) {
+    async fn forget_key(&self, kind: IpcKind, key: i32, id: i32) {
         if key != 0 {
             // Without the primary there is no machine.
             let _ = self.system().endpoint.call(KernelId::PRIMARY, IpcForget { kind, key, id }).await;

@@ -12,7 +12,7 @@ use machine::{
     sync::{AsyncLock, Lock},
     Errno, HashMap, KernelId, Memory,
 };
-use messages::ipc::{IpcCheck, IpcMake, Kind, Permissions, Wanted};
+use messages::ipc::{IpcCheck, IpcKind, IpcMake, Permissions, Wanted};
 
 /// An id is a serial number of its owner, and the owner.
 const KERNELS: i32 = 512;
@@ -29,7 +29,7 @@ pub fn owner(id: i32) -> Option<KernelId> {
 pub(crate) struct Keys {
     /// Held while an object is being made.
     making: AsyncLockUnit,
-    known: Lock<HashMap<(Kind, i32), i32>>,
+    known: Lock<HashMap<(IpcKind, i32), i32>>,
 }
 
 struct AsyncLockUnit(AsyncLock<()>);
@@ -41,7 +41,7 @@ impl Default for AsyncLockUnit {
 }
 
 impl Keys {
-    pub fn forget(&self, kind: Kind, key: i32, id: i32) {
+    pub fn forget(&self, kind: IpcKind, key: i32, id: i32) {
         let mut known = self.known.lock();
         if known.get(&(kind, key)) == Some(&id) {
             known.remove(&(kind, key));
@@ -84,7 +84,7 @@ pub(crate) struct Table<T> {
 impl<T> Table<T> {
     /// A kernel's next life begins with other ids than its last: keys and programs may still name those.
     pub fn new(memory: &dyn Memory) -> Self {
-        let begin = memory.life().wrapping_sub(1) % (i32::MAX / KERNELS) as u32;
+        let begin = memory.boot_generation().wrapping_sub(1) % (i32::MAX / KERNELS) as u32;
         let next = (begin as i32).wrapping_mul(OBJECTS as i32).rem_euclid(i32::MAX / KERNELS);
         Table { me: memory.kernel(), objects: Lock::new((next, BTreeMap::new())) }
     }

@@ -12,7 +12,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     Errno, Pid,
 };
-use messages::{fs::Taken, ipc::*};
+use messages::{fs::ReadReply, ipc::*};
 
 /// MSGMAX, MSGMNB.
 pub const MESSAGE_MAX: u64 = 8192;
@@ -140,7 +140,7 @@ impl Ipc {
         Ok(())
     }
 
-    pub(crate) async fn receive(&self, ask: MessageReceive) -> Result<(i64, Taken)> {
+    pub(crate) async fn receive(&self, ask: MessageReceive) -> Result<(i64, ReadReply)> {
         let MessageReceive { id, kind, size, flags, frames, asker } = ask;
         let memory = self.system().memory.clone();
         loan::check(&*memory, &frames, 0)?;
@@ -205,7 +205,7 @@ impl Ipc {
                     state.permissions.key
                 };
                 self.queues.remove(id);
-                self.forget_key(Kind::Messages, key, id).await;
+                self.forget_key(IpcKind::Messages, key, id).await;
             }
             _ => return Err(Errno::EINVAL),
         }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_type_picks_its_message() {
         let asker = Asker { who: Credentials::default(), process: Pid(1) };
-        let queue = Queue::new(&Wanted { kind: Kind::Messages, key: 0, flags: 0o600, size: 0, asker }, 0);
+        let queue = Queue::new(&Wanted { kind: IpcKind::Messages, key: 0, flags: 0o600, size: 0, asker }, 0);
         let mut state = queue.state.lock();
         assert_eq!(state.find(0, 0), None);
         let message = |kind| Message { kind, bytes: Vec::new(), _charge: Charge::FREE };

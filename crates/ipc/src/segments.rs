@@ -133,7 +133,7 @@ impl Ipc {
         let segment = self.segments.get(id)?;
         check(&segment.permissions(), &asker.who, if write { READ | WRITE } else { READ })?;
         self.watch_end(asker.process).await?;
-        let file = self.system().directory.give_away(&segment.file, from).await?;
+        let file = self.system().descriptor_transfer.give_away(&segment.file, from).await?;
         let mut state = segment.state.lock();
         state.attached = self.seconds();
         state.last = asker.process;
@@ -182,7 +182,7 @@ impl Ipc {
                     state.permissions.mode |= DESTROYED;
                     core::mem::take(&mut state.permissions.key)
                 };
-                self.forget_key(Kind::Memory, key, id).await;
+                self.forget_key(IpcKind::Memory, key, id).await;
                 self.sweep_segments().await;
             }
             // There is no swap to keep it out of.

@@ -244,7 +244,7 @@ impl Ipc {
             let key = set.remove(asker)?;
             self.sets.remove(id);
             set.changed.wake_all();
-            self.forget_key(Kind::Semaphores, key, id).await;
+            self.forget_key(IpcKind::Semaphores, key, id).await;
             return Ok(Answer::Done);
         }
         let answer = set.control(id, command, asker, self.seconds())?;

@@ -124,7 +124,7 @@ fn partitions(kernel: &Kernel) -> Vec<Partition> {
                 State::Running => KernelState::Running,
                 State::Dead => KernelState::Dead,
             },
-            boots: entry.life().boots.load(Relaxed),
+            boot_generation: entry.lifecycle().boot_generation.load(Relaxed),
             cpus: partition.cpus.clone(),
             memory_bytes: partition.memory.iter().map(|range| range.bytes()).sum(),
         }

@@ -137,7 +137,7 @@ fn attend(kernel: &'static Kernel, budget: usize) -> bool {
     left
 }
 
-/// Messages may lie in lanes without a doorbell under way (shake.rs).
+/// Messages may lie in lanes without a doorbell under way (inject.rs).
 pub fn look_again() {
     if let Some(kernel) = KERNEL.get() {
         kernel.endpoint.start_polling();

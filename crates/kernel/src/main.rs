@@ -10,7 +10,7 @@
 //! | pressure.rs | what goes when memory runs out |
 //! | death.rs | what a panic ends, and how the others go on without a dead kernel |
 //! | audit.rs | is anything left over when the programs have ended? |
-//! | shake.rs | messages that come late, for tests |
+//! | inject.rs | messages that come late, for tests |
 //! | root.rs | the root file system and /dev, on the kernel that has the devices |
 //! | watch.rs | heartbeats, and what becomes of a kernel that hangs |
 //! | terminal.rs | terminals ask processes about sessions and groups |
@@ -38,6 +38,8 @@ mod death;
 #[cfg(target_os = "none")]
 mod init;
 #[cfg(target_os = "none")]
+mod inject;
+#[cfg(target_os = "none")]
 mod pressure;
 #[cfg(target_os = "none")]
 mod report;
@@ -45,8 +47,6 @@ mod report;
 mod root;
 #[cfg(target_os = "none")]
 mod services;
-#[cfg(target_os = "none")]
-mod shake;
 #[cfg(target_os = "none")]
 #[cfg(target_os = "none")]
 mod watch;

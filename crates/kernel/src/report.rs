@@ -43,7 +43,7 @@ pub async fn statistics(kernel: &Kernel) -> String {
             cpu_list(&status),
             format!("{}.{:02}", used / MIB, used % MIB * 100 / MIB),
             free,
-            status.threads_run,
+            status.threads_started,
             status.migrations_in,
             status.migrations_out,
             status.faults_local,

@@ -1,6 +1,6 @@
 //! One kernel's services on this machine: what crate `linux` puts together, on lanes and devices of the platform.
 
-use crate::{pressure::Pressure, shake::Slow};
+use crate::{inject::DelayedPort, pressure::Pressure};
 use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::Ordering::Relaxed;
 use fabric::{Endpoint, LanePort, Port};
@@ -11,7 +11,7 @@ use linux::{
 };
 use machine::{Cpu, KernelId, Memory, Spawner};
 use platform::{board, lanes::Lanes};
-use process::{placement, Placement, Shake, Shaken, System};
+use process::{placement, FaultInjector, Placement, RandomPlacement, System};
 use sched::{KernelTasks, Scheduler};
 
 /// A kernel, wired.
@@ -39,10 +39,12 @@ impl Kernel {
         let lanes = Lanes::open();
         let port = Arc::new(lanes.port());
         let seed = platform::plan::option(boot.command_line(), "cob.shake").and_then(|seed| seed.parse().ok());
-        let shake = seed.map(|seed| Shake::new(seed, boot.kernel));
+        let injector = seed.map(|seed| FaultInjector::new(seed, boot.kernel));
         let kernels = boot.plan.kernels.len();
-        let seen: Box<dyn Port> = match &shake {
-            Some(shake) => Box::new(Slow::new(port.clone(), kernels, shake.clone(), cpu.clone(), scheduler.clone())),
+        let seen: Box<dyn Port> = match &injector {
+            Some(injector) => {
+                Box::new(DelayedPort::new(port.clone(), kernels, injector.clone(), cpu.clone(), scheduler.clone()))
+            }
             None => Box::new(port.clone()),
         };
         fs::anonymous::number_from(boot.kernel);
@@ -54,9 +56,9 @@ impl Kernel {
             endpoint: Endpoint::new(boot.kernel, kernels, seen, spawner.clone()),
             scheduler: scheduler.clone(),
             spawner: spawner.clone(),
-            placement: placement(boot.plan, &shake),
+            placement: placement(boot.plan, &injector),
             board_load: |kernel| board::entry(kernel).pulse.0.load.load(Relaxed) as usize,
-            shake,
+            injector,
             abi: Arc::new(Linux::default()),
         });
         let plan = boot.plan;
@@ -82,15 +84,15 @@ impl Kernel {
     }
 }
 
-/// The placement policy that the command line names; `spread` without one, and chance under `cob.shake`.
-fn placement(plan: &platform::plan::Plan, shake: &Option<Arc<Shake>>) -> Arc<dyn Placement> {
+/// The placement policy that the command line names; `spread` without one, and a random one under `cob.shake`.
+fn placement(plan: &platform::plan::Plan, injector: &Option<Arc<FaultInjector>>) -> Arc<dyn Placement> {
     let name = platform::plan::option(&plan.command_line, "cob.placement").unwrap_or("spread");
     let policy = placement::policy(name).unwrap_or_else(|| {
         log::error!("cob.placement={name}: there are spread and pack; spread it is");
         Arc::new(placement::Spread)
     });
-    match shake {
-        Some(shake) => Arc::new(Shaken { shake: shake.clone(), policy }),
+    match injector {
+        Some(injector) => Arc::new(RandomPlacement { injector: injector.clone(), policy }),
         None => policy,
     }
 }

@@ -113,7 +113,7 @@ impl ConfigAssembler {
             return Ok(None);
         }
         let bytes = core::mem::take(&mut self.bytes);
-        // The version comes first, so that a layout of another day is refused by its number and not by luck.
+        // The version comes first, so that a layout of another day is refused by its number and not by chance.
         match postcard::from_bytes::<Config>(&bytes) {
             Ok(config) if config.version == VERSION => Ok(Some(config)),
             _ => Err(LinkError::Malformed(0x01)),

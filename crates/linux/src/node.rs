@@ -10,7 +10,7 @@ use alloc::{
 use fabric::Endpoint;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::UnixNames;
-use fs::{File, Lost, Mappers, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp, Usage};
+use fs::{File, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
     errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner,
@@ -18,7 +18,7 @@ use machine::{
 };
 use messages::fs::Opened;
 use messages::vm::{FutexKey, FutexPlace};
-use process::{Abi, Directory, Parts, Placement, System};
+use process::{Abi, DescriptorTransfer, Parts, Placement, System};
 use sched::Scheduler;
 use vm::{Objects, Vm};
 
@@ -36,8 +36,8 @@ pub struct Ground {
     pub placement: Arc<dyn Placement>,
     /// Threads that run or wait on another kernel, as it last said.
     pub board_load: fn(KernelId) -> usize,
-    /// Bad luck, if it is wanted.
-    pub shake: Option<Arc<process::Shake>>,
+    /// Fault injection, if `cob.shake` asks for it.
+    pub injector: Option<Arc<process::FaultInjector>>,
     pub abi: Arc<dyn Abi>,
 }
 
@@ -53,7 +53,7 @@ pub struct Node {
 
 impl Node {
     pub fn new(ground: Ground) -> Node {
-        let Ground { kernels, root, cpu, memory, endpoint, scheduler, spawner, placement, board_load, shake, abi } =
+        let Ground { kernels, root, cpu, memory, endpoint, scheduler, spawner, placement, board_load, injector, abi } =
             ground;
         let kernel = endpoint.me();
         let clock = Arc::new(FileClock::default());
@@ -86,10 +86,10 @@ impl Node {
             vm,
             futexes,
             paths,
-            directory: Arc::new(Exchange { remote: remote.clone(), services: services.clone() }),
+            descriptor_transfer: Arc::new(Exchange { remote: remote.clone(), services: services.clone() }),
             placement,
             board_load,
-            shake,
+            injector,
             abi,
         });
         crate::set_services(&system, &services);
@@ -188,7 +188,7 @@ struct Exchange {
     services: Arc<Services>,
 }
 
-impl Directory for Exchange {
+impl DescriptorTransfer for Exchange {
     fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>> {
         Box::pin(async move { Ok(self.remote.hand_to(to, file).await?.send()) })
     }
@@ -264,7 +264,7 @@ impl Mappers for Spaces {
         })
     }
 
-    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
+    fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {
         let vm = self.0.upgrade();
         Box::pin(async move {
             match vm {

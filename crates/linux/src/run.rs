@@ -73,8 +73,8 @@ impl Linux {
                     return;
                 }
             }
-            if let Some(shake) = &thread.process.system.shake {
-                match thread.shaken(shake, &mut context, core::mem::take(&mut faulted)).await {
+            if let Some(injector) = &thread.process.system.injector {
+                match thread.inject_fault(injector, &mut context, core::mem::take(&mut faulted)).await {
                     Some(Absence::Over) => return,
                     Some(Absence::Back) => continue,
                     None => {}

@@ -62,12 +62,12 @@ pub struct Serials(AtomicU64);
 
 impl Serials {
     /// 2^40 numbers a life; 2^22 lives, so that bit 62 and 63 are free for the user.
-    const LIFE_BITS: u32 = 40;
+    const SERIAL_BITS: u32 = 40;
 
     /// Numbers for the present life of the kernel that `memory` is of.
     pub fn new(memory: &dyn Memory) -> Self {
-        let life = u64::from(memory.life().wrapping_sub(1) & 0x3f_ffff);
-        Serials(AtomicU64::new(life << Self::LIFE_BITS | 1))
+        let generation = u64::from(memory.boot_generation().wrapping_sub(1) & 0x3f_ffff);
+        Serials(AtomicU64::new(generation << Self::SERIAL_BITS | 1))
     }
 
     /// A number that was never given before.

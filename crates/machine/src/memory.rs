@@ -76,7 +76,7 @@ pub trait Memory: Send + Sync {
     fn kernel(&self) -> KernelId;
     /// How often this kernel has been booted: what a dead kernel called something must not name another
     /// thing after it is booted again ([`Serials`](crate::Serials)). Most kernels on the host live once.
-    fn life(&self) -> u32 {
+    fn boot_generation(&self) -> u32 {
         1
     }
     /// A zeroed frame of this partition with a count of one.

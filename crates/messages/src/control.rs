@@ -34,7 +34,7 @@ pub struct KernelStatus {
     /// Threads that are on this kernel now.
     pub threads_now: u64,
     /// Threads that have started here since it booted, those that moved here included.
-    pub threads_run: u64,
+    pub threads_started: u64,
     /// Tasks that were given a CPU.
     pub switches: u64,
     /// Threads that have arrived here from other kernels, returns to a shadow included.
@@ -52,7 +52,7 @@ pub struct KernelStatus {
     /// Interrupts sent to tell another kernel of messages.
     pub doorbells_sent: u64,
     /// Interrupts spared, because the receiver was polling or one was under way already.
-    pub doorbells_saved: u64,
+    pub doorbells_suppressed: u64,
     /// Calls of this kernel to others that have no answer yet.
     pub calls_under_way: u64,
     /// Calls of others that a task works on here, because their handler had to wait.
@@ -86,7 +86,7 @@ pub struct Partition {
     /// How far that kernel is.
     pub state: KernelState,
     /// How often it was started.
-    pub boots: u32,
+    pub boot_generation: u32,
     /// The machine-wide numbers of its CPUs, ascending.
     pub cpus: Vec<CpuId>,
     /// Physical memory of the partition.

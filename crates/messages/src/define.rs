@@ -37,7 +37,7 @@ macro_rules! messages {
 
             impl $crate::Request for $type {
                 type Reply = $reply;
-                const KIND: $crate::Kind = $crate::Kind($base + Position::$type as u16);
+                const KIND: $crate::MessageKind = $crate::MessageKind($base + Position::$type as u16);
                 const NAME: &'static str = stringify!($name);
                 const PRIORITY: $crate::Priority = $crate::Priority::$priority;
             }

@@ -210,7 +210,7 @@ pub enum Inspection {
 
 /// A file that a process has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Held {
+pub enum ProcessFile {
     /// /proc/PID/fd/N.
     Descriptor(u32),
     /// /proc/PID/cwd.
@@ -248,7 +248,7 @@ messages! {
         /// The process (thread group) that this is about.
         process: Pid,
         /// Which of its files.
-        held: Held,
+        which: ProcessFile,
         /// Who asks, for permissions.
         reader: Credentials,
     } -> errno::Result<Opened>, Low;

@@ -1,6 +1,6 @@
 //! System V IPC: shared memory segments, semaphore sets and message queues (man 7 sysvipc).
 
-use crate::fs::{Data, Opened, Taken};
+use crate::fs::{Data, Opened, ReadReply};
 use abi::{Credentials, ObjectId};
 use alloc::vec::Vec;
 use machine::{errno, Frame, Pid};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The three kinds of objects, each with keys and ids of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum IpcKind {
     /// Shared memory segments (shmget).
     Memory,
     /// Semaphore sets (semget).
@@ -183,7 +183,7 @@ pub enum Answer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     /// Which kind of object.
-    pub kind: Kind,
+    pub kind: IpcKind,
     /// IPC_PRIVATE (0): always a new one.
     pub key: i32,
     /// IPC_CREAT, IPC_EXCL, and the permissions in the low nine bits.
@@ -221,7 +221,7 @@ messages! {
     /// The owner has removed an object; its key is free.
     ipc_forget: IpcForget {
         /// Which kind of object.
-        kind: Kind,
+        kind: IpcKind,
         /// The key that is free.
         key: i32,
         /// What shmget, semget or msgget answered.
@@ -231,13 +231,13 @@ messages! {
     /// All objects of a kind that the receiver owns.
     ipc_list: IpcList {
         /// Which kind of object.
-        kind: Kind,
+        kind: IpcKind,
     } -> Vec<Status>, Low;
 
     /// shmctl, semctl, msgctl, at the owner.
     ipc_control: IpcControl {
         /// Which kind of object.
-        kind: Kind,
+        kind: IpcKind,
         /// What shmget, semget or msgget answered.
         id: i32,
         /// What is asked or changed.
@@ -284,7 +284,7 @@ messages! {
         frames: Vec<Frame>,
         /// Who makes the system call, for permissions.
         asker: Asker,
-    } -> errno::Result<(i64, Taken)>, Low;
+    } -> errno::Result<(i64, ReadReply)>, Low;
 
     /// shmat, at the owner: the segment's file, its size and its key.
     memory_attach: MemoryAttach {

@@ -32,9 +32,9 @@ pub mod vm;
 
 /// What a message is, on the wire: the base of its subject plus its position in the block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind(pub u16);
+pub struct MessageKind(pub u16);
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match index_of(*self) {
             Some(index) => f.write_str(CATALOGUE[index].name),
@@ -71,7 +71,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What the receiver answers.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
     /// The number on the wire.
-    const KIND: Kind;
+    const KIND: MessageKind;
     /// The name in counters and traces; no two messages have the same.
     const NAME: &'static str;
     /// The lane it takes.
@@ -82,7 +82,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct MessageInfo {
     /// The number on the wire.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Short name, as counters and traces print it.
     pub name: &'static str,
     /// The lane it takes.
@@ -159,7 +159,7 @@ pub const CATALOGUE: &[MessageInfo] = &{
 };
 
 /// The position of `kind` in [`CATALOGUE`]; handlers and counters are arrays indexed by it.
-pub const fn index_of(kind: Kind) -> Option<usize> {
+pub const fn index_of(kind: MessageKind) -> Option<usize> {
     let (mut before, mut subject) = (0, 0);
     while subject < SUBJECTS.len() {
         let Subject { base, messages, .. } = SUBJECTS[subject];
@@ -211,8 +211,8 @@ mod tests {
             assert_eq!(index_of(message.kind), Some(index), "{}", message.name);
             assert!(names.insert(message.name), "{} occurs twice", message.name);
         }
-        assert_eq!(index_of(Kind(0)), None);
-        assert_eq!(index_of(Kind(u16::MAX)), None);
+        assert_eq!(index_of(MessageKind(0)), None);
+        assert_eq!(index_of(MessageKind(u16::MAX)), None);
     }
 
     #[test]

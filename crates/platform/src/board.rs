@@ -72,7 +72,7 @@ impl State {
 
 #[repr(C)]
 pub struct Entry {
-    life: Line<Life>,
+    lifecycle: Line<Lifecycle>,
     /// Read by every sender, written by the receiver when it starts or stops to look at its lanes.
     pub doorbell: Doorbell,
     pub pulse: Line<Pulse>,
@@ -80,10 +80,10 @@ pub struct Entry {
 }
 
 #[repr(C)]
-pub struct Life {
+pub struct Lifecycle {
     state: AtomicU32,
     /// How often it was started.
-    pub boots: AtomicU32,
+    pub boot_generation: AtomicU32,
     /// Hardware id of the CPU that takes doorbells.
     pub doorbell: AtomicU32,
 }
@@ -102,24 +102,24 @@ pub struct Watch {
     /// Probes that were sent to the kernel, and how many had been when it last answered.
     pub probed: AtomicU32,
     pub answered: AtomicU32,
-    /// The life (`boots`) in which another kernel found that it hangs; 0: none.
+    /// The life (`boot_generation`) in which another kernel found that it hangs; 0: none.
     pub condemned: AtomicU32,
 }
 
 impl Entry {
     pub fn state(&self) -> State {
         // Pairs with the Release in `set_state`: who sees Running sees the lanes.
-        State::from(self.life.0.state.load(Acquire))
+        State::from(self.lifecycle.0.state.load(Acquire))
     }
 
     pub fn set_state(&self, state: State) {
-        self.life.0.state.store(state as u32, Release);
+        self.lifecycle.0.state.store(state as u32, Release);
     }
 
     /// One booter wins.
     pub fn claim_boot(&self) -> bool {
         let claim =
-            |from: State| self.life.0.state.compare_exchange(from as u32, State::Starting as u32, AcqRel, Acquire);
+            |from: State| self.lifecycle.0.state.compare_exchange(from as u32, State::Starting as u32, AcqRel, Acquire);
         claim(State::Absent).or_else(|_| claim(State::Dead)).is_ok()
     }
 
@@ -130,8 +130,8 @@ impl Entry {
         unsafe { (&raw const self.doorbell).cast::<AtomicU32>().as_ref().expect("not null").store(0, SeqCst) }
     }
 
-    pub fn life(&self) -> &Life {
-        &self.life.0
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle.0
     }
 }
 

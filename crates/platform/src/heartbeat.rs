@@ -26,14 +26,14 @@ pub fn probe(kernel: KernelId) {
     let entry = board::entry(kernel);
     if entry.state() == board::State::Running {
         entry.watch.0.probed.fetch_add(1, AcqRel);
-        arch::send_unmaskable(entry.life().doorbell.load(Relaxed));
+        arch::send_unmaskable(entry.lifecycle().doorbell.load(Relaxed));
     }
 }
 
 /// `kernel` hangs: its own CPU ends it, at the place where it is, as in a panic.
 pub fn condemn(kernel: KernelId) {
     let entry = board::entry(kernel);
-    entry.watch.0.condemned.store(entry.life().boots.load(Relaxed), Release);
+    entry.watch.0.condemned.store(entry.lifecycle().boot_generation.load(Relaxed), Release);
     probe(kernel);
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn on_probe(found: Found) {
     let entry = board::entry(crate::kernel());
     let watch = &entry.watch.0;
     let condemned = watch.condemned.load(Acquire);
-    if condemned != 0 && condemned == entry.life().boots.load(Relaxed) {
+    if condemned != 0 && condemned == entry.lifecycle().boot_generation.load(Relaxed) {
         panic::from_hang(found);
     }
     // Probes go to one CPU. If one of the host's has come together with a probe, the host asks again.
     let probed = watch.probed.load(Acquire);
-    let is_probe = percpu::current().hardware_id == entry.life().doorbell.load(Relaxed)
+    let is_probe = percpu::current().hardware_id == entry.lifecycle().doorbell.load(Relaxed)
         && watch.answered.swap(probed, AcqRel) != probed;
     if !is_probe {
         panic::say_where(found);

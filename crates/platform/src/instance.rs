@@ -53,7 +53,7 @@ pub fn ring_doorbell(kernel: KernelId) {
     let entry = board::entry(kernel);
     if matches!(entry.state(), board::State::Up | board::State::Running) {
         entry.doorbell.rings(crate::clock::now());
-        arch::send(entry.life().doorbell.load(Relaxed), Signal::Doorbell);
+        arch::send(entry.lifecycle().doorbell.load(Relaxed), Signal::Doorbell);
     }
 }
 

@@ -102,7 +102,7 @@ pub fn map_shared(phys: u64, bytes: u64) -> Result<SharedRegion, Errno> {
 /// The physical range that `kernel` keeps for lanes from us, once it has made them ready.
 pub fn lanes_for_us(kernel: KernelId) -> Option<core::ops::Range<u64>> {
     let me = crate::kernel();
-    let start = board::lanes_for(kernel, me, board::entry(me).life().boots.load(Relaxed))?;
+    let start = board::lanes_for(kernel, me, board::entry(me).lifecycle().boot_generation.load(Relaxed))?;
     Some(start..start + lanes::bytes() as u64)
 }
 

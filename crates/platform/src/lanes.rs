@@ -9,7 +9,7 @@
 //!
 //! # Idea
 //!
-//! Every boot of a kernel has a number on the board (`boots`), and for each ordered pair the board has one
+//! Every boot of a kernel has a number on the board (`boot_generation`), and for each ordered pair the board has one
 //! word, written by the receiver: for which boot of the sender its lanes are ready, and where. A kernel
 //! sends only if that is its own.
 //!
@@ -120,7 +120,7 @@ impl Lanes {
     /// [`Lanes::incomplete`]: the other side takes part.
     pub fn connect(&self, port: &LanePort) -> Vec<KernelId> {
         let me = crate::kernel();
-        let my_boot = board::entry(me).life().boots.load(Relaxed);
+        let my_boot = board::entry(me).lifecycle().boot_generation.load(Relaxed);
         let mut new = Vec::new();
         for (index, peer) in self.peers.lock().iter_mut().enumerate() {
             let kernel = KernelId(index as u16);
@@ -128,7 +128,7 @@ impl Lanes {
             if kernel == me || entry.state() != board::State::Running {
                 continue;
             }
-            let boot = entry.life().boots.load(Relaxed);
+            let boot = entry.lifecycle().boot_generation.load(Relaxed);
             if peer.ready_for != boot {
                 // Without memory it is tried again at the next doorbell.
                 let Some(incoming) = self.shape.empty(&mut peer.incoming[set_of(boot)]) else { continue };
@@ -157,7 +157,7 @@ impl Lanes {
             let kernel = KernelId(index as u16);
             let entry = board::entry(kernel);
             let running = entry.state() == board::State::Running;
-            kernel != me && running && peer.connected != entry.life().boots.load(Relaxed)
+            kernel != me && running && peer.connected != entry.lifecycle().boot_generation.load(Relaxed)
         })
     }
 
@@ -167,7 +167,9 @@ impl Lanes {
         let mut lost = Vec::new();
         for (index, peer) in self.peers.lock().iter().enumerate().filter(|(_, peer)| peer.connected != 0) {
             let entry = board::entry(KernelId(index as u16));
-            if entry.state() != board::State::Running || entry.life().boots.load(Relaxed) != peer.connected {
+            if entry.state() != board::State::Running
+                || entry.lifecycle().boot_generation.load(Relaxed) != peer.connected
+            {
                 lost.push(KernelId(index as u16));
             }
         }

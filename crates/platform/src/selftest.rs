@@ -25,7 +25,7 @@ static GREETED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs on the boot CPU of every kernel.
 pub fn run(boot: &Boot) {
-    if board::entry(boot.kernel).life().boots.load(Acquire) > 1 {
+    if board::entry(boot.kernel).lifecycle().boot_generation.load(Acquire) > 1 {
         return reborn();
     }
     crate::start_siblings(sibling).expect("every sibling starts");
@@ -351,7 +351,7 @@ fn wait_for_message(port: &LanePort, from: KernelId) -> Vec<u8> {
 
 /// A kernel dies, its siblings with it, and is booted again while the others go on.
 fn restart(lanes: &Lanes, port: &LanePort, victim: KernelId) {
-    for life in [2, 3] {
+    for generation in [2, 3] {
         port.try_send(victim, Priority::High, b"die").expect("the lane is empty");
         port.ring(victim);
         while board::entry(victim).state() != board::State::Dead {
@@ -365,7 +365,7 @@ fn restart(lanes: &Lanes, port: &LanePort, victim: KernelId) {
             crate::idle();
         }
         assert_eq!(wait_for_message(port, victim), b"again");
-        log::info!("kernel {victim} lives its life {life}");
+        log::info!("kernel {victim} is up in boot generation {generation}");
     }
 }
 

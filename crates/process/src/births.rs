@@ -35,7 +35,7 @@ use crate::{home::Home, Process, Thread};
 use abi::signal::{Action, DefaultAction, Signal, SignalSet, Taken};
 use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{BirthBegins, BirthEnds, BirthNews, BirthStart, ExitStatus, Round, RoundSignal, Rounds};
+use messages::process::{BeginFork, BeginForkReply, EndFork, EndForkReply, ExitStatus, Round, RoundSignal, Rounds};
 
 /// The home is about to do what a signal does to the process.
 pub(crate) struct Deciding<'a>(&'a Home);
@@ -56,15 +56,15 @@ impl Drop for Deciding<'_> {
 
 impl Thread {
     /// Before a fork: the rounds that the child is not meant by. RESTART_ALWAYS if there are signals to be handled first.
-    pub(crate) async fn begin_birth(&self, child: Pid) -> Result<Rounds> {
+    pub(crate) async fn begin_fork(&self, child: Pid) -> Result<Rounds> {
         if self.is_interrupted() {
             return Err(Errno::RESTART_ALWAYS);
         }
         let (process, blocked) = (&self.process, self.blocked());
         let start = match process.home() {
-            Some(_) => process.begin_birth_here(child, blocked).await,
+            Some(_) => process.begin_fork_here(child, blocked).await,
             None => {
-                let ask = BirthBegins { process: process.id, child, blocked };
+                let ask = BeginFork { process: process.id, child, blocked };
                 process.system.endpoint.call(process.home, ask).await.map_err(Errno::from)??
             }
         };
@@ -75,8 +75,8 @@ impl Thread {
 
 impl Process {
     /// At home.
-    pub(crate) async fn begin_birth_here(&self, child: Pid, blocked: SignalSet) -> BirthStart {
-        let Some(home) = self.home() else { return BirthStart::default() };
+    pub(crate) async fn begin_fork_here(&self, child: Pid, blocked: SignalSet) -> BeginForkReply {
+        let Some(home) = self.home() else { return BeginForkReply::default() };
         let begin = || {
             let mut state = home.state.lock();
             if state.deciding > 0 {
@@ -85,34 +85,34 @@ impl Process {
             let pending = state.pending_set();
             let interrupted = !pending.set.without(blocked).is_empty() || state.stop_signal.is_some();
             if interrupted || self.has(crate::Flags::ENDING) {
-                return Some(BirthStart { pending, rounds: None });
+                return Some(BeginForkReply { pending, rounds: None });
             }
-            state.births.insert(child, Default::default());
-            Some(BirthStart { pending, rounds: Some(state.rounds.clone()) })
+            state.forks.insert(child, Default::default());
+            Some(BeginForkReply { pending, rounds: Some(state.rounds.clone()) })
         };
         home.decided.wait_until(begin).await
     }
 
     /// The fork is over, well or not: what the child is to have of its parent beside what it was made with.
-    pub(crate) async fn end_birth(&self, child: Pid) -> BirthNews {
+    pub(crate) async fn end_fork(&self, child: Pid) -> EndForkReply {
         match self.home() {
-            Some(_) => self.end_birth_here(child),
+            Some(_) => self.end_fork_here(child),
             // With a dead home the process goes, and the child, which had something there, too.
             None => {
-                let ask = BirthEnds { process: self.id, child };
+                let ask = EndFork { process: self.id, child };
                 self.system.endpoint.call(self.home, ask).await.unwrap_or_default()
             }
         }
     }
 
-    pub(crate) fn end_birth_here(&self, child: Pid) -> BirthNews {
-        let Some(home) = self.home() else { return BirthNews::default() };
+    pub(crate) fn end_fork_here(&self, child: Pid) -> EndForkReply {
+        let Some(home) = self.home() else { return EndForkReply::default() };
         let mut state = home.state.lock();
-        BirthNews { ipc: state.ipc.clone(), signals: state.births.remove(&child).unwrap_or_default() }
+        EndForkReply { ipc: state.ipc.clone(), signals: state.forks.remove(&child).unwrap_or_default() }
     }
 
     /// At home of a child that is about to run.
-    pub(crate) async fn take_news(self: &Arc<Self>, news: BirthNews) {
+    pub(crate) async fn take_news(self: &Arc<Self>, news: EndForkReply) {
         if let Some(home) = self.home() {
             home.state.lock().ipc = news.ipc;
         }
@@ -138,7 +138,7 @@ impl Process {
             if !state.rounds.enter(sent.round) {
                 return;
             }
-            state.births.values_mut().for_each(|signals| signals.push(sent));
+            state.forks.values_mut().for_each(|signals| signals.push(sent));
         }
         // kill(2) sends nothing that is refused.
         let _ = self.signal_here(sent.info).await;

@@ -17,16 +17,16 @@
 //! So the changes of a process have *turns*, which the home gives: the next one begins when all replicas have answered the last.
 //! A process without replicas waits for nobody in its turn. Whoever has a turn asks nobody who could want one: replicas
 //! make themselves without changing anything, and a parent only notes what group its child is in. The lock of a
-//! circle (sharing.rs) is taken before a turn, never in it.
+//! sharing group (sharing.rs) is taken before a turn, never in it.
 
-use crate::{sharing::facet_of, Files, Process, System};
+use crate::{sharing::shared_part_of, Files, Process, System};
 use abi::signal::{Signal, SignalSet};
 use alloc::{boxed::Box, sync::Arc};
 use fs::File;
 use machine::{errno::Result, sync::AsyncGuard, Errno, KernelId, SpaceId};
 use messages::{
     descriptor::TableId,
-    process::{ApplyChange, Change, ChangeShared, Facet},
+    process::{ApplyChange, Change, ChangeShared, SharedPart},
 };
 
 /// A change with what it needs from other kernels: its directory is open. Each kernel that it goes to is given a reference
@@ -46,7 +46,7 @@ impl System {
     pub(crate) fn step(&self, change: Change) -> Result<Step> {
         Ok(match change {
             Change::Directory { directory, root } => {
-                Step::Directory { directory: self.directory.take(directory)?, root }
+                Step::Directory { directory: self.descriptor_transfer.take(directory)?, root }
             }
             other => Step::Other(other),
         })
@@ -56,7 +56,7 @@ impl System {
     pub(crate) async fn change_for(&self, to: KernelId, step: &Step) -> Result<Change> {
         Ok(match step {
             Step::Directory { directory, root } => {
-                Change::Directory { directory: self.directory.give(directory, to).await?, root: *root }
+                Change::Directory { directory: self.descriptor_transfer.give(directory, to).await?, root: *root }
             }
             Step::Other(change) => change.clone(),
         })
@@ -74,11 +74,11 @@ impl Process {
             return self.system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
         };
         let turn = home.changes.lock().await;
-        // Not looked at before: a replica may not have known yet, and the change before this one may have made the circle, whose
+        // Not looked at before: a replica may not have known yet, and the change before this one may have made the sharing group, whose
         // new member took its copy without this.
-        if let Some(circle) = facet_of(&change).and_then(|facet| self.circle(facet)) {
+        if let Some(sharing_group) = shared_part_of(&change).and_then(|part| self.sharing_group(part)) {
             drop(turn);
-            return Box::pin(self.system.change_circle(circle, Step::Other(change))).await;
+            return Box::pin(self.system.change_sharing_group(sharing_group, Step::Other(change))).await;
         }
         self.change_in_turn(change, &turn).await
     }
@@ -189,10 +189,10 @@ impl Process {
             Change::LockFuture(flags) => shared.lock_future = flags,
             Change::Barriers(commands) => shared.barriers |= commands,
             Change::Oom { adjust, least } => shared.oom = (adjust, least.unwrap_or(shared.oom.1)),
-            Change::Circle { facet, circle } => {
-                let known = &mut shared.circles[facet as usize];
-                if known.is_none() || circle.is_none() {
-                    *known = circle;
+            Change::SharingGroup { part, sharing_group } => {
+                let known = &mut shared.sharing_groups[part as usize];
+                if known.is_none() || sharing_group.is_none() {
+                    *known = sharing_group;
                 }
             }
             // Not sent to replicas.
@@ -223,9 +223,9 @@ impl Process {
             return system.endpoint.call(self.home, ask).await.map_err(Errno::from)?;
         };
         let turn = home.changes.lock().await;
-        if let Some(circle) = self.circle(Facet::Directories) {
+        if let Some(sharing_group) = self.sharing_group(SharedPart::Directories) {
             drop(turn);
-            return system.change_circle(circle, step).await;
+            return system.change_sharing_group(sharing_group, step).await;
         }
         self.change_directory_in_turn(directory, root, &turn).await
     }

@@ -117,8 +117,8 @@ impl System {
     /// No kernel runs anything that had something on `dead`: what that had of this one comes back.
     async fn take_back(&self, dead: KernelId) {
         self.memory.take_all_home(dead);
-        self.directory.release_of(dead);
-        self.directory.end_locks(&|process| self.origin(process) == Some(dead));
+        self.descriptor_transfer.release_of(dead);
+        self.descriptor_transfer.end_locks(&|process| self.origin(process) == Some(dead));
         self.futexes.kernel_died().await;
         let at_end = self.at_end.lock().clone();
         if let Some(at_end) = at_end {
@@ -130,7 +130,7 @@ impl System {
         self.endpoint.silence(dead).await;
         // First of all: those that are about to end may be waiting for it.
         self.futexes.release_of(dead);
-        self.directory.mourn(dead).await;
+        self.descriptor_transfer.mourn(dead).await;
         self.vm.stop_waiting_for(dead);
         self.forget_expected(dead);
         // A replica that is being made may be of a process that is at home there.
@@ -159,7 +159,7 @@ impl System {
         }
         self.forget_users(dead).await;
         self.vm.lose_frames(dead).await;
-        self.directory.lose_frames().await;
+        self.descriptor_transfer.lose_frames().await;
         self.end_condemned(dead).await;
         // Another death may be at a space that is not in the list any more.
         let _alone = self.deaths.abandoning.lock().await;
@@ -293,7 +293,9 @@ impl Process {
         };
         self.home == dead
             || self.files().id().home == dead
-            || self.with_shared(|shared| shared.circles.iter().flatten().any(|circle| circle.home == dead))
+            || self.with_shared(|shared| {
+                shared.sharing_groups.iter().flatten().any(|sharing_group| sharing_group.home == dead)
+            })
             || self.home().is_some_and(member)
             || self.space().had_something_on(dead)
     }

@@ -10,8 +10,8 @@ use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
 use machine::{KernelId, Pid};
 use messages::process::{
-    ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus, Facet, LastTuning,
-    Reparented, Survivor, ThreadGone, Unthread,
+    ChildChanged, ChildEvent, DropReplica, EndLocks, EndProcess, EndShadow, EndThreads, ExitStatus,
+    LastSchedulingParameters, Reparented, SharedPart, Survivor, ThreadGone, Unthread,
 };
 use vm::Space;
 
@@ -126,7 +126,7 @@ impl Process {
             if thread == self.id {
                 // What a zombie is called.
                 state.name = name;
-                state.last_tuning = last.or(state.last_tuning.take());
+                state.last_scheduling = last.or(state.last_scheduling.take());
             }
             (state.members.is_empty(), state.watchers.remove(&thread).unwrap_or_default())
         };
@@ -190,9 +190,9 @@ impl Process {
         // One that died with its kernel in the middle of an execve ended no shadow of its old id.
         system.end_shadows(self.id);
         self.end_ipc().await;
-        for facet in Facet::ALL {
-            // A circle whose keeper is dead is over.
-            let _ = self.leave_circle(facet).await;
+        for part in SharedPart::ALL {
+            // A sharing group whose keeper is dead is over.
+            let _ = self.leave_sharing_group(part).await;
         }
         if self.files().release(self.home, Some(self.id)).await.is_err() {
             // Any kernel may have files that were in it, with locks of this process.
@@ -302,14 +302,14 @@ impl Thread {
 
     /// From now on nobody finds it here. How a main thread was scheduled last is asked of its home; what that can't know yet is
     /// returned.
-    fn stop_being_here(&self, is_main: bool) -> Option<LastTuning> {
+    fn stop_being_here(&self, is_main: bool) -> Option<LastSchedulingParameters> {
         // Who sets it meanwhile has set it before, or finds the end.
         let mut presence = self.presence.lock();
         *presence = Presence::Ended;
-        let last = is_main.then(|| self.state.lock().tuning())?;
+        let last = is_main.then(|| self.state.lock().scheduling_parameters())?;
         match self.process.home() {
             Some(home) => {
-                home.state.lock().last_tuning = Some(last);
+                home.state.lock().last_scheduling = Some(last);
                 None
             }
             None => Some(last),

@@ -6,7 +6,7 @@ use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, Change, ExitStatus, Facet, Rounds, Shared, ThreadState, Usage, FACETS};
+use messages::process::{AdoptChild, Change, ExitStatus, Rounds, Shared, SharedPart, ThreadState, Usage, SHARED_PARTS};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -46,10 +46,10 @@ impl Thread {
         let state = self.child_state(request);
         let process = match request.thread {
             true => self.process.clone(),
-            false => match self.fork_process(tid, request, self.begin_birth(tid).await?).await {
+            false => match self.fork_process(tid, request, self.begin_fork(tid).await?).await {
                 Ok(child) => child,
                 Err(error) => {
-                    self.process.end_birth(tid).await;
+                    self.process.end_fork(tid).await;
                     return Err(error);
                 }
             },
@@ -67,7 +67,7 @@ impl Thread {
             thread.place_at_birth();
         } else {
             // A new process stays beside its parent, whose memory it shares, until it executes a program.
-            process.take_news(self.process.end_birth(tid).await).await;
+            process.take_news(self.process.end_fork(tid).await).await;
             // Linux undoes the fork of a process that was killed meanwhile.
             if self.process.has(Flags::ENDING) {
                 process.end(ExitStatus::Signal { signal: Signal::KILL, core: false }).await;
@@ -158,7 +158,7 @@ impl Thread {
         let exit_signal = if request.sibling { shared.exit_signal } else { request.exit_signal };
         shared.exit_signal = exit_signal;
         shared.executed = false;
-        shared.circles = [None; FACETS];
+        shared.sharing_groups = [None; SHARED_PARTS];
         shared.child_subreaper = false;
         shared.lock_future = 0;
         shared.started = system.now();
@@ -177,7 +177,7 @@ impl Thread {
             state.name = mine.name.clone();
         }
         child.enter();
-        if let Err(error) = child.join_circles(parent, request).await {
+        if let Err(error) = child.join_sharing_groups(parent, request).await {
             child.abandon_birth().await;
             return Err(error);
         }
@@ -195,15 +195,15 @@ impl Thread {
 }
 
 impl Process {
-    async fn join_circles(self: &Arc<Self>, parent: &Arc<Process>, request: &CloneRequest) -> Result<()> {
+    async fn join_sharing_groups(self: &Arc<Self>, parent: &Arc<Process>, request: &CloneRequest) -> Result<()> {
         if request.share_directories {
-            self.join_circle(parent, Facet::Directories).await?;
+            self.join_sharing_group(parent, SharedPart::Directories).await?;
         }
         if request.share_handlers {
-            self.join_circle(parent, Facet::Handlers).await?;
+            self.join_sharing_group(parent, SharedPart::Handlers).await?;
         }
         if request.share_space && !request.parent_waits {
-            self.join_circle(parent, Facet::Memory).await?;
+            self.join_sharing_group(parent, SharedPart::Memory).await?;
         }
         Ok(())
     }
@@ -213,8 +213,8 @@ impl Process {
         self.system.processes.lock().remove(&self.id);
         self.system.release_space(&self.space(), self.home).await;
         let _ = self.files().release(self.home, None).await;
-        for facet in Facet::ALL {
-            let _ = self.leave_circle(facet).await;
+        for part in SharedPart::ALL {
+            let _ = self.leave_sharing_group(part).await;
         }
         // But for a kernel that mourns another, which has found it among the users of a space and waits for its end.
         if let Some(home) = self.home() {

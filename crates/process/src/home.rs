@@ -8,8 +8,8 @@ use alloc::{
 };
 use machine::{errno::Result, sync::AsyncLock, sync::Lock, sync::WaitQueue, Errno, KernelId, KernelSet, Pid};
 use messages::process::{
-    ChildEvent, ExitStatus, LastTuning, Moved, PendingSet, PendingSignals, RoundSignal, Rounds, Standing, ThreadBorn,
-    Usage,
+    ChildEvent, ExitStatus, LastSchedulingParameters, Moved, PendingSet, PendingSignals, RoundSignal, Rounds,
+    StopState, ThreadBorn, Usage,
 };
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ pub(crate) struct HomeState {
     pub name: Vec<u8>,
     /// Scheduling parameters of the last main thread that exited; sched_getaffinity and its like read them until execve has
     /// made a new one.
-    pub last_tuning: Option<LastTuning>,
+    pub last_scheduling: Option<LastSchedulingParameters>,
     /// The signal that stopped it.
     pub stop_signal: Option<abi::signal::Signal>,
     /// How often it was stopped or continued.
@@ -61,7 +61,7 @@ pub(crate) struct HomeState {
     /// Signals for many that came to it (births.rs).
     pub rounds: Rounds,
     /// Forks under way, and the signals for many that came meanwhile.
-    pub births: BTreeMap<Pid, Vec<RoundSignal>>,
+    pub forks: BTreeMap<Pid, Vec<RoundSignal>>,
     /// Signals whose effect on the process is being decided.
     pub deciding: u32,
 }
@@ -93,8 +93,8 @@ impl HomeState {
         self.zombie.is_none() && self.handed_out.as_ref().is_some_and(|children| children.contains(&child))
     }
 
-    pub fn standing(&self) -> Standing {
-        Standing { stopped: self.stop_signal.is_some(), order: self.stops, continues: self.pending.continues() }
+    pub fn stop_state(&self) -> StopState {
+        StopState { stopped: self.stop_signal.is_some(), order: self.stops, continues: self.pending.continues() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A look at processes from outside: /proc, ps.
 
-use crate::{process::Flags, Directory, Process, System, Thread};
+use crate::{process::Flags, DescriptorTransfer, Process, System, Thread};
 use abi::Credentials;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::*;
@@ -11,8 +11,8 @@ use fs::{
 use machine::{account::Resource, errno::Result, Errno, Page, PageRange, Pid, PAGE_SIZE};
 use messages::control::KernelStatus;
 use messages::{
-    fs::{Data, Opened, Taken},
-    inspect::{Held, Inspect, InspectFile, InspectProcess, Inspection, ProcessView, ThreadView},
+    fs::{Data, Opened, ReadReply},
+    inspect::{Inspect, InspectFile, InspectProcess, Inspection, ProcessFile, ProcessView, ThreadView},
     process::ListProcesses,
     vm::RegionReport,
 };
@@ -57,7 +57,7 @@ impl System {
             load: self.thread_load() as u64,
             averages: self.load_average.get(),
             threads_now: self.thread_count() as u64,
-            threads_run: self.counters.threads_run.load(Relaxed),
+            threads_started: self.counters.threads_started.load(Relaxed),
             switches: self.scheduler.switches(),
             migrations_in: self.counters.migrations_in.load(Relaxed),
             migrations_out: self.counters.migrations_out.load(Relaxed),
@@ -66,7 +66,7 @@ impl System {
             messages_sent: stats.messages_sent(),
             messages_received: stats.messages_received(),
             doorbells_sent: stats.doorbells_rung,
-            doorbells_saved: stats.doorbells_suppressed,
+            doorbells_suppressed: stats.doorbells_suppressed,
             calls_under_way: under_way as u64,
             calls_parked: parked as u64,
             // The platform knows it.
@@ -143,8 +143,8 @@ impl System {
         let mut in_frames = 0;
         if let Inspection::Bytes(bytes) = &mut found {
             match loan::answer(&*self.memory, &frames, core::mem::take(bytes)) {
-                Taken::Inline(data) => *bytes = data,
-                Taken::InFrames(count) => in_frames = count,
+                ReadReply::Inline(data) => *bytes = data,
+                ReadReply::InFrames(count) => in_frames = count,
             }
         }
         Ok((found, in_frames))
@@ -154,21 +154,21 @@ impl System {
     pub async fn inspect_file(
         self: &Arc<Self>,
         process: Pid,
-        held: Held,
+        which: ProcessFile,
         reader: Credentials,
     ) -> Result<Arc<dyn File>> {
         let home = self.origin(process).ok_or(Errno::ESRCH)?;
         if home == self.kernel {
-            return self.file_here(process, held, &reader).await;
+            return self.file_here(process, which, &reader).await;
         }
         if !self.kernels().contains(&home) {
             return Err(Errno::ESRCH);
         }
-        let take = |from: &dyn Directory, reply: Result<Opened>| from.take(reply?);
-        self.ask_for(home, InspectFile { process, held, reader }, take).await.map_err(|_| Errno::ESRCH)?
+        let take = |from: &dyn DescriptorTransfer, reply: Result<Opened>| from.take(reply?);
+        self.ask_for(home, InspectFile { process, which, reader }, take).await.map_err(|_| Errno::ESRCH)?
     }
 
-    pub(crate) async fn file_here(&self, pid: Pid, held: Held, reader: &Credentials) -> Result<Arc<dyn File>> {
+    pub(crate) async fn file_here(&self, pid: Pid, which: ProcessFile, reader: &Credentials) -> Result<Arc<dyn File>> {
         let process = self.process(pid).filter(|process| process.is_home()).ok_or(Errno::ESRCH)?;
         if !process.lets(reader, reader.fsuid, reader.fsgid) {
             return Err(Errno::EACCES);
@@ -176,10 +176,10 @@ impl System {
         if process.has_ended() {
             return Err(Errno::ENOENT);
         }
-        match held {
-            Held::Descriptor(fd) => process.files().get(fd).await.map_err(|_| Errno::ENOENT),
-            Held::Cwd => Ok(process.directories().await?.cwd),
-            Held::Root => Ok(process.directories().await?.root),
+        match which {
+            ProcessFile::Descriptor(fd) => process.files().get(fd).await.map_err(|_| Errno::ENOENT),
+            ProcessFile::Cwd => Ok(process.directories().await?.cwd),
+            ProcessFile::Root => Ok(process.directories().await?.root),
         }
     }
 

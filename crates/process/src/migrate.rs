@@ -22,7 +22,7 @@
 //! ```text
 //!   H (source)                         K2 (destination)
 //!   replicas += K2
-//!   -- HoldReplica (High) -------------> a replica, which waits for the first pages
+//!   -- PushReplica (High) -------------> a replica, which waits for the first pages
 //!   first pages: K2 is a sharer
 //!   -- Migrate, pages (Low) -----------> maps the pages; thread runs
 //!   <------------------------- Ok ------
@@ -46,9 +46,9 @@
 //!   makes the replica
 //! ```
 //!
-//! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there. HoldReplica needs no such
+//! So K2 first writes down that it is joining, and what comes for such a process waits until the replica is there. PushReplica needs no such
 //! note: it is sent under the lock with which K2 is counted, and all that a replica is told takes its lane. Migrate, which has another lane (that
-//! of the signals for the thread), may overtake it. Then K2 asks as it does elsewhere; the HoldReplica is before the answer, finds K2 joining, and
+//! of the signals for the thread), may overtake it. Then K2 asks as it does elsewhere; the PushReplica is before the answer, finds K2 joining, and
 //! is dropped, and so are the pages that nobody waits for.
 
 use crate::{death::KILLED, process::Flags, thread::Presence, Context, Process, System, Thread};
@@ -65,7 +65,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     Access, Errno, HashMap, KernelId, Page, Pid, Registers, ReturnAddress, UserAddr, UserRegisters,
 };
-use messages::process::{Baggage, Migrate, Survivor, ThreadState};
+use messages::process::{Migrate, Survivor, ThreadContext, ThreadState};
 
 /// Threads that are on their way to this kernel.
 #[derive(Default)]
@@ -146,9 +146,9 @@ impl Thread {
             let state = self.pack();
             let (sent, moves) = (state.pending.clone(), state.moves);
             let space = process.space().id();
-            let baggage = Box::new(Baggage { registers: context.registers, fpu, state });
+            let thread_context = Box::new(ThreadContext { registers: context.registers, fpu, state });
             let (thread, home) = (self.tid, process.home);
-            let message = Migrate { process: process.id, home, thread, baggage, pages, space, touches };
+            let message = Migrate { process: process.id, home, thread, thread_context, pages, space, touches };
             // In the drain, as with Moved: before anything else that comes from there about the thread.
             let (home, tid) = (process.clone(), self.tid);
             let call = system
@@ -229,9 +229,9 @@ impl Thread {
                 Presence::Away(_) => None,
                 Presence::Ended | Presence::Here => Some(None),
                 Presence::Returning(_) => match core::mem::replace(&mut *presence, Presence::Here) {
-                    Presence::Returning(baggage) => {
-                        let Baggage { registers, fpu, state } = *baggage;
-                        // Under the same lock: a signal goes into the baggage or into what is installed.
+                    Presence::Returning(thread_context) => {
+                        let ThreadContext { registers, fpu, state } = *thread_context;
+                        // Under the same lock: a signal goes into the context or into what is installed.
                         self.install(state);
                         Some(Some((registers, fpu)))
                     }
@@ -308,14 +308,14 @@ impl System {
     }
 
     async fn admit(self: &Arc<Self>, message: Migrate, from: KernelId) -> Result<()> {
-        let Migrate { process, home, thread: tid, baggage, pages, space, touches } = message;
-        let moves = baggage.state.moves;
+        let Migrate { process, home, thread: tid, thread_context, pages, space, touches } = message;
+        let moves = thread_context.state.moves;
         if let Some(shadow) = self.thread(tid) {
             // A return: the shadow goes on with what arrived.
             if from != home {
                 shadow.process.tell_moved(tid, self.kernel, moves);
             }
-            *shadow.presence.lock() = Presence::Returning(baggage);
+            *shadow.presence.lock() = Presence::Returning(thread_context);
             shadow.presence_changed.wake_all();
             self.counters.migrations_in.fetch_add(1, Relaxed);
             return Ok(());
@@ -347,7 +347,7 @@ impl System {
             // It comes here to end; that is as good a place as any.
             log::debug!("thread {tid} of ending process {} arrives", process.id);
         }
-        let Baggage { registers, fpu, state } = *baggage;
+        let ThreadContext { registers, fpu, state } = *thread_context;
         let thread = Thread::new(tid, process.clone(), state, fpu);
         self.threads.lock().insert(tid, thread.clone());
         thread.appear();

@@ -14,7 +14,7 @@ use machine::{
     sync::{AsyncLock, WaitQueue},
     Errno, KernelId, Pid, SpaceId, PAGE_SIZE,
 };
-use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Facet, Heaviest};
+use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Heaviest, SharedPart};
 
 /// Who waits for memory.
 #[derive(Default)]
@@ -256,11 +256,11 @@ impl System {
         }
         // Who may go below it sets it anew.
         let change = Change::Oom { adjust, least: (privileged && !old_file).then_some(adjust) };
-        match process.circle(Facet::Memory) {
+        match process.sharing_group(SharedPart::Memory) {
             None => process.change_in_turn(change, &turn).await,
-            Some(circle) => {
+            Some(sharing_group) => {
                 drop(turn);
-                process.system.change_circle(circle, Step::Other(change)).await
+                process.system.change_sharing_group(sharing_group, Step::Other(change)).await
             }
         }
     }

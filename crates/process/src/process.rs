@@ -1,6 +1,6 @@
 //! [`Process`]: a thread group as this kernel holds it, at home or as a replica.
 
-use crate::{births::Deciding, death::KILLED, home::Home, limits, Directory, Files, System, Thread};
+use crate::{births::Deciding, death::KILLED, home::Home, limits, DescriptorTransfer, Files, System, Thread};
 use abi::signal::{Pending, SignalSet, Taken};
 use abi::{Caller, Credentials};
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -13,7 +13,7 @@ use machine::{
     Errno, KernelId, Pid,
 };
 use messages::fs::Opened;
-use messages::process::{AskDirectories, ExitStatus, PendingSet, PutBack, Shared, Standing, Survivor, TakeSignal};
+use messages::process::{AskDirectories, ExitStatus, PendingSet, PutBack, Shared, StopState, Survivor, TakeSignal};
 use vm::Space;
 
 bitflags::bitflags! {
@@ -67,7 +67,7 @@ pub struct Process {
     pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
     flags: AtomicU32,
     /// The last that the home said of stops and SIGCONT (stop.rs); `Flags::STOPPED` follows it.
-    pub(crate) standing: Lock<Standing>,
+    pub(crate) stop_state: Lock<StopState>,
     /// Process-directed signals waiting to be taken: at home the truth, on a replica the last the home said.
     pending: AtomicU64,
     /// The home's version of that.
@@ -114,7 +114,7 @@ impl Process {
             files: Lock::new(files),
             threads: Lock::default(),
             flags: AtomicU32::new(0),
-            standing: Lock::default(),
+            stop_state: Lock::default(),
             pending: AtomicU64::new(0),
             pending_version: Lock::new(0),
             changed: Arc::default(),
@@ -194,7 +194,7 @@ impl Process {
             return Ok(open);
         }
         let process = self.clone();
-        let take = move |from: &dyn Directory, reply: Result<(Opened, Opened)>| -> Result<()> {
+        let take = move |from: &dyn DescriptorTransfer, reply: Result<(Opened, Opened)>| -> Result<()> {
             let (root, cwd) = reply?;
             let (root, cwd) = (from.take(root), from.take(cwd));
             process.open(root?, cwd?);
@@ -214,8 +214,8 @@ impl Process {
     /// At home: opens them for the replica on `kernel`.
     pub(crate) async fn open_for(self: &Arc<Self>, kernel: KernelId) -> Result<(Opened, Opened)> {
         let Directories { root, cwd } = self.directories().await?;
-        let directory = &self.system.directory;
-        Ok((directory.give_away(&root, kernel).await?, directory.give_away(&cwd, kernel).await?))
+        let transfer = &self.system.descriptor_transfer;
+        Ok((transfer.give_away(&root, kernel).await?, transfer.give_away(&cwd, kernel).await?))
     }
 
     /// Always, where they have been used or the process is at home.

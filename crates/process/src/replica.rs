@@ -10,7 +10,7 @@ use machine::{
     Access, Errno, HashMap, KernelId, Page, Pid,
 };
 use messages::{
-    process::{HoldReplica, Join, PendingSet, Replica},
+    process::{Join, PendingSet, PushReplica, Replica},
     vm::Touch,
 };
 
@@ -49,7 +49,7 @@ impl Process {
             files: self.files().id(),
             ending: *self.ending.lock(),
             survivor: *self.survivor.lock(),
-            standing: state.standing(),
+            stop_state: state.stop_state(),
             pending: state.pending_set(),
         }
     }
@@ -64,7 +64,7 @@ impl Process {
         }
         let replica = Box::new(self.count_replica(&mut state, kernel));
         let touches = self.space().first_touches(pages);
-        let hold = HoldReplica { process: self.id, thread, replica, touches: touches.clone() };
+        let hold = PushReplica { process: self.id, thread, replica, touches: touches.clone() };
         // Under the lock: what a replica is told, or asked to give back, follows it in its lane. If the kernel is dead, the thread will hear of it.
         let _ = self.system.endpoint.send(kernel, hold);
         touches
@@ -106,8 +106,8 @@ impl System {
 
     /// The home sends a replica before a thread that comes from there; unless this kernel is asking for one, or has it, for another. If it
     /// can't be made, the thread that comes will ask.
-    pub(crate) fn hold_replica(self: &Arc<Self>, home: KernelId, ask: HoldReplica) {
-        let HoldReplica { process, thread, replica, touches } = ask;
+    pub(crate) fn push_replica(self: &Arc<Self>, home: KernelId, ask: PushReplica) {
+        let PushReplica { process, thread, replica, touches } = ask;
         let joining = self.replicas.joining.lock();
         if joining.contains_key(&process) || self.process(process).is_some() {
             return;
@@ -159,7 +159,7 @@ impl System {
             *made.ending.lock() = Some(status);
             made.set_flags(crate::Flags::ENDING, true);
         }
-        made.stand(replica.standing);
+        made.set_stop_state(replica.stop_state);
         Ok(made)
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.replica_for(from),
         None => Err(Errno::ESRCH),
     });
-    serve.on_sync(|system, from, ask: HoldReplica| system.hold_replica(from, ask));
+    serve.on_sync(|system, from, ask: PushReplica| system.push_replica(from, ask));
     answer!(AskDirectories, |system, from, ask| match process!(system, ask) {
         Some(process) if process.is_home() => process.open_for(from).await,
         _ => Err(Errno::ESRCH),
@@ -48,12 +48,12 @@ pub(crate) fn register(system: &Arc<System>) {
             log::error!("process {}: a replica could not follow a change: {error:?}", process.id);
         }
     });
-    answer!(BirthBegins, |system, _from, ask| match process!(system, ask) {
-        Some(process) => Ok(process.begin_birth_here(ask.child, ask.blocked).await),
+    answer!(BeginFork, |system, _from, ask| match process!(system, ask) {
+        Some(process) => Ok(process.begin_fork_here(ask.child, ask.blocked).await),
         None => Err(Errno::ESRCH),
     });
-    answer!(BirthEnds, |system, _from, ask| match process!(system, ask) {
-        Some(process) => process.end_birth_here(ask.child),
+    answer!(EndFork, |system, _from, ask| match process!(system, ask) {
+        Some(process) => process.end_fork_here(ask.child),
         None => Default::default(),
     });
     answer!(ThreadBorn, |system, _from, ask| match process!(system, ask) {
@@ -77,7 +77,7 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(DropReplica, |system, _from, ask| system.drop_replica(ask.process).await);
     answer!(SetStopped, |system, _from, ask| if let Some(process) = system.replica(ask.process).await {
         process.set_pending(ask.pending);
-        process.stand(ask.standing);
+        process.set_stop_state(ask.stop_state);
     });
     answer!(StopProcess, |system, _from, ask| if let Some(process) = process!(system, ask) {
         process.stop_here(ask.signal, ask.continues).await;
@@ -123,8 +123,8 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(FindThread, |system, _from, ask| system.born_here.lock().get(&ask.thread).copied());
     answer!(InspectProcess, |system, _from, ask| system.inspect_for(ask).await);
     answer!(InspectFile, |system, from, ask| {
-        let file = system.file_here(ask.process, ask.held, &ask.reader).await?;
-        let given = system.directory.give_away(&file, from).await;
+        let file = system.file_here(ask.process, ask.which, &ask.reader).await?;
+        let given = system.descriptor_transfer.give_away(&file, from).await;
         fs::file::close(file).await;
         given
     });
@@ -132,7 +132,7 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.views_here(),
         None => Vec::new(),
     });
-    answer!(TuneThread, |system, _from, ask| system.route_tune(ask).await);
+    answer!(ChangeScheduling, |system, _from, ask| system.route_scheduling_change(ask).await);
 
     answer!(TimerCall, |system, _from, ask| match process!(system, ask) {
         Some(process) => process.timer_here(ask.op).await,
@@ -143,10 +143,10 @@ pub(crate) fn register(system: &Arc<System>) {
 
     answer!(DescriptorGet, |system, from, ask| {
         let descriptor = table(&system, ask.table)?.look_up_for(from, ask.fd)?;
-        Ok((system.directory.give_away(&descriptor.file, from).await?, descriptor.close_on_exec))
+        Ok((system.descriptor_transfer.give_away(&descriptor.file, from).await?, descriptor.close_on_exec))
     });
     answer!(DescriptorPut, |system, _from, ask| {
-        let file = system.directory.take(ask.file)?;
+        let file = system.descriptor_transfer.take(ask.file)?;
         let table = table(&system, ask.table)?;
         let fd = match ask.exactly {
             true => table.replace(file, ask.from, ask.close_on_exec, ask.limit).await,
@@ -155,14 +155,14 @@ pub(crate) fn register(system: &Arc<System>) {
         Ok((fd?, !table.is_shared()))
     });
     answer!(DescriptorPutTwo, |system, _from, ask| {
-        let files = (system.directory.take(ask.files.0), system.directory.take(ask.files.1));
+        let files = (system.descriptor_transfer.take(ask.files.0), system.descriptor_transfer.take(ask.files.1));
         let table = table(&system, ask.table)?;
         let fds = table.add_two([files.0?, files.1?], ask.close_on_exec, ask.limit).await?;
         Ok((fds, !table.is_shared()))
     });
     answer!(DescriptorTake, |system, from, ask| {
         let file = table(&system, ask.table)?.take(ask.fd).await?;
-        let given = system.directory.give_away(&file, from).await;
+        let given = system.descriptor_transfer.give_away(&file, from).await;
         // Who closes it there waits for what it has itself; what was here is to be gone by then.
         fs::file::close(file).await;
         given
@@ -174,7 +174,7 @@ pub(crate) fn register(system: &Arc<System>) {
         let mut given = Vec::new();
         let Ok(table) = table(&system, ask.table) else { return given };
         for (fd, descriptor) in table.list().await.unwrap_or_default() {
-            if let Ok(file) = system.directory.give_away(&descriptor.file, from).await {
+            if let Ok(file) = system.descriptor_transfer.give_away(&descriptor.file, from).await {
                 given.push((fd, file, descriptor.close_on_exec));
             }
         }
@@ -209,13 +209,13 @@ pub(crate) fn register(system: &Arc<System>) {
     answer!(ThreadLost, |system, _from, ask| system.thread_lost_here(ask).await);
     answer!(EndUsers, |system, _from, ask| system.end_users(&ask.spaces).await);
     answer!(EndSpace, |system, _from, ask| system.end_space_here(ask.space).await);
-    answer!(EndLocks, |system, _from, ask| system.directory.end_locks(&|process| process == ask.process));
+    answer!(EndLocks, |system, _from, ask| system.descriptor_transfer.end_locks(&|process| process == ask.process));
     // Who asks may die while it waits.
     serve.on(|system, _, ask: Mourned| async move { system.until_mourned(ask.dead).await });
-    answer!(CircleMember, |system, _from, ask| system.circle_member_here(ask).await);
-    answer!(ChangeCircle, |system, _from, ask| {
+    answer!(SharingGroupMember, |system, _from, ask| system.sharing_group_member_here(ask).await);
+    answer!(ChangeSharingGroup, |system, _from, ask| {
         let step = system.step(ask.change)?;
-        system.change_circle_here(ask.circle, step).await
+        system.change_sharing_group_here(ask.sharing_group, step).await
     });
     answer!(ChangeMember, |system, _from, ask| {
         let step = system.step(ask.change)?;

@@ -3,14 +3,14 @@
 //! Problem: what the threads of one process share is kept by its home and copied to its replicas (change.rs). Here
 //! several processes, with homes on different kernels, must see one value.
 //!
-//! Idea: they are a *circle*, kept by the kernel where it was made. A change goes there, and is applied to one
+//! Idea: they are a *sharing group*, kept by the kernel where it was made. A change goes there, and is applied to one
 //! member after the other, through the member's home as any change of a process; it is answered when all have it.
-//! A process without sharers has no circle and pays nothing.
+//! A process without sharers has no sharing group and pays nothing.
 //!
-//! The dangerous interleaving is a change while a process is cloned into the circle:
+//! The dangerous interleaving is a change while a process is cloned into the sharing group:
 //!
 //! ```text
-//!   parent's kernel                    circle                      chdir by a member
+//!   parent's kernel                    sharing group               chdir by a member
 //!   child: a copy of the parent
 //!                                      parent := /tmp  <---------- chdir /tmp
 //!   join(child) ---------------------> members += child            (too late for this change)
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! So the child joins first and takes its copy from the parent afterwards, under the locks of both. Changes hold
-//! the circle's lock from the first member to the last, and the parent stands before the child: a change that
+//! the sharing group's lock from the first member to the last, and the parent stands before the child: a change that
 //! the copy missed has not reached the parent yet, so it reaches the child after the copy; one that began before
 //! the child joined has reached the parent before.
 
@@ -29,61 +29,61 @@ use machine::{
     sync::{AsyncLock, Lock},
     Errno, HashMap, KernelId, Pid, SpaceId,
 };
-use messages::process::{Change, ChangeCircle, ChangeMember, CircleId, CircleMember, Facet};
+use messages::process::{Change, ChangeMember, ChangeSharingGroup, SharedPart, SharingGroupId, SharingGroupMember};
 
 /// What several processes use, counted where it is at home.
 #[derive(Default)]
 pub(crate) struct Sharing {
     /// Who uses a space, if it is not one process alone that is at home here, too.
     pub space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
-    /// Circles kept here, by serial number.
-    circles: Lock<HashMap<u64, Circle>>,
+    /// Sharing groups kept here, by serial number.
+    sharing_groups: Lock<HashMap<u64, SharingGroup>>,
 }
 
-/// The members of a circle, oldest first.
-pub(crate) type Circle = Arc<AsyncLock<Vec<Pid>>>;
+/// The members of a sharing group, oldest first.
+pub(crate) type SharingGroup = Arc<AsyncLock<Vec<Pid>>>;
 
-/// What kind of circle a change concerns, beside that of a directory.
-pub(crate) fn facet_of(change: &Change) -> Option<Facet> {
+/// What kind of sharing group a change concerns, beside that of a directory.
+pub(crate) fn shared_part_of(change: &Change) -> Option<SharedPart> {
     match change {
-        Change::Action { .. } => Some(Facet::Handlers),
-        Change::Umask(_) => Some(Facet::Directories),
+        Change::Action { .. } => Some(SharedPart::Handlers),
+        Change::Umask(_) => Some(SharedPart::Directories),
         _ => None,
     }
 }
 
 impl Process {
-    pub(crate) fn circle(&self, facet: Facet) -> Option<CircleId> {
-        self.with_shared(|shared| shared.circles[facet as usize])
+    pub(crate) fn sharing_group(&self, part: SharedPart) -> Option<SharingGroupId> {
+        self.with_shared(|shared| shared.sharing_groups[part as usize])
     }
 
-    /// The circle that a new process is to join; made if there is none.
-    pub(crate) async fn circle_for_child(self: &Arc<Self>, facet: Facet) -> Result<CircleId> {
-        if let Some(known) = self.circle(facet) {
+    /// The sharing group that a new process is to join; made if there is none.
+    pub(crate) async fn sharing_group_for_child(self: &Arc<Self>, part: SharedPart) -> Result<SharingGroupId> {
+        if let Some(known) = self.sharing_group(part) {
             return Ok(known);
         }
-        let made = self.system.new_circle(self.id);
+        let made = self.system.new_sharing_group(self.id);
         // Another thread may do the same: the home takes the first.
-        self.change(Change::Circle { facet, circle: Some(made) }).await?;
-        match self.circle(facet) {
-            Some(circle) => {
-                if circle != made {
-                    self.system.sharing.circles.lock().remove(&made.serial);
+        self.change(Change::SharingGroup { part, sharing_group: Some(made) }).await?;
+        match self.sharing_group(part) {
+            Some(sharing_group) => {
+                if sharing_group != made {
+                    self.system.sharing.sharing_groups.lock().remove(&made.serial);
                 }
-                Ok(circle)
+                Ok(sharing_group)
             }
             None => Err(Errno::EAGAIN),
         }
     }
 
-    /// A new process, at home here and not running yet, joins `parent`'s circle.
-    pub(crate) async fn join_circle(self: &Arc<Self>, parent: &Arc<Process>, facet: Facet) -> Result<()> {
-        let circle = parent.circle_for_child(facet).await?;
-        self.shared.lock().circles[facet as usize] = Some(circle);
-        self.system.circle_member(CircleMember { circle, process: self.id, joins: true }).await?;
+    /// A new process, at home here and not running yet, joins `parent`'s sharing group.
+    pub(crate) async fn join_sharing_group(self: &Arc<Self>, parent: &Arc<Process>, part: SharedPart) -> Result<()> {
+        let sharing_group = parent.sharing_group_for_child(part).await?;
+        self.shared.lock().sharing_groups[part as usize] = Some(sharing_group);
+        self.system.sharing_group_member(SharingGroupMember { sharing_group, process: self.id, joins: true }).await?;
         let mut mine = self.shared.lock();
-        match facet {
-            Facet::Directories => {
+        match part {
+            SharedPart::Directories => {
                 mine.umask = parent.with_shared(|shared| shared.umask);
                 // The child was made of them.
                 if let Some(Directories { root, cwd }) = parent.open_directories() {
@@ -91,13 +91,13 @@ impl Process {
                     self.set_directory(cwd, false);
                 }
             }
-            Facet::Handlers => mine.actions = parent.with_shared(|shared| shared.actions.clone()),
-            Facet::Memory => mine.oom = parent.with_shared(|shared| shared.oom),
+            SharedPart::Handlers => mine.actions = parent.with_shared(|shared| shared.actions.clone()),
+            SharedPart::Memory => mine.oom = parent.with_shared(|shared| shared.oom),
         }
         Ok(())
     }
 
-    /// At home: a change of the circle reaches this member.
+    /// At home: a change of the sharing group reaches this member.
     pub(crate) async fn change_member(self: &Arc<Self>, step: Step) -> Result<()> {
         match step {
             Step::Directory { directory, root } => self.change_own_directory(directory, root).await,
@@ -132,72 +132,85 @@ impl Process {
         }
     }
 
-    /// Takes the process out of a circle: it keeps what it had in common, and changes it alone from now on (execve, unshare,
+    /// Takes the process out of a sharing group: it keeps what it had in common, and changes it alone from now on (execve, unshare,
     /// exit).
-    pub async fn leave_circle(self: &Arc<Self>, facet: Facet) -> Result<()> {
-        let Some(circle) = self.circle(facet) else { return Ok(()) };
-        // First out of the circle, which waits for a change that is under way.
-        self.system.circle_member(CircleMember { circle, process: self.id, joins: false }).await?;
-        self.change(Change::Circle { facet, circle: None }).await
+    pub async fn leave_sharing_group(self: &Arc<Self>, part: SharedPart) -> Result<()> {
+        let Some(sharing_group) = self.sharing_group(part) else { return Ok(()) };
+        // First out of the sharing group, which waits for a change that is under way.
+        self.system.sharing_group_member(SharingGroupMember { sharing_group, process: self.id, joins: false }).await?;
+        self.change(Change::SharingGroup { part, sharing_group: None }).await
     }
 }
 
 impl System {
-    fn new_circle(&self, first: Pid) -> CircleId {
+    fn new_sharing_group(&self, first: Pid) -> SharingGroupId {
         let serial = self.serials.next();
-        self.sharing.circles.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
-        CircleId { home: self.kernel, serial }
+        self.sharing.sharing_groups.lock().insert(serial, Arc::new(AsyncLock::new(alloc::vec![first])));
+        SharingGroupId { home: self.kernel, serial }
     }
 
-    fn find_circle(&self, circle: CircleId) -> Result<Circle> {
-        self.sharing.circles.lock().get(&circle.serial).cloned().ok_or(Errno::ESRCH)
+    fn find_sharing_group(&self, sharing_group: SharingGroupId) -> Result<SharingGroup> {
+        self.sharing.sharing_groups.lock().get(&sharing_group.serial).cloned().ok_or(Errno::ESRCH)
     }
 
-    async fn circle_member(&self, ask: CircleMember) -> Result<()> {
-        match ask.circle.home == self.kernel {
-            true => self.circle_member_here(ask).await,
-            false => self.endpoint.call(ask.circle.home, ask).await.map_err(Errno::from)?,
+    async fn sharing_group_member(&self, ask: SharingGroupMember) -> Result<()> {
+        match ask.sharing_group.home == self.kernel {
+            true => self.sharing_group_member_here(ask).await,
+            false => self.endpoint.call(ask.sharing_group.home, ask).await.map_err(Errno::from)?,
         }
     }
 
-    pub(crate) async fn circle_member_here(&self, ask: CircleMember) -> Result<()> {
-        let circle = self.find_circle(ask.circle)?;
-        let mut members = circle.lock().await;
+    pub(crate) async fn sharing_group_member_here(&self, ask: SharingGroupMember) -> Result<()> {
+        let sharing_group = self.find_sharing_group(ask.sharing_group)?;
+        let mut members = sharing_group.lock().await;
         match ask.joins {
             true => members.push(ask.process),
             false => members.retain(|member| *member != ask.process),
         }
         if members.is_empty() {
-            self.sharing.circles.lock().remove(&ask.circle.serial);
+            self.sharing.sharing_groups.lock().remove(&ask.sharing_group.serial);
         }
         Ok(())
     }
 
     /// The processes that were at home on `dead` are members of nothing any more.
     pub(crate) async fn forget_members(&self, dead: KernelId) {
-        let circles: Vec<(u64, Circle)> =
-            self.sharing.circles.lock().iter().map(|(serial, circle)| (*serial, circle.clone())).collect();
-        for (serial, circle) in circles {
-            let mut members = circle.lock().await;
+        let sharing_groups: Vec<(u64, SharingGroup)> = self
+            .sharing
+            .sharing_groups
+            .lock()
+            .iter()
+            .map(|(serial, sharing_group)| (*serial, sharing_group.clone()))
+            .collect();
+        for (serial, sharing_group) in sharing_groups {
+            let mut members = sharing_group.lock().await;
             members.retain(|member| self.origin(*member) != Some(dead));
             if members.is_empty() {
-                self.sharing.circles.lock().remove(&serial);
+                self.sharing.sharing_groups.lock().remove(&serial);
             }
         }
     }
 
     /// Changes all members.
-    pub(crate) async fn change_circle(self: &Arc<Self>, circle: CircleId, step: Step) -> Result<()> {
-        if circle.home == self.kernel {
-            return self.change_circle_here(circle, step).await;
+    pub(crate) async fn change_sharing_group(
+        self: &Arc<Self>,
+        sharing_group: SharingGroupId,
+        step: Step,
+    ) -> Result<()> {
+        if sharing_group.home == self.kernel {
+            return self.change_sharing_group_here(sharing_group, step).await;
         }
-        let ask = ChangeCircle { circle, change: self.change_for(circle.home, &step).await? };
-        self.endpoint.call(circle.home, ask).await.map_err(Errno::from)?
+        let ask = ChangeSharingGroup { sharing_group, change: self.change_for(sharing_group.home, &step).await? };
+        self.endpoint.call(sharing_group.home, ask).await.map_err(Errno::from)?
     }
 
-    pub(crate) async fn change_circle_here(self: &Arc<Self>, circle: CircleId, step: Step) -> Result<()> {
-        let circle = self.find_circle(circle)?;
-        let members = circle.lock().await;
+    pub(crate) async fn change_sharing_group_here(
+        self: &Arc<Self>,
+        sharing_group: SharingGroupId,
+        step: Step,
+    ) -> Result<()> {
+        let sharing_group = self.find_sharing_group(sharing_group)?;
+        let members = sharing_group.lock().await;
         for &member in members.iter() {
             let home = self.origin(member).ok_or(Errno::ESRCH)?;
             if home == self.kernel {

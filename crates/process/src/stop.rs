@@ -19,14 +19,14 @@
 //! Who takes a stop may find it discarded (a replica hears of SIGCONT before kill returns), but that is for the eyes of sigpending and of
 //! handlers of SIGTSTP; the number decides.
 //!
-//! Stops and continuations are ordered (`Standing::order`): two CPUs of the home may tell a replica in another order than they happened.
+//! Stops and continuations are ordered (`StopState::order`): two CPUs of the home may tell a replica in another order than they happened.
 //! The parent has been told when kill returns: a shell that continues a job and waits for it must not find it stopped.
 
 use crate::{process::Flags, Process, System};
 use abi::signal::{DefaultAction, Signal, SignalInfo, SignalSet, Taken};
 use alloc::sync::Arc;
 use machine::Pid;
-use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, Standing, StopProcess, Usage};
+use messages::process::{ChildChanged, ChildEvent, ExitStatus, Sending, SetStopped, StopProcess, StopState, Usage};
 
 impl System {
     /// The effects on its process that a signal for a thread has when it is sent; the number of the last SIGCONT, for
@@ -70,7 +70,7 @@ impl Process {
             Some(info) => self.wants(info.signal).await.then_some(info),
             None => None,
         };
-        let (stood, standing, left) = {
+        let (stood, stop_state, left) = {
             let mut state = home.state.lock();
             let number = state.pending.continues() + 1;
             state.pending.continued(number);
@@ -82,14 +82,14 @@ impl Process {
             state.pending_version += 1;
             let stood = state.stop_signal.take().is_some();
             state.stops += u64::from(stood);
-            (stood, state.standing(), state.pending_set())
+            (stood, state.stop_state(), state.pending_set())
         };
         self.set_pending(left);
         // Also what does not stand has stops on their way.
-        self.tell_standing(standing).await;
+        self.tell_stop_state(stop_state).await;
         self.rouse(left.set);
         if stood {
-            self.tell_parent(ChildEvent::Continued, standing.order).await;
+            self.tell_parent(ChildEvent::Continued, stop_state.order).await;
         }
     }
 
@@ -105,25 +105,25 @@ impl Process {
     /// At home.
     pub(crate) async fn stop_here(self: &Arc<Self>, signal: Signal, continues: u64) {
         let Some(home) = self.home().filter(|_| !self.has(Flags::ENDING)) else { return };
-        let standing = {
+        let stop_state = {
             let mut state = home.state.lock();
             if state.stop_signal.is_some() || continues < state.pending.continues() {
                 return;
             }
             state.stop_signal = Some(signal);
             state.stops += 1;
-            state.standing()
+            state.stop_state()
         };
-        self.tell_standing(standing).await;
-        self.tell_parent(ChildEvent::Stopped(signal), standing.order).await;
+        self.tell_stop_state(stop_state).await;
+        self.tell_parent(ChildEvent::Stopped(signal), stop_state.order).await;
     }
 
-    async fn tell_standing(&self, standing: Standing) {
-        self.stand(standing);
+    async fn tell_stop_state(&self, stop_state: StopState) {
+        self.set_stop_state(stop_state);
         let replicas = self.replicas();
         if !replicas.is_empty() {
             let Some(pending) = self.home().map(|home| home.state.lock().pending_set()) else { return };
-            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, standing, pending }).await;
+            self.system.endpoint.multicast(&replicas, SetStopped { process: self.id, stop_state, pending }).await;
         }
     }
 
@@ -136,9 +136,9 @@ impl Process {
     }
 
     /// On this kernel, as the home says.
-    pub(crate) fn stand(&self, told: Standing) {
+    pub(crate) fn set_stop_state(&self, told: StopState) {
         {
-            let mut known = self.standing.lock();
+            let mut known = self.stop_state.lock();
             known.continues = known.continues.max(told.continues);
             if told.order > known.order {
                 (known.order, known.stopped) = (told.order, told.stopped);
@@ -153,7 +153,7 @@ impl Process {
 
     /// The number of the last SIGCONT that this kernel knows of.
     pub(crate) fn continues(&self) -> u64 {
-        self.standing.lock().continues
+        self.stop_state.lock().continues
     }
 
     /// What a signal without handler does to the process when a thread takes it.

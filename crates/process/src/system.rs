@@ -1,6 +1,6 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, Process, Shake, Thread};
+use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, FaultInjector, Process, Thread};
 use abi::CpuSet;
 use alloc::{
     boxed::Box,
@@ -42,7 +42,7 @@ pub trait AtEnd: Send + Sync {
 }
 
 /// How open files travel between kernels; crate `fs` keeps the books.
-pub trait Directory: Send + Sync {
+pub trait DescriptorTransfer: Send + Sync {
     /// A reference in a question to `to`. The caller keeps the file until it is answered.
     fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>>;
     /// A reference in an answer to `to`: nobody has to keep the file.
@@ -63,7 +63,7 @@ pub trait Directory: Send + Sync {
 #[derive(Default)]
 pub struct Counters {
     /// Threads that have started here, those that moved here included.
-    pub threads_run: AtomicU64,
+    pub threads_started: AtomicU64,
     /// Threads that have arrived from other kernels.
     pub migrations_in: AtomicU64,
     /// Threads that have left for other kernels.
@@ -95,11 +95,11 @@ pub struct System {
     /// The names of files, wherever they are kept.
     pub paths: Arc<dyn Paths>,
     /// Sends and receives open files.
-    pub directory: Arc<dyn Directory>,
+    pub descriptor_transfer: Arc<dyn DescriptorTransfer>,
     /// Says where threads run.
     pub placement: Arc<dyn Placement>,
-    /// Bad luck on demand, see shake.rs.
-    pub shake: Option<Arc<Shake>>,
+    /// Fault injection, see inject.rs.
+    pub injector: Option<Arc<FaultInjector>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
     /// The system call layer, which runs each thread.
@@ -124,7 +124,7 @@ pub struct System {
     pub(crate) deaths: crate::death::Deaths,
     pub(crate) sharing: crate::sharing::Sharing,
     pub(crate) clock: crate::vdso::WallClock,
-    /// Of descriptor tables, circles and rounds.
+    /// Of descriptor tables, sharing groups and rounds.
     pub(crate) serials: Serials,
     /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
@@ -160,11 +160,11 @@ pub struct Parts {
     /// The names of files, wherever they are kept.
     pub paths: Arc<dyn Paths>,
     /// Sends and receives open files.
-    pub directory: Arc<dyn Directory>,
+    pub descriptor_transfer: Arc<dyn DescriptorTransfer>,
     /// Says where threads run.
     pub placement: Arc<dyn Placement>,
-    /// Bad luck, if it is wanted.
-    pub shake: Option<Arc<Shake>>,
+    /// Fault injection, if `cob.shake` asks for it.
+    pub injector: Option<Arc<FaultInjector>>,
     /// What the threads that run or wait on another kernel are worth as load ([`sched::Scheduler::worth`]), from its entry on the board.
     pub board_load: fn(KernelId) -> usize,
     /// Runs them.
@@ -178,14 +178,14 @@ impl System {
         &self,
         to: KernelId,
         message: M,
-        take: impl FnOnce(&dyn Directory, M::Reply) -> T + Send + 'static,
+        take: impl FnOnce(&dyn DescriptorTransfer, M::Reply) -> T + Send + 'static,
     ) -> Result<T>
     where
         M: Request,
         T: Send + 'static,
     {
-        let directory = self.directory.clone();
-        Ok(self.endpoint.call_then(to, message, move |reply| take(&*directory, reply)).await?)
+        let transfer = self.descriptor_transfer.clone();
+        Ok(self.endpoint.call_then(to, message, move |reply| take(&*transfer, reply)).await?)
     }
 
     /// A kernel without processes, which answers no message yet.
@@ -193,7 +193,7 @@ impl System {
         let each_cpu = || parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
         let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };
         let system = Arc::new(System {
-            ids: Ids::new(parts.kernel, parts.kernels, parts.memory.life()),
+            ids: Ids::new(parts.kernel, parts.kernels, parts.memory.boot_generation()),
             serials: Serials::new(&*parts.memory),
             rounds: AsyncLock::new(()),
             kernel: parts.kernel,
@@ -209,9 +209,9 @@ impl System {
             vm: parts.vm,
             futexes: parts.futexes,
             paths: parts.paths,
-            directory: parts.directory,
+            descriptor_transfer: parts.descriptor_transfer,
             placement: parts.placement,
-            shake: parts.shake,
+            injector: parts.injector,
             board_load: parts.board_load,
             abi: parts.abi,
             balance: Default::default(),
@@ -377,12 +377,12 @@ struct Ids {
 const PID_MAX: u32 = 1 << 22;
 
 impl Ids {
-    fn new(kernel: KernelId, kernels: u32, life: u32) -> Self {
+    fn new(kernel: KernelId, kernels: u32, boot_generation: u32) -> Self {
         let count = PID_MAX / kernels.max(1);
         // Id 0 is nobody, and 1 is init (see `init.rs` of crate `kernel`).
         let skip = if kernel == KernelId::PRIMARY { 2 } else { 0 };
-        // A kernel that is booted again does not begin with the ids of its last life: somebody may wait for those.
-        let begin = life.saturating_sub(1).wrapping_mul((count / 64).max(1)) % count;
+        // A kernel that is booted again does not begin with the ids of its last boot generation: somebody may wait for those.
+        let begin = boot_generation.saturating_sub(1).wrapping_mul((count / 64).max(1)) % count;
         Ids { first: u32::from(kernel.0) * count, count, next: AtomicU32::new(skip + begin) }
     }
 

@@ -15,7 +15,7 @@ use machine::{
 };
 use messages::{
     inspect::RunState,
-    process::{Baggage, ThreadState, Usage},
+    process::{ThreadContext, ThreadState, Usage},
 };
 use sched::{Class, TaskRef};
 
@@ -49,7 +49,7 @@ pub(crate) enum Presence {
     /// Gone to another kernel; what is here is the shadow.
     Away(KernelId),
     /// It comes back: what the shadow is to go on with.
-    Returning(Box<Baggage>),
+    Returning(Box<ThreadContext>),
     /// It ended elsewhere.
     Ended,
 }
@@ -302,7 +302,7 @@ impl Thread {
     /// Starts its future on this kernel's scheduler.
     pub(crate) fn start(self: &Arc<Self>, context: Context) {
         let system = &self.process.system;
-        system.counters.threads_run.fetch_add(1, Relaxed);
+        system.counters.threads_started.fetch_add(1, Relaxed);
         let run = system.abi.clone().run(self.clone(), context);
         let mask = system.local_mask(&self.state.lock().affinity);
         let task = Box::pin(ThreadTask { thread: self.clone(), run });
@@ -347,7 +347,7 @@ impl Thread {
                 push(&mut state.pending);
                 self.pending.store(state.pending.set().0, SeqCst);
             }
-            Presence::Returning(baggage) => push(&mut baggage.state.pending),
+            Presence::Returning(thread_context) => push(&mut thread_context.state.pending),
             Presence::Away(to) => self.process.system.forward_signal(self.process.id, self.tid, info, sent, *to),
             Presence::Ended => {}
         }

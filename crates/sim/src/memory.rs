@@ -130,7 +130,7 @@ impl Program {
         (acts, chained && both)
     }
 
-    /// What may happen to a replica at any time and no program notices, as `process/src/shake.rs` does it on the real machine:
+    /// What may happen to a replica at any time and no program notices, as `process/src/inject.rs` does it on the real machine:
     /// borrowed pages are forgotten, untouched ones handed over, and the home sends some with a thread that is on its way. It is under way
     /// when the operations begin.
     fn strike(&self, rng: &Rng) {
@@ -139,7 +139,7 @@ impl Program {
         let Some(space) = kernel.vm.find(*rng.pick(&self.spaces)) else { return };
         match chance % 8 {
             0 => space.forget_borrowed(|_| rng.one_in(2)),
-            1 | 2 => kernel.spawner.spawn(Box::pin(async move { space.covet(chance).await })),
+            1 | 2 => kernel.spawner.spawn(Box::pin(async move { space.steal_for_test(chance).await })),
             3 | 4 if space.id().home.index() != index => {
                 let home = &self.cluster.kernels[space.id().home.index()];
                 let Some(there) = home.vm.find(space.id()) else { return };

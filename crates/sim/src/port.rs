@@ -15,7 +15,7 @@ use machine::{
     sync::{Lock, LockGuard},
     KernelId,
 };
-use messages::{process::HoldReplica, Priority, Request};
+use messages::{process::PushReplica, Priority, Request};
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
@@ -31,7 +31,7 @@ pub const MAX_KERNELS: usize = 64;
 /// A replica is sent under the lock of its process's home (`Process::send_replica`), which whoever tells the replica something has
 /// held before: so on no kernel, however many CPUs it has, another message overtakes it.
 fn keeps_its_place(packet: &[u8]) -> bool {
-    fabric::kind_of(packet) == Some(HoldReplica::KIND)
+    fabric::kind_of(packet) == Some(PushReplica::KIND)
 }
 
 /// How a network behaves.

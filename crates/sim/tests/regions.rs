@@ -29,7 +29,7 @@ fn a_region_that_is_handed_over_meanwhile_is_seen() {
             for kernel in 0..kernels {
                 let space = on(kernel);
                 let chance = mix(&[seed, round, kernel as u64]);
-                cluster.start(async move { space.covet(chance).await });
+                cluster.start(async move { space.steal_for_test(chance).await });
             }
             let seen: Vec<_> = (0..kernels).map(|kernel| cluster.start(regions(on(kernel)))).collect();
             cluster.settle();

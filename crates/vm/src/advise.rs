@@ -11,7 +11,7 @@ use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use machine::{
     errno::Result, pause, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
 };
-use messages::vm::{AskResidency, Fault, Operation, RegionReport, Residency};
+use messages::vm::{AskResidency, Fault, Operation, RegionReport, ResidencyReply};
 
 /// Values of madvise.
 mod advice {
@@ -278,7 +278,7 @@ impl Space {
         while !rest.is_empty() {
             let (owner, part) = self.pieces(rest)[0];
             let answer = match owner == self.me() {
-                true => Residency::Pages(self.residency(part)),
+                true => ResidencyReply::Pages(self.residency(part)),
                 false => {
                     self.certain(part).await;
                     let request = AskResidency { space: self.id, range: part };
@@ -286,21 +286,21 @@ impl Space {
                 }
             };
             match answer {
-                Residency::Pages(pages) => {
+                ResidencyReply::Pages(pages) => {
                     all.extend(pages.ok_or(Errno::ENOMEM)?);
                     rest.start = part.end;
                 }
-                Residency::Moved(news) => self.correct(owner, &news),
+                ResidencyReply::Moved(news) => self.correct(owner, &news),
             }
         }
         Ok(all)
     }
 
-    pub(crate) async fn serve_residency(self: &Arc<Self>, from: KernelId, range: PageRange) -> Residency {
+    pub(crate) async fn serve_residency(self: &Arc<Self>, from: KernelId, range: PageRange) -> ResidencyReply {
         self.join(from);
         match self.check_owned(range).await {
-            true => Residency::Pages(self.residency(range)),
-            false => Residency::Moved(self.news(range)),
+            true => ResidencyReply::Pages(self.residency(range)),
+            false => ResidencyReply::Moved(self.news(range)),
         }
     }
 

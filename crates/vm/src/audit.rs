@@ -71,7 +71,7 @@ impl Space {
                 access: mapping.access,
                 borrowed: mapping.soft.contains(Soft::BORROWED),
                 exported: mapping.soft.contains(Soft::EXPORTED),
-                copied: mapping.soft.contains(Soft::COW),
+                copy_on_write: mapping.soft.contains(Soft::COW),
                 owned: self.owns(&state, PageRange::one(page)),
                 allowed: state.regions.find(page).map(|region| region.access()),
                 sharers: state.exports.sharers(page).cloned().unwrap_or_default(),
@@ -96,7 +96,7 @@ fn check(views: &[View], replicas: &KernelSet) -> Result<(), String> {
     require(owners.next().is_none(), "two owners")?;
     let Some(allowed) = owner.allowed else { return Err(String::from("page without region")) };
     require(allowed.contains(owner.access), "wider than its region")?;
-    require(!(owner.copied && owner.access.contains(Access::WRITE)), "copy-on-write but writable")?;
+    require(!(owner.copy_on_write && owner.access.contains(Access::WRITE)), "copy-on-write but writable")?;
     require(owner.exported != owner.sharers.is_empty(), "export bit")?;
     require(!owner.sharers.contains(*me), "lent to its owner")?;
     require(owner.sharers.iter().all(|kernel| replicas.contains(kernel)), "lent to a kernel without a replica")?;
@@ -106,7 +106,10 @@ fn check(views: &[View], replicas: &KernelSet) -> Result<(), String> {
             require(entry.frame == owner.frame, "two frames")?;
             require(allowed.contains(entry.access), "borrowed wider than the region")?;
             require(owner.sharers.contains(*kernel), "its owner does not know who has it")?;
-            require(!(owner.copied && entry.access.contains(Access::WRITE)), "written elsewhere, copy-on-write here")?;
+            require(
+                !(owner.copy_on_write && entry.access.contains(Access::WRITE)),
+                "written elsewhere, copy-on-write here",
+            )?;
         }
     }
     Ok(())
@@ -124,7 +127,7 @@ mod tests {
             access,
             borrowed,
             exported: !borrowed,
-            copied: false,
+            copy_on_write: false,
             owned: !borrowed,
             allowed: (!borrowed).then_some(Access::READ | Access::WRITE),
             sharers: if borrowed { KernelSet::new() } else { [KernelId(1)].into_iter().collect() },
@@ -152,9 +155,9 @@ mod tests {
         assert_eq!(check(&[(KernelId(0), to(2))], &replicas), Ok(()));
         assert!(wrong(Vec::from([(KernelId(0), to(3))])).contains("without a replica"));
         assert!(wrong(Vec::from([(KernelId(0), to(0))])).contains("to its owner"));
-        let copied = CensusEntry { copied: true, access: Access::READ, ..owner.clone() };
+        let copied_on_write = CensusEntry { copy_on_write: true, access: Access::READ, ..owner.clone() };
         let written = CensusEntry { access: Access::WRITE, ..lender.clone() };
-        assert!(wrong(views(&copied, 1, &written)).contains("copy-on-write here"));
+        assert!(wrong(views(&copied_on_write, 1, &written)).contains("copy-on-write here"));
         assert!(wrong(views(&CensusEntry { allowed: None, ..owner }, 1, &lender)).contains("without region"));
     }
 }

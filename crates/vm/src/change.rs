@@ -24,7 +24,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange};
-use messages::vm::{Change, ChangeAll, Changed, Operation, SliceRun, TakeSlices};
+use messages::vm::{Change, ChangeAll, ChangeReply, Operation, SliceRun, TakeSlices};
 
 /// The pages an operation changes; what is moved elsewhere by `Remap` is the owner's business.
 fn range_of(operation: &Operation) -> PageRange {
@@ -155,8 +155,8 @@ impl Space {
             false => Box::pin(self.have_changed(owner, part, operation, frozen)).await?,
         };
         match changed {
-            Changed::Done(done) => done.map(Some),
-            Changed::Moved(news) => {
+            ChangeReply::Done(done) => done.map(Some),
+            ChangeReply::Moved(news) => {
                 self.correct(owner, &news);
                 Ok(None)
             }
@@ -169,7 +169,7 @@ impl Space {
         part: PageRange,
         operation: Operation,
         frozen: bool,
-    ) -> Result<Changed> {
+    ) -> Result<ChangeReply> {
         self.certain(part).await;
         let message = Change { space: self.id, operation, frozen };
         self.vm.endpoint.call(owner, message).await.map_err(Errno::from)
@@ -220,11 +220,16 @@ impl Space {
     }
 
     /// A change that another kernel asks for.
-    pub(crate) async fn serve_change(self: &Arc<Self>, from: KernelId, operation: Operation, frozen: bool) -> Changed {
+    pub(crate) async fn serve_change(
+        self: &Arc<Self>,
+        from: KernelId,
+        operation: Operation,
+        frozen: bool,
+    ) -> ChangeReply {
         self.join(from);
         let anywhere = matches!(operation, Operation::Break { .. } | Operation::Place { .. });
         if !anywhere && !self.check_owned(range_of(&operation)).await {
-            return Changed::Moved(self.news(range_of(&operation)));
+            return ChangeReply::Moved(self.news(range_of(&operation)));
         }
         self.perform(operation, frozen).await
     }
@@ -250,12 +255,12 @@ impl Space {
     }
 
     /// Changes what this kernel owns. `frozen`: for home, which has frozen it.
-    async fn perform(self: &Arc<Self>, operation: Operation, frozen: bool) -> Changed {
+    async fn perform(self: &Arc<Self>, operation: Operation, frozen: bool) -> ChangeReply {
         if let Operation::Break { to } = operation {
-            return Changed::Done(Box::pin(self.break_here(to)).await);
+            return ChangeReply::Done(Box::pin(self.break_here(to)).await);
         }
         if let Operation::Place { pages, kind, backing } = operation {
-            return Changed::Done(Box::pin(self.place_here(pages, kind, backing)).await);
+            return ChangeReply::Done(Box::pin(self.place_here(pages, kind, backing)).await);
         }
         let held = if frozen { self.state.lock().frozen.clone() } else { None };
         let operating = match held {
@@ -264,16 +269,16 @@ impl Space {
         };
         let range = range_of(&operation);
         if !self.owns(&self.state.lock(), range) {
-            return Changed::Moved(self.news(range));
+            return ChangeReply::Moved(self.news(range));
         }
         if let Operation::Remap { from, pages, flags, to } = operation {
             return match Box::pin(self.remap_here(operating, from, pages, flags, to)).await {
-                Ok(Some(done)) => Changed::Done(Ok(done)),
-                Ok(None) => Changed::Moved(self.news(range)),
-                Err(error) => Changed::Done(Err(error)),
+                Ok(Some(done)) => ChangeReply::Done(Ok(done)),
+                Ok(None) => ChangeReply::Moved(self.news(range)),
+                Err(error) => ChangeReply::Done(Err(error)),
             };
         }
-        Changed::Done(self.perform_owned(operating, operation).await)
+        ChangeReply::Done(self.perform_owned(operating, operation).await)
     }
 
     async fn perform_owned(self: &Arc<Self>, operating: Operating, operation: Operation) -> Result<u64> {

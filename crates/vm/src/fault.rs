@@ -38,7 +38,7 @@ pub(crate) struct Demand {
     /// Zeroed frames that kernel offers, last first; and how many were taken.
     pub offers: Vec<Frame>,
     pub adopted: u16,
-    /// Who offers them, and in which life: frames of the dead are not taken (death.rs).
+    /// Who offers them, and in which boot generation: frames of the dead are not taken (death.rs).
     giver: Option<(KernelId, Option<u32>)>,
     /// Nothing is begun for it that would have to be waited for, and nothing made that nobody has touched: Busy instead.
     at_once: bool,
@@ -82,10 +82,16 @@ impl Demand {
         Demand { forced: true, ..Self::local(page, access) }
     }
 
-    /// `life`: that of `from`, when its question came.
-    pub fn remote(page: Page, access: Access, mut offers: Vec<Frame>, from: KernelId, life: Option<u32>) -> Self {
+    /// `boot_generation`: that of `from`, when its question came.
+    pub fn remote(
+        page: Page,
+        access: Access,
+        mut offers: Vec<Frame>,
+        from: KernelId,
+        boot_generation: Option<u32>,
+    ) -> Self {
         offers.reverse();
-        Demand { export: true, offers, giver: Some((from, life)), ..Self::local(page, access) }
+        Demand { export: true, offers, giver: Some((from, boot_generation)), ..Self::local(page, access) }
     }
 
     /// For another kernel, of what there is.
@@ -365,7 +371,9 @@ impl Space {
     /// A zeroed frame: one that was offered, or our own.
     pub(crate) fn new_frame(&self, demand: &mut Demand) -> Option<Frame> {
         // Under the lock of `state`, as who looks for frames of the dead: it finds what was taken before (death.rs).
-        let is_dead = |(kernel, life): (KernelId, Option<u32>)| life.is_none() || self.vm.endpoint.life(kernel) != life;
+        let is_dead = |(kernel, generation): (KernelId, Option<u32>)| {
+            generation.is_none() || self.vm.endpoint.boot_generation(kernel) != generation
+        };
         if !demand.offers.is_empty() && demand.giver.is_some_and(is_dead) {
             demand.offers.clear();
         }

@@ -4,7 +4,7 @@
 use crate::space::{Space, State};
 use alloc::sync::Arc;
 use machine::{errno::Result, Access, Errno, KernelId, PageRange, UserAddr, PAGE_BITS, USER_END};
-use messages::vm::{FutexKey, FutexPlace, LocateFutex, Located};
+use messages::vm::{FutexKey, FutexPlace, LocateFutex, LocateFutexReply};
 
 impl Space {
     /// The key of the futex word at `at`; `shared`: the caller did not promise that only this space uses
@@ -31,7 +31,7 @@ impl Space {
             self.certain(PageRange::one(at.page())).await;
             let request = LocateFutex { space: self.id, at, shared };
             match self.vm.endpoint.call(owner, request).await.map_err(Errno::from)? {
-                Located::Key(key) => {
+                LocateFutexReply::Key(key) => {
                     // The key names the owner of the slice. (That home answered proves nothing: it may hold a
                     // part of another's slice.)
                     if let Some(FutexKey { kernel, place: FutexPlace::Private { .. } }) = key {
@@ -39,16 +39,16 @@ impl Space {
                     }
                     return key.ok_or(Errno::EFAULT);
                 }
-                Located::Moved(news) => self.correct(owner, &news),
+                LocateFutexReply::Moved(news) => self.correct(owner, &news),
             }
         }
     }
 
-    pub(crate) async fn serve_futex(self: &Arc<Self>, from: KernelId, at: UserAddr, shared: bool) -> Located {
+    pub(crate) async fn serve_futex(self: &Arc<Self>, from: KernelId, at: UserAddr, shared: bool) -> LocateFutexReply {
         self.join(from);
         match self.check_owned(PageRange::one(at.page())).await {
-            true => Located::Key(self.futex_here(&self.state.lock(), at, shared)),
-            false => Located::Moved(self.news(PageRange::one(at.page()))),
+            true => LocateFutexReply::Key(self.futex_here(&self.state.lock(), at, shared)),
+            false => LocateFutexReply::Moved(self.news(PageRange::one(at.page()))),
         }
     }
 

@@ -5,7 +5,7 @@
 //! where nobody has touched anything, the owner S does not answer with a page but with the region, as far as it is
 //! untouched. From then on K owns these pages as if they were in a slice of its own: faults there are K's alone, and
 //! changes find K. S keeps a forwarding entry. When nothing is mapped there any more, K gives the range back.
-//! mremap moves ranges the same way: the kernel that has the pages asks for the range they go to (`Cede`), so
+//! mremap moves ranges the same way: the kernel that has the pages asks for the range they go to (`TakeRange`), so
 //! contents never change hands.
 //!
 //! Only the owner of the slice hands over, and only where it has no page, hence nobody has. So ownership goes
@@ -41,15 +41,16 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 use machine::{errno::Result, Access, BoxFuture, Errno, KernelId, Page, PageRange, Step};
 use messages::vm::{
-    Cede, Changed, Covet, FaultAnswer, GiveBack, Operation, Owners, Part, RegionKind, Stretch, TakenOver,
+    ChangeReply, FaultAnswer, GiveBack, Operation, Owners, Part, RegionKind, StealForTest, Stretch, TakeRange,
+    TakenOver,
 };
 
 /// Most pages handed over at once, aligned to as many: a thread's stack or arena, not a whole matrix.
 const LARGEST: u64 = 16384;
 /// A part of a region that is otherwise in use must have so many untouched pages; smaller ones go page by page.
 const WORTH_WHILE: u64 = 32;
-/// Regions that the shake looks at, at most: a list of all would have to be in one piece.
-const COVETED: usize = 64;
+/// Regions that are looked at, at most: a list of all would have to be in one piece.
+const STEAL_REGIONS: usize = 64;
 
 impl Space {
     /// At the owner of the slice, before a fault of `from` is resolved: if the page lies in an untouched
@@ -59,9 +60,9 @@ impl Space {
         self.hand_stretch(&mut state, from, demand.page, demand.access, WORTH_WHILE..LARGEST).map(FaultAnswer::Yours)
     }
 
-    /// Bad luck on demand (`process/src/shake.rs`): asks an owner for pages that nobody has touched, not even here. Whose
+    /// Fault injection (`process/src/inject.rs`): asks an owner for pages that nobody has touched, not even here. Whose
     /// and which follows from `chance`.
-    pub async fn covet(self: &Arc<Self>, chance: u64) {
+    pub async fn steal_for_test(self: &Arc<Self>, chance: u64) {
         let mut owners = self.others();
         owners.insert(self.id.home);
         owners.remove(self.me());
@@ -73,7 +74,11 @@ impl Space {
             }
         };
         // A dead owner has nothing to give.
-        let _ = self.vm.endpoint.call_then(owner, Covet { space: self.id, chance: chance.rotate_left(32) }, then).await;
+        let _ = self
+            .vm
+            .endpoint
+            .call_then(owner, StealForTest { space: self.id, chance: chance.rotate_left(32) }, then)
+            .await;
     }
 
     /// At the owner of slices: hands some untouched stretch over that nobody needs.
@@ -82,7 +87,8 @@ impl Space {
         let mut state = self.state.lock();
         let count = state.regions.count();
         let all = state.regions.iter().map(|region| region.range).cycle();
-        let some: Vec<PageRange> = all.skip(chance as u16 as usize % count.max(1)).take(count.min(COVETED)).collect();
+        let some: Vec<PageRange> =
+            all.skip(chance as u16 as usize % count.max(1)).take(count.min(STEAL_REGIONS)).collect();
         // Most are in use, or can't be handed over: the first one that can, and of it some.
         let mut pages = some.into_iter().flat_map(|region| {
             (0..region.len().min(8)).map(move |index| region.start.add(((chance >> 16) + index) % region.len()))
@@ -258,42 +264,47 @@ impl Space {
                 self.change(Operation::Unmap { range: part }).await?;
                 continue;
             }
-            let message = Cede { space: self.id, range: part, replace };
+            let message = TakeRange { space: self.id, range: part, replace };
             // Also if nobody waits any more: the owner counts on it.
             let space = self.clone();
-            let then = move |answer: Changed| {
-                if let Changed::Done(Ok(_)) = answer {
+            let then = move |answer: ChangeReply| {
+                if let ChangeReply::Done(Ok(_)) = answer {
                     space.taken_over(owner, part, None);
                 }
                 answer
             };
             match self.vm.endpoint.call_then(owner, message, then).await.map_err(Errno::from)? {
-                Changed::Done(done) => drop(done?),
-                Changed::Moved(owners) => self.correct(owner, &owners),
+                ChangeReply::Done(done) => drop(done?),
+                ChangeReply::Moved(owners) => self.correct(owner, &owners),
             }
         }
     }
 
     /// At the owner of the slice.
-    pub(crate) async fn cede(self: &Arc<Self>, from: KernelId, range: PageRange, replace: bool) -> Changed {
+    pub(crate) async fn serve_take_range(
+        self: &Arc<Self>,
+        from: KernelId,
+        range: PageRange,
+        replace: bool,
+    ) -> ChangeReply {
         self.join(from);
         if !self.check_owned(range).await {
-            return Changed::Moved(self.news(range));
+            return ChangeReply::Moved(self.news(range));
         }
         let operating = self.operate().await;
         {
             let state = self.state.lock();
             let own_slices = slices::slices_in(range).all(|slice| self.slice_owner(&state, slice.start) == self.me());
             if !own_slices || !self.owns(&state, range) {
-                return Changed::Moved(state.slices.news(range));
+                return ChangeReply::Moved(state.slices.news(range));
             }
             if !replace && !state.regions.is_free(range) {
-                return Changed::Done(Err(Errno::EEXIST));
+                return ChangeReply::Done(Err(Errno::EEXIST));
             }
         }
         self.unmap_here(&operating, range).await;
         self.hand(&mut self.state.lock(), range, from);
-        Changed::Done(Ok(0))
+        ChangeReply::Done(Ok(0))
     }
 
     pub(crate) fn news(&self, range: PageRange) -> Owners {

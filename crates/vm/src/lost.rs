@@ -14,7 +14,7 @@ use crate::{
 };
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use fs::{Lost, Mappers, Usage};
+use fs::{Lost, Mappers, MappingUse};
 
 use machine::{errno::Result, BoxFuture, Errno, HashSet, KernelSet, Page, PageRange, Soft};
 use messages::vm::{CountUses, RegionReport};
@@ -32,7 +32,7 @@ impl Mappers for Vm {
         Box::pin(self.shared.borrow_for_files(must))
     }
 
-    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
+    fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {
         Mappers::uses(&*self.shared, object, usage)
     }
 }
@@ -58,7 +58,7 @@ impl Mappers for Shared {
         self.objects.recall(others, lost)
     }
 
-    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64> {
+    fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64> {
         Box::pin(async move {
             let here = self.uses_here(object, usage);
             // Who died maps nothing.
@@ -70,7 +70,7 @@ impl Mappers for Shared {
 
 impl Shared {
     /// Of spaces in slices of this kernel. A fork may make one meanwhile: the list is made again until nothing new is on it.
-    pub(crate) fn uses_here(&self, object: ObjectId, usage: Usage) -> u64 {
+    pub(crate) fn uses_here(&self, object: ObjectId, usage: MappingUse) -> u64 {
         let (mut done, mut count) = (HashSet::default(), 0);
         loop {
             let mut new = self.all();

@@ -265,7 +265,7 @@ impl Space {
         let FaultRequest { page, access, given_back, around, offers, .. } = request;
         self.join(from);
         self.unshare(from, PageRange::new(page, page.add(given_back.into())));
-        let mut demand = Demand::remote(page, access, offers, from, self.vm.endpoint.life(from));
+        let mut demand = Demand::remote(page, access, offers, from, self.vm.endpoint.boot_generation(from));
         let answer = match self.check_owned(PageRange::one(page)).await {
             true => match self.hand_over(from, &demand) {
                 Some(yours) => yours,

@@ -12,7 +12,7 @@ use alloc::{
     vec::{self, Vec},
 };
 use core::mem::size_of;
-use fs::Usage;
+use fs::MappingUse;
 use machine::{Access, Frame, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
@@ -140,12 +140,12 @@ impl Space {
         state.regions.iter().filter(maps).count() as u64
     }
 
-    pub(crate) fn uses_of(&self, object: abi::ObjectId, usage: Usage) -> u64 {
+    pub(crate) fn uses_of(&self, object: abi::ObjectId, usage: MappingUse) -> u64 {
         let state = self.state.lock();
         let counts = |region: &&Region| {
             let used = match usage {
-                Usage::Writes => region.may_write_through(),
-                Usage::Executes => region.flags().contains(RegionFlags::PROGRAM),
+                MappingUse::Writes => region.may_write_through(),
+                MappingUse::Executes => region.flags().contains(RegionFlags::PROGRAM),
             };
             used && region.backing.as_ref().is_some_and(|backing| backing.object.id() == object)
         };

@@ -293,7 +293,7 @@ fn register(shared: &Arc<Shared>) {
             Operation::Place { .. } if space.home != shared.memory.kernel() => shared.replica(space).ok(),
             _ => shared.find(space),
         };
-        let gone = Changed::Done(Err(Errno::ESRCH));
+        let gone = ChangeReply::Done(Err(Errno::ESRCH));
         run(space, gone, move |space| async move { space.serve_change(from, operation, frozen).await })
     });
     answer!(on_to_completion, ChangeAll, Err(Errno::ESRCH), |space, from, request| async move {
@@ -318,10 +318,10 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, AskPeak, Peak::default(), |space, _from, request| async move {
         space.serve_peak(request.everywhere, request.clear).await
     });
-    answer!(on, Covet, None, |space, from, request| async move { space.hand_some(from, request.chance) });
-    let gone = Changed::Done(Err(Errno::ESRCH));
-    answer!(on_to_completion, Cede, gone.clone(), |space, from, request| async move {
-        space.cede(from, request.range, request.replace).await
+    answer!(on, StealForTest, None, |space, from, request| async move { space.hand_some(from, request.chance) });
+    let gone = ChangeReply::Done(Err(Errno::ESRCH));
+    answer!(on_to_completion, TakeRange, gone.clone(), |space, from, request| async move {
+        space.serve_take_range(from, request.range, request.replace).await
     });
     answer!(
         on_to_completion,
@@ -336,13 +336,13 @@ fn register(shared: &Arc<Shared>) {
     answer!(on, LimitSpace, (), |space, _from, request| async move {
         space.serve_limits(request.limits, request.everywhere).await
     });
-    answer!(on, AskResidency, Residency::Pages(None), |space, from, request| async move {
+    answer!(on, AskResidency, ResidencyReply::Pages(None), |space, from, request| async move {
         space.serve_residency(from, request.range).await
     });
     answer!(on_to_completion, ForceAccess, Transferred::Written(0), |space, from, request| async move {
         space.serve_force(from, request.at, request.transfer).await
     });
-    answer!(on, LocateFutex, Located::Key(None), |space, from, request| async move {
+    answer!(on, LocateFutex, LocateFutexReply::Key(None), |space, from, request| async move {
         space.serve_futex(from, request.at, request.shared).await
     });
 

@@ -18,7 +18,7 @@ pub struct FuzzOptions {
     /// Number of kernels.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=255))]
     pub kernels: u16,
-    /// With bad luck, as `cob run --shake`.
+    /// With fault injection, as `cob run --shake`.
     #[arg(long)]
     pub shake: bool,
     /// List calls that fail otherwise than on this machine's Linux: of programs of one thread, which run on both.

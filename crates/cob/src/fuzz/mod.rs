@@ -24,7 +24,7 @@ use machine::{Found, Fuzzer};
 /// Programs of a batch, and calls of a program.
 const BATCH: u64 = 100;
 const LENGTH: usize = 80;
-/// How often a candidate runs in the machine that tries it: what depends on luck needs several.
+/// How often a candidate runs in the machine that tries it: what depends on timing needs several.
 const REPEATS: usize = 10;
 
 pub fn main(options: FuzzOptions) -> Result<u8> {

@@ -39,7 +39,7 @@ pub struct Case {
     pub timeout: u64,
     /// The first version of QEMU that can run it.
     pub qemu: u32,
-    /// The command for a run with bad luck; None for what is about where things are put.
+    /// The command for a run with fault injection; None for what is about where things are put.
     pub shaken: Option<Vec<String>>,
 }
 
@@ -141,7 +141,7 @@ struct Recipe {
     options: Vec<String>,
     args: Vec<String>,
     timeout: u64,
-    /// The arguments for a run with bad luck, if there is one.
+    /// The arguments for a run with fault injection, if there is one.
     shaken: Option<Vec<String>>,
 }
 

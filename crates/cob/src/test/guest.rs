@@ -29,7 +29,7 @@ struct Observed {
 struct Job {
     case: Case,
     kernels: u16,
-    /// With bad luck of this seed.
+    /// With fault injection by this seed.
     shake: Option<u64>,
 }
 
@@ -242,7 +242,7 @@ fn run_to_end(mut command: Command, interrupt: Option<Signal>) -> Result<Output>
     Ok(Output { stdout, ..rest })
 }
 
-/// Runs it and compares; gives the kernels' log, too, which outlives the test if it failed: bad luck may not come back.
+/// Runs it and compares; gives the kernels' log, too, which outlives the test if it failed: a random failure may not come back.
 fn judge(job: &Job, expected: Option<&Observed>, work: &Path, kept: &Path) -> (Result<(), String>, String) {
     let log = work.join(format!("{}.log", job.file()));
     let observed = in_guest(job, &log, work).map_err(|error| format!("{error:#}"));

@@ -27,7 +27,7 @@ const SEEDS: [(&str, u64, u64); 6] = [
     // About 55 calls each: ten million.
     ("calls", 185_000, 18_500),
 ];
-/// Guest tests with bad luck of seeds from 1 on.
+/// Guest tests with fault injection of seeds from 1 on.
 const SHAKEN: u64 = 3;
 /// System calls inside the machine, and how many to a part.
 const CALLS: (u64, u64) = (1_000_000, 50_000);

@@ -13,7 +13,7 @@ use machine::{
     account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid,
     Serials, Spawner, PAGE_SIZE,
 };
-use messages::fs::{Lost, Usage};
+use messages::fs::{Lost, MappingUse};
 
 /// Cached pages that go at a time when memory is short.
 const RECLAIM_BATCH: usize = 64;
@@ -43,7 +43,7 @@ pub trait Mappers: Send + Sync {
         Box::pin(core::future::ready(false))
     }
     /// How many mappings on all kernels use an object so.
-    fn uses(&self, object: ObjectId, usage: Usage) -> BoxFuture<'_, u64>;
+    fn uses(&self, object: ObjectId, usage: MappingUse) -> BoxFuture<'_, u64>;
 }
 
 pub struct Services {

@@ -19,7 +19,7 @@ use machine::{
     sync::{Lock, Subscriber},
     Errno, Pid,
 };
-use messages::fs::{SignalsCame, SignalsSeen};
+use messages::fs::{SignalTime, SignalsSeen};
 
 const BEHAVIOUR: u32 = EXCLUSIVE | WAKEUP | ONESHOT | EDGE;
 
@@ -29,7 +29,7 @@ pub struct Entry {
     /// A signalfd as the process sees it that added it: this is asked and listened to as well.
     seen: Option<Arc<dyn SignalView>>,
     /// A thread of another kernel that it was reported to, and as of when.
-    told: Lock<Option<(Pid, SignalsCame)>>,
+    told: Lock<Option<(Pid, SignalTime)>>,
     interest: Lock<EpollInterest>,
     /// Its place in the file's queue of watchers.
     subscription: Lock<Option<u64>>,

@@ -18,7 +18,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Errno, Pid,
 };
-use messages::fs::Waiting;
+use messages::fs::WaitPlace;
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
@@ -261,8 +261,8 @@ impl File for SignalFd {
         Events::empty()
     }
 
-    fn waiting(&self) -> Waiting {
-        Waiting::Signals
+    fn waiting(&self) -> WaitPlace {
+        WaitPlace::Signals
     }
 
     fn seen_by(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {

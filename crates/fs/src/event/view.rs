@@ -13,7 +13,7 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Errno, KernelId, Pid,
 };
-use messages::fs::{SignalsCame, SignalsSeen};
+use messages::fs::{SignalTime, SignalsSeen};
 
 /// The mask of a signalfd of another kernel, which is asked for. It does not keep the file open.
 pub trait MaskElsewhere: Send + Sync {
@@ -74,7 +74,7 @@ impl View {
     ) -> Option<(SignalsSeen, Self)> {
         let (source, thread) = (sources.of(caller.process)?, Some(caller.thread));
         let count = source.came();
-        let seen = SignalsSeen { pending: source.pending(thread), as_of: SignalsCame { kernel, count } };
+        let seen = SignalsSeen { pending: source.pending(thread), as_of: SignalTime { kernel, count } };
         let mask = Mask::here(Arc::default());
         Some((seen, View { sources, source: Some(source), thread, mask, since: Some(count) }))
     }

@@ -22,7 +22,7 @@ use abi::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid, Shield};
-use messages::fs::{SignalsSeen, Waiting};
+use messages::fs::{SignalsSeen, WaitPlace};
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
@@ -112,10 +112,10 @@ pub trait File: Any + Send + Sync + 'static {
     }
 
     /// How it is waited for what is to be read or written, for who has the file on another kernel.
-    fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> WaitPlace {
         match self.changes() {
-            Some(_) => Waiting::Here,
-            None => Waiting::Never,
+            Some(_) => WaitPlace::Here,
+            None => WaitPlace::Never,
         }
     }
     /// Does another kernel have what is read here?

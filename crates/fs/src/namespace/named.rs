@@ -12,7 +12,7 @@ use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
-use messages::fs::Waiting;
+use messages::fs::WaitPlace;
 
 /// O_PATH on anything but a directory: a place, not a file.
 pub(super) struct PathFile {
@@ -206,7 +206,7 @@ impl File for NodeFile {
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
         self.inner.allocate(mode, offset, len)
     }
-    fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> WaitPlace {
         self.inner.waiting()
     }
     fn hold<'a>(

@@ -18,7 +18,7 @@ use crate::{
     inotify,
     lease::{self, Anchored, Lease, Sharers},
     namespace::Opening,
-    Base, Caller, File, Inode, Kind, OpenFlags, Services, SetAttributes, Usage,
+    Base, Caller, File, Inode, Kind, MappingUse, OpenFlags, Services, SetAttributes,
 };
 use alloc::{format, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
@@ -353,7 +353,7 @@ async fn check_not_written(inode: &Arc<dyn Inode>, flags: OpenFlags) -> Result<(
 pub(super) async fn check_not_executed(services: &Services, inode: &Arc<dyn Inode>) -> Result<()> {
     let (Some(mappers), true) = (services.mappers(), attributes(inode).await?.mode & 0o111 != 0) else { return Ok(()) };
     let Ok(object) = inode.object(false).await else { return Ok(()) };
-    match mappers.uses(object.id(), Usage::Executes).await {
+    match mappers.uses(object.id(), MappingUse::Executes).await {
         0 => Ok(()),
         _ => Err(Errno::ETXTBSY),
     }

@@ -29,7 +29,7 @@ use messages::{
     fs::{
         FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileReadDir, FileRelease,
         FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, Opened, SignalsSeen,
-        Waiting, INLINE_BYTES,
+        WaitPlace, INLINE_BYTES,
     },
     Request,
 };
@@ -39,7 +39,7 @@ pub struct RemoteFile {
     name: FileRef,
     /// As this kernel last heard of them; the owner's count.
     flags: StatusFlags,
-    waiting: Waiting,
+    waiting: WaitPlace,
     pollable: bool,
     /// References of the owner's that this stand-in gives back in the end.
     count: AtomicU64,
@@ -161,7 +161,7 @@ impl RemoteFile {
     {
         let shield = match self.waiting {
             // Files with offsets, which only a killed thread leaves.
-            Waiting::Never => &Shield::NONE,
+            WaitPlace::Never => &Shield::NONE,
             _ => shield_of(caller),
         };
         self.remote.ask_and_stay(self.name.owner, message, accept, shield, cancels).await.map_err(interrupted)
@@ -284,7 +284,7 @@ impl File for RemoteFile {
     fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         Box::pin(async move {
             let message = FileIoctl { id: self.name.id, caller: caller.clone(), request, data: data.clone() };
-            let cancels = self.waiting == Waiting::AtOwner;
+            let cancels = self.waiting == WaitPlace::AtOwner;
             let (value, answer) = self.ask_and_stay(message, |reply| reply, Some(caller), cancels).await??;
             *data = answer;
             Ok(value)
@@ -303,7 +303,7 @@ impl File for RemoteFile {
         self.control_with(caller, control, Patience::Waits)
     }
 
-    fn waiting(&self) -> Waiting {
+    fn waiting(&self) -> WaitPlace {
         self.waiting
     }
 
@@ -378,7 +378,7 @@ impl File for RemoteFile {
     }
 
     fn gained(&self) -> Option<&Gained> {
-        matches!(self.waiting, Waiting::Socket { .. }).then_some(&self.gained)
+        matches!(self.waiting, WaitPlace::Socket { .. }).then_some(&self.gained)
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
@@ -417,7 +417,7 @@ impl File for RemoteFile {
     }
 
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
-        if self.waiting != Waiting::Never {
+        if self.waiting != WaitPlace::Never {
             return crate::file::ready(());
         }
         let message = FileClosed { id: self.name.id, caller: caller.clone() };

@@ -5,7 +5,7 @@
 
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Errno, Frame, Memory, PAGE_SIZE};
-use messages::fs::{Data, Taken, INLINE_BYTES};
+use messages::fs::{Data, ReadReply, INLINE_BYTES};
 
 pub struct Loan {
     memory: Arc<dyn Memory>,
@@ -77,10 +77,10 @@ impl Loan {
     }
 
     /// What an answer gave.
-    pub fn receive(&self, taken: Taken) -> Vec<u8> {
+    pub fn receive(&self, taken: ReadReply) -> Vec<u8> {
         match taken {
-            Taken::Inline(data) => data,
-            Taken::InFrames(bytes) => self.collect(bytes as usize),
+            ReadReply::Inline(data) => data,
+            ReadReply::InFrames(bytes) => self.collect(bytes as usize),
         }
     }
 
@@ -137,10 +137,10 @@ pub fn received(memory: &dyn Memory, data: Data) -> Result<Vec<u8>> {
 
 /// At the owner: an answer for whoever has lent `frames`, which have been checked. If there is no room for it in them, it goes in
 /// the message.
-pub fn answer(memory: &dyn Memory, frames: &[Frame], data: Vec<u8>) -> Taken {
+pub fn answer(memory: &dyn Memory, frames: &[Frame], data: Vec<u8>) -> ReadReply {
     if frames.is_empty() || data.len() > frames.len() * PAGE_SIZE {
-        return Taken::Inline(data);
+        return ReadReply::Inline(data);
     }
     copy_in(memory, frames, &data);
-    Taken::InFrames(data.len() as u32)
+    ReadReply::InFrames(data.len() as u32)
 }

@@ -81,7 +81,7 @@ use core::sync::atomic::AtomicU64;
 use exports::Exports;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Spawner};
-use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, Waiting};
+use messages::fs::{FileArrived, FileRetain, FilesLost, NamesRecall, Opened, WaitPlace};
 use names::Names;
 use object::Foreign;
 use observe::ObservedFile;
@@ -247,7 +247,7 @@ impl Remote {
         aside.insert(id, file);
         drop(aside);
         let file = FileRef { owner: me, id };
-        Counted::new(self, me, Opened { file, flags, waiting: Waiting::Never, pollable: false, giver: Some(me) })
+        Counted::new(self, me, Opened { file, flags, waiting: WaitPlace::Never, pollable: false, giver: Some(me) })
     }
 
     fn take_aside(&self, id: u64) -> Option<Arc<dyn File>> {

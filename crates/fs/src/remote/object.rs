@@ -15,7 +15,7 @@ use alloc::{
     vec::Vec,
 };
 use machine::{errno::Result, pause, sync::Lock, BoxFuture, Errno, Frame, KernelId, KernelSet, PAGE_SIZE};
-use messages::fs::{Lent, Lost, ObjectLost, ObjectPages, ObjectPunch, Opened};
+use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened};
 
 /// Pages asked for at a time.
 const RUN: u64 = 8;
@@ -188,11 +188,11 @@ impl RemoteObject {
             }
             let message = ObjectPages { id: name.id, first: index, frames: loan.frames().to_vec() };
             let here = self.0.clone();
-            let accept = move |reply: Result<Lent>| -> Result<()> {
+            let accept = move |reply: Result<ObjectPagesReply>| -> Result<()> {
                 match reply? {
-                    Lent::Copies(0) => return Err(Errno::EIO),
-                    Lent::Copies(count) => here.add(index, loan.keep(count as usize), losses),
-                    Lent::Own(frame) => {
+                    ObjectPagesReply::Copies(0) => return Err(Errno::EIO),
+                    ObjectPagesReply::Copies(count) => here.add(index, loan.keep(count as usize), losses),
+                    ObjectPagesReply::Own(frame) => {
                         here.file.remote.memory.accept_pin(frame, name.owner);
                         here.add(index, [frame].into(), losses);
                     }

@@ -15,7 +15,7 @@ use super::{file::interrupted, loan, loan::Loan, Remote, RemoteFile};
 use crate::file::HeldBytes;
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Shield};
-use messages::fs::{PipeHold, PipeLetGo, Taken, INLINE_BYTES};
+use messages::fs::{PipeHold, PipeLetGo, ReadReply, INLINE_BYTES};
 
 /// Pipes of this kernel that others hold, by kernel and number.
 pub(super) struct Holds {
@@ -61,7 +61,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
     });
 }
 
-async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Option<(u64, Taken)>> {
+async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Option<(u64, ReadReply)>> {
     let PipeHold { id, bytes, frames, wait } = message;
     let bytes = bytes as usize;
     match frames.is_empty() {
@@ -126,7 +126,7 @@ impl RemoteFile {
             wait,
         };
         let (remote, owner) = (self.remote.clone(), self.name().owner);
-        let accept = move |reply: Result<Option<(u64, Taken)>>| -> Result<_> {
+        let accept = move |reply: Result<Option<(u64, ReadReply)>>| -> Result<_> {
             let Some((number, taken)) = reply? else { return Ok(None) };
             // Before the bytes are looked at: it lets go if those fail.
             let mut held = Box::new(HeldThere { remote, owner, number, bytes: Vec::new(), over: false });

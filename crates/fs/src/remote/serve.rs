@@ -116,7 +116,7 @@ fn patience(wait: bool) -> Patience {
     }
 }
 
-async fn read(remote: &Remote, message: FileRead) -> Result<Taken> {
+async fn read(remote: &Remote, message: FileRead) -> Result<ReadReply> {
     let FileRead { id, at, bytes, frames, wait, caller } = message;
     let file = remote.exports.get(id)?;
     let bytes = bytes as usize;
@@ -189,7 +189,7 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     Ok((remote.send_answer(from, answer).await?, in_frames))
 }
 
-async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<Lent> {
+async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<ObjectPagesReply> {
     let ObjectPages { id, first, frames } = message;
     loan::check(&*remote.memory, &frames, frames.len() * PAGE_SIZE)?;
     let object = remote.exports.get(id)?.object().await?;
@@ -203,7 +203,7 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
             }
             Ok(Loaned::Own(page)) if count == 0 => {
                 remote.pin(page, from);
-                return Ok(Lent::Own(page));
+                return Ok(ObjectPagesReply::Own(page));
             }
             Ok(Loaned::Own(page)) => {
                 remote.memory.release(page);
@@ -214,7 +214,7 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
         }
         count += 1;
     }
-    Ok(Lent::Copies(count))
+    Ok(ObjectPagesReply::Copies(count))
 }
 
 async fn answer_path(remote: &Arc<Remote>, from: KernelId, message: RunPath) -> PathAnswered {

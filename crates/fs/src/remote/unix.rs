@@ -214,7 +214,7 @@ impl OtherKernels for Remote {
         let _ = self.endpoint.send(keeper, UnixSuspect {});
     }
 
-    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SurveyPage>> {
+    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SocketGraphPage>> {
         Box::pin(async move { self.endpoint.call(of, UnixSurvey { survey, from }).await? })
     }
 

@@ -18,7 +18,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
-use messages::fs::Waiting;
+use messages::fs::WaitPlace;
 
 impl Socket {
     async fn send(
@@ -223,8 +223,8 @@ impl File for Socket {
         Box::pin(self.control_patiently(caller, control, Patience::Waits))
     }
 
-    fn waiting(&self) -> Waiting {
-        Waiting::Socket { stream: self.kind == SocketKind::Stream }
+    fn waiting(&self) -> WaitPlace {
+        WaitPlace::Socket { stream: self.kind == SocketKind::Stream }
     }
 
     /// A shell's is.

@@ -6,7 +6,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture, KernelId, KernelSet, Shield, Spawner};
-use messages::fs::SurveyPage;
+use messages::fs::SocketGraphPage;
 
 /// A socket by its number on another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub trait OtherKernels: Send + Sync {
     /// Asks `keeper` to look for circles soon: sockets were sent in messages and then closed.
     fn suspect(&self, keeper: KernelId);
     /// A page of the sockets that kernel `of` has found in messages, from position `from` on (circles/survey.rs).
-    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SurveyPage>>;
+    fn survey(&self, of: KernelId, survey: u64, from: (u32, u32)) -> BoxFuture<'_, Result<SocketGraphPage>>;
     /// Returns when `owner` has heard of all references that this kernel has handed on, received or given back.
     fn flush(&self, owner: KernelId) -> BoxFuture<'_, Result<()>>;
     /// Those of `nodes` in that survey to which somebody may have got a reference since.

@@ -4,7 +4,7 @@ use super::{node::TmpInode, Most, Shared};
 use crate::{
     inode::{NewNode, WriteAt},
     namespace::{Dentry, Location, Mount, RegularFile},
-    File, FileSystem, Inode, Kind, Object, OpenFlags, PageCache, Services, Usage,
+    File, FileSystem, Inode, Kind, MappingUse, Object, OpenFlags, PageCache, Services,
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno};
@@ -118,7 +118,7 @@ impl TmpInode {
         }
         if add & !before & seals::WRITE != 0 {
             let writers = match self.shared.services.mappers() {
-                Some(mappers) => mappers.uses(cache.id(), Usage::Writes).await,
+                Some(mappers) => mappers.uses(cache.id(), MappingUse::Writes).await,
                 None => 0,
             };
             if writers > 0 {

@@ -14,7 +14,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::{general as raw, ioctl};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
-use messages::fs::Waiting;
+use messages::fs::WaitPlace;
 
 pub struct TtyFile {
     pub(super) tty: Arc<Tty>,
@@ -113,8 +113,8 @@ impl File for TtyFile {
     }
 
     /// What is read depends on time and job control.
-    fn waiting(&self) -> Waiting {
-        Waiting::AtOwner
+    fn waiting(&self) -> WaitPlace {
+        WaitPlace::AtOwner
     }
 
     fn flags(&self) -> OpenFlags {

@@ -5,7 +5,7 @@ use ::ipc::SIZE_MAX;
 use ::messages::ipc::{Details, MemoryAttach, MemoryDetach};
 use alloc::format;
 use machine::{Access, PageRange, UserAddr, PAGE_SIZE};
-use process::Directory;
+use process::DescriptorTransfer;
 use vm::{MapRequest, Place, Source};
 
 const LOCK: i32 = 11;
@@ -39,7 +39,7 @@ pub(crate) async fn shmget(call: &mut Call<'_>) -> Result<u64> {
             _ => Errno::EINVAL,
         });
     }
-    get(call, Kind::Memory, call.int(0), call.arg(1), flags).await
+    get(call, IpcKind::Memory, call.int(0), call.arg(1), flags).await
 }
 
 pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
@@ -61,7 +61,7 @@ pub(crate) async fn shmat(call: &mut Call<'_>) -> Result<u64> {
     }
     let write = flags & RDONLY == 0;
     let ask = MemoryAttach { id, write, asker: asker(call) };
-    let take = |from: &dyn Directory, reply: Result<_>| {
+    let take = |from: &dyn DescriptorTransfer, reply: Result<_>| {
         let (file, size, key) = reply?;
         Result::Ok((from.take(file)?, size, key))
     };
@@ -133,7 +133,7 @@ pub(crate) async fn shmctl(call: &mut Call<'_>) -> Result<u64> {
         SHM_INFO => return usage(call, at).await,
         STAT => return stat(call, id, true, at).await.map(|_| 0),
         SHM_STAT | SHM_STAT_ANY => {
-            let id = at_index(call, Kind::Memory, id).await?;
+            let id = at_index(call, IpcKind::Memory, id).await?;
             return stat(call, id, command == SHM_STAT, at).await;
         }
         SET => {
@@ -144,13 +144,13 @@ pub(crate) async fn shmctl(call: &mut Call<'_>) -> Result<u64> {
         LOCK | UNLOCK => Command::Lock(command == LOCK),
         _ => return Err(Errno::EINVAL),
     };
-    control(call, Kind::Memory, id, asked).await?;
+    control(call, IpcKind::Memory, id, asked).await?;
     Ok(0)
 }
 
 /// `struct shmid64_ds`.
 async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64> {
-    let status = status(call, Kind::Memory, id, check).await?;
+    let status = status(call, IpcKind::Memory, id, check).await?;
     let Details::Memory { size, attached, attach_time, detach_time, creator, last, .. } = status.details else {
         return Err(Errno::EIO);
     };
@@ -163,7 +163,7 @@ async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64
 /// `struct shminfo64`: SHMMAX, SHMMIN, SHMMNI, SHMSEG, SHMALL.
 async fn limits(call: &Call<'_>, at: UserAddr) -> Result<u64> {
     const SHMMNI: u64 = 4096;
-    let all = service(call.system())?.list(Kind::Memory).await;
+    let all = service(call.system())?.list(IpcKind::Memory).await;
     let words = [SIZE_MAX, 1, SHMMNI, SHMMNI, SIZE_MAX, 0, 0, 0, 0];
     call.put(at, &words).await?;
     Ok(all.len().saturating_sub(1) as u64)
@@ -171,7 +171,7 @@ async fn limits(call: &Call<'_>, at: UserAddr) -> Result<u64> {
 
 /// `struct shm_info`.
 async fn usage(call: &Call<'_>, at: UserAddr) -> Result<u64> {
-    let all = service(call.system())?.list(Kind::Memory).await;
+    let all = service(call.system())?.list(IpcKind::Memory).await;
     let (mut pages, mut present) = (0, 0);
     for status in &all {
         if let Details::Memory { size, resident, .. } = status.details {

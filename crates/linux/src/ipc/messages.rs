@@ -12,7 +12,7 @@ const MSG_INFO: i32 = 12;
 const MSG_STAT_ANY: i32 = 13;
 
 pub(crate) async fn msgget(call: &mut Call<'_>) -> Result<u64> {
-    get(call, Kind::Messages, call.int(0), 0, call.arg(1) as u32).await
+    get(call, IpcKind::Messages, call.int(0), 0, call.arg(1) as u32).await
 }
 
 pub(crate) async fn msgsnd(call: &mut Call<'_>) -> Result<u64> {
@@ -67,7 +67,7 @@ pub(crate) async fn msgctl(call: &mut Call<'_>) -> Result<u64> {
         INFO | MSG_INFO => return info(call, command, at).await,
         STAT => return stat(call, id, true, at).await.map(|_| 0),
         MSG_STAT | MSG_STAT_ANY => {
-            let id = at_index(call, Kind::Messages, id).await?;
+            let id = at_index(call, IpcKind::Messages, id).await?;
             return stat(call, id, command == MSG_STAT, at).await;
         }
         SET => {
@@ -79,13 +79,13 @@ pub(crate) async fn msgctl(call: &mut Call<'_>) -> Result<u64> {
         REMOVE => Command::Remove,
         _ => return Err(Errno::EINVAL),
     };
-    control(call, Kind::Messages, id, asked).await?;
+    control(call, IpcKind::Messages, id, asked).await?;
     Ok(0)
 }
 
 /// `struct msqid64_ds`.
 async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64> {
-    let status = status(call, Kind::Messages, id, check).await?;
+    let status = status(call, IpcKind::Messages, id, check).await?;
     let Details::Messages { bytes, count, limit, sent, received, sender, receiver } = status.details else {
         return Err(Errno::EIO);
     };
@@ -99,7 +99,7 @@ async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64
 /// `struct msginfo`; answers the highest index in use.
 async fn info(call: &Call<'_>, command: i32, at: UserAddr) -> Result<u64> {
     const MSGMNI: u32 = 32000;
-    let all = service(call.system())?.list(Kind::Messages).await;
+    let all = service(call.system())?.list(IpcKind::Messages).await;
     let (mut messages, mut bytes) = (0, 0);
     for status in &all {
         if let Details::Messages { bytes: held, count, .. } = status.details {

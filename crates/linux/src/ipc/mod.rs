@@ -8,7 +8,7 @@ use crate::{call::Call, time::Timespec};
 use ::ipc::service;
 use ::messages::{
     inspect::RunState,
-    ipc::{Answer, Asker, Command, IpcControl, Kind, Permissions, Status, Wanted},
+    ipc::{Answer, Asker, Command, IpcControl, IpcKind, Permissions, Status, Wanted},
     Request,
 };
 use alloc::vec::Vec;
@@ -33,18 +33,18 @@ fn owner(id: i32) -> Result<KernelId> {
     ::ipc::owner(id).ok_or(Errno::EINVAL)
 }
 
-async fn get(call: &Call<'_>, kind: Kind, key: i32, size: u64, flags: u32) -> Result<u64> {
+async fn get(call: &Call<'_>, kind: IpcKind, key: i32, size: u64, flags: u32) -> Result<u64> {
     let wanted = Wanted { kind, key, flags, size, asker: asker(call) };
     Ok(service(call.system())?.get(wanted).await? as u64)
 }
 
 /// shmctl, semctl, msgctl of one object. A kernel that is not there owns nothing.
-async fn control(call: &Call<'_>, kind: Kind, id: i32, command: Command) -> Result<Answer> {
+async fn control(call: &Call<'_>, kind: IpcKind, id: i32, command: Command) -> Result<Answer> {
     let ask = IpcControl { kind, id, command, asker: asker(call) };
     call.system().endpoint.call(owner(id)?, ask).await.map_err(|_| Errno::EINVAL)?
 }
 
-async fn status(call: &Call<'_>, kind: Kind, id: i32, check: bool) -> Result<Status> {
+async fn status(call: &Call<'_>, kind: IpcKind, id: i32, check: bool) -> Result<Status> {
     match control(call, kind, id, Command::Status { check }).await? {
         Answer::Status(status) => Ok(status),
         _ => Err(Errno::EIO),
@@ -52,7 +52,7 @@ async fn status(call: &Call<'_>, kind: Kind, id: i32, check: bool) -> Result<Sta
 }
 
 /// The object at an index of the machine's list (SHM_STAT and its like).
-async fn at_index(call: &Call<'_>, kind: Kind, index: i32) -> Result<i32> {
+async fn at_index(call: &Call<'_>, kind: IpcKind, index: i32) -> Result<i32> {
     let all = service(call.system())?.list(kind).await;
     usize::try_from(index).ok().and_then(|index| all.get(index)).map(|status| status.id).ok_or(Errno::EINVAL)
 }

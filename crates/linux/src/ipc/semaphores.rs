@@ -23,7 +23,7 @@ pub(crate) async fn semget(call: &mut Call<'_>) -> Result<u64> {
     if count < 0 || count as u64 > SET_MAX {
         return Err(Errno::EINVAL);
     }
-    get(call, Kind::Semaphores, call.int(0), count as u64, call.arg(2) as u32).await
+    get(call, IpcKind::Semaphores, call.int(0), count as u64, call.arg(2) as u32).await
 }
 
 pub(crate) async fn semop(call: &mut Call<'_>) -> Result<u64> {
@@ -68,7 +68,7 @@ pub(crate) async fn semctl(call: &mut Call<'_>) -> Result<u64> {
     if id < 0 {
         return Err(Errno::EINVAL);
     }
-    let kind = Kind::Semaphores;
+    let kind = IpcKind::Semaphores;
     let asked = match command {
         INFO | SEM_INFO => return info(call, command, at).await,
         STAT => return stat(call, id, true, at).await.map(|_| 0),
@@ -110,7 +110,7 @@ pub(crate) async fn semctl(call: &mut Call<'_>) -> Result<u64> {
 
 /// `struct semid64_ds`.
 async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64> {
-    let status = status(call, Kind::Semaphores, id, check).await?;
+    let status = status(call, IpcKind::Semaphores, id, check).await?;
     let Details::Semaphores { count, operated } = status.details else { return Err(Errno::EIO) };
     let fields = Fields::default().permissions(&status.permissions, id);
     let times = [operated, status.changed].into_iter().flat_map(arch::with_time);
@@ -121,7 +121,7 @@ async fn stat(call: &Call<'_>, id: i32, check: bool, at: UserAddr) -> Result<u64
 
 /// `struct seminfo`; answers the highest index in use.
 async fn info(call: &Call<'_>, command: i32, at: UserAddr) -> Result<u64> {
-    let all = service(call.system())?.list(Kind::Semaphores).await;
+    let all = service(call.system())?.list(IpcKind::Semaphores).await;
     let count = |status: &Status| match status.details {
         Details::Semaphores { count, .. } => count as u32,
         _ => 0,

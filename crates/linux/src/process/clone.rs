@@ -6,7 +6,7 @@ use fs::{event::PidFd, OpenFlags};
 use machine::{errno::Result, Errno, Pid, UserAddr, UserRegisters};
 use messages::{
     inspect::{Inspect, Inspection},
-    process::{ExitStatus, Facet},
+    process::{ExitStatus, SharedPart},
 };
 use process::{CloneRequest, Thread};
 use zerocopy::{FromBytes, IntoBytes};
@@ -243,7 +243,7 @@ pub(crate) async fn unshare(call: &mut Call<'_>) -> Result<u64> {
         return Err(unsupported(call, "unshare between threads", Errno::EINVAL));
     }
     if has(FS) {
-        process.leave_circle(Facet::Directories).await?;
+        process.leave_sharing_group(SharedPart::Directories).await?;
     }
     if has(FILES) && process.files().is_shared() {
         process.unshare_files().await?;

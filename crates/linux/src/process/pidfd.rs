@@ -10,7 +10,7 @@ use fs::{
     File, OpenFlags,
 };
 use machine::{errno::Result, Errno, Pid};
-use messages::inspect::{Held, Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection, ProcessFile};
 use process::{System, Target};
 
 pub(crate) async fn pidfd_open(call: &mut Call<'_>) -> Result<u64> {
@@ -62,7 +62,7 @@ pub(crate) async fn pidfd_getfd(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let (pid, fd) = (of(call, &file).await?, call.arg(1) as u32);
     let who = call.caller().credentials;
-    let found = match call.system().inspect_file(pid, Held::Descriptor(fd), who).await {
+    let found = match call.system().inspect_file(pid, ProcessFile::Descriptor(fd), who).await {
         Ok(file) => file,
         Err(Errno::EACCES) => return Err(Errno::EPERM),
         Err(Errno::ENOENT) => {

@@ -6,7 +6,7 @@ use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, Pid};
 use messages::{
     inspect::{Inspect, Inspection, ProcessView},
-    process::Tune,
+    process::SchedulingChange,
 };
 use process::RESET_ON_FORK;
 use sched::{Class, Scheduler};
@@ -31,16 +31,16 @@ fn thread_of(call: &Call<'_>, pid: i32) -> Result<Pid> {
     }
 }
 
-async fn tune(call: &Call<'_>, thread: Pid, tune: Tune) -> Result<(CpuSet, i8, (u32, u32))> {
+async fn change_scheduling(call: &Call<'_>, thread: Pid, change: SchedulingChange) -> Result<(CpuSet, i8, (u32, u32))> {
     let sender = call.thread.state.lock().credentials.clone();
-    Arc::clone(call.system()).tune(thread, tune, sender).await
+    Arc::clone(call.system()).change_scheduling(thread, change, sender).await
 }
 
 pub(crate) async fn sched_setaffinity(call: &mut Call<'_>) -> Result<u64> {
     let len = (call.arg(1) as u32 as usize).min(8192);
     let mask = call.bytes(call.pointer(2), len, 8192).await?;
     let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
-    tune(call, thread, Tune::Affinity(CpuSet::from_bytes(&mask))).await?;
+    change_scheduling(call, thread, SchedulingChange::Affinity(CpuSet::from_bytes(&mask))).await?;
     Ok(0)
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn sched_getaffinity(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0)).map_err(|_| Errno::ESRCH)?;
-    let (affinity, ..) = tune(call, thread, Tune::Read).await?;
+    let (affinity, ..) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     let size = len.min((highest / 64 + 1) * 8);
     let mask = affinity.intersect(&call.system().all_cpus()).to_bytes(size);
     call.space().write(call.pointer(2), &mask).await?;
@@ -75,9 +75,9 @@ fn check_policy(policy: u32, priority: u32) -> Result<()> {
 async fn set_policy(call: &Call<'_>, pid: i32, policy: u32, priority: u32) -> Result<u64> {
     let thread = thread_of(call, pid)?;
     // Who is meant comes before what is asked for.
-    tune(call, thread, Tune::Read).await?;
+    change_scheduling(call, thread, SchedulingChange::Read).await?;
     check_policy(policy & !RESET_ON_FORK, priority)?;
-    tune(call, thread, Tune::Policy(policy, priority)).await?;
+    change_scheduling(call, thread, SchedulingChange::Policy(policy, priority)).await?;
     Ok(0)
 }
 
@@ -98,13 +98,13 @@ pub(crate) async fn sched_setparam(call: &mut Call<'_>) -> Result<u64> {
     }
     let priority: u32 = call.get(call.pointer(1)).await?;
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (policy, _)) = tune(call, thread, Tune::Read).await?;
+    let (_, _, (policy, _)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     set_policy(call, call.int(0), policy, priority).await
 }
 
 pub(crate) async fn sched_getscheduler(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (policy, _)) = tune(call, thread, Tune::Read).await?;
+    let (_, _, (policy, _)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     Ok(u64::from(policy))
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn sched_getparam(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
-    let (_, _, (_, priority)) = tune(call, thread, Tune::Read).await?;
+    let (_, _, (_, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     call.put(call.pointer(1), &priority).await?;
     Ok(0)
 }
@@ -159,7 +159,7 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
     if attr.policy > i32::MAX as u32 {
         return Err(Errno::EINVAL);
     }
-    tune(call, thread_of(call, call.int(0))?, Tune::Read).await?;
+    change_scheduling(call, thread_of(call, call.int(0))?, SchedulingChange::Read).await?;
     if attr.flags & !FLAG_RESET_ON_FORK != 0 {
         return Err(Errno::EINVAL);
     }
@@ -167,9 +167,15 @@ pub(crate) async fn sched_setattr(call: &mut Call<'_>) -> Result<u64> {
     set_policy(call, call.int(0), attr.policy | flag, attr.priority).await?;
     if matches!(attr.policy, OTHER | BATCH) {
         let thread = thread_of(call, call.int(0))?;
-        let nice = Tune::Nice(attr.nice.clamp(-20, 19) as i8);
+        let nice = SchedulingChange::Nice(attr.nice.clamp(-20, 19) as i8);
         // EACCES is setpriority's.
-        tune(call, thread, nice).await.map_err(|error| if error == Errno::EACCES { Errno::EPERM } else { error })?;
+        change_scheduling(call, thread, nice).await.map_err(|error| {
+            if error == Errno::EACCES {
+                Errno::EPERM
+            } else {
+                error
+            }
+        })?;
     }
     Ok(0)
 }
@@ -184,7 +190,7 @@ pub(crate) async fn sched_getattr(call: &mut Call<'_>) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let thread = thread_of(call, call.int(0))?;
-    let (_, nice, (policy, priority)) = tune(call, thread, Tune::Read).await?;
+    let (_, nice, (policy, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     let flags = if policy & RESET_ON_FORK != 0 { FLAG_RESET_ON_FORK } else { 0 };
     let policy = policy & !RESET_ON_FORK;
     let attr = SchedAttr { size: size as u32, policy, flags, nice: i32::from(nice), priority, ..SchedAttr::default() };
@@ -210,7 +216,7 @@ pub(crate) async fn sched_get_priority_min(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<u64> {
     let thread = thread_of(call, call.int(0))?;
-    let (_, nice, (policy, priority)) = tune(call, thread, Tune::Read).await?;
+    let (_, nice, (policy, priority)) = change_scheduling(call, thread, SchedulingChange::Read).await?;
     let class = match policy & !RESET_ON_FORK {
         FIFO => Class::Fifo(priority as u8),
         RR => Class::RoundRobin(priority as u8),
@@ -269,7 +275,7 @@ async fn all_threads(call: &Call<'_>, wanted: impl Fn(&ProcessView) -> bool) -> 
 pub(crate) async fn getpriority(call: &mut Call<'_>) -> Result<u64> {
     let mut best: Option<i64> = None;
     for thread in meant(call).await? {
-        if let Ok((_, nice, _)) = tune(call, thread, Tune::Read).await {
+        if let Ok((_, nice, _)) = change_scheduling(call, thread, SchedulingChange::Read).await {
             best = best.max(Some(20 - i64::from(nice)));
         }
     }
@@ -285,7 +291,7 @@ pub(crate) async fn setpriority(call: &mut Call<'_>) -> Result<u64> {
     }
     let mut result = Err(Errno::ESRCH);
     for thread in threads {
-        match tune(call, thread, Tune::Nice(nice)).await {
+        match change_scheduling(call, thread, SchedulingChange::Nice(nice)).await {
             // Of several the last refusal is told, though others were changed.
             Ok(_) if result == Err(Errno::ESRCH) => result = Ok(0),
             Ok(_) | Err(Errno::ESRCH) => {}

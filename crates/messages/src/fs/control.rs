@@ -95,12 +95,12 @@ pub struct SignalsSeen {
     /// Those pending, for the thread or its process.
     pub pending: SignalSet,
     /// When its kernel looked.
-    pub as_of: SignalsCame,
+    pub as_of: SignalTime,
 }
 
 /// A point in time: after so many signals for a process have come to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SignalsCame {
+pub struct SignalTime {
     /// The kernel that counts: the one where the thread is.
     pub kernel: KernelId,
     /// How many signals had come there.
@@ -169,18 +169,18 @@ impl<F> Default for SocketMessage<F> {
 
 /// A part of what a kernel tells of its sockets that hold each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SurveyPage {
+pub struct SocketGraphPage {
     /// How many nodes the survey has, on all its pages.
     pub nodes: u32,
     /// In the order of a walk: what is about a socket follows its `Socket` or `StandIn`.
-    pub entries: Vec<Surveyed>,
+    pub entries: Vec<SocketGraphEntry>,
     /// Where the next page begins; None: this is the last.
     pub next: Option<(u32, u32)>,
 }
 
-/// An entry of a [`SurveyPage`].
+/// An entry of a [`SocketGraphPage`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum Surveyed {
+pub enum SocketGraphEntry {
     /// A socket of the kernel, and the number by which others know it (0: they don't). The entries behind it are about it.
     Socket {
         /// The socket's number in this survey.

@@ -32,9 +32,9 @@ messages! {
         frames: Vec<Frame>,
         /// Whether the owner waits for data; false: EAGAIN without.
         wait: bool,
-        /// Who reads, where that matters ([`Waiting::AtOwner`], [`Waiting::Socket`]).
+        /// Who reads, where that matters ([`WaitPlace::AtOwner`], [`WaitPlace::Socket`]).
         caller: Option<Caller>,
-    } -> Result<Taken>, Low;
+    } -> Result<ReadReply>, Low;
 
     /// write, pwrite: a stand-in asks the owner; answered with the bytes taken.
     file_write: FileWrite {
@@ -46,7 +46,7 @@ messages! {
         data: Data,
         /// Whether the owner waits for room; false: EAGAIN without.
         wait: bool,
-        /// Who writes, where that matters ([`Waiting::AtOwner`], [`Waiting::Socket`]).
+        /// Who writes, where that matters ([`WaitPlace::AtOwner`], [`WaitPlace::Socket`]).
         caller: Option<Caller>,
     } -> Result<u64>, Low;
 
@@ -166,7 +166,7 @@ messages! {
         frames: Vec<Frame>,
         /// Whether to wait for data; false: EAGAIN without.
         wait: bool,
-    } -> Result<Option<(u64, Taken)>>, Low;
+    } -> Result<Option<(u64, ReadReply)>>, Low;
 
     /// The sender holds a pipe no longer. The first so many bytes are elsewhere now, and go.
     pipe_let_go: PipeLetGo {
@@ -256,9 +256,9 @@ messages! {
     unix_survey: UnixSurvey {
         /// The survey's number, by which its other messages name it.
         survey: u64,
-        /// Where the page begins: [`SurveyPage::next`] of the page before.
+        /// Where the page begins: [`SocketGraphPage::next`] of the page before.
         from: (u32, u32),
-    } -> Result<SurveyPage>, Low;
+    } -> Result<SocketGraphPage>, Low;
 
     /// Answered behind all that the sender has told of references before.
     unix_flush: UnixFlush {} -> (), Low;
@@ -439,7 +439,7 @@ messages! {
         first: u64,
         /// Frames of the sender, lent for the call: the copies go there.
         frames: Vec<Frame>,
-    } -> Result<Lent>, Low;
+    } -> Result<ObjectPagesReply>, Low;
 
     /// A mapped object by its name, for a kernel that was only told the name: a reference to it.
     resolve_object: ResolveObject {

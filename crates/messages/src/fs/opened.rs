@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a stand-in goes about operations that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Waiting {
+pub enum WaitPlace {
     /// At the owner, until it is done: regular files, directories, devices.
     Never,
     /// Pipes and their like: a read at the owner, which gives it up when asked to; a write by trying again after each change
@@ -33,7 +33,7 @@ pub struct Opened {
     /// F_GETFL at the time it was handed over.
     pub flags: OpenFlags,
     /// Where operations on it wait.
-    pub waiting: Waiting,
+    pub waiting: WaitPlace,
     /// Can its readiness change at all?
     pub pollable: bool,
     /// Who had it counted for the receiver, if not the owner itself: the owner is told that it has arrived.
@@ -51,7 +51,7 @@ pub enum Data {
 
 /// What a read gave.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Taken {
+pub enum ReadReply {
     /// Few bytes, in the message itself.
     Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes are in the frames now.
@@ -73,7 +73,7 @@ pub struct Lost {
 
 /// What mappings of an object are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Usage {
+pub enum MappingUse {
     /// Shared mappings that are or may become writable: a file with one is not sealed against writing.
     Writes,
     /// Mappings of a program that is executed: its file is not opened to be written.
@@ -82,7 +82,7 @@ pub enum Usage {
 
 /// Pages of an object for another kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lent {
+pub enum ObjectPagesReply {
     /// So many, copied into the frames that came with the question.
     Copies(u32),
     /// The owner's own frame of the first, counted there once more until it comes home.

@@ -32,7 +32,7 @@ impl ExitStatus {
 
 /// How a fork begins; without rounds it does not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BirthStart {
+pub struct BeginForkReply {
     /// Signals for the process that wait. If one is unblocked the fork does not begin: it is to be handled first.
     pub pending: PendingSet,
     /// The rounds that had come to the parent; a later one comes to the child, too. None: no fork.
@@ -42,7 +42,7 @@ pub struct BirthStart {
 /// What a parent's home has for its child: the kernels that are to hear of its end, and the signals for many that came during the
 /// fork.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BirthNews {
+pub struct EndForkReply {
     /// Kernels with System V objects that must hear of the child's end.
     pub ipc: KernelSet,
     /// Those that the child gets as well.

@@ -2,17 +2,17 @@
 
 mod family;
 mod replica;
+mod scheduling;
 mod shared;
 mod signals;
 mod thread;
-mod tuning;
 
 pub use family::*;
 pub use replica::*;
+pub use scheduling::*;
 pub use shared::*;
 pub use signals::*;
 pub use thread::*;
-pub use tuning::*;
 
 use crate::{
     fs::Opened,
@@ -64,7 +64,7 @@ messages! {
 
     /// A thread is about to leave the home for a kernel that it has not counted yet, and is counting now: the replica. `touches`: pages of its
     /// address space that the thread will touch at once, which the home sends with it and may take back from now on.
-    hold_replica: HoldReplica {
+    push_replica: PushReplica {
         /// The process (thread group) that this is about.
         process: Pid,
         /// The thread that is about to arrive.
@@ -82,7 +82,7 @@ messages! {
     } -> errno::Result<(Opened, Opened)>, Low;
 
     /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
-    /// thread may run there. `pages`: for each touch of [`HoldReplica`] what the home had ready. `touches`: other pages of its address space that
+    /// thread may run there. `pages`: for each touch of [`PushReplica`] what the home had ready. `touches`: other pages of its address space that
     /// it will touch at once.
     migrate: Migrate {
         /// The process (thread group) that this is about.
@@ -92,8 +92,8 @@ messages! {
         /// The thread that moves.
         thread: Pid,
         /// Registers and state of the thread.
-        baggage: Box<Baggage>,
-        /// For each touch of [`HoldReplica`], what the home had ready.
+        thread_context: Box<ThreadContext>,
+        /// For each touch of [`PushReplica`], what the home had ready.
         pages: Vec<Runs>,
         /// The address space of the process.
         space: SpaceId,
@@ -156,7 +156,7 @@ messages! {
         /// How it ended: the process's status if it is the last.
         status: ExitStatus,
         /// How it was scheduled, if it was the main thread.
-        last: Option<LastTuning>,
+        last: Option<LastSchedulingParameters>,
     } -> (), Low;
 
     /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
@@ -217,7 +217,7 @@ messages! {
         /// The process (thread group) that this is about.
         process: Pid,
         /// Whether it is stopped.
-        standing: Standing,
+        stop_state: StopState,
         /// Signals for the process that wait.
         pending: PendingSet,
     } -> (), High;
@@ -274,22 +274,22 @@ messages! {
     } -> (u32, u32), Low;
 
     /// A thread is about to fork, unless signals that it does not block are first.
-    birth_begins: BirthBegins {
+    begin_fork: BeginFork {
         /// The parent.
         process: Pid,
         /// The id that the child will have.
         child: Pid,
         /// Signals that the forking thread blocks.
         blocked: SignalSet,
-    } -> errno::Result<BirthStart>, Low;
+    } -> errno::Result<BeginForkReply>, Low;
 
     /// The fork is over; answers what the child, which can be found by now, is to have of its parent.
-    birth_ends: BirthEnds {
+    end_fork: EndFork {
         /// The parent.
         process: Pid,
         /// The child.
         child: Pid,
-    } -> BirthNews, Low;
+    } -> EndForkReply, Low;
 
     /// The home tells replicas which process-directed signals are waiting to be taken.
     pending: PendingSignals {
@@ -507,13 +507,13 @@ messages! {
     } -> errno::Result<()>, Low;
 
     /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
-    tune: TuneThread {
+    change_scheduling: ChangeScheduling {
         /// The process (thread group) that this is about.
         process: Pid,
         /// The thread that is scheduled otherwise.
         thread: Pid,
         /// What is set, if anything.
-        tune: Tune,
+        change: SchedulingChange,
         /// Who asks, for permissions.
         sender: Credentials,
     } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
@@ -611,25 +611,25 @@ messages! {
         process: Pid,
     } -> (), Low;
 
-    /// A process joins a circle that the receiver keeps, or leaves it.
-    circle_member: CircleMember {
-        /// Which circle.
-        circle: CircleId,
+    /// A process joins a sharing group that the receiver keeps, or leaves it.
+    sharing_group_member: SharingGroupMember {
+        /// Which sharing group.
+        sharing_group: SharingGroupId,
         /// The process, which the sender is the home of.
         process: Pid,
         /// It joins, not leaves.
         joins: bool,
     } -> errno::Result<()>, Low;
 
-    /// A change of something that a circle has in common; answered when all members have it.
-    change_circle: ChangeCircle {
-        /// Which circle.
-        circle: CircleId,
+    /// A change of something that a sharing group has in common; answered when all members have it.
+    change_sharing_group: ChangeSharingGroup {
+        /// Which sharing group.
+        sharing_group: SharingGroupId,
         /// What changes for all members.
         change: Change,
     } -> errno::Result<()>, Low;
 
-    /// The circle's keeper has a member, at home on the receiver, changed.
+    /// The sharing group's keeper has a member, at home on the receiver, changed.
     change_member: ChangeMember {
         /// The member.
         process: Pid,
@@ -653,14 +653,14 @@ mod tests {
             files: TableId { home: KernelId(3), serial: 4 },
             ending: None,
             survivor: None,
-            standing: Standing::default(),
+            stop_state: StopState::default(),
             pending: PendingSet::default(),
         };
         let full = Replica {
             in_parents_space: true,
             ending: Some(ExitStatus::Code(5)),
             survivor: Some(Survivor { thread: Pid(6), at: 7 }),
-            standing: Standing { stopped: true, order: 8, continues: 9 },
+            stop_state: StopState { stopped: true, order: 8, continues: 9 },
             pending: PendingSet { set: SignalSet(u64::MAX), version: 10 },
             ..plain.clone()
         };

@@ -1,6 +1,6 @@
 //! What a kernel is told of a process of another that it is to hold a replica of.
 
-use super::{ExitStatus, PendingSet, Shared, Standing};
+use super::{ExitStatus, PendingSet, Shared, StopState};
 use crate::descriptor::TableId;
 use abi::signal::SignalSet;
 use alloc::borrow::Cow;
@@ -34,7 +34,7 @@ pub struct Replica {
     /// A thread is in execve, and the others end.
     pub survivor: Option<Survivor>,
     /// Whether it is stopped.
-    pub standing: Standing,
+    pub stop_state: StopState,
     /// Signals for the process that wait.
     pub pending: PendingSet,
 }
@@ -67,18 +67,18 @@ struct Travelling<'a> {
 
 impl Serialize for Replica {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Replica { space, files, standing, pending, .. } = self;
+        let Replica { space, files, stop_state, pending, .. } = self;
         let numbers = Numbers {
             space: space.serial,
             files: files.serial,
-            order: standing.order,
-            continues: standing.continues,
+            order: stop_state.order,
+            continues: stop_state.continues,
             pending: pending.set.0,
             version: pending.version,
             space_home: space.home.0,
             files_home: files.home.0,
             in_parents_space: self.in_parents_space.into(),
-            stopped: standing.stopped.into(),
+            stopped: stop_state.stopped.into(),
         };
         let (shared, ending, survivor) = (Cow::Borrowed(&self.shared), self.ending, self.survivor);
         Travelling { numbers, shared, ending, survivor }.serialize(to)
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for Replica {
             files: TableId { home: KernelId(numbers.files_home), serial: numbers.files },
             ending,
             survivor,
-            standing: Standing { stopped: numbers.stopped != 0, order, continues },
+            stop_state: StopState { stopped: numbers.stopped != 0, order, continues },
             pending: PendingSet { set: SignalSet(numbers.pending), version },
         })
     }

@@ -46,8 +46,8 @@ pub struct Shared {
     pub barriers: u32,
     /// oom_score_adj, and the least that it may be made without CAP_SYS_RESOURCE.
     pub oom: (i16, i16),
-    /// By [`Facet`]: the processes with which it has that in common.
-    pub circles: [Option<CircleId>; FACETS],
+    /// By [`SharedPart`]: the processes with which it has that in common.
+    pub sharing_groups: [Option<SharingGroupId>; SHARED_PARTS],
     /// Start time, ns since boot.
     pub started: u64,
 }
@@ -62,7 +62,7 @@ struct Numbers {
     limits: [[u64; 2]; RESOURCES],
     layout: Layout,
     started: u64,
-    circles: [u64; FACETS],
+    sharing_groups: [u64; SHARED_PARTS],
     parent: u32,
     group: u32,
     session: u32,
@@ -70,9 +70,9 @@ struct Numbers {
     lock_future: u32,
     barriers: u32,
     oom: [i16; 2],
-    circle_homes: [u16; FACETS],
+    sharing_group_homes: [u16; SHARED_PARTS],
     exit_signal: u16,
-    /// What is so, and which of the circles there are.
+    /// What is so, and which of the sharing groups there are.
     is: u32,
 }
 
@@ -80,17 +80,19 @@ const EXECUTED: u32 = 1;
 const SUBREAPER: u32 = 2;
 const DUMPABLE: u32 = 4;
 const NO_NEW_PRIVILEGES: u32 = 8;
-const IN_CIRCLE: [u32; FACETS] = [16, 32, 64];
+const IN_SHARING_GROUP: [u32; SHARED_PARTS] = [16, 32, 64];
 
 impl Numbers {
     fn of(shared: &Shared) -> Self {
         let bit = |is: bool, bit: u32| if is { bit } else { 0 };
-        let in_circle = |which: usize| bit(shared.circles[which].is_some(), IN_CIRCLE[which]);
+        let in_sharing_group = |which: usize| bit(shared.sharing_groups[which].is_some(), IN_SHARING_GROUP[which]);
         Numbers {
             limits: shared.limits.map(Into::into),
             layout: shared.layout,
             started: shared.started,
-            circles: shared.circles.map(|circle| circle.map_or(0, |circle| circle.serial)),
+            sharing_groups: shared
+                .sharing_groups
+                .map(|sharing_group| sharing_group.map_or(0, |sharing_group| sharing_group.serial)),
             parent: shared.parent.0,
             group: shared.group.0,
             session: shared.session.0,
@@ -98,21 +100,24 @@ impl Numbers {
             lock_future: shared.lock_future,
             barriers: shared.barriers,
             oom: shared.oom.into(),
-            circle_homes: shared.circles.map(|circle| circle.map_or(0, |circle| circle.home.0)),
+            sharing_group_homes: shared
+                .sharing_groups
+                .map(|sharing_group| sharing_group.map_or(0, |sharing_group| sharing_group.home.0)),
             exit_signal: shared.exit_signal.into(),
             is: bit(shared.executed, EXECUTED)
                 | bit(shared.child_subreaper, SUBREAPER)
                 | bit(shared.dumpable, DUMPABLE)
                 | bit(shared.no_new_privileges, NO_NEW_PRIVILEGES)
-                | in_circle(0)
-                | in_circle(1)
-                | in_circle(2),
+                | in_sharing_group(0)
+                | in_sharing_group(1)
+                | in_sharing_group(2),
         }
     }
 
-    fn circle(&self, which: usize) -> Option<CircleId> {
-        let circle = || CircleId { home: KernelId(self.circle_homes[which]), serial: self.circles[which] };
-        (self.is & IN_CIRCLE[which] != 0).then(circle)
+    fn sharing_group(&self, which: usize) -> Option<SharingGroupId> {
+        let sharing_group =
+            || SharingGroupId { home: KernelId(self.sharing_group_homes[which]), serial: self.sharing_groups[which] };
+        (self.is & IN_SHARING_GROUP[which] != 0).then(sharing_group)
     }
 }
 
@@ -153,7 +158,7 @@ impl<'de> Deserialize<'de> for Shared {
             lock_future: numbers.lock_future,
             barriers: numbers.barriers,
             oom: numbers.oom.into(),
-            circles: core::array::from_fn(|which| numbers.circle(which)),
+            sharing_groups: core::array::from_fn(|which| numbers.sharing_group(which)),
             started: numbers.started,
         })
     }
@@ -179,7 +184,7 @@ impl Shared {
             lock_future: 0,
             barriers: 0,
             oom: (0, 0),
-            circles: [None; FACETS],
+            sharing_groups: [None; SHARED_PARTS],
             started: 0,
         }
     }
@@ -187,7 +192,7 @@ impl Shared {
 
 /// What processes may have in common beside memory and descriptors, which have homes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Facet {
+pub enum SharedPart {
     /// CLONE_FS: root, working directory, umask.
     Directories = 0,
     /// CLONE_SIGHAND: signal handlers.
@@ -196,20 +201,20 @@ pub enum Facet {
     Memory = 2,
 }
 
-/// How many variants [`Facet`] has.
-pub const FACETS: usize = 3;
+/// How many variants [`SharedPart`] has.
+pub const SHARED_PARTS: usize = 3;
 
-impl Facet {
+impl SharedPart {
     /// All, in the order of their numbers.
-    pub const ALL: [Facet; FACETS] = [Facet::Directories, Facet::Handlers, Facet::Memory];
+    pub const ALL: [SharedPart; SHARED_PARTS] = [SharedPart::Directories, SharedPart::Handlers, SharedPart::Memory];
 }
 
-/// Processes that have a [`Facet`] in common: the kernel that keeps the list of members, and a number of that kernel.
+/// Processes that have a [`SharedPart`] in common: the kernel that keeps the list of members, and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct CircleId {
+pub struct SharingGroupId {
     /// The kernel that keeps the list of members, and puts changes in order.
     pub home: KernelId,
-    /// Which of that kernel's circles.
+    /// Which of that kernel's sharing groups.
     pub serial: u64,
 }
 
@@ -286,12 +291,12 @@ pub enum Change {
         /// The least that it may be made without CAP_SYS_RESOURCE.
         least: Option<i16>,
     },
-    /// Into a circle, if it is in none yet, or out of it.
-    Circle {
-        /// What the circle is about.
-        facet: Facet,
-        /// The circle it joins; None: it leaves.
-        circle: Option<CircleId>,
+    /// Into a sharing group, if it is in none yet, or out of it.
+    SharingGroup {
+        /// What the sharing group is about.
+        part: SharedPart,
+        /// The sharing group it joins; None: it leaves.
+        sharing_group: Option<SharingGroupId>,
     },
     /// The root, or else the current directory.
     Directory {
@@ -350,7 +355,7 @@ mod tests {
             lock_future: 3,
             barriers: 15,
             oom: (-1000, 1000),
-            circles: [None, Some(CircleId { home: KernelId(16), serial: u64::MAX }), None],
+            sharing_groups: [None, Some(SharingGroupId { home: KernelId(16), serial: u64::MAX }), None],
             started: 17,
             ..plain.clone()
         };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whether a process is stopped, as its home has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct StopState {
     /// Its threads wait at their next user boundary until SIGCONT.
     pub stopped: bool,
     /// How often it was stopped or continued: what a replica hears late is no news.

@@ -1,6 +1,6 @@
 //! What is one thread's, and goes with it when it moves.
 
-use super::LastTuning;
+use super::LastSchedulingParameters;
 use abi::{
     signal::{AltStack, Pending, Sent, SignalInfo, SignalSet},
     Capabilities, CapabilitySet, CpuSet, Credentials,
@@ -104,8 +104,8 @@ pub struct ThreadState {
 
 impl ThreadState {
     /// What remains of the main thread when it has ended.
-    pub fn tuning(&self) -> LastTuning {
-        LastTuning {
+    pub fn scheduling_parameters(&self) -> LastSchedulingParameters {
+        LastSchedulingParameters {
             uid: self.credentials.uid,
             euid: self.credentials.euid,
             affinity: self.affinity.clone(),
@@ -324,7 +324,7 @@ impl<'de> Deserialize<'de> for ThreadState {
 /// All that there is of a thread at its user boundary. It moves often, and is more than a kilobyte: it stays where it was
 /// decoded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Baggage {
+pub struct ThreadContext {
     /// Registers at the boundary, as they are restored there.
     #[serde(with = "machine::plain")]
     pub registers: Registers,

@@ -6,7 +6,7 @@ mod run;
 pub use report::*;
 pub use run::*;
 
-use crate::fs::Usage;
+use crate::fs::MappingUse;
 use abi::ObjectId;
 use alloc::vec::Vec;
 
@@ -208,7 +208,7 @@ pub enum Operation {
 
 /// What a kernel answers to a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Changed {
+pub enum ChangeReply {
     /// An address (mmap, mremap, brk) or 0; or the errno of the call.
     Done(errno::Result<u64>),
     /// Not this kernel's to change. Nothing has been done.
@@ -245,7 +245,7 @@ pub struct FutexKey {
 
 /// What an owner answers to [`LocateFutex`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Located {
+pub enum LocateFutexReply {
     /// The queue; None: nobody can wait there, for nothing is mapped or the word can never change (EFAULT).
     Key(Option<FutexKey>),
     /// Ask the owner of the page.
@@ -254,7 +254,7 @@ pub enum Located {
 
 /// What an owner answers to [`AskResidency`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Residency {
+pub enum ResidencyReply {
     /// One entry a page; None when the range has a hole.
     Pages(Option<Vec<bool>>),
     /// Ask the owners of the pages.
@@ -306,7 +306,7 @@ pub struct CensusEntry {
     /// Other kernels have, or had, the page.
     pub exported: bool,
     /// The page is copy-on-write.
-    pub copied: bool,
+    pub copy_on_write: bool,
     /// The page is of a slice (or region) that this kernel owns, as it believes.
     pub owned: bool,
     /// What the region allows; None: this kernel has no region there.
@@ -362,7 +362,7 @@ messages! {
         operation: Operation,
         /// For home, which has frozen the owner.
         frozen: bool,
-    } -> Changed, Low;
+    } -> ChangeReply, Low;
 
     /// A kernel asks home for a change of a range that several kernels own.
     change_all: ChangeAll {
@@ -405,9 +405,9 @@ messages! {
         range: PageRange,
     } -> (), High;
 
-    /// Bad luck on demand (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
+    /// Fault injection (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
     /// `chance`. It confirms as after a fault.
-    covet: Covet {
+    steal_for_test: StealForTest {
         /// The address space that this is about.
         space: SpaceId,
         /// A random number.
@@ -416,14 +416,14 @@ messages! {
 
     /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is
     /// there (if `replace`; else EEXIST) and hands it over.
-    cede_range: Cede {
+    take_range: TakeRange {
         /// The address space that this is about.
         space: SpaceId,
         /// The pages.
         range: PageRange,
         /// Whether what is there goes; else EEXIST.
         replace: bool,
-    } -> Changed, Low;
+    } -> ChangeReply, Low;
 
     /// Nothing is mapped any more in a range that was handed over: its slice's owner has it back.
     give_back: GiveBack {
@@ -558,7 +558,7 @@ messages! {
         space: SpaceId,
         /// The pages.
         range: PageRange,
-    } -> Residency, Low;
+    } -> ResidencyReply, Low;
 
     /// Where the waiters of a futex word queue, asked of the owner of its address.
     locate_futex: LocateFutex {
@@ -568,14 +568,14 @@ messages! {
         at: UserAddr,
         /// No FUTEX_PRIVATE_FLAG: the word may be in a shared mapping.
         shared: bool,
-    } -> Located, Low;
+    } -> LocateFutexReply, Low;
 
     /// A file's kernel is to seal it, or to let somebody write it: how many mappings has the receiver, in slices of its own, that use it so?
     count_uses: CountUses {
         /// The file, which the sender owns.
         object: ObjectId,
         /// Which mappings count.
-        usage: Usage,
+        usage: MappingUse,
     } -> u64, Low;
 
     /// Home audits a space that is about to end: what does the replica's page table have from a page on?

@@ -141,7 +141,7 @@ pub(crate) unsafe fn primary(handover: Handover) -> ! {
     unsafe { core::ptr::write_bytes(BOARD_VIRT as *mut u8, 0, BOARD_BYTES as usize) };
     crate::set_has_board();
     board::publish_plan(&plan);
-    board::entry(KernelId::PRIMARY).life().boots.store(1, Relaxed);
+    board::entry(KernelId::PRIMARY).lifecycle().boot_generation.store(1, Relaxed);
     arch::prepare_timer();
     clock::calibrate(handover.started);
     start(Start { kernel: 0, root, free: memory.next })
@@ -173,7 +173,7 @@ fn start(start: Start) -> ! {
     let area = percpu::all()[0];
     arch::init_cpu(area);
     area.online.store(true, Relaxed);
-    board::entry(kernel).life().doorbell.store(area.hardware_id, Relaxed);
+    board::entry(kernel).lifecycle().doorbell.store(area.hardware_id, Relaxed);
     paging::start();
     // SAFETY: a fresh stack, mapped for good; nothing of the old one is needed.
     unsafe { arch::call_on(area.stack, enter_kernel) }

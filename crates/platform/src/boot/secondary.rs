@@ -30,9 +30,9 @@ pub fn boot_kernel(kernel: KernelId) -> Result<(), Errno> {
         return Err(Errno::EBUSY);
     }
     let booted = (|| {
-        let life = entry.life();
+        let lifecycle = entry.lifecycle();
         board::forget_lanes(kernel);
-        if life.boots.fetch_add(1, Relaxed) > 0 {
+        if lifecycle.boot_generation.fetch_add(1, Relaxed) > 0 {
             hold(&partition.cpus);
         }
         // Its predecessor may have died while it was looking at its lanes.

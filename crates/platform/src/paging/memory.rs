@@ -14,7 +14,7 @@ use machine::{Frame, KernelId, Memory, NoMemory, PageTable, PAGE_BITS};
 pub struct Setup<H> {
     pub kernel: KernelId,
     /// How often it was booted, this time included.
-    pub life: u32,
+    pub boot_generation: u32,
     pub partition: &'static Partition,
     /// The memory of every kernel by the plan, booted or not: physical byte addresses.
     pub homes: Vec<(Range<u64>, KernelId)>,
@@ -24,7 +24,7 @@ pub struct Setup<H> {
 /// What the memory and its tables share, for as long as the kernel runs.
 pub(super) struct Shared<H> {
     kernel: KernelId,
-    life: u32,
+    boot_generation: u32,
     partition: &'static Partition,
     foreign: Foreign,
     pins: Pins,
@@ -56,13 +56,13 @@ impl<H: Hardware> Clone for PartitionMemory<H> {
 
 impl<H: Hardware> PartitionMemory<H> {
     pub fn start(setup: Setup<H>) -> Self {
-        let Setup { kernel, life, partition, mut homes, hardware } = setup;
+        let Setup { kernel, boot_generation, partition, mut homes, hardware } = setup;
         homes.sort_by_key(|(range, _)| range.start);
         let cpus = Cpus::new(hardware);
         // Never freed: a kernel has one memory, and it ends with the kernel.
         PartitionMemory(Box::leak(Box::new(Shared {
             kernel,
-            life,
+            boot_generation,
             partition,
             foreign: Foreign::default(),
             pins: Pins::default(),
@@ -124,8 +124,8 @@ impl<H: Hardware> Memory for PartitionMemory<H> {
         self.0.kernel
     }
 
-    fn life(&self) -> u32 {
-        self.0.life
+    fn boot_generation(&self) -> u32 {
+        self.0.boot_generation
     }
 
     fn alloc(&self) -> Option<Frame> {

@@ -21,7 +21,7 @@ pub fn start() -> &'static KernelMemory {
         });
         PartitionMemory::start(Setup {
             kernel: crate::kernel(),
-            life: board::entry(crate::kernel()).life().boots.load(Relaxed),
+            boot_generation: board::entry(crate::kernel()).lifecycle().boot_generation.load(Relaxed),
             partition: pages::partition(),
             homes: homes.collect(),
             hardware: Mmu::default(),

@@ -11,7 +11,7 @@ mod table;
 
 pub use table::Descriptor;
 
-use crate::{users::Users, Directory, System};
+use crate::{users::Users, DescriptorTransfer, System};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
@@ -131,7 +131,7 @@ impl Files {
             cache.forgotten
         };
         let ask = DescriptorGet { table: self.id, fd };
-        let take = |from: &dyn Directory, reply: Result<(Opened, bool)>| -> Result<Descriptor> {
+        let take = |from: &dyn DescriptorTransfer, reply: Result<(Opened, bool)>| -> Result<Descriptor> {
             let (file, close_on_exec) = reply?;
             Ok(Descriptor { file: from.take(file)?, close_on_exec })
         };
@@ -157,7 +157,7 @@ impl Files {
         let table = match &self.part {
             Part::Home(table) => table,
             Part::Cache(cache) => {
-                let given = self.system.directory.give(&file, self.id.home).await?;
+                let given = self.system.descriptor_transfer.give(&file, self.id.home).await?;
                 let ask = DescriptorPut { table: self.id, file: given, from, exactly, close_on_exec, limit };
                 let (fd, alone) = self.system.endpoint.call(self.id.home, ask).await.map_err(Errno::from)??;
                 cache.lock().note_put(alone);
@@ -184,8 +184,8 @@ impl Files {
         let table = match &self.part {
             Part::Home(table) => table,
             Part::Cache(cache) => {
-                let (home, directory) = (self.id.home, &self.system.directory);
-                let given = (directory.give(&files[0], home).await?, directory.give(&files[1], home).await?);
+                let (home, transfer) = (self.id.home, &self.system.descriptor_transfer);
+                let given = (transfer.give(&files[0], home).await?, transfer.give(&files[1], home).await?);
                 let ask = DescriptorPutTwo { table: self.id, files: given, close_on_exec, limit };
                 let (fds, alone) = self.system.endpoint.call(home, ask).await.map_err(Errno::from)??;
                 cache.lock().note_put(alone);
@@ -216,7 +216,7 @@ impl Files {
             Part::Home(table) => table,
             Part::Cache(_) => {
                 let ask = DescriptorTake { table: self.id, fd };
-                let take = |from: &dyn Directory, reply: Result<Opened>| from.take(reply?);
+                let take = |from: &dyn DescriptorTransfer, reply: Result<Opened>| from.take(reply?);
                 let file = self.system.ask_for(self.id.home, ask, take).await??;
                 drop(self.forget(fd));
                 return Ok(file);
@@ -249,11 +249,12 @@ impl Files {
             Part::Home(table) => table,
             Part::Cache(_) => {
                 let ask = DescriptorList { table: self.id };
-                let take = |from: &dyn Directory, list: Vec<(u32, Opened, bool)>| -> Vec<Result<(u32, Descriptor)>> {
-                    let take =
-                        |(fd, file, close_on_exec)| Ok((fd, Descriptor { file: from.take(file)?, close_on_exec }));
-                    list.into_iter().map(take).collect()
-                };
+                let take =
+                    |from: &dyn DescriptorTransfer, list: Vec<(u32, Opened, bool)>| -> Vec<Result<(u32, Descriptor)>> {
+                        let take =
+                            |(fd, file, close_on_exec)| Ok((fd, Descriptor { file: from.take(file)?, close_on_exec }));
+                        list.into_iter().map(take).collect()
+                    };
                 return self.system.ask_for(self.id.home, ask, take).await?.into_iter().collect();
             }
         };

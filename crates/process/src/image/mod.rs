@@ -16,7 +16,7 @@ use fs::{File, PathAnswer};
 use linux_raw_sys::general::MINSIGSTKSZ;
 use machine::{errno::Result, Errno, FpuState, KernelSet, Registers, UserAddr, UserRegisters, PAGE_SIZE, USER_END};
 use messages::{
-    process::{Change, EndShadow, Facet, Layout},
+    process::{Change, EndShadow, Layout, SharedPart},
     timer::TimerOp,
 };
 use stack::Strings;
@@ -146,8 +146,8 @@ impl Thread {
             space.expect(process.home);
             process.change(Change::Image { space: space.id(), files: files.id(), alone }).await?;
         }
-        process.leave_circle(Facet::Handlers).await?;
-        process.leave_circle(Facet::Memory).await?;
+        process.leave_sharing_group(SharedPart::Handlers).await?;
+        process.leave_sharing_group(SharedPart::Memory).await?;
         process.change(Change::ResetActions).await?;
         process.timer(TimerOp::DeleteAll).await?;
         process.change(Change::Executable { path: executable, layout }).await?;

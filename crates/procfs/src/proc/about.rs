@@ -13,7 +13,7 @@ use fs::{
 };
 use messages::{
     inspect::{Inspect, Inspection},
-    process::Tune,
+    process::SchedulingChange,
 };
 
 /// Bytes of its memory that are read at a time.
@@ -82,7 +82,11 @@ impl Content for Name {
             }
             let name = data.iter().take(15).take_while(|byte| **byte != 0).copied().collect();
             let thread = self.0.thread.unwrap_or(self.0.pid);
-            self.0.proc.system.tune(thread, Tune::Name(name), caller.credentials.clone()).await?;
+            self.0
+                .proc
+                .system
+                .change_scheduling(thread, SchedulingChange::Name(name), caller.credentials.clone())
+                .await?;
             Ok(data.len())
         })
     }

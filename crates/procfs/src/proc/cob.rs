@@ -42,7 +42,7 @@ async fn kernels(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
             KernelState::Dead => "dead",
         };
         let cpus = number_list(partition.cpus.iter().map(|cpu| cpu.0));
-        put!(text, "{:<6} {state:<8} {:>5} {cpus:<10}", partition.kernel.0, partition.boots);
+        put!(text, "{:<6} {state:<8} {:>5} {cpus:<10}", partition.kernel.0, partition.boot_generation);
         match statuses.get(&partition.kernel) {
             Some(status) => put!(
                 text,
@@ -64,7 +64,7 @@ async fn kernels(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 
 async fn message_counts(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
-    put!(text, "kernel       sent   received doorbells_sent doorbells_saved\n");
+    put!(text, "kernel       sent   received doorbells_sent doorbells_suppressed\n");
     for (kernel, status) in statuses(&proc.system).await {
         put!(
             text,
@@ -73,7 +73,7 @@ async fn message_counts(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
             status.messages_sent,
             status.messages_received,
             status.doorbells_sent,
-            status.doorbells_saved,
+            status.doorbells_suppressed,
         );
     }
     Ok(text.0)

@@ -11,16 +11,16 @@ use fs::{
     synthetic::{hash_ino, Content, Directory, Link, Node, Style},
     Caller, File, Kind, OpenFlags, Whence,
 };
-use messages::inspect::{Held, Inspect, Inspection};
+use messages::inspect::{Inspect, Inspection, ProcessFile};
 
 impl Subject {
-    async fn file(&self, held: Held, caller: &Caller) -> Result<Arc<dyn File>> {
-        self.proc.system.inspect_file(self.pid, held, self.reader(caller)).await
+    async fn file(&self, which: ProcessFile, caller: &Caller) -> Result<Arc<dyn File>> {
+        self.proc.system.inspect_file(self.pid, which, self.reader(caller)).await
     }
 
     /// ENOENT if there is none, or nobody who could have it.
     async fn descriptor(&self, fd: u32, caller: &Caller) -> Result<Arc<dyn File>> {
-        let file = self.file(Held::Descriptor(fd), caller).await;
+        let file = self.file(ProcessFile::Descriptor(fd), caller).await;
         file.map_err(|error| if error == Errno::ESRCH { Errno::ENOENT } else { error })
     }
 }
@@ -28,12 +28,12 @@ impl Subject {
 /// cwd and root.
 pub(super) struct Place {
     pub subject: Subject,
-    pub held: Held,
+    pub which: ProcessFile,
 }
 
 impl Link for Place {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
-        Box::pin(async move { Ok(Followed::File(self.subject.file(self.held, caller).await?)) })
+        Box::pin(async move { Ok(Followed::File(self.subject.file(self.which, caller).await?)) })
     }
 }
 
@@ -64,7 +64,7 @@ struct Open {
 
 impl Link for Open {
     fn follow<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Followed>> {
-        Box::pin(async move { Ok(Followed::File(self.subject.file(Held::Descriptor(self.fd), caller).await?)) })
+        Box::pin(async move { Ok(Followed::File(self.subject.file(ProcessFile::Descriptor(self.fd), caller).await?)) })
     }
 }
 

@@ -105,7 +105,7 @@ fn stat_text(all: &[(KernelId, KernelStatus)], started: u64) -> Vec<u8> {
         total(|status| status.switches)
     );
     let running = total(|status| status.load);
-    put!(text, "processes {}\nprocs_running {running}\nprocs_blocked 0\n", total(|status| status.threads_run));
+    put!(text, "processes {}\nprocs_running {running}\nprocs_blocked 0\n", total(|status| status.threads_started));
     put!(text, "softirq 0 0 0 0 0 0 0 0 0 0 0\n");
     text.0
 }

@@ -8,7 +8,7 @@ use fs::{
     synthetic::{hash_ino, Content, Directory, Made, Node, Places, Style},
     Caller, Kind,
 };
-use messages::inspect::{Held, Inspect, Inspection, ProcessView, RunState, ThreadView};
+use messages::inspect::{Inspect, Inspection, ProcessFile, ProcessView, RunState, ThreadView};
 
 type Answer = BoxFuture<'static, Result<Vec<u8>>>;
 type Maker = fn(Subject, Caller) -> Answer;
@@ -133,8 +133,8 @@ impl About {
                 Node::file(ino, oom::Adjust { subject, old_file: false }).mode(0o644).style(Style::Bytes)
             }
             "oom_adj" => Node::file(ino, oom::Adjust { subject, old_file: true }).mode(0o644).style(Style::Bytes),
-            "cwd" => Node::link(ino, links::Place { subject, held: Held::Cwd }),
-            "root" => Node::link(ino, links::Place { subject, held: Held::Root }),
+            "cwd" => Node::link(ino, links::Place { subject, which: ProcessFile::Cwd }),
+            "root" => Node::link(ino, links::Place { subject, which: ProcessFile::Root }),
             "exe" => Node::link(ino, links::Executable(subject)),
             "fd" => Node::directory(
                 ino,

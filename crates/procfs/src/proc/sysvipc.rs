@@ -7,7 +7,7 @@ use super::{
 use ::machine::errno::Result;
 use alloc::{sync::Arc, vec::Vec};
 use fs::Caller;
-use messages::ipc::{Details, Kind};
+use messages::ipc::{Details, IpcKind};
 
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
@@ -19,7 +19,7 @@ pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
 async fn memory(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n");
-    for status in ipc::service(&proc.system)?.list(Kind::Memory).await {
+    for status in ipc::service(&proc.system)?.list(IpcKind::Memory).await {
         let Details::Memory { size, attached, resident, attach_time, detach_time, creator, last } = status.details
         else {
             continue;
@@ -37,7 +37,7 @@ async fn memory(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 async fn semaphores(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n");
-    for status in ipc::service(&proc.system)?.list(Kind::Semaphores).await {
+    for status in ipc::service(&proc.system)?.list(IpcKind::Semaphores).await {
         let Details::Semaphores { count, operated } = status.details else { continue };
         let who = &status.permissions;
         put!(
@@ -59,7 +59,7 @@ async fn semaphores(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
 async fn queues(proc: Arc<Proc>, _caller: Caller) -> Result<Vec<u8>> {
     let mut text = Text::default();
     put!(text, "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      ctime\n");
-    for status in ipc::service(&proc.system)?.list(Kind::Messages).await {
+    for status in ipc::service(&proc.system)?.list(IpcKind::Messages).await {
         let Details::Messages { bytes, count, sent, received, sender, receiver, .. } = status.details else { continue };
         let who = &status.permissions;
         put!(

@@ -456,7 +456,7 @@ fn node(place: &crate::machine::Node, machine: &Machine, user: Arc<dyn UserMode>
         spawner,
         placement: Arc::new(Anywhere(rng)),
         board_load: |_| 0,
-        shake: None,
+        injector: None,
         abi: Arc::new(Linux::default()),
     });
     SimNode { id, cpu, scheduler, node }

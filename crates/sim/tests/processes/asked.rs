@@ -1,5 +1,5 @@
 //! How a main thread is scheduled is told at every moment of its process: it ends before the others, or another thread
-//! executes a program and goes on in its place. crates/process/src/inspect.rs (`tune`).
+//! executes a program and goes on in its place. crates/process/src/inspect.rs (`change_scheduling`).
 
 use crate::{born, shape, wander};
 use sim::{

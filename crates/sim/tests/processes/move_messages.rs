@@ -183,9 +183,9 @@ fn a_return_between_two_others_tells_the_home_later() {
 #[test]
 fn a_first_visit_from_home_is_two() {
     let from_home = Move { home: 0, threads: 1, route: &[], executed: false, who: 0, to: 1 };
-    from_home.costs(&["0>1 hold_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
+    from_home.costs(&["0>1 push_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
     let elsewhere = Move { home: 1, threads: 1, route: &[], executed: false, who: 0, to: 2 };
-    elsewhere.costs(&["1>2 hold_replica Notice", "1>2 migrate Request"], &["2>1 migrate Reply"], 0);
+    elsewhere.costs(&["1>2 push_replica Notice", "1>2 migrate Request"], &["2>1 migrate Reply"], 0);
 }
 
 /// From elsewhere the newcomer asks the home. Beside it come the pages: one question asks for both, and the thread waits for them when it
@@ -219,7 +219,7 @@ fn a_first_visit_of_a_program_executed_elsewhere_is_three_too() {
 #[test]
 fn a_thread_among_several_pays_no_more() {
     let first = Move { home: 0, threads: 3, route: &[], executed: false, who: 0, to: 1 };
-    first.costs(&["0>1 hold_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
+    first.costs(&["0>1 push_replica Notice", "0>1 migrate Request"], &["1>0 migrate Reply"], 0);
     let second = Move { home: 0, threads: 3, route: &[1], executed: false, who: 1, to: 1 };
     second.costs(&["0>1 migrate Request"], &["1>0 migrate Reply"], 1);
     let again = Move { home: 0, threads: 3, route: &[1, 0], executed: false, who: 0, to: 1 };

@@ -8,7 +8,7 @@ use crate::{
     Caller,
 };
 use machine::{errno::Result, Errno};
-use messages::fs::{FileControl, Waiting, INLINE_BYTES};
+use messages::fs::{FileControl, WaitPlace, INLINE_BYTES};
 
 /// Of one try.
 struct Packed {
@@ -20,7 +20,7 @@ struct Packed {
 
 impl RemoteFile {
     fn is_stream(&self) -> bool {
-        matches!(self.waiting, Waiting::Socket { stream: true })
+        matches!(self.waiting, WaitPlace::Socket { stream: true })
     }
 
     /// Many bytes go into frames; for an answer there is room in them.

@@ -9,7 +9,7 @@ use crate::{
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, Errno, Pid};
-use messages::fs::{FileSignals, SignalsSeen, Waiting};
+use messages::fs::{FileSignals, SignalsSeen, WaitPlace};
 
 struct OwnersMask {
     remote: Arc<Remote>,
@@ -25,7 +25,7 @@ impl MaskElsewhere for OwnersMask {
 
 impl RemoteFile {
     pub(super) async fn change_signals(&self, wanted: Option<SignalSet>) -> Result<(SignalSet, OpenFlags)> {
-        let Waiting::Signals = self.waiting else { return Err(Errno::EINVAL) };
+        let WaitPlace::Signals = self.waiting else { return Err(Errno::EINVAL) };
         let (wanted, flags) = self.ask(FileSignals { id: self.name.id, wanted }).await??;
         self.flags.set(flags);
         Ok((wanted, flags))
@@ -34,13 +34,13 @@ impl RemoteFile {
     /// The signals of who reads, if this is a signalfd.
     pub(super) fn signals_of(&self, reader: &Caller) -> Option<Arc<dyn SignalSource>> {
         match self.waiting {
-            Waiting::Signals => self.remote.sources()?.of(reader.process),
+            WaitPlace::Signals => self.remote.sources()?.of(reader.process),
             _ => None,
         }
     }
 
     pub(super) fn view(&self, process: Pid, thread: Option<Pid>) -> Option<Arc<dyn SignalView>> {
-        let Waiting::Signals = self.waiting else { return None };
+        let WaitPlace::Signals = self.waiting else { return None };
         let mask = Mask::elsewhere(Arc::new(OwnersMask { remote: self.remote.clone(), name: self.name }));
         Some(View::new(self.remote.sources()?, process, thread, mask))
     }

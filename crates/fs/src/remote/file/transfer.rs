@@ -8,14 +8,14 @@ use crate::{
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, PAGE_SIZE};
-use messages::fs::{FileRead, FileWrite, Taken, Waiting, INLINE_BYTES};
+use messages::fs::{FileRead, FileWrite, ReadReply, WaitPlace, INLINE_BYTES};
 
 impl RemoteFile {
     /// How many bytes one message asks for or brings. A terminal's kernel keeps them while it waits, whoever it does so for; a terminal's
     /// input is a page at most, and its output goes on with the next.
     fn most(&self) -> usize {
         match self.waiting {
-            Waiting::AtOwner => PAGE_SIZE,
+            WaitPlace::AtOwner => PAGE_SIZE,
             _ => Loan::LARGEST,
         }
     }
@@ -32,9 +32,9 @@ impl RemoteFile {
             bytes,
             frames: loan.frames().to_vec(),
             wait: waits,
-            caller: caller.filter(|_| self.waiting == Waiting::AtOwner).cloned(),
+            caller: caller.filter(|_| self.waiting == WaitPlace::AtOwner).cloned(),
         };
-        let accept = move |reply: Result<Taken>| -> Result<Vec<u8>> { Ok(loan.receive(reply?)) };
+        let accept = move |reply: Result<ReadReply>| -> Result<Vec<u8>> { Ok(loan.receive(reply?)) };
         let data = self.ask_and_stay(message, accept, caller, waits).await??;
         let count = data.len().min(buf.len());
         buf[..count].copy_from_slice(&data[..count]);
@@ -50,20 +50,20 @@ impl RemoteFile {
             at,
             data: loan.send(buf),
             wait: !self.tries(),
-            caller: caller.filter(|_| !matches!(self.waiting, Waiting::Never | Waiting::Here)).cloned(),
+            caller: caller.filter(|_| !matches!(self.waiting, WaitPlace::Never | WaitPlace::Here)).cloned(),
         };
         // The frames stay lent until the owner has answered, even if nobody waits for that any more.
         let accept = move |reply: Result<u64>| {
             drop(loan);
             reply
         };
-        let count = self.ask_and_stay(message, accept, caller, self.waiting == Waiting::AtOwner).await??;
+        let count = self.ask_and_stay(message, accept, caller, self.waiting == WaitPlace::AtOwner).await??;
         Ok((count as usize).min(buf.len()))
     }
 
     /// Does the owner only try, and the caller wait here?
     pub(super) fn tries(&self) -> bool {
-        matches!(self.waiting, Waiting::Here | Waiting::Socket { .. } | Waiting::Signals)
+        matches!(self.waiting, WaitPlace::Here | WaitPlace::Socket { .. } | WaitPlace::Signals)
     }
 
     pub(super) async fn read_all(
@@ -73,7 +73,7 @@ impl RemoteFile {
         caller: Option<&Caller>,
         patience: Patience,
     ) -> Result<usize> {
-        if self.waiting != Waiting::Never {
+        if self.waiting != WaitPlace::Never {
             return self.read_stream(buf, at, caller, patience).await;
         }
         let mut done = 0;
@@ -102,8 +102,8 @@ impl RemoteFile {
         patience: Patience,
     ) -> Result<usize> {
         let waits_there = match self.waiting {
-            Waiting::AtOwner => true,
-            Waiting::Here | Waiting::Socket { .. } => patience == Patience::Waits,
+            WaitPlace::AtOwner => true,
+            WaitPlace::Here | WaitPlace::Socket { .. } => patience == Patience::Waits,
             _ => false,
         };
         if waits_there {
@@ -130,7 +130,7 @@ impl RemoteFile {
         caller: Option<&Caller>,
         patience: Patience,
     ) -> Result<usize> {
-        if self.waiting != Waiting::Never {
+        if self.waiting != WaitPlace::Never {
             return self.insist(patience, shield_of(caller), || self.write_once(buf, at, caller)).await;
         }
         let mut done = 0;

@@ -102,7 +102,7 @@ impl Mappers for Asking {
         *self.1.lock().unwrap() += others.len();
         Box::pin(async move { self.0.recall(&others, lost).await })
     }
-    fn uses(&self, _: ObjectId, _: crate::Usage) -> BoxFuture<'_, u64> {
+    fn uses(&self, _: ObjectId, _: crate::MappingUse) -> BoxFuture<'_, u64> {
         crate::file::ready(0)
     }
 }

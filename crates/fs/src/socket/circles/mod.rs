@@ -70,7 +70,7 @@ use machine::{
     sync::{AsyncLock, Lock},
     Errno,
 };
-use messages::fs::SurveyPage;
+use messages::fs::SocketGraphPage;
 
 /// So many sockets that hold others are not looked at when more come.
 const FEW: usize = 64;
@@ -220,7 +220,7 @@ impl UnixNames {
     }
 
     /// A part of what [`Self::survey`] can't decide alone; the first part makes a new survey.
-    pub(crate) async fn survey_page(&self, number: u64, from: (u32, u32)) -> Result<SurveyPage> {
+    pub(crate) async fn survey_page(&self, number: u64, from: (u32, u32)) -> Result<SocketGraphPage> {
         let others = self.others()?;
         let mut pace = Pace::new(Some(others.spawner()));
         if from == (0, 0) {

@@ -8,7 +8,7 @@ use crate::FileRef;
 use alloc::vec::Vec;
 use core::ops::Range;
 use machine::{collections::try_with_capacity, errno::Result, Errno, HashMap, KernelId};
-use messages::fs::{SurveyPage, Surveyed};
+use messages::fs::{SocketGraphEntry, SocketGraphPage};
 
 /// Nodes in a message.
 const NODES: usize = 512;
@@ -56,7 +56,7 @@ impl Round {
     }
 
     /// The next page of a kernel's survey.
-    fn take(&mut self, kernel: KernelId, page: SurveyPage) -> Result<()> {
+    fn take(&mut self, kernel: KernelId, page: SocketGraphPage) -> Result<()> {
         let count = page.nodes as usize;
         if self.kernels.last().is_none_or(|(last, _)| *last != kernel) {
             let first = self.graph.len();
@@ -71,7 +71,7 @@ impl Round {
         let find = |node: u32| Some(nodes.start + node as usize).filter(|node| nodes.contains(node)).ok_or(Errno::EIO);
         for entry in page.entries {
             match entry {
-                Surveyed::Socket { node, id } => {
+                SocketGraphEntry::Socket { node, id } => {
                     let (node, name) = (find(node)?, FileRef { owner: kernel, id });
                     self.list(node);
                     self.current = Some((node, name));
@@ -80,19 +80,19 @@ impl Round {
                         self.sockets.insert(name, node);
                     }
                 }
-                Surveyed::Lent { holder, count } => {
+                SocketGraphEntry::Lent { holder, count } => {
                     let (_, name) = self.current.ok_or(Errno::EIO)?;
                     self.lent.try_reserve(1).map_err(no_memory)?;
                     self.lent.push((name, holder, count));
                 }
-                Surveyed::StandIn { node, file, count } => {
+                SocketGraphEntry::StandIn { node, file, count } => {
                     let node = find(node)?;
                     self.list(node);
                     self.current = None;
                     self.stand_ins.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                     self.stand_ins.insert((file, kernel), (node, count));
                 }
-                Surveyed::Holds(child) => {
+                SocketGraphEntry::Holds(child) => {
                     let (node, _) = self.current.ok_or(Errno::EIO)?;
                     self.graph.hold(node, find(child)?)?;
                 }

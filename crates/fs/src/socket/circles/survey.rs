@@ -10,7 +10,7 @@ use alloc::{
     vec::Vec,
 };
 use machine::{errno::Result, Errno, HashMap, KernelSet};
-use messages::fs::{SurveyPage, Surveyed};
+use messages::fs::{SocketGraphEntry, SocketGraphPage};
 
 /// Sockets that hold others, taken out of their table at a time.
 const CHUNK: usize = 64;
@@ -172,9 +172,9 @@ impl Survey {
         others: &dyn OtherKernels,
         (node, held): (u32, u32),
         pace: &mut Pace<'_>,
-    ) -> Result<SurveyPage> {
+    ) -> Result<SocketGraphPage> {
         let (mut at, mut skipped) = (node as usize, held as usize);
-        let mut page = SurveyPage { nodes: self.seen.len() as u32, entries: Vec::new(), next: None };
+        let mut page = SocketGraphPage { nodes: self.seen.len() as u32, entries: Vec::new(), next: None };
         let room = PAGE + usize::from(u8::MAX);
         page.entries.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
         while at < self.seen.len() {
@@ -190,7 +190,7 @@ impl Survey {
                 let held = &self.graph.held(at)[skipped..];
                 let fits = held.len().min(PAGE.saturating_sub(page.entries.len()).max(1));
                 let hangs = |child: &&u32| self.graph.mark(**child as usize) == Mark::Elsewhere;
-                page.entries.extend(held[..fits].iter().filter(hangs).map(|child| Surveyed::Holds(*child)));
+                page.entries.extend(held[..fits].iter().filter(hangs).map(|child| SocketGraphEntry::Holds(*child)));
                 if fits < held.len() {
                     skipped += fits;
                     continue;
@@ -201,15 +201,16 @@ impl Survey {
         Ok(page)
     }
 
-    fn list(&self, others: &dyn OtherKernels, node: usize, entries: &mut Vec<Surveyed>) {
+    fn list(&self, others: &dyn OtherKernels, node: usize, entries: &mut Vec<SocketGraphEntry>) {
         let file = self.seen[node].file.upgrade();
         let node = node as u32;
         match file.as_ref().and_then(|file| file.remote()) {
-            Some(file) => entries.push(Surveyed::StandIn { node, file, count: others.references(file) }),
+            Some(file) => entries.push(SocketGraphEntry::StandIn { node, file, count: others.references(file) }),
             None => {
                 let loan = file.and_then(|file| others.loan_of(&file)).unwrap_or_default();
-                entries.push(Surveyed::Socket { node, id: loan.id });
-                entries.extend(loan.holders.into_iter().map(|(holder, count)| Surveyed::Lent { holder, count }));
+                entries.push(SocketGraphEntry::Socket { node, id: loan.id });
+                entries
+                    .extend(loan.holders.into_iter().map(|(holder, count)| SocketGraphEntry::Lent { holder, count }));
             }
         }
     }

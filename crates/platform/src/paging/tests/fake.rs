@@ -244,7 +244,8 @@ pub fn machine(cpus: usize) -> Machine {
         cpu.root.store(kernel_root.address(), SeqCst);
     }
     let homes = alloc::vec![(OTHERS, KernelId(1)), (OWN, KernelId(0))];
-    let memory = PartitionMemory::start(Setup { kernel: KernelId(0), life: 1, partition, homes, hardware: fake });
+    let memory =
+        PartitionMemory::start(Setup { kernel: KernelId(0), boot_generation: 1, partition, homes, hardware: fake });
     let hardware = memory.hardware();
     Machine { memory, hardware }
 }

@@ -1,4 +1,4 @@
-//! Messages that come late (`cob.shake`, see `process/src/shake.rs` for the rest of the bad luck).
+//! Messages that come late (`cob.shake`, see `process/src/inject.rs` for the rest of the bad luck).
 //!
 //! A lane is now and then not looked at for a while, as if this kernel had been busy with interrupts off. All of
 //! it, so nothing is reordered inside a lane; what lies in other lanes overtakes it. The doorbell of what lies there has
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use fabric::{Full, Port};
 use machine::{Cpu, KernelId};
 use messages::Priority;
-use process::Shake;
+use process::FaultInjector;
 use sched::Scheduler;
 
 /// Messages of a lane per pause.
@@ -19,19 +19,25 @@ const PAUSES: u64 = 24;
 const LONGEST_NS: u64 = 400_000;
 
 /// A port whose lanes are slow at random.
-pub struct Slow<P> {
+pub struct DelayedPort<P> {
     pub port: P,
-    pub shake: Arc<Shake>,
+    pub injector: Arc<FaultInjector>,
     pub cpu: Arc<dyn Cpu>,
     pub scheduler: Arc<Scheduler>,
     /// By kernel and priority: not looked at before.
     pub until: Vec<[AtomicU64; 2]>,
 }
 
-impl<P: Port> Slow<P> {
-    pub fn new(port: P, kernels: usize, shake: Arc<Shake>, cpu: Arc<dyn Cpu>, scheduler: Arc<Scheduler>) -> Self {
+impl<P: Port> DelayedPort<P> {
+    pub fn new(
+        port: P,
+        kernels: usize,
+        injector: Arc<FaultInjector>,
+        cpu: Arc<dyn Cpu>,
+        scheduler: Arc<Scheduler>,
+    ) -> Self {
         let until = (0..kernels).map(|_| Default::default()).collect();
-        Slow { port, shake, cpu, scheduler, until }
+        DelayedPort { port, injector, cpu, scheduler, until }
     }
 
     fn pauses(&self, from: KernelId, priority: Priority) -> bool {
@@ -40,7 +46,7 @@ impl<P: Port> Slow<P> {
     }
 
     fn pause(&self, from: KernelId, priority: Priority) {
-        let until = self.cpu.now() + 1 + self.shake.below(LONGEST_NS);
+        let until = self.cpu.now() + 1 + self.injector.below(LONGEST_NS);
         self.until[from.index()][priority.index()].store(until, Relaxed);
         let sleep = self.scheduler.sleep_until(until);
         self.scheduler.spawn(async move {
@@ -50,7 +56,7 @@ impl<P: Port> Slow<P> {
     }
 }
 
-impl<P: Port> Port for Slow<P> {
+impl<P: Port> Port for DelayedPort<P> {
     fn max_message(&self, to: KernelId, priority: Priority) -> usize {
         self.port.max_message(to, priority)
     }
@@ -67,7 +73,7 @@ impl<P: Port> Port for Slow<P> {
         if self.pauses(from, priority) || !self.port.try_recv(from, priority, buffer) {
             return false;
         }
-        if self.shake.one_in(PAUSES) {
+        if self.injector.one_in(PAUSES) {
             self.pause(from, priority);
         }
         true

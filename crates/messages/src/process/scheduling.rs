@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Tune {
+pub enum SchedulingChange {
     /// sched_setaffinity. EINVAL if none of the CPUs is there.
     Affinity(CpuSet),
     /// setpriority: from -20 to 19.
@@ -22,7 +22,7 @@ pub enum Tune {
 /// Scheduling parameters of a main thread that has exited: as long as its process exists, sched_getaffinity and its like
 /// read and set them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct LastTuning {
+pub struct LastSchedulingParameters {
     /// Its real user id, for the permission to change it.
     pub uid: u32,
     /// Its effective user id, for the same.

@@ -6,56 +6,64 @@ use abi::{CpuSet, Credentials};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 use machine::{errno::Result, Errno, Pid};
-use messages::process::{LastTuning, Tune, TuneThread};
+use messages::process::{ChangeScheduling, LastSchedulingParameters, SchedulingChange};
 
 const RLIMIT_NICE: usize = 13;
 const RLIMIT_RTPRIO: usize = 14;
 
 /// Affinity, nice value, and (policy, priority) of a thread.
-pub type Tuning = (CpuSet, i8, (u32, u32));
+pub type SchedulingParameters = (CpuSet, i8, (u32, u32));
 
 impl System {
     /// Reads or sets how a thread is scheduled, wherever it is.
-    pub async fn tune(self: &Arc<Self>, thread: Pid, tune: Tune, sender: Credentials) -> Result<Tuning> {
+    pub async fn change_scheduling(
+        self: &Arc<Self>,
+        thread: Pid,
+        change: SchedulingChange,
+        sender: Credentials,
+    ) -> Result<SchedulingParameters> {
         let here = self.thread(thread).filter(|thread| !thread.is_away());
-        if let Some(tuning) = here.and_then(|local| local.tune(&tune, &sender)) {
-            return tuning;
+        if let Some(parameters) = here.and_then(|local| local.change_scheduling(&change, &sender)) {
+            return parameters;
         }
         let process = self.process_of(thread).await.ok_or(Errno::ESRCH)?;
-        self.route_tune(TuneThread { process, thread, tune, sender }).await
+        self.route_scheduling_change(ChangeScheduling { process, thread, change, sender }).await
     }
 
-    pub(crate) async fn route_tune(self: &Arc<Self>, message: TuneThread) -> Result<Tuning> {
+    pub(crate) async fn route_scheduling_change(
+        self: &Arc<Self>,
+        message: ChangeScheduling,
+    ) -> Result<SchedulingParameters> {
         loop {
             match self.trail(message.process, message.thread).await {
                 // None: it has left since.
                 Trail::Here(thread) => {
-                    if let Some(tuning) = thread.tune(&message.tune, &message.sender) {
-                        return tuning;
+                    if let Some(parameters) = thread.change_scheduling(&message.change, &message.sender) {
+                        return parameters;
                     }
                 }
                 Trail::At(kernel) => return self.endpoint.call(kernel, message).await.map_err(|_| Errno::ESRCH)?,
-                Trail::Cold => return self.tune_ended(message),
+                Trail::Cold => return self.change_scheduling_of_ended(message),
             }
         }
     }
 
     /// At home: the thread is no more. The main thread can be asked for all the same, until its process has gone.
-    fn tune_ended(&self, message: TuneThread) -> Result<Tuning> {
+    fn change_scheduling_of_ended(&self, message: ChangeScheduling) -> Result<SchedulingParameters> {
         let process =
             self.process(message.process).filter(|process| process.id == message.thread).ok_or(Errno::ESRCH)?;
-        let limits = process.tuning_limits();
+        let limits = process.scheduling_limits();
         let mut state = process.home().ok_or(Errno::ESRCH)?.state.lock();
-        let last = state.last_tuning.as_mut().ok_or(Errno::ESRCH)?;
-        let tuned = Tuned { uid: last.uid, euid: last.euid, nice: last.nice, policy: last.policy, limits };
-        tuned.check(&message.tune, &message.sender)?;
-        let LastTuning { affinity, nice, policy, .. } = last;
-        match message.tune {
-            Tune::Read => {}
-            Tune::Affinity(wanted) => *affinity = self.usable(&wanted)?,
-            Tune::Nice(new) => *nice = new.clamp(-20, 19),
-            Tune::Policy(new, priority) => *policy = (new, priority),
-            Tune::Name(_) => return Err(Errno::ESRCH),
+        let last = state.last_scheduling.as_mut().ok_or(Errno::ESRCH)?;
+        let thread = ScheduledThread { uid: last.uid, euid: last.euid, nice: last.nice, policy: last.policy, limits };
+        thread.check(&message.change, &message.sender)?;
+        let LastSchedulingParameters { affinity, nice, policy, .. } = last;
+        match message.change {
+            SchedulingChange::Read => {}
+            SchedulingChange::Affinity(wanted) => *affinity = self.usable(&wanted)?,
+            SchedulingChange::Nice(new) => *nice = new.clamp(-20, 19),
+            SchedulingChange::Policy(new, priority) => *policy = (new, priority),
+            SchedulingChange::Name(_) => return Err(Errno::ESRCH),
         }
         Ok((affinity.clone(), *nice, *policy))
     }
@@ -71,26 +79,30 @@ impl System {
 
 impl Thread {
     /// None if the thread is not here.
-    fn tune(self: &Arc<Self>, tune: &Tune, sender: &Credentials) -> Option<Result<Tuning>> {
+    fn change_scheduling(
+        self: &Arc<Self>,
+        change: &SchedulingChange,
+        sender: &Credentials,
+    ) -> Option<Result<SchedulingParameters>> {
         let presence = self.presence.lock();
         if !matches!(*presence, Presence::Here) {
             return None;
         }
-        let result = self.tune_here(tune.clone(), sender);
+        let result = self.change_scheduling_here(change.clone(), sender);
         drop(presence);
         self.wake();
         Some(result)
     }
 
-    fn tune_here(&self, tune: Tune, sender: &Credentials) -> Result<Tuning> {
-        let limits = self.process.tuning_limits();
+    fn change_scheduling_here(&self, change: SchedulingChange, sender: &Credentials) -> Result<SchedulingParameters> {
+        let limits = self.process.scheduling_limits();
         let mut state = self.state.lock();
         let (uid, euid) = (state.credentials.uid, state.credentials.euid);
-        Tuned { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&tune, sender)?;
-        let reschedule = matches!(tune, Tune::Nice(_) | Tune::Policy(..));
-        match tune {
-            Tune::Read => {}
-            Tune::Affinity(wanted) => {
+        ScheduledThread { uid, euid, nice: state.nice, policy: state.policy, limits }.check(&change, sender)?;
+        let reschedule = matches!(change, SchedulingChange::Nice(_) | SchedulingChange::Policy(..));
+        match change {
+            SchedulingChange::Read => {}
+            SchedulingChange::Affinity(wanted) => {
                 let usable = self.process.system.usable(&wanted)?;
                 // Looked at when the thread next goes to user mode.
                 let here = self.process.system.cpu.current();
@@ -101,28 +113,28 @@ impl Thread {
                     self.misplaced.store(true, SeqCst);
                 }
             }
-            Tune::Nice(nice) => state.nice = nice.clamp(-20, 19),
-            Tune::Name(name) => state.name = name,
-            Tune::Policy(policy, priority) => state.policy = (policy, priority),
+            SchedulingChange::Nice(nice) => state.nice = nice.clamp(-20, 19),
+            SchedulingChange::Name(name) => state.name = name,
+            SchedulingChange::Policy(policy, priority) => state.policy = (policy, priority),
         }
-        let tuning = (state.affinity.clone(), state.nice, state.policy);
+        let parameters = (state.affinity.clone(), state.nice, state.policy);
         drop(state);
         if reschedule {
             self.reschedule();
         }
-        Ok(tuning)
+        Ok(parameters)
     }
 }
 
 impl Process {
-    /// What [`Tuned::limits`] says.
-    pub(crate) fn tuning_limits(&self) -> (u64, u64) {
+    /// What [`ScheduledThread::limits`] says.
+    pub(crate) fn scheduling_limits(&self) -> (u64, u64) {
         (self.limit(RLIMIT_NICE), self.limit(RLIMIT_RTPRIO))
     }
 }
 
 /// How a thread is scheduled that somebody wants to change.
-struct Tuned {
+struct ScheduledThread {
     uid: u32,
     euid: u32,
     nice: i8,
@@ -131,17 +143,17 @@ struct Tuned {
     limits: (u64, u64),
 }
 
-impl Tuned {
+impl ScheduledThread {
     /// EPERM or EACCES if `sender` must not do that to it (man 2 setpriority, man 7 sched).
-    fn check(&self, tune: &Tune, sender: &Credentials) -> Result<()> {
+    fn check(&self, change: &SchedulingChange, sender: &Credentials) -> Result<()> {
         let owns = [self.uid, self.euid].contains(&sender.euid);
-        if matches!(tune, Tune::Read) || sender.can(abi::capability::SYS_NICE) {
+        if matches!(change, SchedulingChange::Read) || sender.can(abi::capability::SYS_NICE) {
             return Ok(());
         }
-        match *tune {
+        match *change {
             _ if !owns => Err(Errno::EPERM),
-            Tune::Nice(nice) if nice < self.nice && !self.may_be(nice) => Err(Errno::EACCES),
-            Tune::Policy(policy, priority) if !self.may_follow(policy, priority) => Err(Errno::EPERM),
+            SchedulingChange::Nice(nice) if nice < self.nice && !self.may_be(nice) => Err(Errno::EACCES),
+            SchedulingChange::Policy(policy, priority) if !self.may_follow(policy, priority) => Err(Errno::EPERM),
             _ => Ok(()),
         }
     }

@@ -5,15 +5,15 @@
 //! its doorbell rings.
 //!
 //! Idea: chance makes what is *allowed* to happen at any time happen all the time. At a thread's user boundary, once in
-//! [`STRIKES`] times (in [`STRIKES_OF_FAULTS`] after a page fault), one of these, none of which a program may notice:
+//! [`INTERVAL`] times (in [`FAULT_INTERVAL`] after a page fault), one of these, none of which a program may notice:
 //!
 //! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
 //! - this kernel forgets pages that it has borrowed, some or all of them: the next touch asks the owner again;
 //! - another kernel hands over pages that nobody has touched, as it would if this one touched them (`vm/src/handover.rs`);
 //! - the thread goes to the end of the queue, so that others get in between (not a real-time one: its place there is the program's).
 //!
-//! New threads and programs start on a random kernel ([`Shaken`] in place of the usual placement), and lanes are held back a while
-//! by the kernel (`kernel/src/shake.rs`), whole, so that nothing is reordered inside one.
+//! New threads and programs start on a random kernel ([`RandomPlacement`] in place of the usual placement), and lanes are held back a while
+//! by the kernel (`kernel/src/inject.rs`), whole, so that nothing is reordered inside one.
 //!
 //! Each kernel draws from its own sequence, made from the seed and its id. The seed does not determine what the machine
 //! does, for its CPUs run as they like; but the same seed makes the same kind of trouble, which is often enough to meet a
@@ -29,13 +29,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::KernelId;
 
 /// User boundaries per strike.
-const STRIKES: u64 = 24;
+const INTERVAL: u64 = 24;
 /// Those of page faults: bad luck makes more of them. A program whose pages are forgotten, on one kernel or all but one, before it
 /// has them together again would get nowhere.
-const STRIKES_OF_FAULTS: u64 = 8 * STRIKES;
+const FAULT_INTERVAL: u64 = 8 * INTERVAL;
 
 /// Random numbers that a seed determines: SplitMix64 (Steele, Lea, Flood 2014) over a counter.
-pub struct Shake(AtomicU64);
+pub struct FaultInjector(AtomicU64);
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -46,10 +46,10 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Shake {
+impl FaultInjector {
     /// The sequence of a kernel: another one for each seed and each kernel.
     pub fn new(seed: u64, kernel: KernelId) -> Arc<Self> {
-        Arc::new(Shake(AtomicU64::new(mix(seed.wrapping_add(STEP)) ^ mix(u64::from(kernel.0)))))
+        Arc::new(FaultInjector(AtomicU64::new(mix(seed.wrapping_add(STEP)) ^ mix(u64::from(kernel.0)))))
     }
 
     fn next(&self) -> u64 {
@@ -69,23 +69,28 @@ impl Shake {
 
 impl Thread {
     /// At the user boundary, once in a while, has one of the things above happen to the thread. None if nothing did.
-    pub async fn shaken(self: &Arc<Self>, shake: &Shake, context: &mut Context, faulted: bool) -> Option<Absence> {
-        let strikes = if faulted { STRIKES_OF_FAULTS } else { STRIKES };
-        if !shake.one_in(strikes) {
+    pub async fn inject_fault(
+        self: &Arc<Self>,
+        injector: &FaultInjector,
+        context: &mut Context,
+        faulted: bool,
+    ) -> Option<Absence> {
+        let interval = if faulted { FAULT_INTERVAL } else { INTERVAL };
+        if !injector.one_in(interval) {
             return None;
         }
-        match shake.below(8) {
-            0..4 => self.displace(shake, context).await,
+        match injector.below(8) {
+            0..4 => self.displace(injector, context).await,
             4 => {
                 self.process.space().forget_borrowed(|_| true);
                 Some(Absence::Back)
             }
             5 => {
-                self.process.space().forget_borrowed(|_| shake.one_in(2));
+                self.process.space().forget_borrowed(|_| injector.one_in(2));
                 Some(Absence::Back)
             }
             6 => {
-                self.process.space().covet(shake.next()).await;
+                self.process.space().steal_for_test(injector.next()).await;
                 Some(Absence::Back)
             }
             _ if matches!(self.class(), sched::Class::Fifo(_) | sched::Class::RoundRobin(_)) => None,
@@ -96,7 +101,7 @@ impl Thread {
         }
     }
 
-    async fn displace(self: &Arc<Self>, shake: &Shake, context: &mut Context) -> Option<Absence> {
+    async fn displace(self: &Arc<Self>, injector: &FaultInjector, context: &mut Context) -> Option<Absence> {
         let system = &self.process.system;
         let affinity = self.state.lock().affinity.clone();
         let others: Vec<KernelId> = {
@@ -107,24 +112,24 @@ impl Thread {
         if others.is_empty() {
             return None;
         }
-        let to = others[shake.below(others.len() as u64) as usize];
+        let to = others[injector.below(others.len() as u64) as usize];
         Some(self.move_to(context, to).await)
     }
 }
 
 /// A placement that draws: any kernel that the thread may use. Threads that wait for a CPU are relieved by the usual policy.
-pub struct Shaken {
+pub struct RandomPlacement {
     /// Where it draws from.
-    pub shake: Arc<Shake>,
+    pub injector: Arc<FaultInjector>,
     /// The policy that it asks who waits is to be relieved by.
     pub policy: Arc<dyn Placement>,
 }
 
-impl Placement for Shaken {
+impl Placement for RandomPlacement {
     fn choose(&self, here: KernelId, candidates: &[Candidate<'_>]) -> KernelId {
         match candidates {
             [] => here,
-            all => all[self.shake.below(all.len() as u64) as usize].kernel,
+            all => all[self.injector.below(all.len() as u64) as usize].kernel,
         }
     }
 
@@ -140,8 +145,8 @@ mod tests {
     #[test]
     fn kernels_of_a_seed_draw_different_numbers_and_a_seed_always_the_same() {
         let draw = |seed, kernel| {
-            let shake = Shake::new(seed, KernelId(kernel));
-            [(); 8].map(|()| shake.next())
+            let injector = FaultInjector::new(seed, KernelId(kernel));
+            [(); 8].map(|()| injector.next())
         };
         assert_eq!(draw(7, 2), draw(7, 2));
         assert_ne!(draw(7, 2), draw(7, 3));
