@@ -1,4 +1,4 @@
-//! Messages that come late (`cob.shake`, see `process/src/inject.rs` for the rest of the bad luck).
+//! Fault injection in the lanes: messages that come late (`cob.shake`; see `process/src/inject.rs` for the rest).
 //!
 //! A lane is now and then not looked at for a while, as if this kernel had been busy with interrupts off. All of
 //! it, so nothing is reordered inside a lane; what lies in other lanes overtakes it. The doorbell of what lies there has

@@ -208,7 +208,7 @@ pub enum Inspection {
     },
 }
 
-/// A file that a process has open.
+/// Which of the files that a process has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessFile {
     /// /proc/PID/fd/N.
@@ -222,8 +222,8 @@ pub enum ProcessFile {
 messages! {
     "inspect" 0x2c0;
 
-    /// A look at a process, answered by its home. Many bytes of its memory go in `frames`: `sent` of them are there already, to be
-    /// written, or there is room for those of the answer, which says how many it put there.
+    /// Asks the home of a process about it, or has the home write to its memory. Many bytes of memory travel in `frames`: `sent` bytes
+    /// are there to be written, or the frames have room for the answer, which says how many bytes it has put there.
     inspect: InspectProcess {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -243,11 +243,11 @@ messages! {
         process: Pid,
     } -> Vec<ThreadView>, Low;
 
-    /// A file that a process has open, from its home.
+    /// Asks the home of a process for a file that it has open.
     file: InspectFile {
         /// The process (thread group) that this is about.
         process: Pid,
-        /// Which of its files.
+        /// Which file.
         which: ProcessFile,
         /// Who asks, for permissions.
         reader: Credentials,

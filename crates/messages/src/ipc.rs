@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use machine::{errno, Frame, Pid};
 use serde::{Deserialize, Serialize};
 
-/// The three kinds of objects, each with keys and ids of its own.
+/// The three kinds of System V IPC objects. Each has its own keys and ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum IpcKind {
     /// Shared memory segments (shmget).
@@ -17,7 +17,7 @@ pub enum IpcKind {
     Messages,
 }
 
-/// Who asks.
+/// The process that makes the system call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asker {
     /// Effective ids, which the object's mode is compared with, and capabilities.
@@ -39,7 +39,7 @@ pub struct Permissions {
     pub cuid: u32,
     /// Creator's group.
     pub cgid: u32,
-    /// The low nine bits are permissions; SHM_DEST and SHM_LOCKED are in it, too.
+    /// Permissions in the low nine bits, SHM_DEST and SHM_LOCKED above.
     pub mode: u32,
 }
 
@@ -56,7 +56,7 @@ pub struct Status {
     pub details: Details,
 }
 
-/// What IPC_STAT tells of one kind only. Times are 0 if it never happened.
+/// The part of IPC_STAT's answer that each kind has for itself. A time of 0: it never happened.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Details {
     /// `struct shmid_ds`.

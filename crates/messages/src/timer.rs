@@ -77,12 +77,12 @@ pub enum TimerOp {
         /// The timer whose remaining time is asked for.
         id: TimerId,
     },
-    /// Expirations that the last signal stood for beside its own.
+    /// timer_getoverrun(2): the expirations that the last signal stood for beside its own.
     Overrun {
         /// The timer whose signal came last.
         id: TimerId,
     },
-    /// That signal has been taken from the queue of a thread.
+    /// A thread has taken the timer's signal from its queue.
     Taken {
         /// The timer that sent the signal.
         id: TimerId,
@@ -94,7 +94,7 @@ pub enum TimerOp {
         /// The timer that goes.
         id: TimerId,
     },
-    /// execve: those of timer_create go, those of setitimer stay.
+    /// execve: deletes the timers of timer_create, and keeps those of setitimer.
     DeleteAll,
 }
 

@@ -1,10 +1,10 @@
-//! Bad luck on demand (`cob.shake=SEED`, `cob run --shake SEED`).
+//! Fault injection (`cob.shake=SEED`, `cob run --shake SEED`).
 //!
 //! Problem: the interleavings that break a protocol between kernels hardly ever happen by themselves. A thread moves
 //! when somebody asks for it, a borrowed page stays until its owner wants it back, a message is looked at as soon as
 //! its doorbell rings.
 //!
-//! Idea: chance makes what is *allowed* to happen at any time happen all the time. At a thread's user boundary, once in
+//! Idea: make what is *allowed* to happen at any time happen often, at random. At a thread's user boundary, once in
 //! [`INTERVAL`] times (in [`FAULT_INTERVAL`] after a page fault), one of these, none of which a program may notice:
 //!
 //! - the thread goes to a random kernel among those its affinity allows, as a balancer could send it;
@@ -16,7 +16,7 @@
 //! by the kernel (`kernel/src/inject.rs`), whole, so that nothing is reordered inside one.
 //!
 //! Each kernel draws from its own sequence, made from the seed and its id. The seed does not determine what the machine
-//! does, for its CPUs run as they like; but the same seed makes the same kind of trouble, which is often enough to meet a
+//! does, for its CPUs run as they like; but the same seed injects similar faults, which is often enough to meet a
 //! bug again.
 
 use crate::{
@@ -28,10 +28,10 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use machine::KernelId;
 
-/// User boundaries per strike.
+/// User boundaries per injected fault.
 const INTERVAL: u64 = 24;
-/// Those of page faults: bad luck makes more of them. A program whose pages are forgotten, on one kernel or all but one, before it
-/// has them together again would get nowhere.
+/// The same after a page fault. Injection causes page faults, and a program whose pages are forgotten again before it has
+/// got them all would make no progress.
 const FAULT_INTERVAL: u64 = 8 * INTERVAL;
 
 /// Random numbers that a seed determines: SplitMix64 (Steele, Lea, Flood 2014) over a counter.
@@ -68,7 +68,7 @@ impl FaultInjector {
 }
 
 impl Thread {
-    /// At the user boundary, once in a while, has one of the things above happen to the thread. None if nothing did.
+    /// Injects one of the faults above at the user boundary, at random intervals. None: it has injected none.
     pub async fn inject_fault(
         self: &Arc<Self>,
         injector: &FaultInjector,
@@ -117,11 +117,12 @@ impl Thread {
     }
 }
 
-/// A placement that draws: any kernel that the thread may use. Threads that wait for a CPU are relieved by the usual policy.
+/// A placement policy that chooses at random among the kernels that the thread may use. Threads that wait for a CPU are relieved by the
+/// usual policy.
 pub struct RandomPlacement {
-    /// Where it draws from.
+    /// The source of its random numbers.
     pub injector: Arc<FaultInjector>,
-    /// The policy that it asks who waits is to be relieved by.
+    /// The policy that moves threads which wait for a CPU.
     pub policy: Arc<dyn Placement>,
 }
 

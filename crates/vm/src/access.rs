@@ -8,7 +8,7 @@ use messages::vm::Fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 impl Space {
-    /// Boxed: it is rare and large, and what contains it is copied in every call that touches user memory.
+    /// Boxed, because it is rare and large, and every call that touches user memory copies the value that contains it.
     fn resolve_access(self: &Arc<Self>, fault: UserFault) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.fault(fault.at, fault.access).await.map_err(|fault| match fault {
@@ -18,7 +18,7 @@ impl Space {
         })
     }
 
-    /// Whether the table here lets a program do that now.
+    /// Whether the page table of this kernel allows that access now.
     pub fn allows(&self, page: Page, access: Access) -> bool {
         page.address().0 < USER_END && self.table.get(page).is_some_and(|mapping| mapping.access.contains(access))
     }
@@ -139,7 +139,7 @@ impl Space {
         self.write(to, value.as_bytes()).await
     }
 
-    /// `count` values in a row. EFAULT also for a count no memory could hold.
+    /// Reads `count` consecutive values. EFAULT also if no memory could hold so many.
     pub async fn read_values<T: FromBytes + IntoBytes + Clone>(
         self: &Arc<Self>,
         from: UserAddr,
@@ -159,7 +159,7 @@ impl Space {
         Ok(values)
     }
 
-    /// The word at `at`. EINVAL if it is not aligned.
+    /// Reads the word at `at`. EINVAL if it is not aligned.
     pub async fn load_u32(self: &Arc<Self>, at: UserAddr) -> Result<u32> {
         check_aligned(at)?;
         loop {

@@ -13,7 +13,7 @@ use machine::{
 };
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, ResidencyReply};
 
-/// Values of madvise.
+/// The advice values of madvise(2).
 mod advice {
     pub const NORMAL: u32 = 0;
     pub const RANDOM: u32 = 1;
@@ -43,20 +43,20 @@ const MS_ASYNC: u32 = 1;
 const MS_INVALIDATE: u32 = 2;
 const MS_SYNC: u32 = 4;
 
-/// Pages that one question of mincore is about, as on Linux.
+/// Most pages that one step of mincore asks about, as on Linux.
 const MOST_RESIDENT: u64 = 4096;
 
 fn is_shared(region: &RegionReport) -> bool {
     RegionFlags::from_bits_truncate(region.kind.flags).contains(RegionFlags::SHARED)
 }
 
-/// Whether that advice makes pages, so that following it may take long, and may be given up at any time.
+/// Whether following the advice makes pages present. That may take long, and may be given up at any time.
 pub fn is_populating(advice: u32) -> bool {
     matches!(advice, advice::POPULATE_READ | advice::POPULATE_WRITE)
 }
 
 impl Space {
-    /// madvise.
+    /// madvise(2).
     pub async fn advise(self: &Arc<Self>, start: UserAddr, length: u64, advice: u32) -> Result<()> {
         match advice {
             advice::NORMAL..=advice::DONTNEED | advice::FREE..=advice::DONTNEED_LOCKED => {}
@@ -203,7 +203,7 @@ impl Space {
         hole.map_or(Ok(0), |_| Err(Errno::ENOMEM))
     }
 
-    /// msync.
+    /// msync(2).
     pub async fn sync(self: &Arc<Self>, start: UserAddr, length: u64, flags: u32) -> Result<()> {
         if flags & !(MS_ASYNC | MS_INVALIDATE | MS_SYNC) != 0 || flags & MS_ASYNC != 0 && flags & MS_SYNC != 0 {
             return Err(Errno::EINVAL);
@@ -241,8 +241,8 @@ impl Space {
         self.note_written(region);
     }
 
-    /// ...under the lock. Also before pages of a shared mapping go: the object may have been written back, and
-    /// written again, since the first write marked it.
+    /// The same under the lock. It is also called before pages of a shared mapping are unmapped: the object may have been written
+    /// back, and written again, since the first write marked it.
     pub(crate) fn note_written(&self, region: &Region) {
         if !region.is_shared() || region.backing.is_none() {
             return;

@@ -10,10 +10,10 @@
 use alloc::vec::Vec;
 use machine::Page;
 
-/// Faults that continue each other before any page is made ahead.
+/// So many faults must continue each other before pages are made ahead.
 const PROOF: u32 = 4;
 const MOST: u64 = 16;
-/// Runs remembered: threads of a space that run on one kernel take turns.
+/// Most runs that are remembered; several, since threads of a space that run on one kernel take turns.
 const RUNS: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -22,12 +22,12 @@ struct Run {
     faults: u32,
 }
 
-/// The runs of a space, the one that went on last at the end.
+/// The runs of sequential faults of a space; the one that was continued last is at the end.
 #[derive(Default)]
 pub(crate) struct Ahead(Vec<Run>);
 
 impl Ahead {
-    /// `page` is touched for the first time: how many behind it are to be made, too.
+    /// Notes that `page` is touched for the first time. Answers how many pages behind it should be made, too.
     pub fn after(&mut self, page: Page) -> u64 {
         let faults = match self.0.iter().position(|run| run.next == page) {
             Some(known) => self.0.remove(known).faults + 1,
@@ -44,7 +44,7 @@ impl Ahead {
         pages
     }
 
-    /// Of the pages behind `page` so many were made.
+    /// Notes that so many pages behind `page` were made.
     pub fn made(&mut self, pages: u64) {
         if let Some(run) = self.0.last_mut() {
             run.next = run.next.add(pages);

@@ -15,12 +15,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use machine::{Access, KernelId, KernelSet, Page, PageRange, Soft, Step};
 use messages::vm::{Census, CensusEntry};
 
-/// Entries of an answer.
+/// Most entries of an answer.
 const MOST: usize = 64;
-/// Faults that are named for one space; more say nothing new.
+/// Most faults that are logged for one space.
 const NAMED: u64 = 4;
 
-/// What a replica has of a page.
+/// A kernel, and its entry for a page.
 type View = (KernelId, CensusEntry);
 
 impl Space {
@@ -54,7 +54,7 @@ impl Space {
         self.vm.audit_faults.fetch_add(faults, Relaxed);
     }
 
-    /// What this replica has from page `from` on, once nothing is under way.
+    /// The entries of this replica's page table from page `from` on, taken when no question of its is unanswered.
     pub(crate) async fn census(&self, from: Page) -> Vec<CensusEntry> {
         let at_rest = || {
             let state = self.state.lock();

@@ -40,19 +40,19 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use machine::{Frame, KernelId};
 use messages::vm::BorrowFrames;
 
-/// Frames asked for at once: one message more for 256 KiB.
+/// Frames that are asked for at once: 256 KiB for each message.
 const BATCH: u16 = 64;
-/// Who lends keeps one part in so many of his memory free...
+/// A lender keeps one part in so many of its memory free.
 const KEPT: u64 = 4;
-/// ...and if it is urgent.
+/// The same for an urgent request.
 const KEPT_IF_URGENT: u64 = 16;
-/// After asking everybody in vain, so many faults take from the rest at home without asking.
+/// When all kernels have been asked in vain, the next so many faults take frames of this kernel without asking.
 const PATIENCE: u32 = 64;
 
-/// What is known about asking: several faults, and no more than that, go without after one that was in vain.
+/// Remembers requests that were in vain, so that a few faults after one do not ask again.
 #[derive(Default)]
 pub(crate) struct Hope {
-    /// Faults that are not to ask.
+    /// How many more faults do not ask.
     none: AtomicU32,
 }
 
@@ -108,7 +108,7 @@ impl Shared {
         false
     }
 
-    /// Another kernel's memory runs out.
+    /// Serves a kernel whose memory runs out (`BorrowFrames`).
     pub fn lend_some(&self, to: KernelId, request: BorrowFrames) -> Vec<Frame> {
         let spare = || {
             let (total, free) = self.memory.totals();

@@ -26,7 +26,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{errno::Result, Errno, KernelId, KernelSet, Page, PageRange};
 use messages::vm::{Change, ChangeAll, ChangeReply, Operation, SliceRun, TakeSlices};
 
-/// The pages an operation changes; what is moved elsewhere by `Remap` is the owner's business.
+/// The pages that an operation changes. Of `Remap` these are the old ones: their owner takes care of the new place.
 fn range_of(operation: &Operation) -> PageRange {
     match operation {
         Operation::Map { range, .. }
@@ -42,7 +42,7 @@ fn range_of(operation: &Operation) -> PageRange {
     }
 }
 
-/// The operation on `part` of its range only.
+/// The same operation, on `part` of its range only.
 fn restrict(operation: &Operation, part: PageRange) -> Operation {
     let mut piece = operation.clone();
     match &mut piece {
@@ -63,8 +63,8 @@ fn restrict(operation: &Operation, part: PageRange) -> Operation {
 }
 
 impl Space {
-    /// Makes a change wherever it has to be made, as one step. What is rare is boxed, here and below: else the common
-    /// change of one's own memory would carry the room for all of it around.
+    /// Makes a change on all kernels that own something of its range, as one step. Futures of rare cases are boxed, here and below:
+    /// otherwise the common change of memory that this kernel owns would reserve room for them.
     pub(crate) async fn change(self: &Arc<Self>, operation: Operation) -> Result<u64> {
         let whole = range_of(&operation);
         if whole.is_empty() {
@@ -98,7 +98,7 @@ impl Space {
         self.vm.endpoint.call(self.id.home, message).await.map_err(Errno::from)?
     }
 
-    /// At home: a change of what several kernels own.
+    /// At home: makes a change in a range that several kernels own.
     pub(crate) async fn change_frozen(self: &Arc<Self>, operation: Operation) -> Result<u64> {
         if let Operation::Remap { from, pages, flags, to } = operation {
             return self.remap_at_home(from, pages, flags, to).await;
@@ -112,7 +112,7 @@ impl Space {
         result
     }
 
-    /// Part by part in address order. The result is that of the last.
+    /// Makes a change owner by owner, in address order. The result is that of the last part.
     async fn change_parts(self: &Arc<Self>, mut operation: Operation, frozen: bool) -> Result<u64> {
         let whole = range_of(&operation);
         if let Operation::Map { replace: false, .. } = operation {
@@ -131,7 +131,7 @@ impl Space {
         Ok(result)
     }
 
-    /// Shared memory that is mapped in parts of several owners is one object all the same: this kernel's.
+    /// Gives shared memory that is mapped in ranges of several owners one object, which this kernel owns.
     fn give_one_memory(&self, operation: &mut Operation) -> Option<Backing> {
         let Operation::Map { range, kind, backing: backing @ None, .. } = operation else { return None };
         if !RegionFlags::from_bits_truncate(kind.flags).contains(RegionFlags::SHARED) {
@@ -142,7 +142,7 @@ impl Space {
         Some(memory)
     }
 
-    /// Has `owner` change `part`; None if it is not the owner, and then more is known.
+    /// Asks `owner` to change `part`. None: it is not the owner, and its answer has been entered in the tables.
     pub(crate) async fn change_at(
         self: &Arc<Self>,
         owner: KernelId,
@@ -219,7 +219,7 @@ impl Space {
         self.owns(&self.state.lock(), range)
     }
 
-    /// A change that another kernel asks for.
+    /// Serves a change that another kernel asks for.
     pub(crate) async fn serve_change(
         self: &Arc<Self>,
         from: KernelId,
@@ -234,7 +234,7 @@ impl Space {
         self.perform(operation, frozen).await
     }
 
-    /// Slices for `from` to map in.
+    /// At home: gives `from` slices to make mappings in.
     pub(crate) async fn serve_slices(self: &Arc<Self>, from: KernelId, count: u32) -> Result<SliceRun> {
         self.join(from);
         // Not while something is being mapped there, and not during a fork.
@@ -245,7 +245,7 @@ impl Space {
         state.slices.take(count, from, |range| regions.is_free(range)).ok_or(Errno::ENOMEM)
     }
 
-    /// More room for mappings of this kernel.
+    /// Gets more slices for mappings of this kernel.
     pub(crate) async fn take_slices(self: &Arc<Self>, pages: u64) -> Result<()> {
         let count = pages.div_ceil(crate::slices::SLICE_PAGES).max(1) as u32;
         let request = TakeSlices { space: self.id, count };
@@ -254,7 +254,7 @@ impl Space {
         Ok(())
     }
 
-    /// Changes what this kernel owns. `frozen`: for home, which has frozen it.
+    /// Makes a change in memory that this kernel owns. `frozen`: home asks, which has frozen this kernel.
     async fn perform(self: &Arc<Self>, operation: Operation, frozen: bool) -> ChangeReply {
         if let Operation::Break { to } = operation {
             return ChangeReply::Done(Box::pin(self.break_here(to)).await);

@@ -43,11 +43,11 @@ use alloc::vec::Vec;
 use machine::{KernelId, PageRange, SpaceId, Step};
 use messages::vm::UnknownSpaces;
 
-/// Spaces that are spoken of in one message.
+/// Most spaces that one message lists.
 pub const MOST_SPACES: usize = 64;
 
 impl Vm {
-    /// Called when `dead` was declared dead: whoever waits here for a message of it goes on without.
+    /// Called when a kernel was declared dead: tasks here that wait for a message of `dead` go on without it.
     pub fn stop_waiting_for(&self, dead: KernelId) {
         for space in self.spaces() {
             match space.id().home == dead {
@@ -57,7 +57,7 @@ impl Vm {
         }
     }
 
-    /// Frames of `dead` in stock are not used any more, and shared memory that is in some has no such pages.
+    /// Drops frames of `dead` that are in stock, and pages of shared memory that lie in such frames.
     pub async fn lose_frames(&self, dead: KernelId) {
         self.shared.memory.forget(dead);
         for memory in self.shared.all_memories() {
@@ -65,7 +65,7 @@ impl Vm {
         }
     }
 
-    /// The spaces here that had something on `dead`.
+    /// The spaces of this kernel that had memory on `dead`.
     pub fn condemned_by(&self, dead: KernelId) -> Vec<SpaceId> {
         self.shared.memory.forget(dead);
         let _no_copies = self.shared.copying.lock();

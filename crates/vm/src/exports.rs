@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use machine::{KernelId, KernelSet, Page, PageRange};
 use rangemap::RangeMap;
 
-/// No entry has an empty set.
+/// The kernels that have each page; no entry has an empty set.
 #[derive(Default)]
 pub(crate) struct Exports(RangeMap<Page, KernelSet>);
 
@@ -16,7 +16,7 @@ impl Exports {
         self.0.get(&page)
     }
 
-    /// `kernel` has all of `range` now.
+    /// Notes that `kernel` has all of `range` now.
     pub fn add(&mut self, range: PageRange, kernel: KernelId) {
         let had: Vec<_> = self.inside(range).map(|(range, sharers)| (range, sharers.clone())).collect();
         self.0.insert(range.start..range.end, KernelSet::only(kernel));
@@ -26,7 +26,7 @@ impl Exports {
         }
     }
 
-    /// `kernel` has `page` no longer. Whether nobody else has it, where somebody had.
+    /// Notes that `kernel` has `page` no longer. True: it was the last kernel that had the page.
     pub fn forget(&mut self, page: Page, kernel: KernelId) -> bool {
         let Some(mut sharers) = self.0.get(&page).filter(|sharers| sharers.contains(kernel)).cloned() else {
             return false;
@@ -39,13 +39,13 @@ impl Exports {
         self.0.get(&page).is_none()
     }
 
-    /// What of `range` is exported, in order.
+    /// The exported pages of `range`, in order.
     pub fn inside(&self, range: PageRange) -> impl Iterator<Item = (PageRange, &KernelSet)> {
         let found = self.0.overlapping(range.start..range.end);
         found.map(move |(found, sharers)| (PageRange::new(found.start, found.end).intersect(range), sharers))
     }
 
-    /// Nobody else has anything of `range`.
+    /// Notes that no other kernel has a page of `range`.
     pub fn remove(&mut self, range: PageRange) {
         self.0.remove(range.start..range.end);
     }

@@ -20,8 +20,8 @@ use fs::Object;
 use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
 use messages::vm::Fault;
 
-/// Of an anonymous page that somebody asked for. What was made ahead lacks the marks until it is touched: mincore tells the
-/// two apart by them.
+/// The marks of an anonymous page that a thread has touched. A page that was made ahead lacks them until then, and mincore tells the two
+/// apart by them.
 pub(crate) const TOUCHED: Soft = Soft::ACCESSED.union(Soft::DIRTY);
 
 /// File pages mapped along with the one that was touched, if they are in memory: an aligned block.
@@ -31,18 +31,18 @@ const AROUND: u64 = 16;
 pub(crate) struct Demand {
     pub page: Page,
     pub access: Access,
-    /// For another kernel.
+    /// Whether another kernel asks.
     pub export: bool,
-    /// From outside: what the region allows the program does not matter (force.rs).
+    /// The access comes through /proc/PID/mem: what the region allows the program does not matter (force.rs).
     pub forced: bool,
-    /// Zeroed frames that kernel offers, last first; and how many were taken.
+    /// Zeroed frames that the asking kernel offers, last first; and how many were taken.
     pub offers: Vec<Frame>,
     pub adopted: u16,
-    /// Who offers them, and in which boot generation: frames of the dead are not taken (death.rs).
+    /// The kernel that offers them, and its boot generation: frames of a dead kernel are not taken (death.rs).
     giver: Option<(KernelId, Option<u32>)>,
-    /// Nothing is begun for it that would have to be waited for, and nothing made that nobody has touched: Busy instead.
+    /// The fault starts nothing that would have to be waited for, and makes no page that has not been touched: it ends as Busy instead.
     at_once: bool,
-    /// No other kernel has memory to spare: the rest at home is for everybody.
+    /// No other kernel has memory to spare, so the fault may take from what this kernel keeps free.
     to_the_last: bool,
     /// A page of an object that was waited for.
     fetched: Option<Fetched>,
@@ -94,25 +94,25 @@ impl Demand {
         Demand { export: true, offers, giver: Some((from, boot_generation)), ..Self::local(page, access) }
     }
 
-    /// For another kernel, of what there is.
+    /// A demand of another kernel for pages that exist already.
     pub fn at_once(page: Page, access: Access) -> Self {
         Demand { export: true, at_once: true, ..Self::local(page, access) }
     }
 }
 
-/// Where a fault stands.
+/// The state of a fault after a step: resolved, failed, or what it must wait for.
 pub(crate) enum Resolution {
     Mapped,
     Failed(Fault),
-    /// No frame.
+    /// There is no free frame.
     NoRoom(Missing),
     /// A change has the page: wait for `changed`.
     Busy,
     /// Another kernel owns it.
     Foreign(KernelId),
-    /// Page of an object that is not in memory.
+    /// The page is of an object and not in memory.
     Fetch(Arc<dyn Object>, u64),
-    /// Page of an object of which other kernels have copies, and which is to be written.
+    /// The page is of an object, other kernels have copies of it, and it is to be written.
     TakeBack(Arc<dyn Object>, u64),
     /// A copy must be made of a page other kernels can read: they give it back first.
     Withdraw(Withdrawal),
@@ -182,7 +182,7 @@ impl Space {
         }
     }
 
-    /// No frame was left: makes room. False if that is hopeless.
+    /// Makes room when no frame was left. False: that is hopeless.
     pub(crate) async fn try_again(&self, missing: Missing, attempts: &mut usize) -> bool {
         *attempts += 1;
         *attempts <= crate::relief::ATTEMPTS && Box::pin(self.vm.make_room(self.id, missing)).await
@@ -217,7 +217,7 @@ impl Space {
         self.not_busy(range);
     }
 
-    /// This kernel's page of zeros, in a page that it owns.
+    /// Maps this kernel's page of zeros at a page that it owns.
     fn is_own_zero(&self, mapping: &Mapping) -> bool {
         mapping.frame == self.vm.zero && !mapping.soft.contains(Soft::BORROWED)
     }
@@ -238,7 +238,7 @@ impl Space {
         self.changed.wake_all();
     }
 
-    /// One step; see the head of this file.
+    /// Takes one step of a fault; see the head of this file.
     pub(crate) fn resolve(&self, state: &mut State, demand: &mut Demand) -> Resolution {
         if state.gone {
             return Failed(Fault::NotMapped);
@@ -303,7 +303,7 @@ impl Space {
         self.put(page, Mapping { access: full, soft: mapping.soft | touched, ..mapping })
     }
 
-    /// No other kernel gets this copy-on-write page as it is: a copy of it must be made first.
+    /// Whether a copy of a copy-on-write page must be made before another kernel can have it.
     pub(crate) fn copied_first(&self, region: &Region, mapping: Mapping, pages: u64) -> bool {
         if pages == 1 && mapping.frame == self.vm.zero {
             return false;
@@ -320,7 +320,7 @@ impl Space {
         }
     }
 
-    /// A page of anonymous memory that does not exist yet.
+    /// Makes a page of anonymous memory that does not exist yet.
     fn resolve_new(&self, state: &mut State, demand: &mut Demand, region: &Region) -> Resolution {
         if demand.at_once {
             return Resolution::Busy;
@@ -397,7 +397,7 @@ impl Space {
         result
     }
 
-    /// A page of a file or other object that is not mapped here yet.
+    /// Maps a page of a file or other object that is not mapped here yet.
     fn resolve_object(&self, demand: &mut Demand, region: &Region) -> Resolution {
         let Some((backing, index)) = region.object_page(demand.page) else { return Failed(Fault::NotMapped) };
         let object = &backing.object;

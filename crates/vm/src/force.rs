@@ -15,11 +15,11 @@ use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{Access, KernelId, Mapping, PageRange, Soft, UserAddr, PAGE_SIZE, USER_END};
 use messages::vm::{ForceAccess, Transfer, Transferred};
 
-/// Bytes of one message.
+/// Most bytes of one message.
 const CHUNK: usize = 1 << 14;
 
 impl Space {
-    /// Bytes from `from` on: fewer than asked for, or none, where there is nothing that can be read.
+    /// Reads bytes from `from` on; fewer than asked for, or none, where nothing can be read.
     pub async fn force_read(self: &Arc<Self>, from: UserAddr, bytes: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < bytes {
@@ -45,7 +45,7 @@ impl Space {
         done
     }
 
-    /// As much as the owner of the first page can do.
+    /// Asks the owner of the first page, and answers as much as that can do.
     async fn force(self: &Arc<Self>, at: UserAddr, transfer: Transfer) -> Transferred {
         // No slice, and nobody's.
         if at.0 >= USER_END {
@@ -81,7 +81,7 @@ impl Space {
         Transferred::Moved(self.news(page))
     }
 
-    /// As far as the pages are this kernel's. None: the first is another's.
+    /// Reads or writes as far as this kernel owns the pages. None: another kernel owns the first one.
     async fn force_here(self: &Arc<Self>, at: UserAddr, transfer: &Transfer) -> Option<Transferred> {
         let (mut read, len) = match transfer {
             Transfer::Read(bytes) => (vec![0; (*bytes as usize).min(CHUNK)], (*bytes as usize).min(CHUNK)),
@@ -120,8 +120,8 @@ impl Space {
         })
     }
 
-    /// Finds or makes the page, and hands its frame to `copy`. Some(false): there is none that can be had, or it is refused. None: it is
-    /// another kernel's.
+    /// Finds or makes the page, and hands its frame to `copy`. Some(false): there is no page, or the access is refused. None: another
+    /// kernel owns the page.
     async fn force_page(
         self: &Arc<Self>,
         at: UserAddr,
@@ -161,7 +161,7 @@ impl Space {
 }
 
 impl Region {
-    /// Whether who looks from outside may do that here.
+    /// Whether the region allows that access through /proc/PID/mem.
     pub(crate) fn can_be_forced(&self, access: Access) -> bool {
         match access.contains(Access::WRITE) {
             true => !self.is_shared() || self.access().contains(Access::WRITE),

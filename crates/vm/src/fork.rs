@@ -32,11 +32,11 @@ use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, Access, Errno, KernelId, KernelSet, Mapping, PageRange, Soft, SpaceId, Step};
 use messages::vm::{CloneSlices, Destroy, Fork, Forked, Freeze, RegionKind, SliceRun, Thaw};
 
-/// Regions that are copied between two looks at whether there is room: some pages of the heap.
+/// Regions that are copied between two checks of the free memory: some pages of the heap.
 const AT_A_TIME: usize = 64;
 
 impl Space {
-    /// A copy of this space with its home here. What other kernels own of this one, they own of the copy.
+    /// Clones this space, with the home of the clone here. A kernel owns the same ranges of the clone as of this space.
     pub async fn fork(self: &Arc<Self>) -> Result<Arc<Space>> {
         let child = self.vm.replica(self.vm.new_id())?;
         child.state.lock().limits = self.limits();
@@ -77,7 +77,7 @@ impl Space {
         Ok(child)
     }
 
-    /// At the parent's home.
+    /// Clones the space at the parent's home, on all its owners.
     pub(crate) async fn fork_here(self: &Arc<Self>, child: SpaceId) -> Result<Forked> {
         let _heap = self.heap.lock().await;
         let _moving = self.moving.lock().await;
@@ -176,7 +176,7 @@ impl Space {
         self.changed.wake_all();
     }
 
-    /// At each owner: what it owns of the parent, copy-on-write for the child.
+    /// At each owner: gives the child what it owns of the parent, copy-on-write.
     pub(crate) async fn clone_here(self: &Arc<Self>, child: SpaceId, slices: &[SliceRun]) -> Result<()> {
         let child = self.vm.replica(child)?;
         // The replicas of a space whose home has died are given up; this one may have come too late for that.

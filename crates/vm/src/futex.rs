@@ -56,7 +56,7 @@ impl Space {
         FutexKey { kernel: self.slice_owner(state, at.page()), place: FutexPlace::Private { space: self.id, at } }
     }
 
-    /// None: shared, and not mapped.
+    /// The key of a word whose page this kernel owns. None: it is shared, and not mapped.
     fn futex_here(&self, state: &State, at: UserAddr, shared: bool) -> Option<FutexKey> {
         if !shared {
             return Some(self.private(state, at));

@@ -47,9 +47,9 @@ use messages::vm::{
 
 /// Most pages handed over at once, aligned to as many: a thread's stack or arena, not a whole matrix.
 const LARGEST: u64 = 16384;
-/// A part of a region that is otherwise in use must have so many untouched pages; smaller ones go page by page.
+/// Least untouched pages that are handed over from a region in use; fewer are faulted one by one.
 const WORTH_WHILE: u64 = 32;
-/// Regions that are looked at, at most: a list of all would have to be in one piece.
+/// Most regions that fault injection chooses among; a list of all would need much memory in one piece.
 const STEAL_REGIONS: usize = 64;
 
 impl Space {
@@ -60,8 +60,8 @@ impl Space {
         self.hand_stretch(&mut state, from, demand.page, demand.access, WORTH_WHILE..LARGEST).map(FaultAnswer::Yours)
     }
 
-    /// Fault injection (`process/src/inject.rs`): asks an owner for pages that nobody has touched, not even here. Whose
-    /// and which follows from `chance`.
+    /// Fault injection (`process/src/inject.rs`): asks an owner for pages that no thread has touched. `chance` determines which owner
+    /// and which pages.
     pub async fn steal_for_test(self: &Arc<Self>, chance: u64) {
         let mut owners = self.others();
         owners.insert(self.id.home);
@@ -81,7 +81,7 @@ impl Space {
             .await;
     }
 
-    /// At the owner of slices: hands some untouched stretch over that nobody needs.
+    /// At the owner of slices: hands over an untouched stretch, chosen by `chance`.
     pub(crate) fn hand_some(&self, from: KernelId, chance: u64) -> Option<Stretch> {
         self.join(from);
         let mut state = self.state.lock();
@@ -176,7 +176,7 @@ impl Space {
         (self.table.get(page).is_none() && (whole || stretch.len() >= least)).then_some(stretch)
     }
 
-    /// `range` is this kernel's, with a region of `kind` if one came with it. Runs inside the drain.
+    /// Takes over `range`, with a region of `kind` if one came with it. Runs while messages are drained, so it does not wait.
     pub(crate) fn taken_over(&self, owner: KernelId, range: PageRange, kind: Option<RegionKind>) {
         {
             let mut state = self.state.lock();
@@ -192,7 +192,7 @@ impl Space {
         }
     }
 
-    /// The new owner of `range` has confirmed.
+    /// Notes that the new owner of `range` has confirmed.
     pub(crate) fn confirmed(&self, from: KernelId, range: PageRange) {
         let mut state = self.state.lock();
         if let Some(index) = state.granting.iter().position(|granting| *granting == (range, from)) {
@@ -202,7 +202,7 @@ impl Space {
         self.changed.wake_all();
     }
 
-    /// Waits until who owns `range` is certain, as far as it depends on this kernel.
+    /// Waits until no handover of `range` by or to this kernel is unconfirmed.
     pub(crate) async fn certain(&self, range: PageRange) {
         self.changed.wait_until(|| self.is_certain(&self.state.lock(), range).then_some(())).await
     }

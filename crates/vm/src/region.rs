@@ -27,7 +27,7 @@ bitflags::bitflags! {
         const WIPE_ON_FORK = 1 << 7;
         /// MADV_DONTDUMP.
         const DONT_DUMP = 1 << 8;
-        /// Of the program that execve loaded, whose file is not written meanwhile.
+        /// A mapping of the program that execve loaded; its file is not opened for writing meanwhile.
         const PROGRAM = 1 << 9;
     }
 }
@@ -88,12 +88,12 @@ impl Region {
         self.flags().contains(RegionFlags::SHARED)
     }
 
-    /// And there may be some.
+    /// Whether the region is or may become writable, so that writes reach the object.
     pub fn may_write_through(&self) -> bool {
         self.is_shared() && self.kind.limit.contains(Access::WRITE)
     }
 
-    /// Page of the backing object at `page`.
+    /// The page of the backing object that `page` shows.
     pub fn object_page(&self, page: Page) -> Option<(&Backing, u64)> {
         self.backing.as_ref().map(|backing| (backing, backing.first + (page.0 - self.range.start.0)))
     }
@@ -119,7 +119,7 @@ impl Region {
             }
     }
 
-    /// First page that others must leave alone.
+    /// The first page that no other region may use: the region, or the gap below a stack.
     fn guarded_start(&self) -> u64 {
         match self.flags().contains(RegionFlags::GROWS_DOWN) {
             true => self.range.start.0.saturating_sub(GUARD_GAP),
@@ -135,7 +135,7 @@ pub(crate) struct Regions {
     /// Pages of all of them, and the most there have been.
     total: u64,
     most: u64,
-    /// Nothing above has become free since this was last taken.
+    /// No page above this one has become free since it was last read.
     freed: Page,
 }
 
@@ -148,7 +148,7 @@ impl Regions {
         self.map.len()
     }
 
-    /// Before one is put in. ENOMEM: there are too many.
+    /// Checks before a region is inserted. ENOMEM: there are too many.
     pub fn check_count(&self) -> Result<()> {
         (self.count() <= MOST_REGIONS).then_some(()).ok_or(Errno::ENOMEM)
     }
@@ -208,7 +208,7 @@ impl Regions {
         self.total
     }
 
-    /// The most there have been.
+    /// The most pages that have been mapped.
     pub fn most(&self) -> u64 {
         self.most
     }
@@ -218,7 +218,7 @@ impl Regions {
         self.most = self.most.max(self.total);
     }
 
-    /// Takes out what is in `range`, cutting regions at its ends.
+    /// Removes the regions in `range`, splitting those that cross its ends.
     pub fn remove(&mut self, range: PageRange) -> Vec<Region> {
         self.freed = self.freed.max(range.end);
         let starts: Vec<Page> = self.overlapping(range).map(|region| region.range.start).collect();
@@ -240,7 +240,7 @@ impl Regions {
         removed
     }
 
-    /// Puts in a region where nothing is, and joins it with its neighbours if they continue each other.
+    /// Inserts a region where none is, and merges it with neighbours that it continues.
     pub fn insert(&mut self, mut region: Region) {
         debug_assert!(self.is_free(region.range));
         self.grown(region.range.len());
@@ -257,7 +257,7 @@ impl Regions {
         self.map.insert(region.range.start, region);
     }
 
-    /// Changes all regions inside `range`, cutting them at its ends.
+    /// Changes all regions inside `range`, splitting those that cross its ends.
     pub fn update(&mut self, range: PageRange, mut change: impl FnMut(&mut RegionKind)) {
         let Some(whole) = self.map.get_mut(&range.start).filter(|region| region.range == range) else {
             for mut region in self.remove(range) {
@@ -279,7 +279,7 @@ impl Regions {
         }
     }
 
-    /// The region that starts at `start` grows down to `to`.
+    /// Grows the region that starts at `start` down to `to`.
     pub fn grow_down(&mut self, start: Page, to: Page) {
         if let Some(mut region) = self.map.remove(&start) {
             self.grown(start.0 - to.0);
@@ -288,7 +288,7 @@ impl Regions {
         }
     }
 
-    /// Up to where something may have become free since this was last asked.
+    /// The address up to which pages may have become free since the last call.
     pub fn take_freed(&mut self) -> Page {
         core::mem::replace(&mut self.freed, Page(0))
     }

@@ -13,11 +13,11 @@ use crate::vm::{Shared, Vm};
 use alloc::sync::Arc;
 use machine::{BoxFuture, SpaceId};
 
-/// What the kernel can do to get frames.
+/// What a kernel does to free frames.
 pub trait Relief: Send + Sync {
     /// Frames of all kernels. No single mapping may promise more (Linux's heuristic overcommit).
     fn machine_pages(&self) -> u64;
-    /// Drops what can be had again; says how many frames that freed.
+    /// Drops caches that can be filled again; answers how many frames that freed.
     fn reclaim(&self) -> usize;
     /// Ends a process to free its memory, and waits for that. False if the one that faults in `space` must
     /// go itself.
@@ -44,7 +44,7 @@ impl Vm {
     }
 }
 
-/// What a fault found none of.
+/// The kind of frame that a fault found none of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// A frame for anonymous memory.
@@ -69,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// As far as it costs no process.
+    /// Frees memory as far as no process must be killed for it.
     pub fn reclaim(&self) -> bool {
         self.relief().is_some_and(|relief| relief.reclaim() > 0)
     }

@@ -52,7 +52,7 @@ struct Move {
 }
 
 impl Space {
-    /// mremap. `flags` as the program gave them.
+    /// mremap(2), with `flags` as the program gave them.
     pub async fn remap(
         self: &Arc<Self>,
         old: UserAddr,
@@ -108,7 +108,7 @@ impl Space {
         self.remap_pages(from, pages, flags, to, false).await.map(UserAddr)
     }
 
-    /// At home: of pages that somebody found to have several owners.
+    /// At home: serves mremap of pages that another kernel found to have several owners.
     pub(crate) async fn remap_at_home(
         self: &Arc<Self>,
         from: PageRange,
@@ -147,7 +147,7 @@ impl Space {
         })
     }
 
-    /// mremap of pages of several owners, at home.
+    /// At home: moves pages of several owners.
     async fn remap_parts(
         self: &Arc<Self>,
         mut from: PageRange,
@@ -223,7 +223,7 @@ impl Space {
         Ok(target.start.address().0)
     }
 
-    /// None if `from` has got another owner: not all of it was this kernel's to move.
+    /// Moves pages that this kernel owns. None: it does not own all of `from` (any more).
     pub(crate) async fn remap_here(
         self: &Arc<Self>,
         mut operating: Operating,
@@ -347,7 +347,7 @@ impl Space {
 }
 
 impl Space {
-    /// The entries of `from` at `to`, too, where nothing is.
+    /// Copies the page table entries of `from` to `to`, where nothing is mapped.
     fn enter(&self, from: PageRange, to: PageRange) -> core::result::Result<(), NoMemory> {
         // While others still have some at the old place, nobody may use the new one.
         let mut shared = false;

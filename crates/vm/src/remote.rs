@@ -39,7 +39,7 @@ use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, Fir
 
 /// Most frames offered at once.
 const MAX_OFFERS: u16 = 16;
-/// Most runs in an answer: whoever asks goes on where it ends, and both are busy with it for long enough.
+/// Most runs in an answer. The asking kernel asks again from where it ends; longer answers would keep both kernels busy for too long.
 const MAX_RUNS: usize = 128;
 
 impl Space {
@@ -165,7 +165,7 @@ impl Space {
         }
     }
 
-    /// At home: of the pages that a thread will touch at once where it goes, those that this kernel can send there unasked.
+    /// At home: which of the pages that a moving thread will touch at once this kernel can send along.
     pub fn first_touches(&self, pages: &[(Page, Access)]) -> Vec<Touch> {
         let state = self.state.lock();
         let is_own = |(page, _): &(Page, Access)| self.is_home() && self.owner(&state, *page) == self.me();
@@ -195,7 +195,7 @@ impl Space {
         Expected { questions, space: self.clone(), _soon: self.vm.expect_soon() }
     }
 
-    /// Neither mapped here nor asked for.
+    /// Whether a page is neither mapped here nor asked for.
     fn misses(&self, state: &State, page: Page) -> bool {
         let is_asked = || state.pending.iter().any(|(_, pending)| pending.range.contains(page));
         !state.gone && self.table.get(page).is_none() && !is_asked()
@@ -276,7 +276,7 @@ impl Space {
         FaultReply { answer, adopted: demand.adopted }
     }
 
-    /// `from` has given back what this kernel had exported of `range`.
+    /// Notes that `from` has given back the pages of `range` that were exported to it.
     fn unshare(&self, from: KernelId, range: PageRange) {
         let mut state = self.state.lock();
         for page in range.pages() {
@@ -307,7 +307,7 @@ impl Space {
         }
     }
 
-    /// The owner's side of [`Space::ask_ahead`]: nothing is made for it, and nobody waits.
+    /// The owner's side of [`Space::ask_ahead`], which makes no pages and does not wait.
     pub(crate) fn serve_ahead(&self, from: KernelId, range: PageRange) -> Runs {
         let mut state = self.state.lock();
         let region = state.regions.find(range.start).cloned();
@@ -337,7 +337,7 @@ impl Space {
         touches.iter().map(serve).collect()
     }
 
-    /// Writes `from` down as a sharer of the page and of what is ready of the range it asks for.
+    /// Exports to `from` the page and what is ready of the range that it asks for.
     fn export_around(&self, state: &mut State, from: KernelId, demand: &mut Demand, around: PageRange) -> Vec<Run> {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
@@ -355,7 +355,7 @@ impl Space {
         self.export(state, from, &region, parts, Some(page))
     }
 
-    /// Writes `from` down as a sharer of what is ready of these neighbouring parts of a region, and of `page` again if it is one.
+    /// Exports to `from` what is ready of these neighbouring parts of a region, and `page` again if it is among them.
     fn export<const N: usize>(
         &self,
         state: &mut State,
@@ -393,7 +393,7 @@ impl Space {
         runs
     }
 
-    /// First touch going upwards: the offers become the next pages, as far as they do not exist.
+    /// Uses the offered frames for the pages that follow, as far as these do not exist: for first touches in ascending order.
     fn use_offers(&self, state: &State, region: &Region, block: PageRange, demand: &mut Demand) {
         if demand.offers.is_empty() {
             return;
@@ -415,7 +415,7 @@ impl Space {
         }
     }
 
-    /// Going upwards, reading: what does not exist behind `page` is zeros.
+    /// Maps the page of zeros at pages behind `page` that do not exist: for reads in ascending order.
     fn show_zeros(&self, state: &State, region: &Region, block: PageRange, page: Page) {
         let range = PageRange::new(page.add(1), block.end).intersect(block);
         for page in self.unmapped(range).into_iter().flat_map(|gap| gap.pages()) {
@@ -454,7 +454,7 @@ fn push(runs: &mut Vec<Run>, range: PageRange, mapping: Mapping, zero: Frame) {
     runs.push(Run::new(range.start, pages, frame, mapping.access));
 }
 
-/// A question without an answer, while it is in `pending`.
+/// A question that waits for its answer; it is in `pending` until then.
 struct Question {
     space: Arc<Space>,
     /// None once answered.
@@ -473,7 +473,7 @@ impl Question {
         state.windows.got(asked, got);
     }
 
-    /// It waits no longer. What its answer must not bring any more.
+    /// Ends the question, and answers which pages its answer must not map.
     fn answered(&mut self, state: &mut State) -> Vec<PageRange> {
         self.key.take().map(|key| state.pending.remove(key).poison).unwrap_or_default()
     }
@@ -492,7 +492,7 @@ impl Drop for Question {
 /// Pages that a thread which is on its way will touch at once, and that have been asked for, or were promised.
 pub struct Expected {
     space: Arc<Space>,
-    /// With what may come along; none about pages that were here.
+    /// Each page with the range that may come with it; pages that were here already are left out.
     questions: Vec<(PageRange, Option<Question>)>,
     _soon: Soon,
 }

@@ -11,11 +11,11 @@ use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{KernelId, KernelSet, Page, PageRange, Soft, Step};
 use messages::vm::{DescribeReplica, OwnedRange, ReplicaReport, Spread};
 
-/// Most parts of slices that one kernel tells of: somebody is to read them.
+/// Most parts of slices that one kernel lists, since a person is to read them.
 const PARTS: usize = 64;
 
 impl Space {
-    /// What all kernels have of the space, whichever of them asks.
+    /// What all kernels have of the space. Any kernel may ask.
     pub async fn spread(self: &Arc<Self>) -> Spread {
         let own = self.describe();
         let mut known = own.members.clone();
@@ -45,7 +45,7 @@ impl Space {
         Spread { replicas, owners }
     }
 
-    /// What this kernel has.
+    /// What this kernel has of the space.
     pub(crate) fn describe(&self) -> ReplicaReport {
         let state = self.state.lock();
         let own_slice = |page: Page| self.slice_owner(&state, page) == self.me();

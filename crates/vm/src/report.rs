@@ -30,7 +30,7 @@ pub struct RegionList {
     most: u32,
     rest: PageRange,
     found: vec::IntoIter<RegionReport>,
-    /// Not given out yet: the next one may belong to it.
+    /// The last region, which is held back: the next one may continue it.
     last: Option<RegionReport>,
 }
 
@@ -73,7 +73,7 @@ impl RegionList {
 /// What one kernel has of a space, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Mapped in the slices of this kernel.
+    /// Pages mapped in the slices of this kernel.
     pub mapped: u64,
     /// In frames of this kernel's partition, owned here or by another kernel: memory without a file.
     pub anonymous: u64,
@@ -163,8 +163,8 @@ impl Space {
         }
     }
 
-    /// What is present of an own region. A page's users are the spaces of this kernel that have it, not those of others; it
-    /// is dirty if it was written here, or may be written by another kernel.
+    /// Counts the present pages of a region that this kernel owns. Users of a page are the spaces of this kernel that have it, not those
+    /// of other kernels. A page is dirty if it was written here, or if another kernel may write it.
     fn count_pages(&self, region: &Region) -> PageCounts {
         let mut sum = PageCounts::default();
         // An object counts itself among the users of its pages; pages of an object of another kernel are counted for their mappings.
@@ -202,7 +202,7 @@ impl Space {
         RegionList { space: self.clone(), counted: false, most: LISTED, rest: range, found, last: None }
     }
 
-    /// [`Space::regions`], with what is present of them.
+    /// [`Space::regions`], with their present pages counted.
     pub fn counted_regions(self: &Arc<Self>, range: PageRange) -> RegionList {
         RegionList { counted: true, ..self.regions(range) }
     }
@@ -295,7 +295,7 @@ impl Space {
         sum
     }
 
-    /// Sums over all regions.
+    /// The sizes of all regions, summed up.
     pub async fn statistics(self: &Arc<Self>) -> Statistics {
         let mut sum = Statistics::default();
         let mut regions = self.counted_regions(PageRange::user());

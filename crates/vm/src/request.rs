@@ -7,11 +7,11 @@ use machine::{Access, UserAddr};
 /// Where a new mapping goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Anywhere; there if it is free. NULL: no wish.
+    /// At this address if it is free, else anywhere. NULL: anywhere.
     Hint(UserAddr),
-    /// MAP_FIXED: there, replacing what is there.
+    /// MAP_FIXED: at this address, replacing what is mapped there.
     Fixed(UserAddr),
-    /// MAP_FIXED_NOREPLACE: there, or EEXIST.
+    /// MAP_FIXED_NOREPLACE: at this address; EEXIST if something is mapped there.
     FixedNoReplace(UserAddr),
 }
 
@@ -22,7 +22,7 @@ pub enum Source {
     Anonymous,
     /// A file or shared memory.
     Object {
-        /// What gives the pages. The region keeps it as long as it is mapped.
+        /// The object that provides the pages. The region keeps it as long as it is mapped.
         object: Arc<dyn Object>,
         /// Byte offset, a multiple of the page size.
         offset: u64,
@@ -33,10 +33,10 @@ pub enum Source {
     },
 }
 
-/// An mmap.
+/// A request to map memory (mmap, execve).
 #[derive(Clone)]
 pub struct MapRequest {
-    /// Where.
+    /// Where the mapping goes.
     pub place: Place,
     /// Bytes; rounded up to whole pages. EINVAL if 0.
     pub length: u64,

@@ -98,7 +98,7 @@ pub struct SignalsSeen {
     pub as_of: SignalTime,
 }
 
-/// A point in time: after so many signals for a process have come to a kernel.
+/// A time on a kernel's logical clock that counts the signals which have come to a process there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalTime {
     /// The kernel that counts: the one where the thread is.
@@ -167,12 +167,12 @@ impl<F> Default for SocketMessage<F> {
     }
 }
 
-/// A part of what a kernel tells of its sockets that hold each other.
+/// A page of one kernel's part of the graph of AF_UNIX sockets that hold references to each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketGraphPage {
-    /// How many nodes the survey has, on all its pages.
+    /// How many nodes the kernel's part of the graph has, on all pages.
     pub nodes: u32,
-    /// In the order of a walk: what is about a socket follows its `Socket` or `StandIn`.
+    /// Nodes and edges: the entries about a socket follow its `Socket` or `StandIn`.
     pub entries: Vec<SocketGraphEntry>,
     /// Where the next page begins; None: this is the last.
     pub next: Option<(u32, u32)>,
@@ -181,11 +181,11 @@ pub struct SocketGraphPage {
 /// An entry of a [`SocketGraphPage`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum SocketGraphEntry {
-    /// A socket of the kernel, and the number by which others know it (0: they don't). The entries behind it are about it.
+    /// A socket of the kernel. The entries that follow are about it.
     Socket {
         /// The socket's number in this survey.
         node: u32,
-        /// The number of its [`FileRef`].
+        /// The number of its [`FileRef`]; 0: no other kernel knows it.
         id: u64,
     },
     /// Another kernel has references to it.
@@ -195,7 +195,7 @@ pub enum SocketGraphEntry {
         /// How many it has.
         count: u64,
     },
-    /// The socket before it holds a reference to the node of this number.
+    /// The socket that this entry follows holds a reference to the node of this number.
     Holds(u32),
     /// A stand-in for another kernel's socket.
     StandIn {

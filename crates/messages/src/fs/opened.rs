@@ -5,26 +5,27 @@ use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
 use serde::{Deserialize, Serialize};
 
-/// How a stand-in goes about operations that may wait.
+/// Where an operation on another kernel's file waits: at the owner, or on the caller's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitPlace {
-    /// At the owner, until it is done: regular files, directories, devices.
+    /// The operation never waits for another program: regular files, directories, devices. The caller waits for the
+    /// owner's answer, and a signal does not interrupt it.
     Never,
-    /// Pipes and their like: a read at the owner, which gives it up when asked to; a write by trying again after each change
-    /// there, so that what is to be written waits in the writer's memory.
+    /// Pipes and their like. A read waits at the owner, which gives it up when asked to. A write is tried again after each change
+    /// there, so that the data waits in the writer's memory.
     Here,
-    /// At the owner, with the caller named: terminals, whose reads depend on time and job control.
+    /// Terminals: the operation waits at the owner, which is told the caller, since reads depend on time and job control.
     AtOwner,
-    /// As `Here`, and a writer is named: sockets, whose messages say who sent them.
+    /// Sockets: as `Here`, and the owner is told who writes, since messages carry their sender.
     Socket {
         /// SOCK_STREAM: a write longer than there is room for may be taken in part.
         stream: bool,
     },
-    /// Not at the owner: what is read or polled are the signals of whoever does. The owner keeps the mask and the flags.
+    /// Signalfds: a read waits on the reader's kernel, for it takes the reader's own signals. The owner keeps the mask and the flags.
     Signals,
 }
 
-/// A reference to a file, handed over: the receiver owns one count at the owner, and knows what a
+/// A reference to a file that is handed to another kernel. The receiver owns one count at the file's owner, and knows all that a
 /// stand-in must know without asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
@@ -34,9 +35,9 @@ pub struct Opened {
     pub flags: OpenFlags,
     /// Where operations on it wait.
     pub waiting: WaitPlace,
-    /// Can its readiness change at all?
+    /// Whether its readiness can ever change.
     pub pollable: bool,
-    /// Who had it counted for the receiver, if not the owner itself: the owner is told that it has arrived.
+    /// The kernel that had it counted for the receiver, which then tells the owner that it has arrived. None: the owner itself.
     pub giver: Option<KernelId>,
 }
 
@@ -49,7 +50,7 @@ pub enum Data {
     Frames(Vec<Frame>, u32),
 }
 
-/// What a read gave.
+/// The data that a read answers, also of a pipe that is spliced from or a message queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ReadReply {
     /// Few bytes, in the message itself.
@@ -71,7 +72,7 @@ pub struct Lost {
     pub private: bool,
 }
 
-/// What mappings of an object are counted for.
+/// Which mappings of an object are counted ([`CountUses`](crate::vm::CountUses)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MappingUse {
     /// Shared mappings that are or may become writable: a file with one is not sealed against writing.
@@ -80,19 +81,19 @@ pub enum MappingUse {
     Executes,
 }
 
-/// Pages of an object for another kernel.
+/// The answer to [`ObjectPages`](super::ObjectPages).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectPagesReply {
-    /// So many, copied into the frames that came with the question.
+    /// So many pages were copied into the frames that came with the question.
     Copies(u32),
-    /// The owner's own frame of the first, counted there once more until it comes home.
+    /// The owner's own frame of the first page, lent: it is counted at the owner until it is returned.
     Own(Frame),
 }
 
 /// What an operation on paths answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum PathReply {
-    /// It was done, and there is nothing to tell.
+    /// The operation was done and has no result.
     Done,
     /// A file that was opened.
     File(Opened),

@@ -30,29 +30,28 @@ impl ExitStatus {
     }
 }
 
-/// How a fork begins; without rounds it does not.
+/// The answer of the parent's home to [`BeginFork`](super::BeginFork).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BeginForkReply {
-    /// Signals for the process that wait. If one is unblocked the fork does not begin: it is to be handled first.
+    /// Signals that wait for the process. If the forking thread does not block one of them, it handles that before it forks.
     pub pending: PendingSet,
-    /// The rounds that had come to the parent; a later one comes to the child, too. None: no fork.
+    /// The rounds of signals for many that had reached the parent; the child begins with these. None: the fork may not begin.
     pub rounds: Option<Rounds>,
 }
 
-/// What a parent's home has for its child: the kernels that are to hear of its end, and the signals for many that came during the
-/// fork.
+/// What a new child is to have of its parent beside what it was made with: the answer to [`EndFork`](super::EndFork).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EndForkReply {
     /// Kernels with System V objects that must hear of the child's end.
     pub ipc: KernelSet,
-    /// Those that the child gets as well.
+    /// Signals for many that reached the parent during the fork, which the child gets as well.
     pub signals: Vec<RoundSignal>,
 }
 
 /// What came of giving a child a new parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reparented {
-    /// It is in this group of this session.
+    /// The child has the new parent.
     Done {
         /// Its process group.
         group: Pid,
@@ -87,7 +86,7 @@ pub enum WaitFor {
     Group(Pid),
 }
 
-/// Which children a wait is about, by the signal that their end sends (man 2 wait, "Linux notes").
+/// Which children a wait is about, by the signal that they send when they end (man 2 wait, "Linux notes").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitKind {
     /// Those whose end sends SIGCHLD.

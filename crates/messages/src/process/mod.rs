@@ -26,7 +26,7 @@ use alloc::{boxed::Box, vec::Vec};
 use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
 
-/// What the primary decides for the whole machine.
+/// What the primary decides for the whole machine: the clock and its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Grows with each change; a lower one than is known is out of date.
@@ -44,46 +44,48 @@ pub struct Facts {
 pub struct Heaviest {
     /// The process that should end.
     pub process: Pid,
-    /// Its end is under way already: nobody else need be chosen.
+    /// Its end is under way already, so no other process need be chosen.
     pub ending: bool,
-    /// Pages that its end would give.
+    /// Pages that its end would free.
     pub pages: u64,
-    /// What is compared: those, and its oom_score_adj, in thousandths of the kernel's memory.
+    /// What candidates are compared by: `pages` and oom_score_adj, in thousandths of the kernel's memory.
     pub points: i64,
 }
 
 messages! {
     "process" 0x200;
 
-    /// A kernel about to run its first thread of a process asks the home for a replica; from then on the
+    /// A kernel that is about to run its first thread of a process asks the home for a replica. From then on the
     /// home tells it of every change.
     join: Join {
         /// The process of which the sender gets a replica.
         process: Pid,
     } -> errno::Result<Replica>, Low;
 
-    /// A thread is about to leave the home for a kernel that it has not counted yet, and is counting now: the replica. `touches`: pages of its
-    /// address space that the thread will touch at once, which the home sends with it and may take back from now on.
+    /// The home sends a replica unasked to a kernel that has none, because a thread is about to move there. From now on the home counts
+    /// the receiver as a member. `touches`: pages that the thread will touch at once; their mappings follow in [`Migrate`], and may be
+    /// revoked from now on.
     push_replica: PushReplica {
         /// The process (thread group) that this is about.
         process: Pid,
         /// The thread that is about to arrive.
         thread: Pid,
-        /// What the receiver must know of the process.
+        /// The replica.
         replica: Box<Replica>,
-        /// Pages that the thread will touch at once; their owner sends them with it.
+        /// Pages that the thread will touch at once; [`Migrate::pages`] answers them.
         touches: Vec<Touch>,
     } -> (), High;
 
-    /// A replica's first use of the root and the working directory: the home opens both for it. Later changes it is told.
+    /// A replica needs the root and the working directory for the first time, and the home hands it references to both. The home
+    /// tells it of later changes (`ApplyChange`).
     directories: AskDirectories {
         /// The process whose directories they are.
         process: Pid,
     } -> errno::Result<(Opened, Opened)>, Low;
 
-    /// A thread moves: the kernel it leaves hands it to the kernel it goes to, which answers once the
-    /// thread may run there. `pages`: for each touch of [`PushReplica`] what the home had ready. `touches`: other pages of its address space that
-    /// it will touch at once.
+    /// A thread moves: the kernel that it leaves hands it to the kernel that it goes to, which answers once the
+    /// thread may run there. `pages`: the mappings that the home had ready for each touch of [`PushReplica`]. `touches`: pages that the
+    /// thread will touch at once and that the receiver asks their owners for.
     migrate: Migrate {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -91,18 +93,18 @@ messages! {
         home: KernelId,
         /// The thread that moves.
         thread: Pid,
-        /// Registers and state of the thread.
+        /// Its registers and state.
         thread_context: Box<ThreadContext>,
-        /// For each touch of [`PushReplica`], what the home had ready.
+        /// The mappings that the home had ready, one entry for each touch of [`PushReplica`].
         pages: Vec<Runs>,
         /// The address space of the process.
         space: SpaceId,
-        /// Other pages that the thread will touch at once.
+        /// Pages that the thread will touch at once, for the receiver to ask for.
         touches: Vec<(Page, Access)>,
     } -> errno::Result<()>, Low;
 
-    /// The kernel that a thread arrived on tells its home (unless it came from there, where the answer to [`Migrate`] says so), so that
-    /// signals find it. `moves` is how often it has moved: what two kernels tell may come in another order than it happened.
+    /// The kernel that a thread has arrived on tells the home of its process, so that signals find it. (Not when the thread came from the
+    /// home: the answer to [`Migrate`] says so there.) `moves` puts reports of two kernels in order, which may arrive in another one.
     moved: Moved {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -110,12 +112,12 @@ messages! {
         thread: Pid,
         /// Where it is now.
         to: KernelId,
-        /// How often it has moved; a lower number than one heard before is out of date.
+        /// How often it has moved. The home drops a report with a lower number than one that it has seen.
         moves: u64,
     } -> (), High;
 
-    /// A kernel asks the home to change what the threads of a process share; answered when all replicas
-    /// have it.
+    /// A kernel asks the home to change what the threads of a process share. The home answers when all replicas
+    /// have made the change.
     change: ChangeShared {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -131,7 +133,7 @@ messages! {
         change: Change,
     } -> (), High;
 
-    /// A thread made a thread: the home learns of the new member before it runs.
+    /// A thread has made a thread: its kernel tells the home before the new one runs.
     born: ThreadBorn {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -141,7 +143,7 @@ messages! {
         at: KernelId,
     } -> errno::Result<()>, Low;
 
-    /// A thread has ended on the sender; the home drops it, and finishes the process with the last one.
+    /// A thread has ended on the sender. The home takes it off its list, and ends the process with the last one.
     gone: ThreadGone {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -151,7 +153,7 @@ messages! {
         name: Vec<u8>,
         /// What it has used.
         usage: Usage,
-        /// Kernels that may have a shadow of it.
+        /// Kernels that it has been on, which may keep a shadow of it.
         visited: KernelSet,
         /// How it ended: the process's status if it is the last.
         status: ExitStatus,
@@ -159,7 +161,7 @@ messages! {
         last: Option<LastSchedulingParameters>,
     } -> (), Low;
 
-    /// The home tells kernels that a thread left behind that it has ended elsewhere: its shadow goes.
+    /// The home tells a kernel that a thread has been on that the thread has ended elsewhere. The receiver drops its shadow of it.
     end_shadow: EndShadow {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -167,7 +169,7 @@ messages! {
         thread: Pid,
     } -> (), High;
 
-    /// exit_group, or a deadly signal: the home ends every thread.
+    /// exit_group, or a fatal signal: a kernel asks the home to end every thread of a process.
     end_process: EndProcess {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -175,8 +177,8 @@ messages! {
         status: ExitStatus,
     } -> (), Low;
 
-    /// execve: the home ends every thread but one, and answers when they are gone. The survivor takes the
-    /// process's own id.
+    /// execve: a kernel asks the home to end every thread but one; the home answers when they are gone. The survivor
+    /// then takes the process's own id.
     unthread: Unthread {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -200,8 +202,8 @@ messages! {
         process: Pid,
     } -> (), High;
 
-    /// A thread has taken a stop that was sent after `continues` SIGCONTs. The home stops the process, unless it was sent
-    /// another SIGCONT since.
+    /// A thread has taken a stop signal that was sent after `continues` SIGCONTs. The home stops the process, unless it has been
+    /// sent another SIGCONT since.
     stop_process: StopProcess {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -211,8 +213,8 @@ messages! {
         continues: u64,
     } -> (), Low;
 
-    /// The home tells a replica whether the threads of the process are stopped, and that stops sent before the last SIGCONT
-    /// are void.
+    /// The home tells a replica whether the threads of the process are stopped. Stops that were sent before the last SIGCONT
+    /// are void from then on.
     set_stopped: SetStopped {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -222,8 +224,8 @@ messages! {
         pending: PendingSet,
     } -> (), High;
 
-    /// A stop or SIGCONT is sent to a thread: the home continues the process if it must, and answers the number of the
-    /// last SIGCONT.
+    /// A kernel is about to send a stop signal or SIGCONT to a thread. The home continues the process if the signal is SIGCONT, and
+    /// answers the number of the last SIGCONT.
     sending: Sending {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -231,8 +233,8 @@ messages! {
         signal: Signal,
     } -> u64, Low;
 
-    /// A signal for a process, sent to its home. `sender` is checked for permission there. Not behind requests, so that those
-    /// who ask too much can be killed.
+    /// Sends a signal to a process, at its home, which checks whether `sender` may. It has high priority, so that a process whose
+    /// requests fill the other lane can be killed.
     signal_process: SignalProcess {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -242,9 +244,8 @@ messages! {
         sender: Option<Credentials>,
     } -> errno::Result<()>, High;
 
-    /// A signal for one thread, sent to the home of its process and on to where the thread is. `continues` once it has had
-    /// the effects of being sent: the number of the last SIGCONT. `ignorings` once it has been where its process is: how many changes had
-    /// made a signal ignored.
+    /// Sends a signal to one thread: first to the home of its process, which passes it on to where the thread is. The home
+    /// performs the effects of sending (SIGCONT, stops) and fills in `continues`; a kernel with a replica of the process fills in `ignorings`.
     signal_thread: SignalThread {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -256,12 +257,12 @@ messages! {
         sender: Option<Credentials>,
         /// The number of the last SIGCONT; None: the effects of sending are still to come.
         continues: Option<u64>,
-        /// How many changes had made a signal ignored; None: it has not been where its process is.
+        /// How many changes of the handlers had made a signal ignored when it was sent; None: no kernel with a replica has seen it.
         ignorings: Option<u64>,
     } -> errno::Result<()>, Low;
 
-    /// A signal for all processes of a group (or, without one, for everybody but init and the sender) that
-    /// are at home on the receiver, and that this round has not come to; answers how many there were and how many could be signalled.
+    /// Sends a signal to all processes of a group that are at home on the receiver and that this round has not reached; without a
+    /// group, to all processes but init and the sender. Answers how many there were, and how many the sender may signal.
     signal_group: SignalGroup {
         /// The process group; None: all processes.
         group: Option<Pid>,
@@ -269,11 +270,11 @@ messages! {
         signal: Option<RoundSignal>,
         /// Who is checked for permission; None: the kernel itself sends.
         sender: Option<Credentials>,
-        /// Who is left out of a signal for all: the sender.
+        /// The sending process, which a signal for all leaves out.
         except: Pid,
     } -> (u32, u32), Low;
 
-    /// A thread is about to fork, unless signals that it does not block are first.
+    /// A thread asks the parent's home whether it may fork: not while a signal waits that it does not block.
     begin_fork: BeginFork {
         /// The parent.
         process: Pid,
@@ -283,7 +284,8 @@ messages! {
         blocked: SignalSet,
     } -> errno::Result<BeginForkReply>, Low;
 
-    /// The fork is over; answers what the child, which can be found by now, is to have of its parent.
+    /// The kernel that forked tells the parent's home that the fork is over and the child can be found. The home answers what
+    /// the child is to have of its parent beside what it was made with.
     end_fork: EndFork {
         /// The parent.
         process: Pid,
@@ -299,18 +301,18 @@ messages! {
         pending: PendingSet,
     } -> (), High;
 
-    /// A thread that could take one of these process-directed signals asks the home for it, and hears which are left. If it `acts`, what
-    /// the signal does to the process by default has been done.
+    /// A thread takes one of these process-directed signals from the home, which answers with it and with those that are left. With `acts`
+    /// the home has performed the default action on the process by then.
     take_signal: TakeSignal {
         /// The process (thread group) that this is about.
         process: Pid,
         /// Signals that the thread would take.
         wanted: SignalSet,
-        /// Whether the default action is done at home: stop, or end of the process.
+        /// Whether the home performs the default action: stop, or end of the process.
         acts: bool,
     } -> (Option<Taken>, PendingSet), Low;
 
-    /// Signals that were taken for a read of a signalfd that was interrupted meanwhile wait at the home again.
+    /// Gives signals back to the home: they were taken for a read of a signalfd that was interrupted meanwhile.
     put_back: PutBack {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -318,9 +320,9 @@ messages! {
         signals: Vec<Taken>,
     } -> (), Low;
 
-    /// A child at home on the sender has changed; the parent's home wakes its waiters and sends SIGCHLD.
-    /// Answers whether the child may be forgotten at once (nobody will wait for it). `order` numbers a child's changes:
-    /// one that comes after a later one (and whatever comes after the end) is out of date.
+    /// A child at home on the sender has ended, stopped or continued. The parent's home wakes its waiters and sends SIGCHLD, and
+    /// answers whether the child may be reaped at once, since nobody will wait for it. `order` numbers a child's changes: the
+    /// parent's home drops one that arrives after a later one, and whatever arrives after the end.
     child: ChildChanged {
         /// The parent, at home on the receiver.
         parent: Pid,
@@ -338,8 +340,8 @@ messages! {
         usage: Usage,
     } -> bool, Low;
 
-    /// The parent's home notes its `new` child, unless it has handed out its children already (false); or that a child is in
-    /// another group now, if there is still such a child.
+    /// Enters a `new` child at the parent's home; answers false if the parent is ending and has given its children away already.
+    /// Without `new`: changes the process group of a child, if it still has it.
     adopt: AdoptChild {
         /// The parent, at home on the receiver.
         parent: Pid,
@@ -349,12 +351,12 @@ messages! {
         group: Pid,
         /// Signal that the parent gets when it ends; 0: none.
         exit_signal: u8,
-        /// It was just born, not put into another group.
+        /// A new child, not a known one that is in another group now.
         new: bool,
     } -> bool, Low;
 
-    /// wait4, waitid: waits at the parent's home until a child has something to report; None if `poll`
-    /// and nothing has. ECHILD without children.
+    /// wait4, waitid: waits at the parent's home until a child has something to report. None: `poll` is set and no child
+    /// has. ECHILD: there is no such child.
     wait: Wait {
         /// The process that waits.
         parent: Pid,
@@ -374,13 +376,13 @@ messages! {
         poll: bool,
     } -> errno::Result<Option<WaitAnswer>>, Low;
 
-    /// The waited-for child is told that its zombie may go.
+    /// Tells a child's home that the child has been waited for, and that its record may go.
     reap: Reap {
         /// The child that was waited for.
         child: Pid,
     } -> (), Low;
 
-    /// The parent is gone: the child gets a new one.
+    /// Gives a child another parent, because its own is ending.
     reparent: Reparent {
         /// The child, at home on the receiver.
         child: Pid,
@@ -388,7 +390,7 @@ messages! {
         parent: Pid,
     } -> Reparented, Low;
 
-    /// setpgid, setsid and their questions, answered by the process's home.
+    /// setpgid: puts a process into a process group, at its home.
     set_group: SetGroup {
         /// The process that gets a new group.
         process: Pid,
@@ -400,14 +402,14 @@ messages! {
         session: Pid,
     } -> errno::Result<()>, Low;
 
-    /// The session of a process group with a member at home on the receiver. Asked of every kernel.
+    /// Asks a kernel for the session of a process group, if a member is at home there. Every kernel is asked.
     find_group: FindGroup {
         /// The process group.
         group: Pid,
     } -> Option<Pid>, Low;
 
-    /// Is the signal blocked by one of these threads of a process? Yes also for one that is not there: whoever asks
-    /// wants to know whether it may be dropped.
+    /// Asks whether one of these threads of a process blocks a signal, so that it must be kept though the process ignores it. Yes
+    /// also if one of them is not on the receiver (any more).
     ask_blocked: AskBlocked {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -417,8 +419,8 @@ messages! {
         signal: Signal,
     } -> bool, High;
 
-    /// Would a thread not notice the signal, ignored by its process or blocked by it? Asked where it may be, and
-    /// passed on to where it went.
+    /// Asks whether a thread would not notice a signal, because its process ignores it or the thread blocks it. A kernel that the
+    /// thread has left passes the question on.
     ask_ignores: AskIgnores {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -428,19 +430,20 @@ messages! {
         signal: Signal,
     } -> bool, Low;
 
-    /// The parents of the processes of a group that are at home on the receiver; and is one of these stopped?
+    /// Asks for the parents of those processes of a group that are at home on the receiver, and whether one of these processes is
+    /// stopped (for orphaned process groups).
     parents: GroupParents {
         /// The process group.
         group: Pid,
     } -> (Vec<Pid>, bool), Low;
 
-    /// Group and session of a process; asked of its home.
+    /// Asks the home of a process for its group and session.
     group_of: GroupOf {
         /// The process (thread group) that this is about.
         process: Pid,
     } -> Option<(Pid, Pid)>, Low;
 
-    /// The primary names the machine.
+    /// sethostname and setdomainname: asks the primary to name the machine.
     set_name: SetName {
         /// setdomainname, not sethostname.
         domain: bool,
@@ -448,23 +451,23 @@ messages! {
         name: Vec<u8>,
     } -> (), Low;
 
-    /// The primary, or who boots a kernel, says what time it is and what the machine's names are.
+    /// The primary, or the kernel that boots another, tells it the time and the machine's names.
     facts: TellFacts {
         /// What holds from now on, unless a later version is known.
         facts: Facts,
     } -> (), High;
 
-    /// All processes at home on the receiver.
+    /// Lists the processes that are at home on the receiver.
     list: ListProcesses {} -> Vec<Pid>, Low;
 
-    /// Which process a thread id belongs to; asked of the kernel whose range it is in.
+    /// Asks which process a thread belongs to. The receiver is the kernel from whose range of ids the thread's is.
     find_thread: FindThread {
         /// The thread's id.
         thread: Pid,
     } -> Option<Pid>, Low;
 
-    /// What a process has used over all kernels, and the children it waited for; or (with `thread`) what one of its
-    /// threads has. Asked of its home; EINVAL without such a thread.
+    /// Asks the home what a process has used over all kernels, and the children that it has waited for; with `thread`, what that
+    /// thread has used. EINVAL: there is no such thread.
     usage: AskUsage {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -472,14 +475,14 @@ messages! {
         thread: Option<Pid>,
     } -> errno::Result<(Usage, Usage)>, Low;
 
-    /// Who adopts the children of a process that ends: is this one, at home on the receiver, alive and a subreaper, and
-    /// whose child is it? None if it is not there any more.
+    /// A process ends and somebody must adopt its children: asks whether an ancestor, at home on the receiver, is alive and a
+    /// subreaper, and whose child it is. None: it is gone.
     ask_heir: AskHeir {
         /// Who would adopt them.
         process: Pid,
     } -> Option<(bool, Pid)>, Low;
 
-    /// A resource limit of another process, at home on the receiver; the old one.
+    /// prlimit: reads or sets a resource limit of a process at home on the receiver, which answers the old one.
     limit: ProcessLimit {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -493,8 +496,8 @@ messages! {
         own: bool,
     } -> errno::Result<(u64, u64)>, Low;
 
-    /// oom_score_adj of a process at home on the receiver becomes `adjust`. EACCES if that is less than it may be, unless `privileged`;
-    /// with `old_file` (oom_adj) less than it is.
+    /// Sets oom_score_adj of a process at home on the receiver. EACCES: without `privileged` it may not be made less than the least it
+    /// was allowed to be, nor through `old_file` (oom_adj) less than it is.
     adjust_oom: AdjustOom {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -506,7 +509,8 @@ messages! {
         privileged: bool,
     } -> errno::Result<()>, Low;
 
-    /// Affinity, nice value or policy of a thread, set or read where the thread is; answers what holds now.
+    /// Sets or reads affinity, nice value or policy of a thread, on the kernel that it is on, which answers what holds then. (Also its
+    /// name, which goes the same way.)
     change_scheduling: ChangeScheduling {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -518,23 +522,24 @@ messages! {
         sender: Credentials,
     } -> errno::Result<(CpuSet, i8, (u32, u32))>, Low;
 
-    /// Memory is used up on the sender: which process should end, of those with memory on the receiver?
+    /// Memory is used up on the sender, which asks every kernel which process with memory there should be killed.
     ask_heaviest: AskHeaviest {} -> Option<Heaviest>, Low;
 
-    /// A thread of user `uid` is about to be born on the sender, within a limit: how many of the user's are on the receiver?
+    /// RLIMIT_NPROC: asks how many threads of a user are on the receiver, before the sender makes another one.
     count_threads: CountThreads {
         /// Real user id.
         uid: u32,
     } -> u64, Low;
 
-    /// It is this one, of all kernels' answers. Answered when its end is under way; true: it is still there, ask again.
+    /// Kills the process that the sender has chosen among the answers to [`AskHeaviest`]. Answered when its end is under way; false:
+    /// there is no such process any more.
     end_heaviest: EndHeaviest {
         /// The process that is to end.
         process: Pid,
     } -> bool, Low;
 
-    /// A kernel where a thread waits for a lock of `thread`, a member of a process at home on the receiver, wants to
-    /// hear of its end. Answers all that do. ESRCH if it has ended.
+    /// A thread on the sender waits for a lock with an owner (FUTEX_LOCK_PI) that `thread` holds: asks the home of the owner's process
+    /// to tell of its end. Answers the kernels that have asked so. ESRCH: the owner has ended.
     watch_thread: WatchThread {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -542,8 +547,8 @@ messages! {
         thread: Pid,
     } -> errno::Result<KernelSet>, Low;
 
-    /// A thread goes on without its memory (execve): locks with an owner that it holds and others wait for are handed over when this is
-    /// answered.
+    /// A thread leaves its memory (execve). The home of its process answers when the locks with an owner that the thread holds have been
+    /// handed over wherever others wait for them.
     leave_locks: LeaveLocks {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -551,8 +556,8 @@ messages! {
         thread: Pid,
     } -> (), Low;
 
-    /// A process has got System V semaphores to undo or memory attached at `kernel`, which its home, the receiver, is to
-    /// tell of its end.
+    /// A process has got semaphore adjustments (SEM_UNDO) or attached memory at `kernel`. Its home, the receiver, is to tell that
+    /// kernel of its end.
     note_ipc: NoteIpc {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -560,8 +565,8 @@ messages! {
         kernel: KernelId,
     } -> errno::Result<()>, Low;
 
-    /// One process less, at home on `of`, uses the space, which is at home on the receiver (or, with `more`, one more); the last
-    /// one's end is the space's.
+    /// One process less, at home on `of`, uses an address space that is at home on the receiver; with `more`, one more. The space ends
+    /// with its last user.
     space_users: SpaceUsers {
         /// The address space that this is about.
         space: SpaceId,
@@ -571,8 +576,8 @@ messages! {
         more: bool,
     } -> (), Low;
 
-    /// The last that the sender knows of a thread is that it went to `dead`, which has died, with its move number `moves`; the
-    /// receiver is the home of its process.
+    /// Tells the home of a process that a thread of it went to `dead`, which has died, with its move number `moves`, and that the sender
+    /// knows nothing later of it.
     thread_lost: ThreadLost {
         /// The process (thread group) that this is about.
         process: Pid,
@@ -584,34 +589,35 @@ messages! {
         moves: u64,
     } -> (), Low;
 
-    /// These spaces had something on a kernel that died: the receiver kills the processes it has in them, and answers when
+    /// These address spaces had memory on a kernel that died. The receiver kills the processes in them, and answers when
     /// those at home there are gone.
     end_users: EndUsers {
         /// The address spaces.
         spaces: Vec<SpaceId>,
     } -> (), Low;
 
-    /// Such a space, at home on the receiver, has no users any more: it ends, whatever the count of them says.
+    /// Ends an address space that had memory on a kernel that died, after all its users have been killed: those counted on the dead kernel
+    /// will not be counted down.
     end_space: EndSpace {
         /// The address space that this is about.
         space: SpaceId,
     } -> (), Low;
 
-    /// Answered when the receiver is through with the death of `dead`: nothing there runs in memory that the dead kernel had, or that
-    /// had been lent to it.
+    /// Asks whether the receiver has finished its part of the death of `dead`. It answers when no program there runs in memory that the dead
+    /// kernel had, or that had been lent to it.
     mourned: Mourned {
         /// The kernel that is dead.
         dead: KernelId,
     } -> (), Low;
 
-    /// A process has ended whose descriptor table was on a kernel that died, so that none of its files was closed: it has no record
-    /// locks any more on files of the receiver.
+    /// A process has ended whose descriptor table was on a kernel that died, so that none of its files was closed. The receiver drops the
+    /// record locks that the process has on its files.
     end_locks: EndLocks {
         /// The process that ended.
         process: Pid,
     } -> (), Low;
 
-    /// A process joins a sharing group that the receiver keeps, or leaves it.
+    /// Enters a process into a sharing group that the receiver keeps, or takes it out.
     sharing_group_member: SharingGroupMember {
         /// Which sharing group.
         sharing_group: SharingGroupId,
@@ -621,7 +627,7 @@ messages! {
         joins: bool,
     } -> errno::Result<()>, Low;
 
-    /// A change of something that a sharing group has in common; answered when all members have it.
+    /// Asks the keeper of a sharing group to change what its members have in common. Answered when all members have the change.
     change_sharing_group: ChangeSharingGroup {
         /// Which sharing group.
         sharing_group: SharingGroupId,
@@ -629,7 +635,7 @@ messages! {
         change: Change,
     } -> errno::Result<()>, Low;
 
-    /// The sharing group's keeper has a member, at home on the receiver, changed.
+    /// The keeper of a sharing group has the home of a member make a change.
     change_member: ChangeMember {
         /// The member.
         process: Pid,

@@ -1,4 +1,4 @@
-//! What a kernel is told of a process of another that it is to hold a replica of.
+//! Replicas: what a kernel knows of a process that is at home on another.
 
 use super::{ExitStatus, PendingSet, Shared, StopState};
 use crate::descriptor::TableId;
@@ -8,8 +8,8 @@ use machine::{KernelId, Pid, SpaceId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// execve ends all threads but this one; also those that are still under way, unless they were born later than `at` (ns
-/// of the clock all share).
+/// The thread that an execve leaves. All others end, also those on their way between kernels, unless they were made later than `at`
+/// (ns of the clock that all kernels share).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivor {
     /// The thread that called execve.
@@ -55,7 +55,7 @@ struct Numbers {
     stopped: u16,
 }
 
-/// What travels of it.
+/// The wire form of a [`Replica`].
 #[derive(Serialize, Deserialize)]
 struct Travelling<'a> {
     #[serde(with = "machine::plain")]

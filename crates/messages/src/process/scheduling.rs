@@ -4,7 +4,8 @@ use abi::CpuSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// How sched_setaffinity, setpriority and sched_setscheduler reach a thread.
+/// What sched_setaffinity, setpriority and sched_setscheduler change of a thread, and what prctl (PR_SET_NAME) or a write to
+/// /proc/PID/comm does, which goes the same way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum SchedulingChange {
     /// sched_setaffinity. EINVAL if none of the CPUs is there.
@@ -13,7 +14,7 @@ pub enum SchedulingChange {
     Nice(i8),
     /// sched_setscheduler: SCHED_* and the real-time priority.
     Policy(u32, u32),
-    /// What /proc/PID/comm shows.
+    /// The thread's name, which /proc/PID/comm shows.
     Name(Vec<u8>),
     /// Changes nothing; the answer tells what holds.
     Read,

@@ -32,7 +32,7 @@ pub struct Shared {
     pub executable: Vec<u8>,
     /// Where execve put arguments, code and heap.
     pub layout: Layout,
-    /// execve has happened since fork (setpgid's EACCES).
+    /// Whether the process has called execve since it was forked (then its parent's setpgid answers EACCES).
     pub executed: bool,
     /// PR_SET_CHILD_SUBREAPER.
     pub child_subreaper: bool,
@@ -46,7 +46,7 @@ pub struct Shared {
     pub barriers: u32,
     /// oom_score_adj, and the least that it may be made without CAP_SYS_RESOURCE.
     pub oom: (i16, i16),
-    /// By [`SharedPart`]: the processes with which it has that in common.
+    /// For each [`SharedPart`], the processes that it has that in common with.
     pub sharing_groups: [Option<SharingGroupId>; SHARED_PARTS],
     /// Start time, ns since boot.
     pub started: u64,
@@ -72,7 +72,7 @@ struct Numbers {
     oom: [i16; 2],
     sharing_group_homes: [u16; SHARED_PARTS],
     exit_signal: u16,
-    /// What is so, and which of the sharing groups there are.
+    /// Bits for what is a `bool` in [`Shared`], and for the sharing groups that it is in.
     is: u32,
 }
 
@@ -121,7 +121,7 @@ impl Numbers {
     }
 }
 
-/// What travels of it.
+/// The wire form of a [`Shared`].
 #[derive(Serialize, Deserialize)]
 struct Travelling<'a> {
     #[serde(with = "machine::plain")]
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for Shared {
 }
 
 impl Shared {
-    /// Of the first process of a machine, before it has an id.
+    /// What the first process of a machine starts with, before it has an id.
     pub fn first(limits: [(u64, u64); RESOURCES], executable: Vec<u8>) -> Self {
         Shared {
             parent: Pid(1),
@@ -214,7 +214,7 @@ impl SharedPart {
 pub struct SharingGroupId {
     /// The kernel that keeps the list of members, and puts changes in order.
     pub home: KernelId,
-    /// Which of that kernel's sharing groups.
+    /// Number of the sharing group among that kernel's.
     pub serial: u64,
 }
 
@@ -243,7 +243,7 @@ pub enum Change {
     Action {
         /// The signal that is handled otherwise from now on.
         signal: Signal,
-        /// How.
+        /// Its new action.
         action: Action,
     },
     /// execve: handlers become SIG_DFL, what is ignored stays ignored.
@@ -280,20 +280,20 @@ pub enum Change {
     NoNewPrivileges,
     /// mlockall(2), munlockall(2): see [`Shared::lock_future`].
     LockFuture(u32),
-    /// What the main thread may: kept at home only, which answers for the process.
+    /// The main thread's credentials. Only the home keeps them, for checks of who may signal or inspect the process.
     Owner(Credentials),
     /// membarrier(2): see [`Shared::barriers`].
     Barriers(u32),
-    /// See [`Shared::oom`]. None: the least stays.
+    /// See [`Shared::oom`].
     Oom {
         /// oom_score_adj from now on.
         adjust: i16,
-        /// The least that it may be made without CAP_SYS_RESOURCE.
+        /// The least that it may be made without CAP_SYS_RESOURCE; None: unchanged.
         least: Option<i16>,
     },
-    /// Into a sharing group, if it is in none yet, or out of it.
+    /// The process joins a sharing group, if it is in none yet, or leaves it.
     SharingGroup {
-        /// What the sharing group is about.
+        /// What the members have in common.
         part: SharedPart,
         /// The sharing group it joins; None: it leaves.
         sharing_group: Option<SharingGroupId>,

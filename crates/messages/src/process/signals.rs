@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct StopState {
     /// Its threads wait at their next user boundary until SIGCONT.
     pub stopped: bool,
-    /// How often it was stopped or continued: what a replica hears late is no news.
+    /// How often it was stopped or continued. A replica drops a report with a lower number than it has seen.
     pub order: u64,
     /// How many SIGCONTs it was sent.
     pub continues: u64,
 }
 
-/// Which process-directed signals wait, as the home has it. The version grows with each change: what a replica hears may
-/// have been overtaken, by an answer or by another CPU's word, and then it is not news.
+/// Which process-directed signals wait at the home. The version grows with each change: a report may be overtaken by an answer, or
+/// by what another CPU of the home sends, and a replica keeps the one with the highest version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingSet {
     /// The signals.
@@ -35,10 +35,10 @@ pub struct Round {
     pub number: u64,
 }
 
-/// What a round brings; `group` None: everybody.
+/// The signal that a round carries, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundSignal {
-    /// By which a process that has been reached already is known.
+    /// The round: a process takes no round twice.
     pub round: Round,
     /// The process group; None: everybody.
     pub group: Option<Pid>,
@@ -46,7 +46,8 @@ pub struct RoundSignal {
     pub info: SignalInfo,
 }
 
-/// The last round of each kernel that came to a process; those before it have, too, or are over.
+/// The last round of each kernel that has reached a process. A kernel sends one round after the other, so earlier ones have reached
+/// it too, or were not for it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rounds(Vec<Round>);
 
@@ -56,7 +57,7 @@ impl Rounds {
         self.0.iter().any(|known| known.from == round.from && known.number >= round.number)
     }
 
-    /// False if it has come before.
+    /// Notes that a round has come; false if it had come before.
     pub fn enter(&mut self, round: Round) -> bool {
         if self.know(round) {
             return false;

@@ -26,7 +26,7 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// `ru_nivcsw`: how often somebody else was given its CPU.
     pub involuntary_switches: u64,
-    /// Peak resident set in KiB, of address spaces that are no more.
+    /// `ru_maxrss` in KiB, of address spaces that the process or thread has left.
     pub max_rss: u64,
 }
 
@@ -36,12 +36,12 @@ impl Usage {
         self.user_ns + self.system_ns
     }
 
-    /// There was, or is, a space that had `pages` in memory.
+    /// Raises the peak to that of an address space that had `pages` in memory.
     pub fn note_resident(&mut self, pages: u64) {
         self.max_rss = self.max_rss.max(pages * (PAGE_SIZE as u64 / 1024));
     }
 
-    /// Adds up times and counters; of the peaks the larger stays.
+    /// Adds the times and counters of `other`, and keeps the larger of the two peaks.
     pub fn add(&mut self, other: &Usage) {
         self.user_ns += other.user_ns;
         self.system_ns += other.system_ns;
@@ -62,7 +62,7 @@ pub struct ThreadState {
     pub credentials: Credentials,
     /// sigprocmask(2).
     pub blocked: SignalSet,
-    /// The mask to come back to after sigsuspend, ppoll and their like.
+    /// The mask that is restored after sigsuspend, ppoll and their like.
     pub saved_blocked: Option<SignalSet>,
     /// Signals sent to this thread alone that it has not taken yet.
     pub pending: Pending,
@@ -86,11 +86,11 @@ pub struct ThreadState {
     pub capabilities: Capabilities,
     /// man 2 personality.
     pub personality: u32,
-    /// Of PR_SET_TIMERSLACK, ns, and what a 0 there means. Only told: timers are as exact as the clock.
+    /// PR_SET_TIMERSLACK in ns, and the value that a 0 restores. It has no effect: timers are as exact as the clock.
     pub timer_slack: (u64, u64),
     /// Kind, code and address of the last exception that became a signal, as `struct sigcontext` has them.
     pub last_trap: (u64, u64, u64),
-    /// When a sleep that was interrupted and is about to be restarted is to end (ns of the clock all share).
+    /// End of a sleep that was interrupted and is about to be restarted, in ns of the clock that all kernels share.
     pub sleep_end: Option<u64>,
     /// What it has used so far, on all kernels.
     pub usage: Usage,
@@ -103,7 +103,7 @@ pub struct ThreadState {
 }
 
 impl ThreadState {
-    /// What remains of the main thread when it has ended.
+    /// The scheduling parameters that the process keeps of its main thread when that has ended.
     pub fn scheduling_parameters(&self) -> LastSchedulingParameters {
         LastSchedulingParameters {
             uid: self.credentials.uid,
@@ -115,7 +115,7 @@ impl ThreadState {
     }
 }
 
-/// The numbers of a [`ThreadState`]. They are many and travel often: as they lie in memory, like registers, not one by one.
+/// The numbers of a [`ThreadState`]. They are many and travel often, so they are sent as they lie in memory, not encoded one by one.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Numbers {
@@ -158,7 +158,7 @@ struct Numbers {
     policy: [u32; 2],
     parent_death_signal: u32,
     personality: u32,
-    /// Which of the optional ones it has.
+    /// Bits for which of the optional fields are set.
     has: u32,
 }
 
@@ -217,7 +217,7 @@ impl Numbers {
     }
 }
 
-/// What travels of it.
+/// The wire form of a [`ThreadState`].
 #[derive(Serialize, Deserialize)]
 struct Travelling<'a> {
     #[serde(with = "machine::plain")]
@@ -229,7 +229,7 @@ struct Travelling<'a> {
     rare: Option<Box<Rare<'a>>>,
 }
 
-/// What few threads have: signals that wait, and CPUs and kernels from 64 on.
+/// What few threads have: pending signals, and CPUs and kernels with numbers from 64 on.
 #[derive(Default, Serialize, Deserialize)]
 struct Rare<'a> {
     queue: Cow<'a, VecDeque<SignalInfo>>,
@@ -321,8 +321,7 @@ impl<'de> Deserialize<'de> for ThreadState {
     }
 }
 
-/// All that there is of a thread at its user boundary. It moves often, and is more than a kilobyte: it stays where it was
-/// decoded.
+/// A thread at its user boundary: all that moves with it. It is more than a kilobyte and always boxed, so that nobody copies it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadContext {
     /// Registers at the boundary, as they are restored there.
@@ -335,7 +334,7 @@ pub struct ThreadContext {
 }
 
 impl ThreadState {
-    /// Of the first thread of a machine.
+    /// The state of the first thread of a machine.
     pub fn first(credentials: Credentials, affinity: CpuSet, started: u64) -> Self {
         ThreadState {
             name: Vec::new(),

@@ -24,7 +24,7 @@ pub struct SliceRun {
     pub owner: KernelId,
 }
 
-/// Pages that the owner of their slice has handed over.
+/// Pages that the owner of their slice has handed over to another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The pages.
@@ -33,8 +33,8 @@ pub struct Part {
     pub owner: KernelId,
 }
 
-/// What a kernel knows that was asked for pages it does not own: the slice table, and the parts of
-/// slices in a range around these pages.
+/// What a kernel that was asked for pages it does not own knows of their owners: the slice table, and the parts of
+/// slices that were handed over in a range around these pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owners {
     /// The pages for which `parts` is complete, as far as the kernel knows.
@@ -84,7 +84,7 @@ pub enum FaultAnswer {
     Mapped(Runs),
     /// The thread gets a signal, or the memory is used up.
     Failed(Fault),
-    /// Nobody has touched it yet: it belongs to the kernel that asked now, which confirms with `TakenOver`.
+    /// Nobody has touched these pages yet: they are handed over to the asking kernel, which confirms with `TakenOver`.
     Yours(Stretch),
     /// The asked kernel does not own the page; this is who does.
     Moved(Owners),
@@ -99,7 +99,7 @@ pub struct Stretch {
     pub kind: RegionKind,
 }
 
-/// What a mapping shows that is not anonymous memory, as other kernels name it.
+/// What a mapping that is not anonymous memory shows, in names that other kernels understand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteBacking {
     /// The file or shared memory; its owner is part of the name.
@@ -145,8 +145,8 @@ pub enum Operation {
         /// What it shows; None: anonymous memory.
         backing: Option<RemoteBacking>,
     },
-    /// mmap wherever the asked kernel likes: it has the object that is mapped shared, and shared pages
-    /// must be the owner's own.
+    /// mmap at a place that the asked kernel chooses. It owns the object that is mapped shared: the owner of a mapping of shared
+    /// pages must have the frames itself.
     Place {
         /// Its length.
         pages: u64,
@@ -188,7 +188,7 @@ pub enum Operation {
         /// mlock, not munlock.
         on: bool,
     },
-    /// Only at home, which keeps the break.
+    /// brk(2). Only home takes it, which keeps the break.
     Break {
         /// The new break. Answers the break that holds then, as brk(2) does.
         to: UserAddr,
@@ -211,7 +211,7 @@ pub enum Operation {
 pub enum ChangeReply {
     /// An address (mmap, mremap, brk) or 0; or the errno of the call.
     Done(errno::Result<u64>),
-    /// Not this kernel's to change. Nothing has been done.
+    /// The asked kernel does not own the range; these do. Nothing has been changed.
     Moved(Owners),
 }
 
@@ -246,7 +246,7 @@ pub struct FutexKey {
 /// What an owner answers to [`LocateFutex`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LocateFutexReply {
-    /// The queue; None: nobody can wait there, for nothing is mapped or the word can never change (EFAULT).
+    /// The queue; None: no thread can wait there, since nothing is mapped or the word can never change (EFAULT).
     Key(Option<FutexKey>),
     /// Ask the owner of the page.
     Moved(Owners),
@@ -261,16 +261,16 @@ pub enum ResidencyReply {
     Moved(Owners),
 }
 
-/// What /proc/PID/mem does to memory.
+/// A read or write through /proc/PID/mem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transfer {
-    /// So many bytes.
+    /// Reads so many bytes.
     Read(u32),
-    /// These bytes, past the region's protection.
+    /// Writes these bytes, whatever the region's protection says.
     Write(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
-/// How much of it was done: none where there is no page, or it is refused.
+/// How much of a [`Transfer`] was done: nothing where there is no page, or where it is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transferred {
     /// What was read.
@@ -292,7 +292,7 @@ pub struct Forked {
     pub heap: (UserAddr, UserAddr),
 }
 
-/// One entry of a replica's page table, and if it is the owner's, what the owner knows of the page.
+/// One entry of a replica's page table, and if the replica owns the page, what it knows of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusEntry {
     /// The page, by its address.
@@ -307,19 +307,19 @@ pub struct CensusEntry {
     pub exported: bool,
     /// The page is copy-on-write.
     pub copy_on_write: bool,
-    /// The page is of a slice (or region) that this kernel owns, as it believes.
+    /// Whether this kernel believes that it owns the page.
     pub owned: bool,
-    /// What the region allows; None: this kernel has no region there.
+    /// What the region there allows; None: this kernel has no region there.
     pub allowed: Option<Access>,
-    /// The kernels that have the page, as the export table has it.
+    /// The kernels that have the page, according to the export table.
     pub sharers: KernelSet,
 }
 
 messages! {
     "vm" 0x300;
 
-    /// A kernel met a page of another's slice that it has no mapping for; the owner answers with
-    /// mappings around it. The offered frames are zeroed memory of the asking kernel.
+    /// A thread has touched a page that another kernel owns and that the sender has no mapping for. The owner answers with
+    /// mappings of the page and those around it.
     page_fault: FaultRequest {
         /// The address space of the thread.
         space: SpaceId,
@@ -327,8 +327,8 @@ messages! {
         page: Page,
         /// What it tried.
         access: Access,
-        /// The asking kernel had the page for less than it wants, and gives it back with others behind it: it has nothing of so many
-        /// any more, neither in its table nor in an answer that is under way.
+        /// How many pages from `page` on the asking kernel gives back, because it has them for less access than it wants. It has none of
+        /// these any more, neither in its page table nor in an answer that is under way.
         given_back: u16,
         /// Pages the answer may hold, the missing one among them.
         around: PageRange,
@@ -336,8 +336,7 @@ messages! {
         offers: Vec<Frame>,
     } -> FaultReply, Low;
 
-    /// The same kernel goes through memory in order and will want these pages soon: the owner answers with what of them is
-    /// ready.
+    /// Read-ahead: a kernel that touches pages in order will want these soon. The owner answers with those that need no waiting.
     fault_ahead: FaultAhead {
         /// The address space that this is about.
         space: SpaceId,
@@ -345,8 +344,8 @@ messages! {
         range: PageRange,
     } -> Runs, Low;
 
-    /// A thread comes to a kernel that has no page of its process yet: those that it will touch at once, all together. The owner answers
-    /// each with what it need not wait for; the thread asks for the rest when it gets there.
+    /// A thread has come to a kernel that has no page of its process yet, which asks for those that it will touch at once, all
+    /// together. The owner answers with the mappings that need no waiting; the thread faults on the others when it touches them.
     first_pages: FirstPages {
         /// The address space that this is about.
         space: SpaceId,
@@ -354,17 +353,17 @@ messages! {
         touches: Vec<Touch>,
     } -> Vec<Runs>, Low;
 
-    /// A kernel asks the owner of a range to change it.
+    /// A kernel asks the owner of a range to make a change in it.
     change_space: Change {
         /// The address space that this is about.
         space: SpaceId,
         /// What is to be changed.
         operation: Operation,
-        /// For home, which has frozen the owner.
+        /// Sent by home, which has frozen the owner: the change does not wait for the thaw.
         frozen: bool,
     } -> ChangeReply, Low;
 
-    /// A kernel asks home for a change of a range that several kernels own.
+    /// A kernel asks home for a change in a range that several kernels own.
     change_all: ChangeAll {
         /// The address space that this is about.
         space: SpaceId,
@@ -372,7 +371,7 @@ messages! {
         operation: Operation,
     } -> errno::Result<u64>, Low;
 
-    /// A kernel asks home for consecutive slices to map in; once, and again when they are full.
+    /// A kernel asks home for consecutive slices to make mappings in: for its first mapping, and again when these are full.
     take_slices: TakeSlices {
         /// The address space that this is about.
         space: SpaceId,
@@ -397,7 +396,8 @@ messages! {
         keep: Access,
     } -> (), High;
 
-    /// The receiver of a range that was handed over has it in its tables, and answers for it from now on.
+    /// A kernel confirms to the former owner that it has taken over a range: it has the range in its tables, and answers for it
+    /// from now on.
     taken_over: TakenOver {
         /// The address space that this is about.
         space: SpaceId,
@@ -405,8 +405,8 @@ messages! {
         range: PageRange,
     } -> (), High;
 
-    /// Fault injection (`cob.shake`): a kernel asks an owner for untouched pages that it does not need; which follows from
-    /// `chance`. It confirms as after a fault.
+    /// Fault injection (`cob.shake`): a kernel asks an owner for untouched pages that it does not need, and confirms as it does after
+    /// a fault. The owner picks the pages by `chance`.
     steal_for_test: StealForTest {
         /// The address space that this is about.
         space: SpaceId,
@@ -414,18 +414,18 @@ messages! {
         chance: u64,
     } -> Option<Stretch>, Low;
 
-    /// A kernel wants to own a range (mremap moves pages there); the owner of its slice takes out what is
-    /// there (if `replace`; else EEXIST) and hands it over.
+    /// A kernel asks for a range that mremap moves its pages to. The owner of the slice unmaps what is there (if `replace`; else
+    /// EEXIST) and hands the range over.
     take_range: TakeRange {
         /// The address space that this is about.
         space: SpaceId,
         /// The pages.
         range: PageRange,
-        /// Whether what is there goes; else EEXIST.
+        /// Whether what is mapped there is unmapped; else EEXIST.
         replace: bool,
     } -> ChangeReply, Low;
 
-    /// Nothing is mapped any more in a range that was handed over: its slice's owner has it back.
+    /// Returns a range that was handed over to the owner of its slice, because nothing is mapped in it any more.
     give_back: GiveBack {
         /// The address space that this is about.
         space: SpaceId,
@@ -437,12 +437,12 @@ messages! {
     fork_space: Fork {
         /// The address space that is cloned.
         parent: SpaceId,
-        /// The name of the new one; its home is the sender.
+        /// The id of the new one, whose home is the sender.
         child: SpaceId,
     } -> errno::Result<Forked>, Low;
 
-    /// Home stops changes and faults at an owner, before it has `range` changed or cloned; the answer names the kernels
-    /// that parts of its slices there were handed over to.
+    /// Home stops changes and faults at an owner before `range` is changed or cloned. The owner answers with the kernels
+    /// that it has handed parts of its slices there over to.
     freeze_space: Freeze {
         /// The address space that this is about.
         space: SpaceId,
@@ -466,27 +466,27 @@ messages! {
         space: SpaceId,
     } -> (), High;
 
-    /// The space ends: home has every replica drop its borrowed pages...
+    /// An address space ends: home has every replica drop the pages that it has borrowed.
     detach_space: Detach {
         /// The address space that this is about.
         space: SpaceId,
     } -> (), High;
 
-    /// ...and when all have, drop everything.
+    /// When all replicas have answered [`Detach`], home has them drop the rest.
     destroy_space: Destroy {
         /// The address space that this is about.
         space: SpaceId,
     } -> (), High;
 
-    /// After a death: which of these spaces, at home on the receiver and with a replica on the sender, does it not know (any
-    /// more)? A replica that nobody will end is of a fork that failed half-way.
+    /// After a kernel's death: asks which of these spaces, of which the sender has replicas, the receiver does not know though they are at
+    /// home there. The sender drops these: a fork that failed half-way left them, and no `Destroy` will come.
     unknown_spaces: UnknownSpaces {
         /// The address spaces.
         spaces: Vec<SpaceId>,
     } -> Vec<SpaceId>, Low;
 
-    /// The sender's memory runs out; the answer gives away so many zeroed frames or fewer, as far as the receiver has plenty
-    /// (`urgent`: as far as it can do without).
+    /// The sender's memory runs out. The receiver lends so many zeroed frames or fewer, as far as it has plenty
+    /// (`urgent`: as far as it can do without them).
     borrow_frames: BorrowFrames {
         /// Most frames to be given.
         frames: u16,
@@ -494,13 +494,13 @@ messages! {
         urgent: bool,
     } -> Vec<Frame>, Low;
 
-    /// Frames of the receiver that the sender no longer holds, in a batch.
+    /// Returns frames of the receiver that the sender no longer holds, in a batch.
     frames_home: FramesHome {
         /// Frames of the receiver's partition.
         frames: Vec<Frame>,
     } -> (), High;
 
-    /// What an owner has of a space, `most` regions of it at most, with the pages of each if they are to be `counted`.
+    /// Asks an owner for the regions that it has in a range, `most` of them at most; `counted`: with how many pages each has.
     inspect_space: Inspect {
         /// The address space that this is about.
         space: SpaceId,
@@ -512,14 +512,14 @@ messages! {
         most: u32,
     } -> Listed, Low;
 
-    /// /proc/PID/cob: what a kernel has of a space; none if it has no replica (any more).
+    /// /proc/PID/cob: asks a kernel what it has of a space. None: it has no replica (any more).
     describe_replica: DescribeReplica {
         /// The address space that this is about.
         space: SpaceId,
     } -> Option<ReplicaReport>, Low;
 
-    /// Pages in memory and pages mapped, of what a kernel owns of a space: the most there have been. `everywhere`: home adds up
-    /// what all replicas say. `clear`: of those in memory, from now on what there are at present.
+    /// Asks for the peaks of pages in memory and pages mapped, of those that a kernel owns of a space. `everywhere`: home adds up
+    /// what all replicas say. `clear`: the peak of pages in memory begins anew with those there are now.
     ask_peak: AskPeak {
         /// The address space that this is about.
         space: SpaceId,
@@ -529,20 +529,20 @@ messages! {
         clear: bool,
     } -> Peak, Low;
 
-    /// smaps and clear_refs: a bit for each page of a range (of 8192 at most) that a kernel has touched; `clear`: from
-    /// now on none has been. `everywhere`: home asks all replicas.
+    /// smaps and clear_refs: asks for a bit for each page of a range that says whether the kernel's threads have touched it. `clear`: all
+    /// bits begin anew. `everywhere`: home asks all replicas.
     touched_pages: Touched {
         /// The address space that this is about.
         space: SpaceId,
         /// The pages; 8192 at most.
         range: PageRange,
-        /// From now on none of them has been touched.
+        /// Whether they count as untouched from now on.
         clear: bool,
         /// Ask all replicas, which only home does.
         everywhere: bool,
     } -> Vec<u8>, Low;
 
-    /// A process's limits were changed. `everywhere`: home tells all replicas.
+    /// Tells a kernel that the limits of an address space have changed. `everywhere`: home tells all replicas.
     limit_space: LimitSpace {
         /// The address space that this is about.
         space: SpaceId,
@@ -552,7 +552,7 @@ messages! {
         everywhere: bool,
     } -> (), Low;
 
-    /// mincore, asked of the owner.
+    /// mincore: asks the owner of pages which of them are in memory.
     ask_residency: AskResidency {
         /// The address space that this is about.
         space: SpaceId,
@@ -560,7 +560,7 @@ messages! {
         range: PageRange,
     } -> ResidencyReply, Low;
 
-    /// Where the waiters of a futex word queue, asked of the owner of its address.
+    /// Asks the owner of an address in which queue the waiters of the futex word there are.
     locate_futex: LocateFutex {
         /// The address space that this is about.
         space: SpaceId,
@@ -570,7 +570,8 @@ messages! {
         shared: bool,
     } -> LocateFutexReply, Low;
 
-    /// A file's kernel is to seal it, or to let somebody write it: how many mappings has the receiver, in slices of its own, that use it so?
+    /// The owner of a file is about to seal it, or to let a program open it for writing. It asks each kernel how many mappings, in
+    /// ranges that the kernel owns, speak against that.
     count_uses: CountUses {
         /// The file, which the sender owns.
         object: ObjectId,
@@ -578,7 +579,7 @@ messages! {
         usage: MappingUse,
     } -> u64, Low;
 
-    /// Home audits a space that is about to end: what does the replica's page table have from a page on?
+    /// Audit (`--audit`): home asks a replica of a space that is about to end for the entries of its page table, from a page on.
     census: Census {
         /// The address space that this is about.
         space: SpaceId,
@@ -586,7 +587,7 @@ messages! {
         from: Page,
     } -> Vec<CensusEntry>, Low;
 
-    /// /proc/PID/mem, asked of the owner of the page at `at`: as much as it owns in a row.
+    /// /proc/PID/mem: asks the owner of the page at `at` to read or write, as far as it owns the pages that follow.
     force_access: ForceAccess {
         /// The address space that this is about.
         space: SpaceId,

@@ -1,4 +1,4 @@
-//! What a space looks like, for /proc and for who counts.
+//! What an address space looks like, for /proc and for counts of pages.
 
 use super::{Part, RegionKind, RemoteBacking, SliceRun};
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ pub struct RegionReport {
 }
 
 impl RegionReport {
-    /// Takes `range` out of it. In which part the pages that are present are is not known: as many in each as there may be.
+    /// Splits `range` off. Which part the present pages are in is not known: `range` is given as many as fit into it.
     pub fn take_part(&mut self, range: PageRange) -> RegionReport {
         let mut part = RegionReport { range, ..self.clone() };
         part.pages = self.pages.take(self.pages.present.min(range.len()));
@@ -41,7 +41,7 @@ pub struct PageCounts {
     pub exported: u64,
     /// Touched by any kernel since clear_refs; counted for smaps only.
     pub touched: u64,
-    /// Of the process's own, not a file's.
+    /// Pages of the process's own, not of a file.
     pub anonymous: u64,
     /// Shared_Clean: in use by more than one process, and unwritten.
     pub shared_clean: u64,
@@ -57,7 +57,7 @@ pub struct PageCounts {
     pub proportional_dirty: u64,
 }
 
-/// What a page that one process uses alone counts in [`PageCounts::proportional`]: as precise as Linux is.
+/// What a page counts in [`PageCounts::proportional`] if one process uses it alone. Linux computes with the same precision.
 pub const SHARE: u64 = 1 << 24;
 
 impl PageCounts {
@@ -96,35 +96,35 @@ impl PageCounts {
     }
 }
 
-/// What an owner has in a range: the lowest regions of it if there are many.
+/// The regions that an owner has in a range; only the lowest ones if there are many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// In ascending order.
     pub regions: Vec<RegionReport>,
     /// The list is complete below this page.
     pub end: Page,
-    /// Whom it has handed parts of its slices over to, below the end.
+    /// The kernels that it has handed parts of its slices over to, below `end`.
     pub holders: Vec<KernelId>,
 }
 
 /// What one kernel has of a space, in pages (/proc/PID/cob).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaReport {
-    /// Faults of the space's threads there: resolved by that kernel alone, and by asking an owner.
+    /// Faults of the space's threads there that the kernel resolved alone.
     pub faults_local: u64,
     /// Faults that were resolved by asking an owner.
     pub faults_remote: u64,
-    /// Mapped in what it owns, present or not.
+    /// Pages that are mapped in what it owns, present or not.
     pub owned: u64,
-    /// In its page table, those of other owners too.
+    /// Pages in its page table, including those of other owners.
     pub mapped: u64,
-    /// Of those it owns, what other kernels have too.
+    /// Pages that it owns and that other kernels have, too.
     pub exported: u64,
-    /// In whose partitions the frames lie of those it owns.
+    /// The partitions that the frames of its own pages lie in, and how many in each.
     pub frames: Vec<(KernelId, u64)>,
     /// The slice table as it knows it.
     pub slices: Vec<SliceRun>,
-    /// What it has handed over of its slices, the lowest parts; and how many more there are.
+    /// The lowest parts of its slices that it has handed over.
     pub parts: Vec<Part>,
     /// How many parts `parts` does not list.
     pub parts_left_out: u64,
@@ -132,7 +132,7 @@ pub struct ReplicaReport {
     pub members: KernelSet,
 }
 
-/// The most pages of a space there have been.
+/// The largest numbers of pages that an address space has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peak {
     /// In memory.
@@ -148,14 +148,14 @@ pub struct OwnedRange {
     pub range: PageRange,
     /// The kernel that owns the pages now.
     pub owner: KernelId,
-    /// Who owns the slice; None: nobody yet, so that home is asked.
+    /// The kernel that owns the slice; None: no kernel does yet.
     pub slice: Option<KernelId>,
 }
 
 /// A space over all kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Each kernel that has one, and what it says.
+    /// Each kernel that has a replica, and its report.
     pub replicas: Vec<(KernelId, ReplicaReport)>,
     /// All of user space, in order.
     pub owners: Vec<OwnedRange>,

@@ -1,4 +1,4 @@
-//! Many pages in few words: runs of mapped pages, and pages that a thread touches first.
+//! Compact lists of pages: runs of mapped pages, and pages that a thread will touch.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,7 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Pages in a row, mapped to as many consecutive frames. Without a frame: to the page of zeros, of which each kernel has its own.
 ///
-/// In two words, which a message carries as they are: runs are many. Page numbers have 35 bits, those of frames 40 (SDM 3A, 4.5).
+/// It is packed into two words, which a message carries as they are, because answers hold many runs. Page numbers have 35 bits, those of
+/// frames 40 (SDM 3A, 4.5).
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Run {
@@ -59,18 +60,18 @@ impl fmt::Debug for Run {
     }
 }
 
-/// What an owner sends of its pages.
+/// The mappings that an owner sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runs(#[serde(with = "machine::plain::list")] pub Vec<Run>);
 
-/// A page that is about to be touched, and how; and what may come with it.
+/// A page that a thread is about to touch, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The page.
     pub page: Page,
     /// What the thread will do there.
     pub access: Access,
-    /// Pages that may come with it, the touched one among them.
+    /// Pages that the owner may send with it, the touched one among them.
     pub around: PageRange,
 }
 
