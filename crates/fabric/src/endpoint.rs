@@ -38,7 +38,7 @@ pub(crate) struct Inbox {
 pub(crate) struct Peer {
     pub id: KernelId,
     pub alive: AtomicBool,
-    /// Counts the deaths, so that a task that began for the dead one does not answer its successor.
+    /// Counts the deaths, so that a task that began for a dead kernel does not answer the one that is booted in its place.
     pub boot_generation: AtomicU32,
     pub out: [Outbox; 2],
     pub inbox: [Lock<Inbox>; 2],
@@ -165,7 +165,7 @@ impl Endpoint {
         .await
     }
 
-    /// Which life of `kernel` this is, if it lives: what began in another one is of somebody who is no more.
+    /// The boot generation of `kernel`, if it is alive. What began in an earlier one came from a kernel that is dead.
     pub fn boot_generation(&self, kernel: KernelId) -> Option<u32> {
         self.peer(kernel)?.boot_generation()
     }

@@ -96,7 +96,7 @@ impl Outbox {
         Outbox { to, priority, queues: Lock::default(), backlog: AtomicUsize::new(0) }
     }
 
-    /// A life of the peer begins, or none is left. Nothing of an earlier one remains, and when this returns nobody
+    /// Begins a boot generation of the peer; None: the peer is dead. Nothing of an earlier one remains, and when this returns nobody
     /// is writing to its lane any more.
     pub fn set_boot_generation(&self, boot_generation: Option<u32>) {
         let mut queues = self.queues.lock();

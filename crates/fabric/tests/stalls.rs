@@ -98,7 +98,7 @@ fn what_a_dead_kernel_did_not_take_is_forgotten() {
     assert_eq!(stalls.look(&pair[0].endpoint, STALL_NS), [stuck(STALL_NS, 6, 0)]);
     pair[0].endpoint.declare_dead(THERE);
     assert_eq!(stalls.look(&pair[0].endpoint, 2 * STALL_NS), []);
-    // The lanes of the next life are new: here, those of the last one, emptied.
+    // The lanes of the next boot generation are new: here, those of the last one, emptied.
     while pair[1].endpoint.drain(usize::MAX) > 0 {}
     pair[0].endpoint.add_peer(THERE);
     assert_eq!(stalls.look(&pair[0].endpoint, 3 * STALL_NS), []);

@@ -373,7 +373,7 @@ fn what_a_dead_kernel_gave_returns_nowhere() {
     assert_eq!(foreign.pinned_by(pinned), Some(KernelId(2)));
     [used, pinned, other].into_iter().for_each(|frame| foreign.release(frame));
     assert_eq!((foreign.drain_returns(KernelId(2)), foreign.waiting()), ([].into(), 1));
-    // Its next life may lend the same frame.
+    // Its next boot generation may lend the same frame.
     foreign.adopt(used, KernelId(2));
     assert!(!foreign.is_lost(used));
 }

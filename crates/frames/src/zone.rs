@@ -146,7 +146,7 @@ impl Zone {
     /// True if that was the last user: the frame is in state free now and the caller's.
     pub fn release(&self, frame: Frame) -> bool {
         // Release: pairs with the Acquire fence below, so that what the other users did with the
-        // frame happened before its next life.
+        // frame happened before its next boot generation.
         let old = self.state(frame).fetch_sub(1, Ordering::Release);
         assert!((1..=MAX_COUNT).contains(&old), "double free of {frame:?} ({old:#x})");
         if old == 1 {

@@ -82,7 +82,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A kernel's next life begins with other ids than its last: keys and programs may still name those.
+    /// A boot generation of a kernel begins with other ids than the last one: keys and programs may still name those.
     pub fn new(memory: &dyn Memory) -> Self {
         let begin = memory.boot_generation().wrapping_sub(1) % (i32::MAX / KERNELS) as u32;
         let next = (begin as i32).wrapping_mul(OBJECTS as i32).rem_euclid(i32::MAX / KERNELS);

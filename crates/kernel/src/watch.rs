@@ -94,7 +94,7 @@ fn report(stall: &Stall) {
     }
 }
 
-/// The kernel after this one that has ever beaten in its present life.
+/// The kernel after this one that has ever beaten in its present boot generation.
 fn next_in_ring(kernel: &Kernel) -> Option<KernelId> {
     let (me, count) = (kernel.system.kernel.index(), kernel.plan.kernels.len());
     let others = (1..count).map(|step| KernelId(((me + step) % count) as u16));

@@ -56,15 +56,15 @@ pub struct SpaceId {
     pub serial: u64,
 }
 
-/// Numbers by which other kernels know what this one made. None is used in two lives of a kernel: who
+/// Numbers by which other kernels know what this one made. None is used in two boot generations of a kernel: who
 /// survived its death may still hold what it named in the last one.
 pub struct Serials(AtomicU64);
 
 impl Serials {
-    /// 2^40 numbers a life; 2^22 lives, so that bit 62 and 63 are free for the user.
+    /// 2^40 numbers for each boot generation, and 2^22 generations, so that bit 62 and 63 are free for the user.
     const SERIAL_BITS: u32 = 40;
 
-    /// Numbers for the present life of the kernel that `memory` is of.
+    /// Numbers for the present boot generation of the kernel that `memory` is of.
     pub fn new(memory: &dyn Memory) -> Self {
         let generation = u64::from(memory.boot_generation().wrapping_sub(1) & 0x3f_ffff);
         Serials(AtomicU64::new(generation << Self::SERIAL_BITS | 1))

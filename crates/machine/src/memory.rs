@@ -74,8 +74,8 @@ pub struct UserFault {
 pub trait Memory: Send + Sync {
     /// This kernel.
     fn kernel(&self) -> KernelId;
-    /// How often this kernel has been booted: what a dead kernel called something must not name another
-    /// thing after it is booted again ([`Serials`](crate::Serials)). Most kernels on the host live once.
+    /// How often this kernel has been booted. Names that it gave before it died must not name other things
+    /// after it is booted again ([`Serials`](crate::Serials)). Most kernels on the host are booted once.
     fn boot_generation(&self) -> u32 {
         1
     }

@@ -102,7 +102,7 @@ pub struct Watch {
     /// Probes that were sent to the kernel, and how many had been when it last answered.
     pub probed: AtomicU32,
     pub answered: AtomicU32,
-    /// The life (`boot_generation`) in which another kernel found that it hangs; 0: none.
+    /// The boot generation in which another kernel found that it hangs; 0: none.
     pub condemned: AtomicU32,
 }
 
@@ -169,7 +169,7 @@ pub fn lanes_for(receiver: KernelId, sender: KernelId, boot: u32) -> Option<u64>
     (word != 0 && same).then_some((word & ((1 << FRAME_BITS) - 1)) << 12)
 }
 
-/// `receiver` is to be booted: what its last life said of its lanes is not true any more.
+/// `receiver` is to be booted: what its last boot generation said of its lanes is not true any more.
 pub fn forget_lanes(receiver: KernelId) {
     (0..MOST_KERNELS).for_each(|sender| lanes(receiver, KernelId(sender as u16)).store(0, Relaxed));
 }

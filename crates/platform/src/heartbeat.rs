@@ -13,7 +13,7 @@ pub fn beat() {
     board::entry(crate::kernel()).pulse.0.heartbeat.fetch_add(1, Release);
 }
 
-/// Beats and answers of another kernel; None if it does not run, or has not begun to beat in this life.
+/// Beats and answers of another kernel; None if it does not run, or has not begun to beat in this boot generation.
 pub fn seen(kernel: KernelId) -> Option<(u64, u32)> {
     let entry = board::entry(kernel);
     let answered = entry.watch.0.answered.load(Acquire);

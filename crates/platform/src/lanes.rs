@@ -24,9 +24,9 @@
 //!
 //! A CPU of P may at this very moment be receiving from the old lane, on behalf of nobody. So there
 //! are two sets per sender, used by even and odd boots: the one that is emptied was given up a
-//! whole life of N ago. A set is made when it is first needed, and kept.
+//! whole boot generation of N ago. A set is made when it is first needed, and kept.
 //!
-//! On the sending side nobody writes to the dead N's memory any more once it is declared dead: what is sent is for a life
+//! On the sending side nobody writes to the dead N's memory any more once it is declared dead: what is sent is for a boot generation
 //! of N, and who sends looks for it under the lock that the declaration takes (`fabric/src/outbox.rs`). Only then its lanes are unmapped.
 
 use crate::kmap::{self, SharedRegion};
@@ -136,7 +136,7 @@ impl Lanes {
                 board::set_lanes(me, kernel, boot, incoming);
                 crate::ring_doorbell(kernel);
             }
-            // If it was connected in an earlier life, that one's death comes first (`lost`).
+            // If it was connected in an earlier boot generation, that one's death comes first (`lost`).
             if peer.connected == 0 && board::lanes_for(kernel, me, my_boot).is_some() {
                 let Ok(region) = map_outgoing(kernel) else { continue };
                 let outbound = region.pointer();

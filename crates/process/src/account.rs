@@ -37,7 +37,7 @@ struct Stopwatch(AtomicU64);
 
 const RUNS: u64 = 1;
 
-/// What a stopwatch shows whose word this is.
+/// The time that a stopwatch with this word shows.
 fn shown(word: u64, now: u64) -> u64 {
     match word & RUNS {
         RUNS => ((word >> 1).wrapping_add(now) << 1) >> 1,
@@ -50,14 +50,14 @@ impl Stopwatch {
         shown(self.0.load(Relaxed), now)
     }
 
-    /// It stands.
+    /// Starts the stopwatch, which must not run.
     fn start(&self, now: u64) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & RUNS, 0);
         self.0.store(word.wrapping_sub(now << 1) | RUNS, Relaxed);
     }
 
-    /// It runs.
+    /// Stops the stopwatch, which must run.
     fn stop(&self, now: u64) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & RUNS, RUNS);
@@ -72,7 +72,7 @@ impl Stopwatch {
     }
 }
 
-/// A thread's time since it was last taken. (Its switches are counted by the scheduler.)
+/// The CPU time of a thread since it was last moved to its usage. (The scheduler counts its switches.)
 #[derive(Default)]
 pub(crate) struct Account {
     /// While it has a CPU, and of that, while it is in user mode.
@@ -108,7 +108,7 @@ impl Account {
         self.user.stop(now);
     }
 
-    /// By anybody, but not during [`Account::move_to`].
+    /// Adds the times to `usage`. Any CPU may call it, but not during [`Account::move_to`].
     pub fn add_to(&self, usage: &mut Usage, clock: impl Fn() -> u64) {
         let words = || (self.user.0.load(Acquire), self.running.0.load(Acquire));
         let mut before = words();
@@ -127,7 +127,7 @@ impl Account {
         self.add(usage, user, system);
     }
 
-    /// Moves everything to `usage`. By the CPU that runs the thread, or when none does.
+    /// Moves the times to `usage`. Only the CPU that runs the thread may call it, or any if none does.
     pub fn move_to(&self, usage: &mut Usage, now: u64) {
         let taken = self.user.take(now);
         let (user, system) = self.at_least_shown(taken, self.running.take(now));

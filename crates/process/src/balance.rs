@@ -24,14 +24,14 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::{sync::Lock, HashMap, KernelId};
 use sched::UNIT;
 
-/// Between two looks at who waits.
+/// Time between two checks for threads that wait.
 const LOOK_NS: u64 = 10_000_000;
-/// A thread that has come to a kernel stays there as long.
+/// Least time that a thread stays on a kernel it has come to.
 const STAY_NS: u64 = 500_000_000;
 /// What a move costs, and what each page costs that the thread has touched (a borrowed page takes two messages).
 const MOVE_NS: u64 = 100_000_000;
 const PAGE_NS: u64 = 50_000;
-/// Nobody waits longer than this for an idle CPU.
+/// A thread that has waited so long is sent to an idle CPU.
 const PATIENCE_NS: u64 = 3_000_000_000;
 /// Where threads wait, a CPU looks whose turn it is more often than this. If it has not, it was held up itself (by the
 /// host, or by long work of the kernel), and nobody knows what happened meanwhile.
@@ -40,9 +40,9 @@ const HELD_UP_NS: u64 = 10_000_000;
 /// Where a thread goes at its next user boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// There; it is counted as under way.
+    /// To this kernel, where it is counted as under way.
     Placed(KernelId),
-    /// Wherever it is better off then.
+    /// To the kernel that the policy names by then.
     Relief,
 }
 
@@ -67,7 +67,7 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Now somebody waits, or nobody does.
+    /// Notes whether threads wait for a CPU now.
     fn note(&mut self, now: u64, waits: bool) -> u64 {
         let passed = now.saturating_sub(self.at);
         self.waited = match self.waits {
@@ -80,7 +80,7 @@ impl Pressure {
 }
 
 impl System {
-    /// Has `kernel` a CPU of this affinity?
+    /// Whether `kernel` has a CPU of this affinity.
     pub(crate) fn reaches(&self, kernel: KernelId, affinity: &abi::CpuSet) -> bool {
         let machine = self.machine.lock();
         let cpus = machine.iter().find(|(known, _)| *known == kernel);
@@ -164,7 +164,7 @@ impl System {
         }
     }
 
-    /// More threads want a CPU here than there are.
+    /// Whether more threads want a CPU here than there are CPUs.
     fn is_crowded(&self) -> bool {
         self.thread_load() > self.cpu.cpus().len()
     }
@@ -267,7 +267,7 @@ impl Thread {
         }
     }
 
-    /// It ends, and goes nowhere.
+    /// The thread ends: takes back the order to move.
     pub(crate) fn forget_destination(&self) {
         let destination = self.destination.lock().take();
         self.drop_destination(destination);

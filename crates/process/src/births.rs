@@ -37,7 +37,7 @@ use alloc::sync::Arc;
 use machine::{errno::Result, Errno, Pid};
 use messages::process::{BeginFork, BeginForkReply, EndFork, EndForkReply, ExitStatus, Round, RoundSignal, Rounds};
 
-/// The home is about to do what a signal does to the process.
+/// Held while the home performs what a signal does to the process; no fork begins meanwhile.
 pub(crate) struct Deciding<'a>(&'a Home);
 
 impl<'a> Deciding<'a> {
@@ -74,7 +74,7 @@ impl Thread {
 }
 
 impl Process {
-    /// At home.
+    /// At home: registers the fork, unless a signal or the end of the process comes first.
     pub(crate) async fn begin_fork_here(&self, child: Pid, blocked: SignalSet) -> BeginForkReply {
         let Some(home) = self.home() else { return BeginForkReply::default() };
         let begin = || {
@@ -93,7 +93,7 @@ impl Process {
         home.decided.wait_until(begin).await
     }
 
-    /// The fork is over, well or not: what the child is to have of its parent beside what it was made with.
+    /// Ends the fork, whether it succeeded or not. Answers what the child is to have of its parent beside what it was made with.
     pub(crate) async fn end_fork(&self, child: Pid) -> EndForkReply {
         match self.home() {
             Some(_) => self.end_fork_here(child),
@@ -111,7 +111,7 @@ impl Process {
         EndForkReply { ipc: state.ipc.clone(), signals: state.forks.remove(&child).unwrap_or_default() }
     }
 
-    /// At home of a child that is about to run.
+    /// At home of a child that is about to run: gives it what [`Process::end_fork`] answered.
     pub(crate) async fn take_news(self: &Arc<Self>, news: EndForkReply) {
         if let Some(home) = self.home() {
             home.state.lock().ipc = news.ipc;
@@ -124,12 +124,12 @@ impl Process {
         }
     }
 
-    /// At home: has this round been here?
+    /// At home: whether this round has reached the process.
     pub(crate) fn knows(&self, round: Round) -> bool {
         self.home().is_none_or(|home| home.state.lock().rounds.know(round))
     }
 
-    /// At home: a signal for many comes to this process, for the first time or not.
+    /// At home: takes a signal for many, unless its round has reached the process before.
     pub(crate) async fn reach(self: &Arc<Self>, sent: RoundSignal) {
         let Some(home) = self.home() else { return };
         let _deciding = Deciding::new(home);

@@ -42,7 +42,7 @@ pub(crate) enum Step {
 }
 
 impl System {
-    /// A change that has come.
+    /// Decodes a change that has arrived.
     pub(crate) fn step(&self, change: Change) -> Result<Step> {
         Ok(match change {
             Change::Directory { directory, root } => {
@@ -52,7 +52,7 @@ impl System {
         })
     }
 
-    /// A change that goes to `to`.
+    /// Encodes a change for kernel `to`.
     pub(crate) async fn change_for(&self, to: KernelId, step: &Step) -> Result<Change> {
         Ok(match step {
             Step::Directory { directory, root } => {
@@ -137,7 +137,7 @@ impl Process {
         Ok(())
     }
 
-    /// Takes a change over into this kernel's copy.
+    /// Makes a change in this kernel's copy.
     pub(crate) async fn apply(self: &Arc<Self>, change: Change) -> Result<()> {
         let mut shared = match change {
             Change::Image { space, files, .. } => return self.apply_image(space, files).await,
@@ -230,7 +230,7 @@ impl Process {
         self.change_directory_in_turn(directory, root, &turn).await
     }
 
-    /// At home: of this process, not of those that it shares its directories with.
+    /// At home: changes a directory of this process, not of those that it shares its directories with.
     pub(crate) async fn change_own_directory(self: &Arc<Self>, directory: Arc<dyn File>, root: bool) -> Result<()> {
         let turn = self.home().ok_or(Errno::ESRCH)?.changes.lock().await;
         self.change_directory_in_turn(directory, root, &turn).await
@@ -253,7 +253,7 @@ impl Process {
         Ok(())
     }
 
-    /// At home: a replica asks for a change.
+    /// At home: serves a replica that asks for a change.
     pub(crate) async fn change_asked(self: &Arc<Self>, step: Step) -> Result<()> {
         match step {
             Step::Directory { directory, root } => Box::pin(self.change_directory(directory, root)).await,

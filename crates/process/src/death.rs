@@ -61,9 +61,9 @@ pub(crate) struct Deaths {
 /// How far this kernel is with a death.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mourning {
-    /// Something here may still run in memory that the dead one had.
+    /// Programs here may still run in memory that the dead kernel had.
     Begun,
-    /// Nothing does; but elsewhere something may, in memory of this kernel.
+    /// None does here any more. On other kernels programs may still run in memory that this kernel had lent to the dead one.
     Through,
 }
 
@@ -106,7 +106,7 @@ impl System {
     }
 
     /// Returns when nothing here runs in memory that `dead` had. Whoever asks knows of the death; this kernel may not yet. (It
-    /// can't be its next life that is alive: it is not booted before who asks has the answer.)
+    /// can't be its next boot generation that is alive: it is not booted before who asks has the answer.)
     pub(crate) async fn until_mourned(&self, dead: KernelId) {
         let through = || !self.endpoint.is_alive(dead) && self.mourning_of(dead) != Some(Mourning::Begun);
         self.deaths.mourned.wait_until(|| through().then_some(())).await;
@@ -167,7 +167,7 @@ impl System {
             space.abandon().await;
         }
         self.vm.give_up_unknown().await;
-        // They can't be delivered: the next life must not get the frames of this one.
+        // They can't be delivered: the next boot generation must not get the frames of this one.
         self.vm.send_frames_home(1);
     }
 

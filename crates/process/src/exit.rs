@@ -15,11 +15,11 @@ use messages::process::{
 };
 use vm::Space;
 
-/// A thread's future is over; nothing may touch user space any more.
+/// What a call answers whose thread has ended: the thread's future is over, and must not touch user space any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended;
 
-/// Parent of last resort.
+/// The process id of init, which adopts orphans.
 pub(crate) const INIT: Pid = Pid(1);
 
 impl Process {
@@ -113,7 +113,7 @@ impl Process {
         Ok(())
     }
 
-    /// At home: a member has gone.
+    /// At home: takes a thread that has ended off the list of members.
     pub(crate) async fn member_gone(self: &Arc<Self>, gone: ThreadGone) {
         let ThreadGone { thread, name, usage, visited, status, last, .. } = gone;
         let Some(home) = self.home() else { return };
@@ -172,7 +172,7 @@ impl Process {
         self.system.endpoint.multicast(&gone, DropReplica { process: self.id }).await;
     }
 
-    /// At home: the last thread is gone.
+    /// At home: ends the process, after its last thread.
     pub(crate) async fn finish(self: &Arc<Self>, status: ExitStatus) {
         let system = self.system.clone();
         *self.ending.lock() = Some(status);
@@ -337,7 +337,7 @@ impl System {
         }
     }
 
-    /// Of all threads of a process.
+    /// Ends the shadows of all threads of a process on this kernel.
     fn end_shadows(&self, process: Pid) {
         let shadows: Vec<Pid> = {
             let threads = self.threads.lock();
@@ -365,7 +365,7 @@ impl System {
         log::trace!("process {process}: replica dropped");
     }
 
-    /// A zombie was waited for, or nobody wants it.
+    /// Drops a zombie that was waited for, or that nobody will wait for.
     pub(crate) fn forget(&self, process: Pid) {
         self.processes.lock().remove(&process);
         self.born_here.lock().remove(&process);

@@ -208,7 +208,7 @@ impl Process {
         Ok(())
     }
 
-    /// Nobody has heard of the child yet.
+    /// Undoes the making of a child that no other kernel has heard of yet.
     async fn abandon_birth(self: &Arc<Self>) {
         self.system.processes.lock().remove(&self.id);
         self.system.release_space(&self.space(), self.home).await;

@@ -67,7 +67,7 @@ impl System {
         Ok(())
     }
 
-    /// Is there a process of this group (in this session)?
+    /// Whether a process is in this group (of this session).
     pub async fn group_exists(&self, group: Pid, session: Option<Pid>) -> bool {
         let found = self.session_of_group(group).await;
         found.is_some_and(|found| session.is_none_or(|session| session == found))

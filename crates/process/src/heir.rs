@@ -37,7 +37,7 @@ impl System {
         }
     }
 
-    /// At the child's home.
+    /// At the child's home: gives the child its new parent.
     pub(crate) async fn reparent_here(self: &Arc<Self>, child: Pid, parent: Pid) -> Reparented {
         let Some(process) = self.process(child) else { return Reparented::NoSuchChild };
         let Some(home) = process.home() else { return Reparented::NoSuchChild };
@@ -100,7 +100,7 @@ impl System {
         }
     }
 
-    /// Is it a subreaper that lives, and who is its parent?
+    /// Whether a process is alive and a subreaper, and its parent.
     pub(crate) fn heir_here(&self, process: Pid) -> Option<(bool, Pid)> {
         let process = self.process(process)?;
         let (reaps, parent) = process.with_shared(|shared| (shared.child_subreaper, shared.parent));

@@ -19,9 +19,9 @@ pub(crate) struct Home {
     pub children_changed: WaitQueue,
     /// Woken when a member goes.
     pub members_changed: WaitQueue,
-    /// Held by the change that is under way (change.rs).
+    /// Serialises changes: the one under way holds it (change.rs).
     pub changes: AsyncLock<()>,
-    /// Woken when the home has done what a signal does (births.rs).
+    /// Woken when the home has performed what a signal does (births.rs).
     pub decided: WaitQueue,
     pub timers: crate::timer::Timers,
 }
@@ -33,7 +33,7 @@ pub(crate) struct HomeState {
     /// Kernels that hold a replica.
     pub replicas: KernelSet,
     pub children: BTreeMap<Pid, Child>,
-    /// The process has ended, and these children of its have new parents, or are about to: it takes no more.
+    /// Set when the process has ended and its children have new parents, or are about to: it takes no more children.
     pub handed_out: Option<BTreeSet<Pid>>,
     /// Kernels where it has System V semaphores to undo or attached memory.
     pub ipc: KernelSet,
@@ -42,9 +42,9 @@ pub(crate) struct HomeState {
     pub pending: Pending,
     /// Changes of `pending` so far.
     pub pending_version: u64,
-    /// Of the threads that are gone.
+    /// What the threads that have ended have used.
     pub usage: Usage,
-    /// Of the children that were waited for.
+    /// What the children that were waited for have used.
     pub children_usage: Usage,
     /// Set when the last thread has gone.
     pub zombie: Option<ExitStatus>,
@@ -62,11 +62,11 @@ pub(crate) struct HomeState {
     pub rounds: Rounds,
     /// Forks under way, and the signals for many that came meanwhile.
     pub forks: BTreeMap<Pid, Vec<RoundSignal>>,
-    /// Signals whose effect on the process is being decided.
+    /// How many signals' effects on the process are being decided ([`Deciding`](crate::births::Deciding)).
     pub deciding: u32,
 }
 
-/// Where a thread of the process is, by the newest word of it.
+/// Where a thread of the process is, by the newest report.
 pub(crate) struct Member {
     pub at: KernelId,
     pub moves: u64,
@@ -88,7 +88,7 @@ impl HomeState {
         PendingSet { set: self.pending.set(), version: self.pending_version }
     }
 
-    /// Has the process ended, and this child of its may not have its new parent yet?
+    /// Whether the process has ended and this child of it may not have its new parent yet.
     pub fn is_handing_out(&self, child: Pid) -> bool {
         self.zombie.is_none() && self.handed_out.as_ref().is_some_and(|children| children.contains(&child))
     }

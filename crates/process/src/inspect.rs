@@ -91,7 +91,7 @@ impl System {
         was == serial
     }
 
-    /// A look at any process of the machine.
+    /// Inspects any process of the machine, at its home.
     pub async fn inspect(self: &Arc<Self>, process: Pid, what: Inspect, reader: Credentials) -> Result<Inspection> {
         let home = self.origin(process).ok_or(Errno::ESRCH)?;
         if home == self.kernel {
@@ -132,7 +132,7 @@ impl System {
         (loan, what, sent)
     }
 
-    /// For another kernel.
+    /// Serves another kernel that inspects a process at home here.
     pub(crate) async fn inspect_for(self: &Arc<Self>, ask: InspectProcess) -> Result<(Inspection, u32)> {
         let InspectProcess { process, mut what, frames, sent, reader } = ask;
         loan::check(&*self.memory, &frames, sent as usize)?;
@@ -321,7 +321,7 @@ impl Process {
         Inspection::Owner { uid: credentials.euid, gid: credentials.egid, threads }
     }
 
-    /// Everything /proc shows of it. Only at home.
+    /// At home: everything that /proc shows of the process.
     async fn view(self: &Arc<Self>) -> ProcessView {
         let (mut usage, threads) = self.gather_threads().await;
         let threads: Vec<ThreadView> = threads.into_values().collect();

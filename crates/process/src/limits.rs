@@ -25,7 +25,7 @@ const ADDRESS_SPACE: usize = 9;
 const MOST_FILES: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// What [`of_mappings`] looks at.
+/// The resources that [`of_mappings`] reads.
 const BOUND_MAPPINGS: [usize; 4] = [STACK, DATA, ADDRESS_SPACE, MEMLOCK];
 
 /// A limit that a machine takes over from where it was started. No process may have more descriptors than fs.nr_open says.
@@ -36,7 +36,7 @@ pub fn taken_over(resource: usize, (soft, hard): (u64, u64)) -> (u64, u64) {
     }
 }
 
-/// Of all limits those that mappings obey.
+/// Selects the limits that mappings obey.
 pub(crate) fn of_mappings(limits: &[(u64, u64)]) -> vm::Limits {
     let soft = |resource: usize| limits.get(resource).map_or(u64::MAX, |limit| limit.0);
     vm::Limits { stack: soft(STACK), data: soft(DATA), address_space: soft(ADDRESS_SPACE), locked: soft(MEMLOCK) }
@@ -109,7 +109,7 @@ impl Process {
         self.with_shared(|shared| shared.limits.get(CPU).copied()).unwrap_or((u64::MAX, u64::MAX))
     }
 
-    /// At home, after its birth: RLIMIT_CPU came with it.
+    /// At home of a new process: arms the timer of the RLIMIT_CPU that it has inherited.
     pub(crate) async fn watch_inherited_cpu_time(self: &Arc<Self>) {
         if self.cpu_limit() != (u64::MAX, u64::MAX) {
             self.watch_cpu_time().await;
@@ -128,7 +128,7 @@ impl Process {
         let _ = self.timer_here(set).await;
     }
 
-    /// Has it used up its hard limit?
+    /// Whether the process has used up its hard limit.
     pub(crate) async fn cpu_time_is_over(self: &Arc<Self>) -> bool {
         let (_, hard) = self.cpu_limit();
         hard != u64::MAX && self.gather_usage().await.0.cpu_ns() >= hard.saturating_mul(SECOND)

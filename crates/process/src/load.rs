@@ -7,14 +7,14 @@ use alloc::sync::Arc;
 use machine::sync::Lock;
 use messages::inspect::RunState;
 
-/// From sample to sample.
+/// Time between two samples.
 pub const SAMPLE_NS: u64 = 5_000_000_000;
-/// One thread, in fixed point with eleven bits.
+/// A load of one thread, in fixed point with eleven bits.
 pub const ONE: u64 = 1 << 11;
-/// What is left of a load after a sample's time, over 1, 5 and 15 minutes.
+/// The factors that a load decays by between two samples, for the averages over 1, 5 and 15 minutes.
 const DECAY: [u64; 3] = [1884, 2014, 2037];
 
-/// Of one kernel.
+/// The load averages of one kernel.
 #[derive(Default)]
 pub(crate) struct LoadAverage(Lock<[u64; 3]>);
 

@@ -79,9 +79,9 @@ pub(crate) struct Arrivals {
 /// How a thread's stay elsewhere ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It is back (or never left): go on with the context.
+    /// The thread is back, or never left: it goes on with the context.
     Back,
-    /// It ended elsewhere: the shadow ends without another word.
+    /// The thread ended elsewhere: its shadow ends without telling anybody.
     Over,
 }
 
@@ -221,7 +221,7 @@ impl Thread {
         }
     }
 
-    /// The shadow's sleep.
+    /// Waits, as a shadow, until the thread comes back or has ended elsewhere.
     async fn rest(self: &Arc<Self>, context: &mut Context) -> Absence {
         let woken = self.presence_changed.wait_until(|| {
             let mut presence = self.presence.lock();
@@ -291,7 +291,7 @@ impl Thread {
 }
 
 impl System {
-    /// A thread arrives.
+    /// Serves a thread that arrives ([`Migrate`]).
     pub(crate) async fn arrive(self: &Arc<Self>, from: KernelId, message: Migrate) -> Result<()> {
         let (process, thread) = (message.process, message.thread);
         self.arrivals.arriving.lock().entry(thread).or_default();

@@ -10,7 +10,7 @@ const REMOTE: u32 = 20;
 
 #[derive(Default)]
 pub(crate) struct Nodes {
-    /// Of each CPU that is not on node 0.
+    /// The node of each CPU that is not on node 0.
     of: HashMap<u32, u32>,
     /// Row by row, as many rows as columns; empty: the firmware says nothing.
     distances: Vec<u8>,
@@ -42,7 +42,7 @@ impl System {
         self.nodes.lock().distance(from, to)
     }
 
-    /// The same of two CPUs.
+    /// The distance of two CPUs' nodes.
     pub(crate) fn cpu_distance(&self, from: CpuId, to: CpuId) -> u32 {
         let nodes = self.nodes.lock();
         nodes.distance(nodes.of(from.0), nodes.of(to.0))

@@ -29,7 +29,7 @@ use messages::process::{GroupOf, GroupParents};
 /// Group and session of a process.
 type Place = (Pid, Pid);
 
-/// Is a parent at one place a tie of a child at the other?
+/// Whether a parent at one place is a tie of a child at the other.
 pub(crate) fn is_tie(parent: Place, child: Place) -> bool {
     parent.0 != child.0 && parent.1 == child.1
 }
@@ -53,7 +53,7 @@ impl System {
         }
     }
 
-    /// The parents of a group's members; and is a member stopped?
+    /// Asks all kernels for the parents of a group's members, and whether a member is stopped.
     async fn ask_members(&self, group: Pid) -> (Vec<Pid>, bool) {
         let (mut parents, mut stopped) = self.members_here(group);
         for (_, there) in self.endpoint.multicast(&self.endpoint.others(), GroupParents { group }).await {
@@ -65,7 +65,7 @@ impl System {
         (parents, stopped)
     }
 
-    /// Is one of these parents a tie?
+    /// Whether one of these parents is a tie.
     async fn holds_tie(&self, parents: &[Pid], place: Place) -> bool {
         for &parent in parents {
             if self.place_of(parent).await.is_some_and(|other| is_tie(other, place)) {
@@ -84,7 +84,7 @@ impl System {
         }
     }
 
-    /// Of the members that are at home here.
+    /// The same for the members that are at home here.
     pub(crate) fn members_here(&self, group: Pid) -> (Vec<Pid>, bool) {
         let processes = self.processes.lock();
         let members = processes.values().filter(|process| process.is_home() && !process.has_ended());

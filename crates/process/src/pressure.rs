@@ -16,18 +16,18 @@ use machine::{
 };
 use messages::process::{AdjustOom, AskHeaviest, Change, CountThreads, EndHeaviest, ExitStatus, Heaviest, SharedPart};
 
-/// Who waits for memory.
+/// The tasks that wait for memory.
 #[derive(Default)]
 pub(crate) struct Pressure {
     /// Woken while the heap is short of memory.
     shortage: WaitQueue,
-    /// Woken when it is no longer.
+    /// Woken when the heap is no longer short of memory.
     relief: WaitQueue,
-    /// Held by who ends a process for its memory, until it has ended.
+    /// Held while a process is killed for its memory, until it has ended.
     ending_one: AsyncLock<()>,
 }
 
-/// A process that ends and has no more than this is not worth waiting for: pages.
+/// Pages; nobody waits for the end of a process that has no more than these.
 const WORTH_WAITING: u64 = 64;
 /// Time between two looks at whether memory is free, ns. Who waits sleeps: it may be a kernel's work for another kernel, or a
 /// thread of a real-time class, and either would never let the process run that is to end.
@@ -174,7 +174,7 @@ impl System {
         self.scheduler.sleep_until(self.now() + LOOK_AGAIN_NS).await;
     }
 
-    /// Is the process of this space, or one of those that share it, on its way out?
+    /// Whether a process that uses this space is ending.
     fn is_ending(&self, space: SpaceId) -> bool {
         let processes = self.processes.lock();
         processes.values().any(|process| process.space().id() == space && process.has(Flags::ENDING))
@@ -192,7 +192,7 @@ impl System {
         true
     }
 
-    /// Those that end come first, then the biggest.
+    /// The order of candidates: processes that are ending come first, then the largest.
     async fn heaviest_of_all(&self) -> Option<(KernelId, Heaviest)> {
         let mut all: Vec<_> = self.heaviest().map(|own| (self.kernel, own)).into_iter().collect();
         for (kernel, there) in self.endpoint.multicast(&self.endpoint.others(), AskHeaviest {}).await {
@@ -201,7 +201,7 @@ impl System {
         all.into_iter().max_by_key(|(kernel, process)| (process.ending, process.points, *kernel == self.kernel))
     }
 
-    /// The same of this kernel alone; of equals the youngest.
+    /// The heaviest process of this kernel alone; of equals the youngest.
     pub(crate) fn heaviest(&self) -> Option<Heaviest> {
         let all: Vec<Arc<Process>> = self
             .processes
@@ -265,7 +265,7 @@ impl System {
         }
     }
 
-    /// Ends it if it is not ending yet. True: it is still there.
+    /// Kills the process unless it is ending already. False: it is gone.
     pub(crate) async fn end_heaviest_here(&self, process: Pid) -> bool {
         let Some(victim) = self.process(process).filter(|process| !process.has_ended()) else { return false };
         if !victim.has(Flags::ENDING) {

@@ -24,7 +24,7 @@ bitflags::bitflags! {
         const ENDING = 1;
         /// Stopped by a signal: threads wait at the user boundary.
         const STOPPED = 2;
-        /// Was sent to another kernel to execute its program there; once is enough.
+        /// It was sent to another kernel to execute its program there. It is not sent a second time.
         const PLACED = 4;
     }
 }
@@ -36,7 +36,7 @@ pub struct Directories {
     pub cwd: Arc<dyn File>,
 }
 
-/// What this kernel has open of them.
+/// Those of the two that this kernel has open.
 #[derive(Default)]
 struct Open {
     root: Option<Arc<dyn File>>,
@@ -49,7 +49,7 @@ pub struct KnownSpace {
     images: u32,
 }
 
-/// What one kernel has of a process: a replica, and at its home (`home_part`) what there is once only.
+/// What one kernel has of a process: a replica, and at its home also the parts that exist only once (`home_part`).
 pub struct Process {
     /// Process id (the thread group's).
     pub id: Pid,
@@ -60,17 +60,17 @@ pub struct Process {
     pub(crate) shared: Lock<Shared>,
     directories: Lock<Open>,
     space: Lock<Arc<Space>>,
-    /// How often it has got another one.
+    /// How often it has got another address space.
     images: AtomicU32,
     files: Lock<Arc<Files>>,
     /// Live threads on this kernel.
     pub(crate) threads: Lock<BTreeMap<Pid, Arc<Thread>>>,
     flags: AtomicU32,
-    /// The last that the home said of stops and SIGCONT (stop.rs); `Flags::STOPPED` follows it.
+    /// The newest report of the home on stops and SIGCONT (stop.rs). `Flags::STOPPED` follows it.
     pub(crate) stop_state: Lock<StopState>,
     /// Process-directed signals waiting to be taken: at home the truth, on a replica the last the home said.
     pending: AtomicU64,
-    /// The home's version of that.
+    /// The version of the pending set that the home sent last.
     pending_version: Lock<u64>,
     /// Woken when the flags change.
     pub(crate) changed: Arc<WaitQueue>,
@@ -84,7 +84,7 @@ pub struct Process {
     pub(crate) space_released: WaitQueue,
     /// A child that still runs in its parent's memory (vfork waits for the end of that).
     pub(crate) in_parents_space: AtomicBool,
-    /// Who pays for what this kernel keeps for it, with the user for whom it last acted.
+    /// The account that is charged for what this kernel keeps for the process, with the user that it last acted for.
     account: Lock<Option<(u32, Arc<Account>)>>,
     /// Only at home.
     pub(crate) home_part: Option<Home>,
@@ -128,7 +128,7 @@ impl Process {
         })
     }
 
-    /// From now on it can be found.
+    /// Enters the process into the tables, so that it can be found.
     pub(crate) fn enter(self: &Arc<Self>) {
         self.system.processes.lock().insert(self.id, self.clone());
     }
@@ -211,14 +211,14 @@ impl Process {
         open.cwd.get_or_insert_with(|| cwd.clone());
     }
 
-    /// At home: opens them for the replica on `kernel`.
+    /// At home: gives the replica on `kernel` references to the directories.
     pub(crate) async fn open_for(self: &Arc<Self>, kernel: KernelId) -> Result<(Opened, Opened)> {
         let Directories { root, cwd } = self.directories().await?;
         let transfer = &self.system.descriptor_transfer;
         Ok((transfer.give_away(&root, kernel).await?, transfer.give_away(&cwd, kernel).await?))
     }
 
-    /// Always, where they have been used or the process is at home.
+    /// The directories, if they have been used here or the process is at home here.
     pub(crate) fn open_directories(&self) -> Option<Directories> {
         let open = self.directories.lock();
         Some(Directories { root: open.root.clone()?, cwd: open.cwd.clone()? })
@@ -371,7 +371,7 @@ impl Process {
         }
     }
 
-    /// At home: one of the signals `wanted`, and those that are left.
+    /// At home: takes one of the signals `wanted`; answers also those that are left.
     pub(crate) async fn take_signal_here(
         self: &Arc<Self>,
         wanted: SignalSet,
@@ -389,7 +389,7 @@ impl Process {
         (taken, left)
     }
 
-    /// Changes what waits at home; also says what waits then.
+    /// At home: changes which signals wait, and answers which wait then.
     pub(crate) fn with_pending<T>(&self, change: impl FnOnce(&mut Pending) -> T) -> Option<(T, PendingSet)> {
         let home = self.home()?;
         let (value, left) = {
@@ -415,7 +415,7 @@ impl Process {
         account
     }
 
-    /// Who acts, for file operations of `thread`: credentials, ids and umask.
+    /// The caller for file operations of `thread`: credentials, ids and umask.
     pub fn caller(&self, thread: &Thread) -> Caller {
         let shared = self.shared.lock();
         Caller {
@@ -434,7 +434,7 @@ impl Process {
         self.home().map(|home| home.state.lock().credentials.clone()).unwrap_or_default()
     }
 
-    /// Has its last thread gone? Only at home.
+    /// At home: whether its last thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.home().is_some_and(|home| home.state.lock().zombie.is_some())
     }

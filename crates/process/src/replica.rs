@@ -125,12 +125,12 @@ impl System {
         }
     }
 
-    /// The pages that come with a thread.
+    /// Takes out what [`PushReplica`] announced: the pages that come with `thread`.
     pub(crate) fn expected_for(&self, thread: Pid) -> Option<vm::Expected> {
         self.replicas.expected.lock().remove(&thread)
     }
 
-    /// Threads that come from `dead` do not.
+    /// Forgets pages that `dead` was to send with threads.
     pub(crate) fn forget_expected(&self, dead: KernelId) {
         let is_lost = |expected: &vm::Expected| expected.space().home == dead;
         let lost: Vec<_> = self.replicas.expected.lock().extract_if(|_, expected| is_lost(expected)).collect();
@@ -173,7 +173,7 @@ impl System {
         self.process(process)
     }
 
-    /// The home says which signals wait.
+    /// Takes the home's report of which signals wait.
     pub(crate) fn pending_told(&self, process: Pid, pending: PendingSet) {
         if let Some(last) = self.replicas.joining.lock().get_mut(&process) {
             if last.is_none_or(|last| last.version < pending.version) {

@@ -11,14 +11,14 @@ use messages::process::{
 
 const KILLED: ExitStatus = ExitStatus::Signal { signal: Signal::KILL, core: false };
 
-/// Whom kill(2) means.
+/// The processes that a kill(2) is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One process.
     Process(Pid),
     /// All processes of a group.
     Group(Pid),
-    /// Everybody but init and the caller.
+    /// All processes but init and the caller.
     All,
 }
 
@@ -234,7 +234,7 @@ impl System {
         self.endpoint.call(next, message).await.map_err(|_| Errno::ESRCH)?
     }
 
-    /// Where to send a signal for a thread of which nothing is here.
+    /// Where to send a signal for a thread that this kernel knows nothing of.
     fn next_hop(&self, message: &SignalThread) -> Result<Option<KernelId>> {
         let Some(process) = self.process(message.process) else {
             // The thread passed through, and execve has dropped what was here: the home knows where it is.
@@ -390,7 +390,7 @@ impl Process {
         }
     }
 
-    /// A process-directed signal, at home. EAGAIN: no room in the queue.
+    /// At home: queues a signal for the process. EAGAIN: the queue is full.
     pub(crate) async fn signal_here(self: &Arc<Self>, info: SignalInfo) -> Result<()> {
         let Some(home) = self.home() else { return Ok(()) };
         if home.state.lock().zombie.is_some() {
@@ -420,7 +420,7 @@ impl Process {
         Ok(())
     }
 
-    /// At home: does a signal for the process do anything, now or when it is no longer blocked?
+    /// At home: whether a signal for the process has an effect, now or when it is no longer blocked.
     pub(crate) async fn wants(&self, signal: Signal) -> bool {
         let ignored = self.with_shared(|shared| shared.actions.ignores(signal));
         !ignored || self.is_blocked_somewhere(signal).await

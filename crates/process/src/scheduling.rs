@@ -133,7 +133,7 @@ impl Process {
     }
 }
 
-/// How a thread is scheduled that somebody wants to change.
+/// The scheduling of a thread that is to be changed, for the check of permissions.
 struct ScheduledThread {
     uid: u32,
     euid: u32,
@@ -144,7 +144,7 @@ struct ScheduledThread {
 }
 
 impl ScheduledThread {
-    /// EPERM or EACCES if `sender` must not do that to it (man 2 setpriority, man 7 sched).
+    /// Checks whether `sender` may make the change: EPERM or EACCES if not (man 2 setpriority, man 7 sched).
     fn check(&self, change: &SchedulingChange, sender: &Credentials) -> Result<()> {
         let owns = [self.uid, self.euid].contains(&sender.euid);
         if matches!(change, SchedulingChange::Read) || sender.can(abi::capability::SYS_NICE) {

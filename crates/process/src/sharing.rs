@@ -31,10 +31,10 @@ use machine::{
 };
 use messages::process::{Change, ChangeMember, ChangeSharingGroup, SharedPart, SharingGroupId, SharingGroupMember};
 
-/// What several processes use, counted where it is at home.
+/// Objects that several processes use, counted at the home of each.
 #[derive(Default)]
 pub(crate) struct Sharing {
-    /// Who uses a space, if it is not one process alone that is at home here, too.
+    /// The users of a space; no entry if it has only one, which is at home here like the space.
     pub space_users: Lock<HashMap<SpaceId, crate::users::Users>>,
     /// Sharing groups kept here, by serial number.
     sharing_groups: Lock<HashMap<u64, SharingGroup>>,
@@ -43,7 +43,7 @@ pub(crate) struct Sharing {
 /// The members of a sharing group, oldest first.
 pub(crate) type SharingGroup = Arc<AsyncLock<Vec<Pid>>>;
 
-/// What kind of sharing group a change concerns, beside that of a directory.
+/// Which sharing group a change concerns. Changes of a directory have a step of their own.
 pub(crate) fn shared_part_of(change: &Change) -> Option<SharedPart> {
     match change {
         Change::Action { .. } => Some(SharedPart::Handlers),
@@ -97,7 +97,7 @@ impl Process {
         Ok(())
     }
 
-    /// At home: a change of the sharing group reaches this member.
+    /// At home of a member: makes a change of the sharing group.
     pub(crate) async fn change_member(self: &Arc<Self>, step: Step) -> Result<()> {
         match step {
             Step::Directory { directory, root } => self.change_own_directory(directory, root).await,
@@ -173,7 +173,7 @@ impl System {
         Ok(())
     }
 
-    /// The processes that were at home on `dead` are members of nothing any more.
+    /// Takes the processes that were at home on `dead` out of all sharing groups.
     pub(crate) async fn forget_members(&self, dead: KernelId) {
         let sharing_groups: Vec<(u64, SharingGroup)> = self
             .sharing
@@ -191,7 +191,7 @@ impl System {
         }
     }
 
-    /// Changes all members.
+    /// Makes a change in all members, one after the other.
     pub(crate) async fn change_sharing_group(
         self: &Arc<Self>,
         sharing_group: SharingGroupId,

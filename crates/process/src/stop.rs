@@ -93,7 +93,7 @@ impl Process {
         }
     }
 
-    /// A thread on this kernel has taken a stop.
+    /// A thread on this kernel has taken a stop signal: asks the home to stop the process.
     async fn stop(self: &Arc<Self>, signal: Signal, continues: u64) {
         if !self.is_home() {
             let _ = self.system.endpoint.call(self.home, StopProcess { process: self.id, signal, continues }).await;
@@ -135,7 +135,7 @@ impl Process {
         self.system.child_changed(event).await;
     }
 
-    /// On this kernel, as the home says.
+    /// Stops or continues the threads on this kernel, as the home reports.
     pub(crate) fn set_stop_state(&self, told: StopState) {
         {
             let mut known = self.stop_state.lock();

@@ -35,27 +35,28 @@ pub trait Abi: Send + Sync {
 
 /// Told of the end of a process that has something on these kernels, before its parent is (crate `ipc`).
 pub trait AtEnd: Send + Sync {
-    /// `process` has ended. The parent is told when this is done.
+    /// Called when `process` has ended. The parent is told when this returns.
     fn ended(&self, process: Pid, kernels: KernelSet) -> BoxFuture<'_, ()>;
-    /// All processes that were at home on `dead` have ended, and nobody tells of it.
+    /// Called when `dead` has died and all processes that were at home there have ended; [`AtEnd::ended`] is not called for them.
     fn lost(&self, dead: KernelId) -> BoxFuture<'_, ()>;
 }
 
-/// How open files travel between kernels; crate `fs` keeps the books.
+/// Sends open files to other kernels, and receives them. Crate `fs` counts the references.
 pub trait DescriptorTransfer: Send + Sync {
-    /// A reference in a question to `to`. The caller keeps the file until it is answered.
+    /// Makes a reference that goes to `to` in a question. The caller keeps the file until the answer.
     fn give<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>>;
-    /// A reference in an answer to `to`: nobody has to keep the file.
+    /// Makes a reference that goes to `to` in an answer. The caller need not keep the file.
     fn give_away<'a>(&'a self, file: &'a Arc<dyn File>, to: KernelId) -> BoxFuture<'a, Result<Opened>>;
-    /// The file of a reference that has come. To be called before anything that waits, for each is counted.
+    /// Takes the reference that a message has brought, and gives its file. Call it before anything that waits: the owner has counted the
+    /// reference, and it must not be lost.
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
-    /// A kernel has died, and nothing of it arrives any more.
+    /// Called when a kernel has died and none of its messages is under way any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
-    /// Files in memory have no pages any more that lay in the memory of a kernel which has died; returns when nobody shows them.
+    /// Drops pages of files in memory that lay in frames of a dead kernel; returns when no program has them mapped.
     fn lose_frames(&self) -> BoxFuture<'_, ()>;
-    /// All survivors have mourned: what `dead` held of this kernel's files is released.
+    /// Called when all survivors have finished their part of a death: releases the references that `dead` held on this kernel's files.
     fn release_of(&self, dead: KernelId);
-    /// Some processes have ended without closing their files: they have no record locks on files of this kernel.
+    /// Drops the record locks on this kernel's files of processes that have ended without closing them.
     fn end_locks(&self, ended: &dyn Fn(Pid) -> bool);
 }
 
@@ -124,7 +125,7 @@ pub struct System {
     pub(crate) deaths: crate::death::Deaths,
     pub(crate) sharing: crate::sharing::Sharing,
     pub(crate) clock: crate::vdso::WallClock,
-    /// Of descriptor tables, sharing groups and rounds.
+    /// Serial numbers of descriptor tables, sharing groups and rounds.
     pub(crate) serials: Serials,
     /// Held while this kernel sends a signal to many.
     pub(crate) rounds: AsyncLock<()>,
@@ -147,7 +148,7 @@ pub struct Parts {
     pub cpu: Arc<dyn Cpu>,
     /// Its memory.
     pub memory: Arc<dyn Memory>,
-    /// Who pays for what it keeps.
+    /// The account that is charged for what this kernel keeps.
     pub accounts: Arc<Accounts>,
     /// Its end of the fabric.
     pub endpoint: Arc<Endpoint>,
@@ -254,7 +255,7 @@ impl System {
         self.machine_changed.wake_all();
     }
 
-    /// Waits until `done`; looked at again whenever a kernel has come or gone.
+    /// Waits until `done`, which is evaluated again whenever a kernel has joined or died.
     pub async fn wait_for_kernels(&self, done: impl Fn(&[KernelId]) -> bool) {
         self.machine_changed.wait_until(|| done(&self.kernels()).then_some(())).await;
     }
@@ -298,7 +299,7 @@ impl System {
         machine.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(kernel, _)| *kernel)
     }
 
-    /// May a thread with this affinity run here?
+    /// Whether a thread with this affinity may run here.
     pub fn admits(&self, affinity: &CpuSet) -> bool {
         self.cpu.cpus().iter().any(|&cpu| affinity.contains(cpu))
     }

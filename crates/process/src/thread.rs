@@ -29,7 +29,7 @@ pub const RESET_ON_FORK: u32 = 0x4000_0000;
 
 /// What a thread is at the user boundary, beside the extended state, which its [`Thread`] keeps.
 pub struct Context {
-    /// As they are restored when it goes on.
+    /// The registers that are restored when the thread goes on.
     pub registers: Registers,
 }
 
@@ -46,11 +46,11 @@ impl From<Interrupted> for Errno {
 /// Where the thread is, as this kernel knows.
 pub(crate) enum Presence {
     Here,
-    /// Gone to another kernel; what is here is the shadow.
+    /// The thread has gone to another kernel, and its shadow is here.
     Away(KernelId),
-    /// It comes back: what the shadow is to go on with.
+    /// The thread has come back; its shadow goes on with this.
     Returning(Box<ThreadContext>),
-    /// It ended elsewhere.
+    /// The thread has ended elsewhere.
     Ended,
 }
 
@@ -72,7 +72,7 @@ pub struct Thread {
     serial: u64,
     pub(crate) presence: Lock<Presence>,
     pub(crate) presence_changed: WaitQueue,
-    /// On its way to another kernel, which has not answered yet: it may have to stay.
+    /// The thread is on its way to another kernel, which has not answered yet. If the move fails it stays.
     pub(crate) leaving: AtomicBool,
     /// In an execve, from when all other threads have ended: the home knows it under the process's id.
     pub(crate) executing: AtomicBool,
@@ -88,7 +88,7 @@ pub struct Thread {
     /// When it came to this kernel, ns of the clock.
     pub(crate) here_since: AtomicU64,
     waker: Lock<Option<Waker>>,
-    /// Held while the answer to something it began on another kernel is out.
+    /// Held while the answer to a change that it began on another kernel is outstanding.
     pub(crate) shield: Shield,
     pub(crate) task: Lock<Option<TaskRef>>,
     last_cpu: AtomicU64,
@@ -247,7 +247,7 @@ impl Thread {
         usage.involuntary_switches += involuntary;
     }
 
-    /// Has it lost its CPU since the last time this was asked? (At first: yes.)
+    /// Whether it has lost its CPU since the last call. (The first call answers yes.)
     pub fn was_descheduled(&self) -> bool {
         // Only the CPU that runs the thread takes it back.
         let was = self.descheduled.load(Relaxed);
@@ -294,7 +294,7 @@ impl Thread {
         }
     }
 
-    /// Could it run, if it had a CPU?
+    /// Whether it could run if it had a CPU.
     pub(crate) fn waits_for_cpu(&self) -> bool {
         self.task.lock().as_ref().is_some_and(TaskRef::is_waiting)
     }
@@ -391,12 +391,12 @@ impl Thread {
             || self.doomed.load(Relaxed)
     }
 
-    /// Must the thread do something before it goes (back) to user mode?
+    /// Whether the thread must do something before it returns to user mode.
     pub fn wants_attention(&self) -> bool {
         self.is_interrupted() || self.misplaced.load(Relaxed)
     }
 
-    /// Must it end?
+    /// Whether it must end.
     pub fn must_end(&self) -> bool {
         self.process.has(Flags::ENDING) || self.doomed.load(Relaxed)
     }
@@ -414,7 +414,7 @@ impl Thread {
         self.take(wanted, false).await
     }
 
-    /// Takes one to do what its action says.
+    /// Takes a pending signal in order to perform its action.
     pub async fn take_to_act(&self, wanted: SignalSet) -> Option<Taken> {
         self.take(wanted, true).await
     }
@@ -436,7 +436,7 @@ impl Thread {
         self.process.take(wanted, acts).await
     }
 
-    /// SIGCONT number `continues` was sent to the process.
+    /// Drops the stop signals that were sent before SIGCONT number `continues`.
     pub(crate) fn continued(&self, continues: u64) {
         let mut state = self.state.lock();
         state.pending.continued(continues);

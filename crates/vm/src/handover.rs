@@ -202,7 +202,7 @@ impl Space {
         self.changed.wake_all();
     }
 
-    /// Waits until no handover of `range` by or to this kernel is unconfirmed.
+    /// Waits until the new owners have confirmed all handovers of `range` by this kernel.
     pub(crate) async fn certain(&self, range: PageRange) {
         self.changed.wait_until(|| self.is_certain(&self.state.lock(), range).then_some(())).await
     }
@@ -214,7 +214,7 @@ impl Space {
         !state.granting.iter().any(waits)
     }
 
-    /// What was handed over to this kernel in `range`, where nothing is mapped any more, goes back to the owner of
+    /// Gives pages of `range` that were handed over to this kernel, and that nothing is mapped in any more, back to the owner of
     /// the slice.
     pub(crate) async fn give_up(self: &Arc<Self>, operating: &Operating, range: PageRange) {
         if !self.state.lock().slices.parts(range).any(|part| part.owner == self.me()) {
@@ -242,9 +242,9 @@ impl Space {
         self.state.lock().slices.take_back(range, from);
     }
 
-    /// Makes this kernel the owner of `range`, emptied; EEXIST if something is there and it is not to be
-    /// replaced. The caller must not be operating: others are asked for their right to change things.
-    /// Boxed because it makes changes for one.
+    /// Makes this kernel the owner of `range`, with nothing mapped in it; EEXIST if something is mapped there and is not to be
+    /// replaced. The caller must not hold [`Operating`]: other owners may have to change things first.
+    /// Boxed because a change calls it, and it makes changes itself.
     pub(crate) fn obtain(self: &Arc<Self>, range: PageRange, replace: bool) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.obtain_parts(range, replace))
     }
@@ -280,7 +280,7 @@ impl Space {
         }
     }
 
-    /// At the owner of the slice.
+    /// At the owner of the slice: unmaps the range and hands it over (`TakeRange`).
     pub(crate) async fn serve_take_range(
         self: &Arc<Self>,
         from: KernelId,
@@ -311,7 +311,7 @@ impl Space {
         self.state.lock().slices.news(range)
     }
 
-    /// `from` does not own all that it was asked for.
+    /// Notes that `from` does not own all that it was asked for, and who does.
     pub(crate) fn correct(&self, from: KernelId, news: &Owners) {
         if from != self.me() {
             self.state.lock().slices.correct(from, news, self.me(), self.id.home);

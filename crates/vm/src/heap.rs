@@ -6,12 +6,12 @@ use machine::{errno::Result, Access, BoxFuture, Page, PageRange, UserAddr, PAGE_
 use messages::vm::{Operation, RegionKind};
 
 impl Space {
-    /// brk: the break afterwards, which is the old one if it could not be moved.
+    /// brk(2): answers the break that holds afterwards, which is the old one if it could not be moved.
     pub async fn brk(self: &Arc<Self>, to: UserAddr) -> UserAddr {
         UserAddr(self.change(Operation::Break { to }).await.unwrap_or(0))
     }
 
-    /// Where the heap starts (exec decides). Only at home.
+    /// At home: says where the heap starts, as execve has decided.
     pub fn set_brk(&self, start: UserAddr) {
         self.state.lock().heap = (start, start);
     }

@@ -11,8 +11,8 @@ use machine::{errno::Result, Errno, KernelId, Page, PageRange, Soft, Step};
 use messages::vm::{Destroy, Detach, ListSlices};
 
 impl Space {
-    /// The space ends: what is borrowed goes, and nothing is borrowed any more. No thread that matters is left here, but somebody may
-    /// still ask for pages: those that a thread touches first are fetched when it comes, and it may have ended since.
+    /// The space ends: drops all borrowed pages, and borrows none from now on. No thread of the process runs here any more, but questions
+    /// for pages may still come: those that a thread touches first are fetched before it arrives, and it may have ended since.
     pub(crate) fn leave(&self) {
         self.state.lock().gone = true;
         self.give_back(&[PageRange::user()], machine::Access::empty());
@@ -36,7 +36,7 @@ impl Space {
         }
     }
 
-    /// Home counts `kernel` as a holder of a replica, which is about to be made there.
+    /// At home: counts `kernel` as a member, since a replica is about to be made there.
     pub fn expect(&self, kernel: KernelId) {
         if self.is_home() {
             self.join(kernel);
@@ -62,7 +62,7 @@ impl Space {
         }
     }
 
-    /// At home: counts the replica that `kernel` has. False if the space ends: then that replica is not told.
+    /// At home: counts the replica that `kernel` has. False: the space is ending, and nobody will tell that replica.
     pub(crate) fn admit(&self, kernel: KernelId) -> bool {
         let mut state = self.state.lock();
         let admitted = !state.gone;

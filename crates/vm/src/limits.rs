@@ -10,13 +10,13 @@ use alloc::sync::Arc;
 use machine::{errno::Result, Access, Errno, PageRange, PAGE_BITS};
 use messages::vm::{LimitSpace, Limits, RegionKind, RegionReport};
 
-/// What RLIMIT_DATA counts.
+/// Whether RLIMIT_DATA counts a region.
 fn is_data(kind: &RegionKind) -> bool {
     kind.prot.contains(Access::WRITE)
         && !RegionFlags::from_bits_truncate(kind.flags).intersects(RegionFlags::SHARED | RegionFlags::GROWS_DOWN)
 }
 
-/// What is mapped, in pages.
+/// Pages that are mapped, by what the limits count.
 #[derive(Default)]
 struct Mapped {
     all: u64,
@@ -24,7 +24,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// May so many pages more of a kind be mapped beside it?
+    /// Whether so many more pages of a kind may be mapped.
     fn check(&self, limits: &Limits, kind: &RegionKind, pages: u64) -> Result<()> {
         let too_much = |used: u64, limit: u64| used + pages > limit >> PAGE_BITS;
         match too_much(self.all, limits.address_space) || is_data(kind) && too_much(self.data, limits.data) {
@@ -55,7 +55,7 @@ impl Space {
         }
     }
 
-    /// More than the machine has is promised to nobody (vm.overcommit_memory 0).
+    /// Refuses a single mapping of more pages than the machine has (vm.overcommit_memory 0).
     pub(crate) fn check_promise(&self, kind: &RegionKind, pages: u64) -> Result<()> {
         let uncounted = RegionFlags::SHARED | RegionFlags::NO_RESERVE;
         let counted =
@@ -81,7 +81,7 @@ impl Space {
         Some((limits, mapped))
     }
 
-    /// May a thread of this kernel map so many pages more? Those that take the place of others are none.
+    /// Whether a thread of this kernel may map so many more pages. Pages that replace others do not count.
     pub(crate) async fn check_room(
         self: &Arc<Self>,
         kind: &RegionKind,

@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// Where a region shows pages of `lost`.
+/// The pages of a region that show pages of `lost`.
 fn shown(region: &Region, lost: &Lost) -> Option<PageRange> {
     let backing = region.backing.as_ref().filter(|backing| backing.object.id() == lost.object)?;
     let place = |index: u64| region.range.start.0.saturating_add(index.saturating_sub(backing.first));

@@ -16,12 +16,12 @@ use machine::{
 };
 use messages::vm::{Operation, RegionKind, RemoteBacking};
 
-/// Kept free below the top of user space for the stack to grow (Linux's MIN_GAP), unless the stack's
-/// limit is bigger.
+/// Pages that are kept free below the top of user space for the stack to grow into (Linux's MIN_GAP), unless the stack's
+/// limit is larger.
 const STACK_ROOM: u64 = 128 << 20;
 
 impl Space {
-    /// mmap. Answers where the mapping is.
+    /// mmap(2). Answers where the mapping is.
     pub async fn map(self: &Arc<Self>, request: MapRequest) -> Result<UserAddr> {
         if request.length == 0 {
             return Err(Errno::EINVAL);
@@ -102,7 +102,7 @@ impl Space {
         Ok(range.start)
     }
 
-    /// EEXIST if anything is mapped in `range`, at any owner.
+    /// Checks that no owner has anything mapped in `range`; else EEXIST.
     pub(crate) async fn check_free(self: &Arc<Self>, range: PageRange) -> Result<()> {
         match self.regions(range).next().await {
             None => Ok(()),
@@ -110,7 +110,7 @@ impl Space {
         }
     }
 
-    /// At the hint, if there is one and it is free. A hint is rounded, never refused.
+    /// Maps at the hint, if there is one and the place is free. A hint is rounded, never refused.
     async fn map_near(
         self: &Arc<Self>,
         hint: UserAddr,
@@ -129,7 +129,7 @@ impl Space {
         }
     }
 
-    /// In a slice of this kernel, from the top.
+    /// Maps in a slice of this kernel, from the top.
     pub(crate) async fn map_anywhere(
         self: &Arc<Self>,
         pages: u64,
@@ -231,7 +231,7 @@ impl Space {
         Ok(range.start.address().0)
     }
 
-    /// The new mapping of a file that may be sealed stays as it is, or can't be made writable, or is not made.
+    /// Checks the seals of a file that is mapped shared: the mapping is made as asked, or it can never become writable, or it is refused.
     async fn admit_writer(
         self: &Arc<Self>,
         operating: &Operating,
@@ -265,7 +265,7 @@ impl Space {
         .await
     }
 
-    /// munmap.
+    /// munmap(2).
     pub async fn unmap(self: &Arc<Self>, start: UserAddr, length: u64) -> Result<()> {
         let range = checked_range(start, length).filter(|range| !range.is_empty()).ok_or(Errno::EINVAL)?;
         self.change(Operation::Unmap { range }).await.map(drop)
@@ -286,7 +286,7 @@ impl Space {
         self.give_up(operating, range).await;
     }
 
-    /// mprotect. What lies before the first hole is changed even if the answer is ENOMEM.
+    /// mprotect(2). What lies before the first hole is changed even if the answer is ENOMEM.
     pub async fn protect(self: &Arc<Self>, start: UserAddr, length: u64, prot: Access) -> Result<()> {
         if start.offset() != 0 {
             return Err(Errno::EINVAL);
@@ -361,7 +361,7 @@ impl Space {
     }
 }
 
-/// What the region of a request will be.
+/// The kind of region that a request makes.
 fn describe(request: &MapRequest, bytes: u64) -> Result<(RegionKind, Option<Backing>)> {
     let mut flags = RegionFlags::empty();
     flags.set(RegionFlags::SHARED, request.shared);

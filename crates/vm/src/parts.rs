@@ -5,7 +5,8 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use machine::{KernelId, Page, PageRange};
 use messages::vm::Part;
 
-/// Never overlapping, none over the border of a slice, and neighbours of one owner in a slice are one.
+/// Parts of slices by start page. They do not overlap, none crosses the border of a slice, and neighbours in a slice with the same owner
+/// are merged.
 #[derive(Default, Clone)]
 pub(crate) struct Parts(BTreeMap<Page, (Page, KernelId)>);
 
@@ -24,7 +25,7 @@ impl Parts {
         Some(Part { range: PageRange::new(*start, *end), owner: *owner })
     }
 
-    /// What of them lies in `range`.
+    /// The parts in `range`, cut to it.
     pub fn inside(&self, range: PageRange) -> impl Iterator<Item = Part> + '_ {
         let before = self.0.range(..range.start).next_back().filter(|(_, (end, _))| *end > range.start);
         let from = before.map_or(range.start, |(start, _)| *start);
@@ -34,7 +35,7 @@ impl Parts {
         })
     }
 
-    /// Takes out those in `range` that `which` names, cutting them at its ends.
+    /// Removes the parts in `range` that `which` selects, splitting those that cross its ends.
     pub fn clear(&mut self, range: PageRange, which: impl Fn(KernelId) -> bool) {
         let found: Vec<Part> = self.inside(range).filter(|part| which(part.owner)).collect();
         for Part { range, owner } in found {

@@ -30,17 +30,17 @@ use table::{Cache, Slots, Table};
 /// Descriptor tables that this kernel knows.
 #[derive(Default)]
 pub(crate) struct Tables {
-    /// Those at home here.
+    /// Tables whose home is this kernel.
     pub home: Lock<HashMap<TableId, Arc<Files>>>,
-    /// What is cached of others while somebody here uses them.
+    /// Caches of other kernels' tables, kept while a process here uses them.
     pub cached: Lock<HashMap<TableId, Weak<Files>>>,
 }
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
-/// About what an open file takes of the heap.
+/// About how many bytes an open file takes of the heap.
 const FILE_BYTES: usize = 512;
-/// At most what a descriptor in a list takes, with what other kernels are told of it.
+/// Most bytes that a descriptor takes in a list, with what other kernels are told of it.
 const LISTED_BYTES: usize = 128;
 
 /// A descriptor table as one kernel has it: the table itself where it was made, elsewhere what is cached of it.
@@ -289,7 +289,7 @@ impl Files {
         Ok(copy)
     }
 
-    /// execve: closes what is marked.
+    /// execve: closes the descriptors that are marked close-on-exec.
     pub async fn close_on_exec(&self) -> Result<Vec<Arc<dyn File>>> {
         let mut closed = Vec::new();
         for (fd, descriptor) in self.list().await? {
@@ -376,7 +376,7 @@ impl Files {
         astray
     }
 
-    /// Is it used by more than one process?
+    /// Whether more than one process uses the table.
     pub fn is_shared(&self) -> bool {
         match &self.part {
             Part::Home(table) => table.lock().users.total() > 1,
@@ -393,7 +393,7 @@ impl Files {
         }
     }
 
-    /// On a caching kernel: the home calls a number back.
+    /// On a caching kernel: forgets a number that the home calls back.
     pub(crate) fn forget(&self, fd: u32) -> Option<Descriptor> {
         let Part::Cache(cache) = &self.part else { return None };
         let mut cache = cache.lock();
@@ -413,7 +413,7 @@ impl Files {
         }
     }
 
-    /// At home: a kernel asks for a number and will cache it.
+    /// At home: answers a kernel that asks for a number and will cache it.
     pub(crate) fn look_up_for(&self, kernel: KernelId, fd: u32) -> Result<Descriptor> {
         let Part::Home(table) = &self.part else { return Err(Errno::ESRCH) };
         let mut table = table.lock();

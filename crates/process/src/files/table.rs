@@ -77,7 +77,7 @@ pub(super) struct Table {
     slots: Slots,
     /// All numbers below are taken, so that whoever has many need not look at them all for the next one.
     first_free: u32,
-    /// Kernels that may have cached something.
+    /// Kernels that may have cached descriptors.
     pub cachers: KernelSet,
     /// Processes that use it.
     pub users: Users,
@@ -96,7 +96,7 @@ impl Table {
         self.slots.slot(fd).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// In the order of their numbers.
+    /// The open descriptors, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
         self.slots.iter()
     }
