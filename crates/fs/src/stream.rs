@@ -3,7 +3,7 @@
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::ready,
+    file::{ready, Access, Destination, Source, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
@@ -55,20 +55,28 @@ impl StreamFile {
 }
 
 impl File for StreamFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        let Direction::In(source) = &self.direction else { return ready(Err(Errno::EBADF)) };
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let Direction::In(source) = &self.direction else { return Transfer::Done(Err(Errno::EBADF)) };
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
         if buf.is_empty() {
-            return ready(Ok(0));
+            return Transfer::Done(Ok(0));
         }
-        attempt(source.changes(), self.flags.nonblocking(), move || source.read(buf))
+        attempt(source.changes(), access.patience.unless(self.flags.nonblocking()), move || source.read(buf))
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        let Direction::Out(sink) = &self.direction else { return ready(Err(Errno::EBADF)) };
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let Direction::Out(sink) = &self.direction else { return Transfer::Done(Err(Errno::EBADF)) };
+        let buf = match from.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
         if buf.is_empty() {
-            return ready(Ok(0));
+            return Transfer::Done(Ok(0));
         }
-        attempt(sink.changes(), self.flags.nonblocking(), move || sink.write(buf))
+        attempt(sink.changes(), access.patience.unless(self.flags.nonblocking()), move || sink.write(buf))
     }
 
     fn flags(&self) -> OpenFlags {

@@ -76,9 +76,8 @@ pub fn once<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
 }
 
 /// One poll of a future that is then dropped: what an interrupted call is.
-pub fn now_or_never<T>(future: BoxFuture<'_, T>) -> Option<T> {
-    let mut future = future;
-    once(future.as_mut())
+pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+    once(core::pin::pin!(future))
 }
 
 /// A waker and how often it was woken.

@@ -5,7 +5,12 @@
 
 mod common;
 
-use common::{block_on, program::Program, server::Server, Kernel, Process, Random, Scratch};
+use common::{
+    block_on,
+    program::{read_now, write_now, Program},
+    server::Server,
+    Kernel, Process, Random, Scratch,
+};
 use fs::{ninep, ninep::Share, tmpfs::Tmpfs, union::Union, FileSystem, Kind, OpenFlags, Whence};
 use machine::errno::Errno;
 use std::{
@@ -153,7 +158,7 @@ fn check_read_now(process: &Process, path: &str, data: &[u8]) {
     let file = process.open(path, OpenFlags::empty()).unwrap();
     let read = |at: Option<u64>, bytes: usize, room: usize| {
         let mut program = Program { memory: process.memory.clone(), bytes: Vec::new(), room };
-        let read = file.read_now(at, bytes, &mut program)?;
+        let read = read_now(&*file, at, bytes, &mut program)?;
         assert_eq!(read, program.bytes.len());
         Some(program.bytes)
     };
@@ -179,7 +184,7 @@ fn write(process: &Process, path: &str, flags: OpenFlags, offset: u64, data: Vec
     let file = process.open(path, OpenFlags::WRONLY | flags)?;
     let room = if offset.is_multiple_of(3) { data.len() } else { data.len() * (offset % 100) as usize / 100 };
     let mut program = Program { memory: process.memory.clone(), bytes: data.clone(), room };
-    match file.write_now(Some(offset), data.len(), &mut program) {
+    match write_now(&*file, Some(offset), data.len(), &mut program) {
         Some(written) => assert_eq!((written, room), (data.len(), data.len())),
         None => drop(block_on(file.write_at(&data, offset))?),
     }

@@ -1,6 +1,9 @@
 //! Frames of other kernels, when those of one run out.
 
-use fs::{Object, PageCache};
+use fs::{
+    file::{Destination, Source as Bytes},
+    Object, PageCache,
+};
 use machine::{Access, Errno, KernelId, Page, UserAddr, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Shape},
@@ -98,7 +101,7 @@ fn full_file(cluster: &Cluster) -> (Arc<PageCache>, u64) {
         for page in 0u64.. {
             let mut data = vec![0; PAGE_SIZE];
             data[..8].copy_from_slice(&page.to_le_bytes());
-            match written.write_at(&data, None, |_, _| Ok(())).await {
+            match written.write(Bytes::Kernel(&data), None, |_, _| Ok(())).await {
                 Ok(_) => {}
                 Err(error) => {
                     assert_eq!(error, Errno::ENOSPC);
@@ -115,7 +118,7 @@ fn read(cluster: &Cluster, file: &Arc<PageCache>, page: u64) -> Result<u64, Errn
     let file = file.clone();
     cluster.run(async move {
         let mut number = [0; 8];
-        file.read_at(&mut number, page * PAGE_SIZE as u64).await.map(|_| u64::from_le_bytes(number))
+        file.read(Destination::Kernel(&mut number), page * PAGE_SIZE as u64).await.map(|_| u64::from_le_bytes(number))
     })
 }
 
@@ -246,7 +249,9 @@ fn pages_of_a_file_go_with_who_lent_them() {
             let write = |bytes: usize| {
                 let file = file.clone();
                 cluster.run(async move {
-                    file.write_at(&vec![1; bytes], Some(page * PAGE_SIZE as u64), |_, _| Ok(())).await.map(|_| ())
+                    file.write(Bytes::Kernel(&vec![1; bytes]), Some(page * PAGE_SIZE as u64), |_, _| Ok(()))
+                        .await
+                        .map(|_| ())
                 })
             };
             assert_eq!(write(100), Err(Errno::EIO));

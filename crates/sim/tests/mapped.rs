@@ -1,7 +1,10 @@
 //! Mapped files that are written, shortened and punched while kernels map them: whatever the order of the messages, when
 //! all is quiet every mapping shows the file.
 
-use fs::{Object, PageCache};
+use fs::{
+    file::{Destination, Source as Bytes},
+    Object, PageCache,
+};
 use machine::{Access, Errno, UserAddr, PAGE_SIZE};
 use sim::{
     cluster::{Cluster, Kernel, Shape},
@@ -89,7 +92,7 @@ impl Run {
             5..=6 => drop(self.cluster.start(async move { space.load_u32(at).await.map(drop) })),
             7 => drop(self.cluster.start(async move { space.fork().await })),
             8 => drop(self.cluster.start(async move {
-                file.write_at(&[value], Some(index * PAGE), |_, end| {
+                file.write(Bytes::Kernel(&[value]), Some(index * PAGE), |_, end| {
                     (end <= PAGES * PAGE).then_some(()).ok_or(Errno::EPERM)
                 })
                 .await
@@ -117,7 +120,7 @@ impl Run {
                 let (at, file) = (mapping.at.add((page * PAGE) as usize), self.file.clone());
                 let (seen, there) = self.cluster.run(async move {
                     let mut byte = [0];
-                    let read = file.read_at(&mut byte, page * PAGE).await.unwrap();
+                    let read = file.read(Destination::Kernel(&mut byte), page * PAGE).await.unwrap();
                     (space.read_value::<u8>(at).await, if read == 1 { Ok(byte[0]) } else { Err(Errno::EFAULT) })
                 });
                 let shared = mapping.shared;
@@ -208,7 +211,8 @@ fn who_maps_nothing_is_not_asked() {
     };
     let write = || {
         let file = file.clone();
-        cluster.run(async move { file.write_at(&[1; 5 * PAGE_SIZE], Some(0), |_, _| Ok(())).await.unwrap() });
+        cluster
+            .run(async move { file.write(Bytes::Kernel(&[1; 5 * PAGE_SIZE]), Some(0), |_, _| Ok(())).await.unwrap() });
     };
     let truncate = || {
         let file = file.clone();

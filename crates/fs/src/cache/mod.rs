@@ -12,11 +12,11 @@
 
 mod holders;
 mod lent;
-mod now;
 mod object;
 mod pages;
 mod services;
 mod size;
+mod transfer;
 mod write_back;
 
 pub use holders::Holders;
@@ -117,6 +117,15 @@ pub struct PageCache {
 struct Held<'a> {
     cache: &'a PageCache,
     frame: Frame,
+}
+
+impl Held<'_> {
+    /// The count is the caller's from now on.
+    fn keep(self) -> Frame {
+        let frame = self.frame;
+        core::mem::forget(self);
+        frame
+    }
 }
 
 impl Drop for Held<'_> {
@@ -236,143 +245,6 @@ impl PageCache {
             None => state.pages.len() as u64,
             Some(_) => state.pages.values().filter(|slot| matches!(slot, Slot::Ready { .. })).count() as u64,
         }
-    }
-
-    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let (index, within) = (at / PAGE, (at % PAGE) as usize);
-            let part;
-            {
-                let state = self.state.lock();
-                if at >= state.size {
-                    break;
-                }
-                part = (buf.len() - done).min(PAGE_SIZE - within).min((state.size - at) as usize);
-                let target = &mut buf[done..done + part];
-                match state.pages.get(&index) {
-                    Some(Slot::Ready { frame, .. }) => {
-                        self.services.memory.read(*frame, within, target);
-                        done += part;
-                        continue;
-                    }
-                    None if self.store.is_none() => {
-                        target.fill(0);
-                        done += part;
-                        continue;
-                    }
-                    _ => {}
-                }
-            }
-            match self.load(index).await {
-                Ok(held) => self.services.memory.read(held.frame, within, &mut buf[done..done + part]),
-                // Truncated meanwhile.
-                Err(Errno::EFAULT) => break,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-            done += part;
-        }
-        Ok(done)
-    }
-
-    /// Writes at `offset`, None: at the end. Says where, and how much. `limit` is asked under the
-    /// writer's lock for the right to write that range (seals).
-    pub async fn write_at(
-        &self,
-        data: &[u8],
-        offset: Option<u64>,
-        permit: impl Fn(u64, u64) -> Result<()> + Send,
-    ) -> Result<(u64, usize)> {
-        let _writer = self.writer.lock().await;
-        let start = offset.unwrap_or_else(|| self.len());
-        if data.is_empty() {
-            return Ok((start, 0));
-        }
-        if start >= MAX_SIZE {
-            return Err(Errno::EFBIG);
-        }
-        let data = &data[..data.len().min((MAX_SIZE - start) as usize)];
-        let end = start + data.len() as u64;
-        permit(start, end)?;
-        // All at once; a page of which there are copies again is asked for by itself.
-        self.take_copies_back(start / PAGE..end.div_ceil(PAGE)).await;
-        let mut done = 0;
-        while done < data.len() {
-            let at = start + done as u64;
-            let within = (at % PAGE) as usize;
-            let part = (data.len() - done).min(PAGE_SIZE - within);
-            match self.write_page(at / PAGE, within, &data[done..done + part]).await {
-                Ok(()) => done += part,
-                Err(_) if done > 0 => break,
-                Err(Errno::ENOMEM) => return Err(Errno::ENOSPC),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((start, done))
-    }
-
-    async fn write_page(&self, index: u64, within: usize, data: &[u8]) -> Result<()> {
-        loop {
-            self.take_copies_back(index..index + 1).await;
-            let needed = {
-                let mut state = self.state.lock();
-                if state.is_copied(index) {
-                    continue;
-                }
-                let end = index * PAGE + (within + data.len()) as u64;
-                if let Some(Slot::Ready { frame, .. }) = state.pages.get(&index) {
-                    self.services.memory.write(*frame, within, data);
-                    state.size = state.size.max(end);
-                    self.dirty(state, index);
-                    return Ok(());
-                }
-                if matches!(state.pages.get(&index), Some(Slot::Lost)) && data.len() < PAGE_SIZE {
-                    return Err(Errno::EIO);
-                }
-                self.is_needed(&state, index, within, end)
-            };
-            if needed {
-                drop(self.load(index).await?);
-                continue;
-            }
-            let frame = match self.frame().await {
-                // Memory is full of what was written: it goes to the store, then it can be dropped.
-                Err(Errno::ENOMEM) if self.has_dirty() => {
-                    self.write_back(0, MAX_SIZE).await?;
-                    self.frame().await?
-                }
-                answer => answer?,
-            };
-            let mut state = self.state.lock();
-            match state.pages.get(&index) {
-                Some(Slot::Ready { .. }) => {
-                    drop(state);
-                    self.services.memory.release(frame);
-                }
-                _ if state.is_copied(index) || self.services.memory.is_lost(frame) => {
-                    drop(state);
-                    self.services.memory.release(frame);
-                }
-                // A slot on its way loses its ticket: these bytes are newer.
-                _ => {
-                    self.services.memory.write(frame, within, data);
-                    state.pages.insert(index, Slot::fresh(frame));
-                    state.size = state.size.max(index * PAGE + (within + data.len()) as u64);
-                    self.dirty(state, index);
-                    self.loaded.wake_all();
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Will something be left of page `index`, which is not here, when all from `within` on to byte `end` of the file is
-    /// written? Then it must be read first.
-    fn is_needed(&self, state: &State, index: u64, within: usize, end: u64) -> bool {
-        let whole = index * PAGE >= state.size || (within == 0 && end >= state.size.min((index + 1) * PAGE));
-        self.store.is_some() && !whole
     }
 
     /// For a page more. ENOSPC: the file system is full.

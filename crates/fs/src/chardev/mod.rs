@@ -6,7 +6,7 @@ pub use register::register;
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::{ready, UserBuffer},
+    file::{ready, Access, Destination, Source, Transfer},
     namespace::nodes,
     namespace::Location,
     Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
@@ -18,9 +18,6 @@ use machine::{errno::Result, BoxFuture, Cpu, Errno};
 
 /// Major number of the memory devices; the minor is the device.
 const MEMORY: u32 = 1;
-
-/// Bytes that are zeroed without letting others in.
-const MOST_ZEROS: usize = 256 * 1024;
 
 /// Bits in the pool, as Linux reports since the pool is a hash.
 const ENTROPY_BITS: usize = 256;
@@ -75,56 +72,40 @@ impl DeviceFile {
         Arc::new(DeviceFile { device, cpu, services, flags: StatusFlags::new(flags), inode, at })
     }
 
-    fn get(&self, buf: &mut [u8]) -> Result<usize> {
+    fn get(&self, mut to: Destination<'_>) -> Result<usize> {
         if !self.flags.get().readable() {
             return Err(Errno::EBADF);
         }
+        let wanted = to.len();
         match self.device {
             Device::Null => return Ok(0),
-            Device::Zero | Device::Full => buf.fill(0),
-            Device::Random | Device::Urandom => self.cpu.random(buf),
+            Device::Zero | Device::Full => to.put_zeros(wanted)?,
+            Device::Random | Device::Urandom => self.cpu.random(to.buffer()?),
         }
-        Ok(buf.len())
+        Ok(wanted)
     }
 
-    fn put(&self, buf: &[u8]) -> Result<usize> {
+    /// None looks at what is written (Linux: write_null, also of /dev/zero), but the random devices, which take it as no more than a
+    /// contribution, and /dev/full, which takes none.
+    fn put(&self, from: Source<'_>) -> Result<usize> {
+        if !self.flags.get().writable() {
+            return Err(Errno::EBADF);
+        }
         match self.device {
-            _ if !self.flags.get().writable() => Err(Errno::EBADF),
-            Device::Full => Err(Errno::ENOSPC),
-            // The random devices take it as no more than a contribution.
-            _ => Ok(buf.len()),
+            Device::Null | Device::Zero => Ok(from.len()),
+            Device::Full => from.buffer().and(Err(Errno::ENOSPC)),
+            Device::Random | Device::Urandom => Ok(from.buffer()?.len()),
         }
     }
 }
 
 impl File for DeviceFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        ready(self.get(buf))
+    fn read_into<'a>(&'a self, to: Destination<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(self.get(to))
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        ready(self.put(buf))
-    }
-
-    fn read_now(&self, _at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        match self.device {
-            Device::Null => Some(0),
-            Device::Zero | Device::Full if bytes <= MOST_ZEROS => Some(to.put_zeros(bytes)).filter(|put| *put == bytes),
-            _ => None,
-        }
-    }
-
-    /// Linux: write_null, of /dev/zero too, which does not look at what is written.
-    fn write_now(&self, _at: Option<u64>, bytes: usize, _from: &mut dyn UserBuffer) -> Option<usize> {
-        matches!(self.device, Device::Null | Device::Zero).then_some(bytes)
-    }
-
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        ready(self.get(buf))
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        ready(self.put(buf))
+    fn write_from<'a>(&'a self, from: Source<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(self.put(from))
     }
 
     /// null_lseek and noop_llseek: both stay at 0.

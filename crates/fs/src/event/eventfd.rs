@@ -2,7 +2,7 @@
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::ready,
+    file::{ready, Access, Destination, Source, Transfer},
     waiting::attempt,
     Attributes, Events, File, OpenFlags,
 };
@@ -82,26 +82,34 @@ impl EventFd {
 }
 
 impl File for EventFd {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
         if buf.len() < 8 {
-            return ready(Err(Errno::EINVAL));
+            return Transfer::Done(Err(Errno::EINVAL));
         }
-        attempt(&self.changes, self.flags.nonblocking(), move || {
+        attempt(&self.changes, access.patience.unless(self.flags.nonblocking()), move || {
             buf[..8].copy_from_slice(&self.take()?.to_ne_bytes());
             Ok(8)
         })
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
         // Neither less nor more (Linux 6.13).
         let Ok(bytes) = buf.try_into() else {
-            return ready(Err(Errno::EINVAL));
+            return Transfer::Done(Err(Errno::EINVAL));
         };
         let value = u64::from_ne_bytes(bytes);
         if value == LIMIT {
-            return ready(Err(Errno::EINVAL));
+            return Transfer::Done(Err(Errno::EINVAL));
         }
-        attempt(&self.changes, self.flags.nonblocking(), move || self.add(value))
+        attempt(&self.changes, access.patience.unless(self.flags.nonblocking()), move || self.add(value))
     }
 
     fn flags(&self) -> OpenFlags {

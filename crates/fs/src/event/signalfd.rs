@@ -7,8 +7,8 @@
 use super::view::{Mask, View};
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::{ready, SignalView},
-    Attributes, Caller, Events, File, OpenFlags,
+    file::{ready, Access, Destination, SignalView, Transfer},
+    Attributes, Events, File, OpenFlags,
 };
 use abi::signal::{SignalFields, SignalInfo, SignalSet, Taken};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -236,11 +236,16 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
 }
 
 impl File for SignalFd {
-    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let (buf, caller) = match (to.stream_buffer(&access), access.caller) {
+            (Ok(buf), Some(caller)) => (buf, caller),
+            (Ok(_), None) => return Transfer::Done(Err(Errno::EINVAL)),
+            (Err(error), _) => return Transfer::Done(Err(error)),
+        };
+        Transfer::Later(access.patience.limit(Box::pin(async move {
             let source = self.sources.of(caller.process).ok_or(Errno::ESRCH)?;
             read(&source, Some(caller.thread), || *self.wanted.lock(), self.flags.nonblocking(), buf).await
-        })
+        })))
     }
 
     fn flags(&self) -> OpenFlags {
@@ -293,7 +298,7 @@ impl File for SignalFd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::*;
+    use crate::{testing::*, Caller};
     use abi::signal::Signal;
 
     fn make(source: &Arc<Signals>, wanted: SignalSet, flags: OpenFlags) -> Arc<SignalFd> {
@@ -310,11 +315,14 @@ mod tests {
         }
         let mut buf = [0; 300];
         assert_eq!(poll(&*file), Events::empty());
-        assert_eq!(block_on(file.read_for(&caller(7), &mut buf)), Err(Errno::EAGAIN));
+        assert_eq!(block_on(file.read_into(Destination::Kernel(&mut buf), Access::by(&caller(7)))), Err(Errno::EAGAIN));
         source.pending.lock().push(SignalInfo::user(Signal::TERM, 0, Pid(7), 9));
-        assert_eq!(block_on(file.read_for(&caller(7), &mut buf)), Ok(RECORD));
+        assert_eq!(block_on(file.read_into(Destination::Kernel(&mut buf), Access::by(&caller(7)))), Ok(RECORD));
         assert_eq!((buf[0], buf[12], buf[16]), (Signal::TERM.number(), 7, 9));
-        assert_eq!(block_on(file.read_for(&caller(7), &mut buf[..127])), Err(Errno::EINVAL));
+        assert_eq!(
+            block_on(file.read_into(Destination::Kernel(&mut buf[..127]), Access::by(&caller(7)))),
+            Err(Errno::EINVAL)
+        );
         let file: Arc<dyn File> = file;
         block_on(file.signals(Some(SignalSet::only(Signal::INT)))).unwrap();
         assert_eq!(poll(&*file), Events::IN);
@@ -325,13 +333,8 @@ mod tests {
     }
 
     /// Begins to read, and has the signals on their way.
-    fn begin<'a>(
-        source: &Signals,
-        file: &'a SignalFd,
-        reader: &'a Caller,
-        buf: &'a mut [u8],
-    ) -> BoxFuture<'a, Result<usize>> {
-        let mut reading = file.read_for(reader, buf);
+    fn begin<'a>(source: &Signals, file: &'a SignalFd, reader: &'a Caller, buf: &'a mut [u8]) -> Transfer<'a> {
+        let mut reading = file.read_into(Destination::Kernel(buf), Access::by(reader));
         let mut context = core::task::Context::from_waker(core::task::Waker::noop());
         assert!(reading.as_mut().poll(&mut context).is_pending());
         for signal in [Signal::CHLD, Signal::TERM, Signal::USR1] {

@@ -10,7 +10,7 @@
 use crate::{
     anonymous::{Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::ready,
+    file::{ready, Access, Destination, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, OpenFlags,
 };
@@ -200,11 +200,15 @@ impl Drop for TimerFd {
 }
 
 impl File for TimerFd {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
         if buf.len() < 8 {
-            return ready(Err(Errno::EINVAL));
+            return Transfer::Done(Err(Errno::EINVAL));
         }
-        attempt(&self.shared.changes, self.flags.nonblocking(), move || {
+        attempt(&self.shared.changes, access.patience.unless(self.flags.nonblocking()), move || {
             buf[..8].copy_from_slice(&self.take()?.to_ne_bytes());
             Ok(8)
         })

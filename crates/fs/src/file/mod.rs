@@ -8,11 +8,13 @@ pub mod anonymous;
 pub mod control;
 mod object;
 pub mod poll;
+mod transfer;
 pub mod waiting;
 
 pub use across::{Gained, HeldBytes, Observed, SignalView};
 pub use control::{Control, ControlAnswer};
-pub use object::{Loaned, Object, UserBuffer};
+pub use object::{Loaned, Object};
+pub use transfer::{Access, Destination, Frames, Source, Transfer, UserBuffer, NEEDS_BUFFER};
 pub use waiting::Patience;
 
 use abi::{
@@ -28,36 +30,35 @@ use messages::fs::{SignalsSeen, WaitPlace};
 /// name it.
 pub const APPEND_AT: u64 = u64::MAX;
 
-/// An open file description. Operations that may wait return futures; dropping one abandons it without
+/// An open file description. Operations that may wait return futures (a read or write a [`Transfer`]); dropping one abandons it without
 /// losing data (an interrupted read has read nothing). O_NONBLOCK is obeyed by the implementation from
 /// its own flags. The defaults are what Linux answers for a file that lacks the operation.
 pub trait File: Any + Send + Sync + 'static {
-    /// Reads up to `buf` bytes at the position, which moves on; 0 at the end.
-    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::EINVAL))
+    /// Reads as many bytes as `to` wants, or fewer; 0 at the end.
+    fn read_into<'a>(&'a self, _to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(access.check_stream().and(Err(Errno::EINVAL)))
     }
-    /// Writes at the position (with O_APPEND at the end), which moves on; how many bytes.
-    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::EINVAL))
+    /// Writes bytes of `from` (with O_APPEND at the end); how many. A stream (pipe, socket, terminal) may take less than all even if it may
+    /// block, so that a signal loses no count; the system call goes on with the rest until it meets an error, and then answers the count so far
+    /// if there is one.
+    fn write_from<'a>(&'a self, _from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(access.check_stream().and(Err(Errno::EINVAL)))
     }
-    /// pread(2): the position stays.
-    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::ESPIPE))
+    /// [`File::read_into`] a buffer by the kernel, at the position. This and the next three are the same for all kinds of files.
+    fn read<'a>(&'a self, buf: &'a mut [u8]) -> Transfer<'a> {
+        self.read_into(Destination::Kernel(buf), Access::KERNEL)
     }
-    /// pwrite(2): the position stays; [`APPEND_AT`] is the end.
-    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::ESPIPE))
+    /// [`File::write_from`] a buffer by the kernel, at the position.
+    fn write<'a>(&'a self, buf: &'a [u8]) -> Transfer<'a> {
+        self.write_from(Source::Kernel(buf), Access::KERNEL)
     }
-    /// A read of `bytes` bytes, at the position or at `at`, that needs not wait: what is in memory goes straight to the program.
-    /// The file is open for reading. None: it would wait, is refused, or `to` has not taken all; then nothing has happened but
-    /// what `to` did.
-    fn read_now(&self, _at: Option<u64>, _bytes: usize, _to: &mut dyn UserBuffer) -> Option<usize> {
-        None
+    /// The same read at an offset.
+    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> Transfer<'a> {
+        self.read_into(Destination::Kernel(buf), Access::at(offset))
     }
-    /// A write of at most `bytes` bytes that needs not wait. The file is open for writing. None: as above; then nothing has
-    /// happened but that some of the bytes may be where they belong already.
-    fn write_now(&self, _at: Option<u64>, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<usize> {
-        None
+    /// The same write at an offset; [`APPEND_AT`] is the end.
+    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> Transfer<'a> {
+        self.write_from(Source::Kernel(buf), Access::at(offset))
     }
     /// lseek(2): the new position.
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
@@ -96,16 +97,6 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Err(Errno::ENODEV))
     }
 
-    /// `read` for a program: a terminal first asks whether `caller` is in its foreground (SIGTTIN).
-    fn read_for<'a>(&'a self, _caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.read(buf)
-    }
-    /// `write` for a program (TOSTOP, SIGTTOU). What applies to all writes: a stream (pipe, socket,
-    /// terminal) may take less than all even if it may block, so that a signal loses no count; the system
-    /// call goes on with the rest until it meets an error, and then answers the count so far if there is one.
-    fn write_for<'a>(&'a self, _caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.write(buf)
-    }
     /// What only some kinds of files can do; reaches the owner like every operation.
     fn control<'a>(&'a self, _caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         ready(Err(lacks(&control)))
@@ -122,33 +113,7 @@ pub trait File: Any + Send + Sync + 'static {
     fn is_elsewhere(&self) -> bool {
         self.remote().is_some()
     }
-    /// `read`, or `read_for` if it is known for whom, with so much patience.
-    fn read_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a mut [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        let reading = match caller {
-            Some(caller) => self.read_for(caller, buf),
-            None => self.read(buf),
-        };
-        patience.limit(reading)
-    }
-    /// `write` or `write_for` likewise.
-    fn write_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        let writing = match caller {
-            Some(caller) => self.write_for(caller, buf),
-            None => self.write(buf),
-        };
-        patience.limit(writing)
-    }
-    /// `control` likewise.
+    /// `control` with so much patience.
     fn control_with<'a>(
         &'a self,
         caller: &'a Caller,

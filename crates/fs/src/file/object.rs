@@ -1,4 +1,4 @@
-//! [`Object`]: pages that can be mapped; and how bytes move between a file and a program.
+//! [`Object`]: pages that can be mapped.
 
 use super::ready;
 use abi::ObjectId;
@@ -70,19 +70,4 @@ pub enum Loaned {
     Copy(Frame),
     /// To be mapped there itself, because it may change at any time.
     Own(Frame),
-}
-
-/// The program's side of a transfer that does not wait. Each moves on by as many bytes as can be moved at once, and says how
-/// many that was; a frame (`bytes` bytes at `offset` of it) can't change its owner meanwhile.
-pub trait UserBuffer {
-    /// Bytes for the program.
-    fn put(&mut self, from: &[u8]) -> usize;
-    /// The same, out of a frame.
-    fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize;
-    /// Zeros for the program.
-    fn put_zeros(&mut self, bytes: usize) -> usize;
-    /// Bytes from the program.
-    fn take(&mut self, to: &mut [u8]) -> usize;
-    /// The same, into a frame.
-    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
 }

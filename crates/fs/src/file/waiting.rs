@@ -1,22 +1,26 @@
 //! How an operation waits, or refuses to.
 
+use super::transfer::Transfer;
 use alloc::boxed::Box;
 use core::{future::poll_fn, task::Poll};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno};
 
-/// Runs `attempt` until it gives something other than EAGAIN; with O_NONBLOCK only once.
+/// Runs `attempt`, again whenever `queue` is woken, until it gives something other than EAGAIN, as far as `patience` goes.
 pub(crate) fn attempt<'a, T: Send + 'a>(
     queue: &'a WaitQueue,
-    nonblocking: bool,
+    patience: Patience,
     mut attempt: impl FnMut() -> Result<T> + Send + 'a,
-) -> BoxFuture<'a, Result<T>> {
-    if nonblocking {
-        return crate::file::ready(attempt());
+) -> Transfer<'a, T> {
+    match attempt() {
+        Err(Errno::EAGAIN) if patience == Patience::Waits => {
+            Transfer::later(queue.wait_until(move || match attempt() {
+                Err(Errno::EAGAIN) => None,
+                done => Some(done),
+            }))
+        }
+        Err(Errno::EAGAIN) => Transfer::Done(Err(patience.answer())),
+        done => Transfer::Done(done),
     }
-    Box::pin(queue.wait_until(move || match attempt() {
-        Err(Errno::EAGAIN) => None,
-        done => Some(done),
-    }))
 }
 
 /// The answer to a stand-in that tries: the operation would wait, so it is to wait where it is. Programs never
@@ -62,16 +66,4 @@ impl Patience {
             Errno::EAGAIN
         }
     }
-}
-
-/// [`attempt`] with patience.
-pub(crate) async fn attempt_with<T: Send>(
-    queue: &WaitQueue,
-    patience: Patience,
-    mut attempt: impl FnMut() -> Result<T> + Send,
-) -> Result<T> {
-    if patience == Patience::Waits {
-        return self::attempt(queue, false, attempt).await;
-    }
-    attempt().map_err(|error| if error == Errno::EAGAIN { patience.answer() } else { error })
 }

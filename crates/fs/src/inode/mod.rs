@@ -9,7 +9,7 @@ pub mod lease;
 pub mod locks;
 
 use crate::{
-    file::{ready, UserBuffer},
+    file::{ready, Destination, Source, Transfer},
     Attributes, Caller, File, FileSystemInfo, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -61,6 +61,16 @@ pub enum WriteAt {
     Offset(u64),
     /// At the end, wherever it is at that moment (O_APPEND).
     End,
+}
+
+impl WriteAt {
+    /// The offset, if it is known before.
+    pub fn offset(self) -> Option<u64> {
+        match self {
+            WriteAt::Offset(offset) => Some(offset),
+            WriteAt::End => None,
+        }
+    }
 }
 
 /// What a fifo's pipe or a bound socket hangs on, so that it is found again through any name.
@@ -213,21 +223,13 @@ pub trait Inode: Any + Send + Sync {
     fn open<'a>(&'a self, _caller: &'a Caller, _flags: OpenFlags) -> BoxFuture<'a, Result<Option<Arc<dyn File>>>> {
         ready(Ok(None))
     }
-    /// See [`File::read_now`](crate::File::read_now).
-    fn read_now(&self, _offset: u64, _bytes: usize, _to: &mut dyn UserBuffer) -> Option<usize> {
-        None
-    }
-    /// See [`File::write_now`](crate::File::write_now); all of it.
-    fn write_now(&self, _offset: u64, _bytes: usize, _from: &mut dyn UserBuffer) -> Option<()> {
-        None
-    }
-    /// Reads up to `buf` bytes at `offset`; 0 at the end.
-    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::EINVAL))
+    /// Reads as many bytes as `to` wants from `offset` on, or fewer; 0 at the end.
+    fn read<'a>(&'a self, _to: Destination<'a>, _offset: u64) -> Transfer<'a> {
+        Transfer::Done(Err(Errno::EINVAL))
     }
     /// Where the write began, and how many bytes were written.
-    fn write_at<'a>(&'a self, _data: &'a [u8], _at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
-        ready(Err(Errno::EINVAL))
+    fn write<'a>(&'a self, _from: Source<'a>, _at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        Transfer::Done(Err(Errno::EINVAL))
     }
     /// fallocate(2).
     fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> BoxFuture<'_, Result<()>> {

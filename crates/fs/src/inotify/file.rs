@@ -7,7 +7,7 @@ use super::{
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::ready,
+    file::{ready, Access, Destination, Source, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, Inode, OpenFlags,
 };
@@ -242,12 +242,16 @@ impl Drop for Inotify {
 }
 
 impl File for Inotify {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        attempt(&self.changes, self.flags.nonblocking(), move || self.take(buf))
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        attempt(&self.changes, access.patience.unless(self.flags.nonblocking()), move || self.take(buf))
     }
 
-    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        ready(Err(Errno::EBADF))
+    fn write_from<'a>(&'a self, _from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(access.check_stream().and(Err(Errno::EBADF)))
     }
 
     fn flags(&self) -> OpenFlags {

@@ -3,6 +3,7 @@
 use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{
     control::{Control, ControlAnswer},
+    file::{Access, Destination, Source, Transfer},
     inode::Listed,
     synthetic::MOST_BYTES,
     Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence,
@@ -81,20 +82,12 @@ impl DirFile {
 }
 
 impl File for DirFile {
-    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(self.unreadable()))
+    fn read_into<'a>(&'a self, _to: Destination<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(Err(self.unreadable()))
     }
 
-    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(self.unreadable()))
-    }
-
-    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
-    }
-
-    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
+    fn write_from<'a>(&'a self, _from: Source<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(Err(Errno::EBADF))
     }
 
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {

@@ -3,7 +3,7 @@
 use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
 use crate::{
     anonymous::{Open, SETTABLE, TRANSIENT},
-    file::UserBuffer,
+    file::{Access, Destination, Source, Transfer},
     inode::{Extent, WriteAt},
     inotify, lease,
     locks::{Locked, Owner, WHOLE},
@@ -14,12 +14,9 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
     errno::Result,
-    sync::{AsyncLock, Lock},
+    sync::{AsyncGuard, AsyncLock, Lock},
     BoxFuture, Errno,
 };
-
-/// A write takes more than putting the bytes where the position says.
-const CAREFUL: OpenFlags = OpenFlags::APPEND.union(OpenFlags::DSYNC);
 
 /// What an open file with a name has in common, whatever it is.
 pub(super) struct Opened {
@@ -165,108 +162,128 @@ impl RegularFile {
         Arc::new(RegularFile { services: services.clone(), opened, position: AsyncLock::new(0) })
     }
 
-    async fn put(&self, data: &[u8], offset: u64) -> Result<(u64, usize)> {
-        let flags = self.opened.flags();
-        if !flags.writable() {
-            return Err(Errno::EBADF);
-        }
-        if data.is_empty() {
-            return Ok((offset, 0));
-        }
+    /// A read whose place is known, under the lock of the position if it moves on from there.
+    fn read_here<'a>(
+        &'a self,
+        to: Destination<'a>,
+        at: Option<u64>,
+        mut position: Option<AsyncGuard<'a, u64>>,
+    ) -> Transfer<'a> {
+        let offset = at.or_else(|| position.as_deref().copied()).unwrap_or_default();
         let inode = self.opened.at.inode();
-        let appends = flags.contains(OpenFlags::APPEND) || offset == crate::file::APPEND_AT;
-        let at = if appends { WriteAt::End } else { WriteAt::Offset(offset) };
-        let _changing = lease::change(inode, &[lease::OWN]).await;
-        let written = inode.write_at(data, at).await?;
-        self.opened.moved(inotify::MODIFY, written.1);
-        if flags.intersects(OpenFlags::DSYNC) {
-            inode.sync(!flags.contains(OpenFlags::SYNC)).await?;
+        let reading = inode.sharers().map(lease::Sharers::begin);
+        if let (true, Some(sharers)) = (inode.notes_read(), inode.sharers()) {
+            return Transfer::later(async move {
+                let _reading = reading;
+                sharers.recall(&[lease::OWN]).await;
+                let read = inode.read(to, offset).await?;
+                Ok(self.have_read(read, position.as_deref_mut()))
+            });
         }
-        Ok(written)
+        match inode.read(to, offset) {
+            Transfer::Done(read) => Transfer::Done(read.map(|read| self.have_read(read, position.as_deref_mut()))),
+            Transfer::Later(moving) => Transfer::later(async move {
+                let _reading = reading;
+                let read = moving.await?;
+                Ok(self.have_read(read, position.as_deref_mut()))
+            }),
+        }
     }
 
-    async fn get(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        if !self.opened.flags().readable() {
-            return Err(Errno::EBADF);
+    fn have_read(&self, read: usize, position: Option<&mut u64>) -> usize {
+        if let Some(position) = position {
+            *position += read as u64;
         }
-        if offset > crate::cache::MAX_SIZE {
-            return Err(Errno::EINVAL);
-        }
-        let inode = self.opened.at.inode();
-        let _reading = inode.sharers().map(lease::Sharers::begin);
-        if let (true, Some(sharers)) = (inode.notes_read(), inode.sharers()) {
-            sharers.recall(&[lease::OWN]).await;
-        }
-        let read = inode.read_at(buf, offset).await?;
         self.opened.moved(inotify::ACCESS, read);
-        Ok(read)
+        read
+    }
+
+    /// A write likewise, after [`lease::change`].
+    fn write_here<'a>(
+        &'a self,
+        from: Source<'a>,
+        at: Option<u64>,
+        mut position: Option<AsyncGuard<'a, u64>>,
+        changing: Option<lease::Changing<'a>>,
+    ) -> Transfer<'a> {
+        let flags = self.opened.flags();
+        let offset = at.or_else(|| position.as_deref().copied()).unwrap_or_default();
+        // Linux appends also in a pwrite if O_APPEND is set (man 2 pwrite, "Bugs").
+        let appends = flags.contains(OpenFlags::APPEND) || at == Some(crate::file::APPEND_AT);
+        if appends && matches!(from, Source::User(..)) {
+            // Half of it may not be there while the rest is fetched.
+            return Transfer::Done(Err(crate::file::NEEDS_BUFFER));
+        }
+        let place = if appends { WriteAt::End } else { WriteAt::Offset(offset) };
+        let inode = self.opened.at.inode();
+        match inode.write(from, place) {
+            Transfer::Done(Ok(written)) if !flags.intersects(OpenFlags::DSYNC) => {
+                Transfer::Done(Ok(self.have_written(written, position.as_deref_mut())))
+            }
+            Transfer::Done(Err(error)) => Transfer::Done(Err(error)),
+            moving => Transfer::later(async move {
+                let _changing = changing;
+                let written = self.have_written(moving.await?, position.as_deref_mut());
+                if flags.intersects(OpenFlags::DSYNC) {
+                    inode.sync(!flags.contains(OpenFlags::SYNC)).await?;
+                }
+                Ok(written)
+            }),
+        }
+    }
+
+    fn have_written(&self, (start, written): (u64, usize), position: Option<&mut u64>) -> usize {
+        if let Some(position) = position {
+            *position = start + written as u64;
+        }
+        self.opened.moved(inotify::MODIFY, written);
+        written
     }
 }
 
 impl File for RegularFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut position = self.position.lock().await;
-            let read = self.get(buf, *position).await?;
-            *position += read as u64;
-            Ok(read)
-        })
-    }
-
-    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        let inode = self.opened.at.inode();
-        let _reading = inode.sharers().map(lease::Sharers::begin);
-        if inode.notes_read() {
-            return None;
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        if !self.opened.flags().readable() {
+            return Transfer::Done(Err(Errno::EBADF));
         }
-        let read = match at {
-            Some(at) if at > crate::cache::MAX_SIZE => return None,
-            Some(at) => inode.read_now(at, bytes, to)?,
-            None => {
-                let mut position = self.position.try_lock()?;
-                let read = inode.read_now(*position, bytes, to)?;
-                *position += read as u64;
-                read
-            }
-        };
-        self.opened.moved(inotify::ACCESS, read);
-        Some(read)
+        match access.at {
+            Some(at) if at > crate::cache::MAX_SIZE => Transfer::Done(Err(Errno::EINVAL)),
+            Some(_) => self.read_here(to, access.at, None),
+            None => match self.position.try_lock() {
+                Some(position) => self.read_here(to, None, Some(position)),
+                None => Transfer::later(async move {
+                    let position = self.position.lock().await;
+                    self.read_here(to, None, Some(position)).await
+                }),
+            },
+        }
     }
 
-    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        if !self.opened.flags().writable() {
+            return Transfer::Done(Err(Errno::EBADF));
+        }
+        if from.is_empty() {
+            return Transfer::Done(Ok(0));
+        }
         let inode = self.opened.at.inode();
         let changing = inode.sharers().map(lease::Sharers::begin);
-        if changing.as_ref().is_some_and(lease::Changing::is_shared) || self.opened.flags().intersects(CAREFUL) {
-            return None;
-        }
-        match at {
-            Some(at) => inode.write_now(at, bytes, from)?,
-            None => {
-                let mut position = self.position.try_lock()?;
-                inode.write_now(*position, bytes, from)?;
-                *position += bytes as u64;
+        if !changing.as_ref().is_some_and(lease::Changing::is_shared) {
+            match (access.at, self.position.try_lock()) {
+                (Some(_), _) => return self.write_here(from, access.at, None, changing),
+                (None, Some(position)) => return self.write_here(from, None, Some(position), changing),
+                (None, None) => {}
             }
         }
-        self.opened.moved(inotify::MODIFY, bytes);
-        Some(bytes)
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut position = self.position.lock().await;
-            let (start, written) = self.put(buf, *position).await?;
-            *position = start + written as u64;
-            Ok(written)
+        drop(changing);
+        Transfer::later(async move {
+            let position = match access.at {
+                Some(_) => None,
+                None => Some(self.position.lock().await),
+            };
+            let changing = lease::change(inode, &[lease::OWN]).await;
+            self.write_here(from, access.at, position, changing).await
         })
-    }
-
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.get(buf, offset))
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        // Linux appends here too if O_APPEND is set (man 2 pwrite, "Bugs").
-        Box::pin(async move { Ok(self.put(buf, offset).await?.1) })
     }
 
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {

@@ -4,7 +4,7 @@
 use super::{dentry::Location, files::tell_of_close, permission, walk::attributes};
 use crate::{
     anonymous::Open,
-    file::{HeldBytes, Observed, UserBuffer},
+    file::{Access, Destination, HeldBytes, Observed, Source, Transfer},
     inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags,
     SetAttributes, Whence,
 };
@@ -34,17 +34,11 @@ pub(super) enum Place {
 }
 
 impl File for PathFile {
-    fn read<'a>(&'a self, _buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
+    fn read_into<'a>(&'a self, _to: Destination<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(Err(Errno::EBADF))
     }
-    fn write<'a>(&'a self, _buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
-    }
-    fn read_at<'a>(&'a self, _buf: &'a mut [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
-    }
-    fn write_at<'a>(&'a self, _buf: &'a [u8], _offset: u64) -> BoxFuture<'a, Result<usize>> {
-        crate::file::ready(Err(Errno::EBADF))
+    fn write_from<'a>(&'a self, _from: Source<'a>, _access: Access<'a>) -> Transfer<'a> {
+        Transfer::Done(Err(Errno::EBADF))
     }
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
         crate::file::ready(Err(Errno::EBADF))
@@ -125,46 +119,20 @@ impl NodeFile {
     }
 
     /// A read or write that is told of if it moved anything.
-    fn told<'a>(&'a self, event: u32, moving: BoxFuture<'a, Result<usize>>) -> BoxFuture<'a, Result<usize>> {
-        if inotify::nobody_watches() {
-            return moving;
+    fn told<'a>(&'a self, event: u32, moving: Transfer<'a>) -> Transfer<'a> {
+        match inotify::nobody_watches() {
+            true => moving,
+            false => moving.inspect(move |moved| self.tell(event, *moved)),
         }
-        Box::pin(async move {
-            let moved = moving.await?;
-            self.tell(event, moved);
-            Ok(moved)
-        })
     }
 }
 
 impl File for NodeFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::ACCESS, self.inner.read(buf))
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        self.told(inotify::ACCESS, self.inner.read_into(to, access))
     }
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::MODIFY, self.inner.write(buf))
-    }
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::ACCESS, self.inner.read_at(buf, offset))
-    }
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::MODIFY, self.inner.write_at(buf, offset))
-    }
-    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::ACCESS, self.inner.read_for(caller, buf))
-    }
-    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        self.told(inotify::MODIFY, self.inner.write_for(caller, buf))
-    }
-    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        let read = self.inner.read_now(at, bytes, to)?;
-        self.tell(inotify::ACCESS, read);
-        Some(read)
-    }
-    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
-        let written = self.inner.write_now(at, bytes, from)?;
-        self.tell(inotify::MODIFY, written);
-        Some(written)
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        self.told(inotify::MODIFY, self.inner.write_from(from, access))
     }
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         self.inner.control(caller, control)

@@ -3,7 +3,7 @@
 use super::{client::Fid, wire::Qid, Shared};
 use crate::{
     cache::Store,
-    file::{ready, UserBuffer},
+    file::{ready, Destination, Source, Transfer},
     inode::{Attachment, Followed, Listed, NewNode, WriteAt},
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, SetAttributes,
@@ -19,6 +19,7 @@ use machine::{
     sync::{AsyncLock, Lock},
     BoxFuture, Errno,
 };
+use spin::Once;
 
 // Flags of Tlopen and Tlcreate: 9P2000.L has numbers of its own, the same on every architecture.
 const RDONLY: u32 = 0;
@@ -33,7 +34,7 @@ pub struct NineInode {
     kind: Kind,
     content: Arc<Content>,
     known: Lock<Known>,
-    cache: Lock<Option<Arc<PageCache>>>,
+    cache: Once<Arc<PageCache>>,
     /// Directories and names by which a file (not a directory) was found: by which else its fid can be
     /// walked when one of them goes.
     names: Lock<Vec<(Weak<NineInode>, Vec<u8>)>>,
@@ -146,7 +147,7 @@ impl NineInode {
                 inode: weak.clone(),
             }),
             known: Lock::new(Known { attributes, checked, link: None }),
-            cache: Lock::new(None),
+            cache: Once::new(),
             names: Lock::new(Vec::new()),
             locks: LockTable::default(),
             attachment: Attachment::default(),
@@ -164,13 +165,12 @@ impl NineInode {
     }
 
     fn cached(&self) -> Option<Arc<PageCache>> {
-        self.cache.lock().clone()
+        self.cache.get().cloned()
     }
 
-    fn pages(&self) -> Arc<PageCache> {
-        let mut cache = self.cache.lock();
+    fn pages(&self) -> &Arc<PageCache> {
         let size = || self.known.lock().attributes.size;
-        cache.get_or_insert_with(|| PageCache::over(&self.shared.services, size(), self.content.clone())).clone()
+        self.cache.call_once(|| PageCache::over(&self.shared.services, size(), self.content.clone()))
     }
 
     pub(super) async fn write_back(&self) -> Result<()> {
@@ -484,30 +484,12 @@ impl Inode for NineInode {
         })
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move { self.pages().read_at(buf, offset).await })
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        self.pages().read(to, offset)
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        self.pages().read_now(offset, bytes, to)
-    }
-
-    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
-        self.pages().write_now(offset, bytes, from)?;
-        self.was_written();
-        Some(())
-    }
-
-    fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
-        Box::pin(async move {
-            let offset = match at {
-                WriteAt::Offset(offset) => Some(offset),
-                WriteAt::End => None,
-            };
-            let written = self.pages().write_at(data, offset, |_, _| Ok(())).await?;
-            self.was_written();
-            Ok(written)
-        })
+    fn write<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        self.pages().write(from, at.offset(), |_, _| Ok(())).inspect(|_| self.was_written())
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {
@@ -525,7 +507,7 @@ impl Inode for NineInode {
 
     fn object(&self, _write: bool) -> BoxFuture<'_, Result<Arc<dyn Object>>> {
         ready(match self.kind {
-            Kind::Regular => Ok(self.pages() as Arc<dyn Object>),
+            Kind::Regular => Ok(self.pages().clone() as Arc<dyn Object>),
             _ => Err(Errno::ENODEV),
         })
     }

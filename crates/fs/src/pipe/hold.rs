@@ -20,7 +20,7 @@
 
 use super::{ring, Pipe, PipeEnd, DEFAULT_CAPACITY};
 use crate::{
-    file::HeldBytes,
+    file::{Access, HeldBytes, Source},
     waiting::{Patience, MUST_WAIT},
     Caller, File,
 };
@@ -138,9 +138,9 @@ pub async fn hold(
 pub async fn offer(file: &Arc<dyn File>, caller: &Caller, bytes: &[u8]) -> Result<usize> {
     if let Some(end) = file.as_any().downcast_ref::<PipeEnd>() {
         return match end.flags.get().writable() {
-            true => end.pipe.try_write(bytes),
+            true => end.pipe.try_write(&mut Source::Kernel(bytes)),
             false => Err(Errno::EBADF),
         };
     }
-    file.write_with(Some(caller), bytes, Patience::Refuses).await
+    file.write_from(Source::Kernel(bytes), Access::by(caller).with(Patience::Refuses)).await
 }

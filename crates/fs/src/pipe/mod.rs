@@ -14,13 +14,13 @@ mod ring;
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, HeldBytes, UserBuffer},
+    file::{ready, Access, Destination, HeldBytes, Source, Transfer},
     namespace::{
         nodes,
         permission::{may, READ, WRITE},
         Location, Opening,
     },
-    waiting::attempt,
+    waiting::{attempt, Patience},
     Attributes, Caller, Events, File, Kind, OpenFlags, SetAttributes,
 };
 use abi::capability;
@@ -139,8 +139,9 @@ impl Pipe {
         self.either.wake_all();
     }
 
-    /// Gives at most `wanted` bytes to `put`, which says how many it has taken. If that's not all of them, they stay.
-    fn take(&self, wanted: usize, put: &mut dyn FnMut([&[u8]; 2]) -> usize) -> Result<usize> {
+    /// The first bytes, as many as `to` wants. Errors: EAGAIN, HELD; NEEDS_BUFFER: all stay.
+    fn try_read(&self, to: &mut Destination<'_>) -> Result<usize> {
+        let wanted = to.len();
         let mut state = self.state.lock();
         if wanted > 0 && state.held {
             state.refused = true;
@@ -150,8 +151,8 @@ impl Pipe {
         if count == 0 {
             return if wanted == 0 || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
         }
-        if put(state.bytes.front(count)) < count {
-            return Err(Errno::EFAULT);
+        for part in state.bytes.front(count) {
+            to.put(part)?;
         }
         state.bytes.pop(count, DEFAULT_CAPACITY);
         state.pay();
@@ -160,9 +161,9 @@ impl Pipe {
         Ok(count)
     }
 
-    /// Puts in as many of `wanted` bytes as fit; `fill` gives them and says how many that were. If that's not all of
-    /// them, none are there.
-    fn put(&self, wanted: usize, fill: &mut dyn FnMut([&mut [u8]; 2]) -> usize) -> Result<usize> {
+    /// Puts in as many bytes of `from` as fit. Errors: EAGAIN, EPIPE, ENOMEM; NEEDS_BUFFER: none are there.
+    fn try_write(&self, from: &mut Source<'_>) -> Result<usize> {
+        let wanted = from.len();
         let mut state = self.state.lock();
         if state.readers == 0 {
             return Err(Errno::EPIPE);
@@ -175,28 +176,14 @@ impl Pipe {
         if count == 0 {
             return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
         }
-        let filled = fill(state.bytes.room(count)?);
+        let [front, back] = state.bytes.room(count)?;
+        let filled = from.take(front).and_then(|()| from.take(back));
         state.pay();
-        if filled < count {
-            return Err(Errno::EFAULT);
-        }
+        filled?;
         state.bytes.push(count);
         drop(state);
         self.wake_readers();
         Ok(count)
-    }
-
-    fn try_read(&self, buf: &mut [u8]) -> Result<usize> {
-        self.take(buf.len(), &mut |parts| ring::copy(parts, buf))
-    }
-
-    fn try_write(&self, buf: &[u8]) -> Result<usize> {
-        self.put(buf.len(), &mut |[front, back]| {
-            let (first, rest) = buf.split_at(front.len());
-            front.copy_from_slice(first);
-            back.copy_from_slice(&rest[..back.len()]);
-            front.len() + back.len()
-        })
     }
 
     fn set_capacity(&self, bytes: usize, caller: &Caller) -> Result<usize> {
@@ -360,37 +347,42 @@ impl Drop for PipeEnd {
 }
 
 impl File for PipeEnd {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
+    fn read_into<'a>(&'a self, mut to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        if let Err(error) = access.check_stream() {
+            return Transfer::Done(Err(error));
+        }
         if !self.flags.get().readable() {
-            return ready(Err(Errno::EBADF));
+            return Transfer::Done(Err(Errno::EBADF));
         }
-        let nonblocking = self.flags.nonblocking();
-        Box::pin(self.pipe.readable.wait_until(move || match self.pipe.try_read(buf) {
+        let patience = access.patience.unless(self.flags.nonblocking());
+        match self.pipe.try_read(&mut to) {
+            Err(HELD) => {}
+            Err(Errno::EAGAIN) if patience == Patience::Waits => {}
+            Err(Errno::EAGAIN) => return Transfer::Done(Err(patience.answer())),
+            done => return Transfer::Done(done),
+        }
+        // Even who does not wait for bytes waits until the pipe is held no more, but for a stand-in, which waits where it is.
+        let reading = self.pipe.readable.wait_until(move || match self.pipe.try_read(&mut to) {
             Err(HELD) => None,
-            Err(Errno::EAGAIN) if !nonblocking => None,
+            Err(Errno::EAGAIN) if patience == Patience::Waits => None,
+            Err(Errno::EAGAIN) => Some(Err(patience.answer())),
             done => Some(done),
-        }))
-    }
-
-    fn read_now(&self, at: Option<u64>, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        if at.is_some() {
-            return None;
+        });
+        match access.patience {
+            Patience::Waits => Transfer::later(reading),
+            patience => Transfer::Later(patience.limit(Box::pin(reading))),
         }
-        self.pipe.take(bytes, &mut |parts| parts.into_iter().map(|part| to.put(part)).sum()).ok()
     }
 
-    fn write_now(&self, at: Option<u64>, bytes: usize, from: &mut dyn UserBuffer) -> Option<usize> {
-        if at.is_some() {
-            return None;
+    fn write_from<'a>(&'a self, mut from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        if let Err(error) = access.check_stream() {
+            return Transfer::Done(Err(error));
         }
-        self.pipe.put(bytes, &mut |parts| parts.into_iter().map(|part| from.take(part)).sum()).ok()
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
         if !self.flags.get().writable() {
-            return ready(Err(Errno::EBADF));
+            return Transfer::Done(Err(Errno::EBADF));
         }
-        attempt(&self.pipe.writable, self.flags.nonblocking(), move || self.pipe.try_write(buf))
+        let patience = access.patience.unless(self.flags.nonblocking());
+        attempt(&self.pipe.writable, patience, move || self.pipe.try_write(&mut from))
     }
 
     fn flags(&self) -> OpenFlags {

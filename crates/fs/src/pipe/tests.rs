@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::*;
+use crate::{file::UserBuffer, testing::*};
 
 fn pair() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
     pipe(&caller(1), &free(), OpenFlags::empty()).unwrap()
@@ -100,7 +100,7 @@ fn what_is_held_nobody_else_reads_and_as_much_goes_as_was_taken() {
     let mut buf = [0; 9];
     let mut other = reader.read(&mut buf);
     assert!(once(other.as_mut()).is_none());
-    assert_eq!(reader.read_now(None, 9, &mut Program(vec![], 9)), None);
+    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 9), 9), Access::KERNEL)), None);
     // Nobody holds a writer up, and poll tells what is there.
     write(&writer, b"gh").unwrap().unwrap();
     assert_eq!(reader.poll(), Events::IN | Events::RDNORM);
@@ -273,6 +273,14 @@ fn a_writer_that_waited_may_be_gone_when_the_reader_looks() {
 /// A program's memory, of which so many bytes are there.
 struct Program(Vec<u8>, usize);
 
+/// What is done at once.
+fn now(transfer: Transfer<'_>) -> Option<usize> {
+    match transfer {
+        Transfer::Done(result) => result.ok(),
+        Transfer::Later(_) => None,
+    }
+}
+
 impl UserBuffer for Program {
     fn put(&mut self, from: &[u8]) -> usize {
         let moved = from.len().min(self.1);
@@ -304,27 +312,30 @@ fn at_once_goes_what_is_there_to_who_takes_it_all() {
     let mut blocked = vec![0; 9];
     let mut blocked = reader.read(&mut blocked);
     assert!(once(blocked.as_mut()).is_none());
-    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 4)), None);
+    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 4), 5), Access::KERNEL)), None);
     assert!(once(blocked.as_mut()).is_none());
-    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 5)), Some(5));
+    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)), Some(5));
     assert_eq!(once(blocked.as_mut()), Some(Ok(5)));
     drop(blocked);
 
-    assert_eq!(reader.read_now(None, 4, &mut Program(vec![], 4)), None);
-    assert_eq!(writer.write_now(None, 5, &mut Program(b"hello".to_vec(), 5)), Some(5));
-    assert_eq!(reader.read_now(None, 9, &mut Program(vec![], 4)), None);
+    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 4), 4), Access::KERNEL)), None);
+    assert_eq!(now(writer.write_from(Source::User(&mut Program(b"hello".to_vec(), 5), 5), Access::KERNEL)), Some(5));
+    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 4), 9), Access::KERNEL)), None);
     let mut program = Program(vec![], 9);
-    assert_eq!(reader.read_now(None, 9, &mut program), Some(5));
+    assert_eq!(now(reader.read_into(Destination::User(&mut program, 9), Access::KERNEL)), Some(5));
     assert_eq!(program.0, b"hello");
 
     // Small ones whole or not at all, long ones as far as there is room.
     write(&writer, &vec![0; DEFAULT_CAPACITY - 10]).unwrap().unwrap();
-    assert_eq!(writer.write_now(None, 11, &mut Program(vec![1; 11], 11)), None);
-    assert_eq!(writer.write_now(None, PIPE_BUF + 1, &mut Program(vec![1; 8192], 8192)), Some(10));
-    assert_eq!(reader.read_now(Some(0), 1, &mut Program(vec![], 1)), None);
+    assert_eq!(now(writer.write_from(Source::User(&mut Program(vec![1; 11], 11), 11), Access::KERNEL)), None);
+    assert_eq!(
+        now(writer.write_from(Source::User(&mut Program(vec![1; 8192], 8192), PIPE_BUF + 1), Access::KERNEL)),
+        Some(10)
+    );
+    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::at(0))), None);
     drop(writer);
     assert_eq!(read(&reader, DEFAULT_CAPACITY + 1).unwrap().unwrap().len(), DEFAULT_CAPACITY);
-    assert_eq!(reader.read_now(None, 1, &mut Program(vec![], 1)), Some(0));
+    assert_eq!(now(reader.read_into(Destination::User(&mut Program(vec![], 1), 1), Access::KERNEL)), Some(0));
 }
 
 fn capacity(end: &PipeEnd, who: &Caller, wanted: Option<u64>) -> Result<i64> {

@@ -8,7 +8,7 @@ use super::{loan::Loan, Remote};
 use crate::{
     anonymous::StatusFlags,
     control::{Control, ControlAnswer},
-    file::{Gained, HeldBytes, Observed, SignalView},
+    file::{Access, Destination, Gained, HeldBytes, Observed, SignalView, Source, Transfer},
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
 };
@@ -216,31 +216,23 @@ impl Drop for RemoteFile {
 }
 
 impl File for RemoteFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, None, Patience::Waits))
-    }
-
-    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        match self.signals_of(caller) {
-            Some(source) => Box::pin(self.read_signals(source, caller, buf)),
-            None => Box::pin(self.read_all(buf, None, Some(caller), Patience::Waits)),
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        // What a stream has given can't be put back: it comes into memory that is there.
+        let buf = match to.buffer() {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        match access.caller.and_then(|caller| Some((caller, self.signals_of(caller)?))) {
+            Some((caller, source)) => {
+                let reading = Box::pin(self.read_signals(source, caller, buf));
+                Transfer::Later(access.patience.limit(reading))
+            }
+            None => Transfer::later(self.read_all(buf, access)),
         }
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, None, Patience::Waits))
-    }
-
-    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, Some(caller), Patience::Waits))
-    }
-
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, Some(offset), None, Patience::Waits))
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, Some(offset), None, Patience::Waits))
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::later(self.write_all(from, access))
     }
 
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
@@ -305,24 +297,6 @@ impl File for RemoteFile {
 
     fn waiting(&self) -> WaitPlace {
         self.waiting
-    }
-
-    fn read_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a mut [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_all(buf, None, caller, patience))
-    }
-
-    fn write_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_all(buf, None, caller, patience))
     }
 
     fn control_with<'a>(

@@ -14,7 +14,8 @@ use super::{names::Answer, Remote, RemoteFile};
 use crate::{
     anonymous::Open,
     anonymous::{SETTABLE, TRANSIENT},
-    file, Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
+    file::{self, Access, Destination, Source, Transfer, NEEDS_BUFFER},
+    Attributes, Caller, Clock, File, FileRef, Object, OpenFlags, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -191,7 +192,7 @@ impl LeasedFile {
     }
 
     /// None: the owner is to read.
-    async fn read_here(&self, buf: &mut [u8], from: u64) -> Result<Option<usize>> {
+    async fn read_here(&self, mut to: Destination<'_>, from: u64) -> Result<Option<usize>> {
         let size = self.anchor.attributes.size;
         if !self.is_here() || !self.anchor.quiet || size > LONGEST {
             return Ok(None);
@@ -202,7 +203,7 @@ impl LeasedFile {
         if from > crate::cache::MAX_SIZE {
             return Err(Errno::EINVAL);
         }
-        let wanted = (buf.len() as u64).min(size.saturating_sub(from)) as usize;
+        let wanted = (to.len() as u64).min(size.saturating_sub(from)) as usize;
         if wanted > 0 {
             let Ok(object) = self.anchor.object().await else { return Ok(None) };
             let mut done = 0;
@@ -211,12 +212,31 @@ impl LeasedFile {
                 let (index, within) = (at / PAGE_SIZE as u64, (at % PAGE_SIZE as u64) as usize);
                 let part = (wanted - done).min(PAGE_SIZE - within);
                 let Ok(frame) = object.page(index).await else { return Ok(None) };
-                self.remote.memory.read(frame, within, &mut buf[done..done + part]);
+                let put = to.put_frame(&*self.remote.memory, frame, within, part);
                 self.remote.memory.release(frame);
+                put?;
                 done += part;
             }
         }
         Ok(self.anchor.is_current().then_some(wanted))
+    }
+
+    async fn read_somewhere(&self, mut to: Destination<'_>, access: Access<'_>) -> Result<usize> {
+        let read = match access.at {
+            Some(at) => self.read_here(to.reborrow(), at).await?,
+            None => {
+                let mut position = self.position.lock().await;
+                let read = self.read_here(to.reborrow(), *position).await?;
+                *position += read.unwrap_or_default() as u64;
+                read
+            }
+        };
+        match read {
+            Some(read) => Ok(read),
+            // Some of it may be there.
+            None if matches!(to, Destination::User(..)) => Err(NEEDS_BUFFER),
+            None => self.real().await?.read_into(to.reborrow(), access).await,
+        }
     }
 }
 
@@ -233,38 +253,14 @@ impl Drop for LeasedFile {
 }
 
 impl File for LeasedFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut position = self.position.lock().await;
-            if let Some(count) = self.read_here(buf, *position).await? {
-                *position += count as u64;
-                return Ok(count);
-            }
-            drop(position);
-            self.real().await?.read(buf).await
-        })
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::later(self.read_somewhere(to, access))
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            match self.read_here(buf, offset).await? {
-                Some(count) => Ok(count),
-                None => self.real().await?.read_at(buf, offset).await,
-            }
-        })
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn write_from<'a>(&'a self, mut from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        Transfer::later(async move {
             self.writes()?;
-            self.real().await?.write(buf).await
-        })
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            self.writes()?;
-            self.real().await?.write_at(buf, offset).await
+            self.real().await?.write_from(from.reborrow(), access).await
         })
     }
 

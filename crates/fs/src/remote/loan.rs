@@ -3,6 +3,7 @@
 //! copies into or out of them. They are freed only when the owner has answered (or died), so the loan
 //! travels with the code that takes the answer, not with the one who asked.
 
+use crate::file::Source;
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Errno, Frame, Memory, PAGE_SIZE};
 use messages::fs::{Data, ReadReply, INLINE_BYTES};
@@ -16,6 +17,8 @@ impl Loan {
     const FRAMES: usize = 16;
     /// A datagram goes whole: so many hold the longest.
     const MESSAGE_FRAMES: usize = 53;
+    /// Bytes of the longest datagram.
+    pub const LONGEST_MESSAGE: usize = Self::MESSAGE_FRAMES * PAGE_SIZE;
     /// Bytes of one transfer.
     pub const LARGEST: usize = Self::FRAMES * PAGE_SIZE;
 
@@ -72,6 +75,33 @@ impl Loan {
             _ => {
                 self.fill(data);
                 Data::Frames(self.frames.clone(), data.len() as u32)
+            }
+        }
+    }
+
+    /// Moves the next `bytes` bytes of `from`, which fit, into the frames. Errors: NEEDS_BUFFER.
+    pub fn fill_from(&self, from: &mut Source<'_>, bytes: usize) -> Result<()> {
+        for (index, &frame) in self.frames.iter().enumerate() {
+            let part = bytes.saturating_sub(index * PAGE_SIZE).min(PAGE_SIZE);
+            from.take_frame(&*self.memory, frame, 0, part)?;
+        }
+        Ok(())
+    }
+
+    /// Moves what an answer gave to `to`; how many bytes that were.
+    pub fn receive_into(&self, taken: ReadReply, to: &mut [u8]) -> usize {
+        match taken {
+            ReadReply::Inline(data) => {
+                let count = data.len().min(to.len());
+                to[..count].copy_from_slice(&data[..count]);
+                count
+            }
+            ReadReply::InFrames(bytes) => {
+                let count = (bytes as usize).min(to.len()).min(self.frames.len() * PAGE_SIZE);
+                for (&frame, chunk) in self.frames.iter().zip(to[..count].chunks_mut(PAGE_SIZE)) {
+                    self.memory.read(frame, 0, chunk);
+                }
+                count
             }
         }
     }

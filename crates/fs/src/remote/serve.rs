@@ -2,8 +2,8 @@
 
 use super::{loan, watch::Watch, Remote};
 use crate::{
-    control, file,
-    file::Patience,
+    control,
+    file::{self, Access, Destination, Frames, Patience, Source, NEEDS_BUFFER},
     lease::{Anchored, Lease},
     Base, File, FileRef, Loaned, PathAnswer,
 };
@@ -119,24 +119,28 @@ fn patience(wait: bool) -> Patience {
 async fn read(remote: &Remote, message: FileRead) -> Result<ReadReply> {
     let FileRead { id, at, bytes, frames, wait, caller } = message;
     let file = remote.exports.get(id)?;
-    let bytes = bytes as usize;
+    let (memory, bytes) = (&*remote.memory, bytes as usize);
+    // It may have to ask a third kernel, which is not the waiting that is meant.
+    let wait = wait && (at.is_some() || !file.is_elsewhere());
+    let access = Access { at, caller: caller.as_ref(), patience: patience(wait) };
     match frames.is_empty() {
         true if bytes > INLINE_BYTES => return Err(Errno::EINVAL),
         true => {}
-        false => loan::check(&*remote.memory, &frames, bytes)?,
+        false => {
+            loan::check(memory, &frames, bytes)?;
+            match file.read_into(Destination::Frames(Frames::new(memory, &frames, bytes)), access).await {
+                Err(NEEDS_BUFFER) => {}
+                read => return Ok(ReadReply::InFrames(read? as u32)),
+            }
+        }
     }
-    // It may have to ask a third kernel, which is not the waiting that is meant.
-    let wait = wait && (at.is_some() || !file.is_elsewhere());
     if wait && caller.is_none() && at.is_none() && file.changes().is_some() {
-        return Ok(loan::answer(&*remote.memory, &frames, read_waiting(&file, bytes).await?));
+        return Ok(loan::answer(memory, &frames, read_waiting(&file, bytes).await?));
     }
     let mut buf = try_filled(bytes, 0)?;
-    let count = match at {
-        Some(at) => patience(wait).limit(file.read_at(&mut buf, at)).await?,
-        None => file.read_with(caller.as_ref(), &mut buf, patience(wait)).await?,
-    };
+    let count = file.read_into(Destination::Kernel(&mut buf), access).await?;
     buf.truncate(count);
-    Ok(loan::answer(&*remote.memory, &frames, buf))
+    Ok(loan::answer(memory, &frames, buf))
 }
 
 /// Reads once there is something, and holds no memory until then.
@@ -160,12 +164,19 @@ async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
 async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
     let file = remote.exports.get(id)?;
-    let data = loan::received(&*remote.memory, data)?;
-    let count = match at {
-        Some(at) => patience(wait).limit(file.write_at(&data, at)).await?,
-        None => file.write_with(caller.as_ref(), &data, patience(wait)).await?,
+    let access = Access { at, caller: caller.as_ref(), patience: patience(wait) };
+    let data = match data {
+        Data::Inline(data) => data,
+        Data::Frames(frames, bytes) => {
+            let (memory, bytes) = (&*remote.memory, bytes as usize);
+            loan::check(memory, &frames, bytes)?;
+            match file.write_from(Source::Frames(Frames::new(memory, &frames, bytes)), access).await {
+                Err(NEEDS_BUFFER) => loan::copy_out(memory, &frames, bytes),
+                written => return Ok(written? as u64),
+            }
+        }
     };
-    Ok(count as u64)
+    Ok(file.write_from(Source::Kernel(&data), access).await? as u64)
 }
 
 async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Result<(ControlAnswer<Opened>, u32)> {

@@ -12,7 +12,8 @@
 use super::{circles, credentials_of, inbox, transfer::pay, FarSocket, Role, Socket};
 use crate::{
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
-    waiting::Patience,
+    file::{Access, Destination, Source, Transfer},
+    waiting::{attempt, Patience},
     Caller, File, OpenFlags,
 };
 use alloc::{
@@ -236,33 +237,28 @@ impl Socket {
         }
     }
 
-    /// `caller`: whose thread waits, if it is one.
-    pub(super) async fn read_bytes(
-        &self,
-        caller: Option<&Caller>,
-        buf: &mut [u8],
-        patience: Patience,
-    ) -> Result<usize> {
-        let patience = self.patience(patience);
+    pub(super) fn read_bytes<'a>(&'a self, buf: &'a mut [u8], access: Access<'a>) -> Transfer<'a> {
+        let patience = self.patience(access.patience);
         if let Some(body) = self.body() {
-            return body.read_with(caller, buf, patience).await;
+            return Transfer::later(
+                async move { body.read_into(Destination::Kernel(buf), access.with(patience)).await },
+            );
         }
-        crate::waiting::attempt_with(&self.changes, patience, || {
+        attempt(&self.changes, patience, move || {
             // Files that come along are closed: read(2) cannot give them.
             let message = self.try_receive(buf.len(), 0)?;
             buf[..message.bytes.len()].copy_from_slice(&message.bytes);
             Ok(message.bytes.len())
         })
-        .await
     }
 
-    /// `caller`: whose credentials go along, if it is known.
-    pub(super) async fn write_bytes(&self, caller: Option<&Caller>, buf: &[u8], patience: Patience) -> Result<usize> {
-        let patience = self.patience(patience);
+    /// With the caller's credentials, if one is known.
+    pub(super) async fn write_bytes(&self, buf: &[u8], access: Access<'_>) -> Result<usize> {
+        let patience = self.patience(access.patience);
         if let Some(body) = self.body() {
-            return body.write_with(caller, buf, patience).await;
+            return body.write_from(Source::Kernel(buf), access.with(patience)).await;
         }
-        let sender = caller.map(credentials_of).unwrap_or_default();
-        self.write_message(sender, caller.map_or(&Shield::NONE, |caller| &caller.shield), buf, patience).await
+        let sender = access.caller.map(credentials_of).unwrap_or_default();
+        self.write_message(sender, access.shield(), buf, patience).await
     }
 }

@@ -10,8 +10,8 @@ use super::{
 use crate::{
     anonymous::answer_int,
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
-    file::{ready, Gained},
-    waiting::{attempt_with, Patience},
+    file::{ready, Access, Destination, Gained, Source, Transfer},
+    waiting::{attempt, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -43,7 +43,7 @@ impl Socket {
             true => (&self.changes, Errno::EPIPE),
             false => (&*room, Errno::ECONNREFUSED),
         };
-        attempt_with(queue, patience, || self.try_send(&*target.upgrade().ok_or(gone)?, message, sender)).await
+        attempt(queue, patience, || self.try_send(&*target.upgrade().ok_or(gone)?, message, sender)).await
     }
 
     async fn connect(&self, place: Option<UnixPlace>, caller: &Caller, patience: Patience) -> Result<()> {
@@ -67,7 +67,7 @@ impl Socket {
             };
             let patience = patience.unless(self.flags.nonblocking());
             let connect = || self.try_connect(&other.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
-            return attempt_with(&room, patience, connect).await;
+            return attempt(&room, patience, connect).await;
         }
         let (role, room) = match found {
             Found::Here(other) if other.kind != self.kind => return Err(Errno::EPROTOTYPE),
@@ -117,9 +117,7 @@ impl Socket {
         Ok(match control {
             Bind { place, name } => self.bind(place, name).await.map(|()| ControlAnswer::Done)?,
             Listen { backlog } => self.listen(backlog, caller).map(|()| ControlAnswer::Done)?,
-            Accept { flags } => {
-                ControlAnswer::File(attempt_with(&self.changes, flagged, || self.try_accept(flags)).await?)
-            }
+            Accept { flags } => ControlAnswer::File(attempt(&self.changes, flagged, || self.try_accept(flags)).await?),
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {
@@ -130,7 +128,7 @@ impl Socket {
             Receive { bytes, flags } => {
                 let limit = bytes.min(inbox::LIMIT as u64) as usize;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
-                let mut message = attempt_with(&self.changes, patience, || self.try_receive(limit, flags)).await?;
+                let mut message = attempt(&self.changes, patience, || self.try_receive(limit, flags)).await?;
                 if flags & MSG_TRUNC == 0 {
                     message.full_length = message.full_length.max(message.bytes.len() as u64);
                 }
@@ -164,20 +162,20 @@ impl Socket {
 }
 
 impl File for Socket {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_bytes(None, buf, Patience::Waits))
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        self.read_bytes(buf, access)
     }
 
-    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_bytes(Some(caller), buf, Patience::Waits))
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_bytes(None, buf, Patience::Waits))
-    }
-
-    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_bytes(Some(caller), buf, Patience::Waits))
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::later(self.write_bytes(buf, access))
     }
 
     fn flags(&self) -> OpenFlags {
@@ -230,24 +228,6 @@ impl File for Socket {
     /// A shell's is.
     fn is_elsewhere(&self) -> bool {
         self.body().is_some()
-    }
-
-    fn read_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a mut [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.read_bytes(caller, buf, patience))
-    }
-
-    fn write_with<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        buf: &'a [u8],
-        patience: Patience,
-    ) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(self.write_bytes(caller, buf, patience))
     }
 
     fn control_with<'a>(

@@ -1,5 +1,11 @@
 use super::*;
-use crate::{control::*, pipe::pipe, testing::*, Events};
+use crate::{
+    control::*,
+    file::{Access, Source},
+    pipe::pipe,
+    testing::*,
+    Events,
+};
 use alloc::vec::Vec;
 use core::task::Context;
 use machine::BoxFuture;
@@ -123,7 +129,7 @@ fn credentials_come_when_asked_for_and_cannot_be_forged() {
     let (a, b) = pair(SocketKind::Datagram);
     control(&b, SocketControl::SetOption { level: 1, name: 16, value: 1i32.to_ne_bytes().to_vec() }).unwrap();
     let who = user(9, 5);
-    block_on(a.write_for(&who, b"x")).unwrap();
+    block_on(a.write_from(Source::Kernel(b"x"), Access::by(&who))).unwrap();
     let got = receive(&b, 9).unwrap();
     assert_eq!(got.credentials, Some(UnixCredentials { pid: 9, uid: 5, gid: 0 }));
     let mut forged = message(b"x", Vec::new());
@@ -338,7 +344,9 @@ fn who_may_have_no_more_waits_for_its_own_to_be_read() {
         let pair = |flags| Socket::pair(&names, &who, kind, flags);
         let (a, b) = pair(OpenFlags::NONBLOCK);
         let (c, d) = pair(OpenFlags::NONBLOCK);
-        let send = |socket: &Socket, bytes: usize| block_on(socket.write_for(&who, &vec![1; bytes]));
+        let send = |socket: &Socket, bytes: usize| {
+            block_on(socket.write_from(Source::Kernel(&vec![1; bytes]), Access::by(&who)))
+        };
         assert_eq!((send(&a, 40_000), send(&c, 20_000)), (Ok(40_000), Ok(20_000)));
         let can_write = |socket: &Socket| socket.poll().contains(Events::OUT);
         assert_eq!((can_write(&a), can_write(&c)), (kind == SocketKind::Stream, kind == SocketKind::Stream));
@@ -358,7 +366,7 @@ fn who_may_have_no_more_waits_for_its_own_to_be_read() {
         assert_eq!(read(&d, 30_000).map(|bytes| bytes.len()), Ok(20_000));
         assert_eq!((send(&waiting, 10_000), send(&c, 9_000)), (Ok(10_000), Ok(9_000)));
         let data = vec![1; 8000];
-        let mut write = waiting.write_for(&who, &data);
+        let mut write = waiting.write_from(Source::Kernel(&data), Access::by(&who));
         let (waker, woken) = counter();
         assert!(write.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert_eq!(read(&far_end, 10_000).map(|bytes| bytes.len()), Ok(10_000));

@@ -1,7 +1,10 @@
 //! [`Places`], open.
 
 use super::{text::change, Places};
-use crate::{file::ready, Attributes, File, OpenFlags, Whence};
+use crate::{
+    file::{ready, Access, Destination, Source, Transfer},
+    Attributes, File, OpenFlags, Whence,
+};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
@@ -24,36 +27,38 @@ impl PlacesFile {
 }
 
 impl File for PlacesFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.buffer() {
+            Ok(buf) if self.flags.lock().readable() => buf,
+            Ok(_) => return Transfer::Done(Err(Errno::EBADF)),
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::later(async move {
+            if let Some(at) = access.at {
+                return self.places.read_at(buf, at).await;
+            }
             let mut position = self.position.lock().await;
-            let read = self.read_at(buf, *position).await?;
+            let read = self.places.read_at(buf, *position).await?;
             *position = position.wrapping_add(read as u64);
             Ok(read)
         })
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        match self.flags.lock().readable() {
-            true => self.places.read_at(buf, offset),
-            false => ready(Err(Errno::EBADF)),
-        }
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.buffer() {
+            Ok(buf) if self.flags.lock().writable() => buf,
+            Ok(_) => return Transfer::Done(Err(Errno::EBADF)),
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::later(async move {
+            if let Some(at) = access.at {
+                return self.places.write_at(buf, at).await;
+            }
             let mut position = self.position.lock().await;
-            let written = self.write_at(buf, *position).await?;
+            let written = self.places.write_at(buf, *position).await?;
             *position = position.wrapping_add(written as u64);
             Ok(written)
         })
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        match self.flags.lock().writable() {
-            true => self.places.write_at(buf, offset),
-            false => ready(Err(Errno::EBADF)),
-        }
     }
 
     /// Any offset is a place, also those that are negative as a number (mem_lseek).

@@ -2,7 +2,7 @@
 
 use super::{Content, Made, Style, MOST_BYTES};
 use crate::{
-    file::{ready, APPEND_AT},
+    file::{ready, Access, Destination, Source, Transfer, APPEND_AT},
     Attributes, Caller, File, Object, OpenFlags, Whence,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -85,43 +85,42 @@ fn whole_records(ends: &[usize], at: usize) -> usize {
 }
 
 impl File for TextFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.buffer() {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::later(async move {
             let mut reading = self.reading.lock().await;
-            let at = reading.position;
+            let at = access.at.unwrap_or(reading.position);
             let read = self.copy(&mut reading, buf, at).await?;
-            reading.position += read as u64;
+            if access.at.is_none() {
+                reading.position += read as u64;
+            }
             Ok(read)
         })
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let mut reading = self.reading.lock().await;
-            self.copy(&mut reading, buf, offset).await
-        })
-    }
-
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            self.check_writable()?;
-            let written = self.content.write(&self.opener, buf).await?;
-            self.reading.lock().await.position += written as u64;
-            Ok(written)
-        })
-    }
-
-    fn write_at<'a>(&'a self, buf: &'a [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.buffer() {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::later(async move {
             // A sequence has no places to write at.
-            if offset != APPEND_AT && matches!(self.style, Style::Machine | Style::Process) {
+            let placed = access.at.is_some_and(|at| at != APPEND_AT);
+            if placed && matches!(self.style, Style::Machine | Style::Process) {
                 return Err(Errno::ESPIPE);
             }
             self.check_writable()?;
-            if buf.is_empty() {
+            if access.at.is_some() && buf.is_empty() {
                 return Ok(0);
             }
-            self.content.write(&self.opener, buf).await
+            let written = self.content.write(&self.opener, buf).await?;
+            if access.at.is_none() {
+                self.reading.lock().await.position += written as u64;
+            }
+            Ok(written)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::{node::TmpInode, Most, Shared};
 use crate::{
+    file::{Source, Transfer},
     inode::{NewNode, WriteAt},
     namespace::{Dentry, Location, Mount, RegularFile},
     File, FileSystem, Inode, Kind, MappingUse, Object, OpenFlags, PageCache, Services,
@@ -34,17 +35,17 @@ impl TmpInode {
         }
     }
 
-    pub(super) async fn write(&self, data: &[u8], at: WriteAt) -> Result<(u64, usize)> {
-        let cache = self.data()?;
-        let offset = match at {
-            WriteAt::Offset(offset) => Some(offset),
-            WriteAt::End => None,
-        };
-        let written = cache.write_at(data, offset, |_, end| self.permit(cache, end)).await?;
-        if written.1 > 0 {
-            self.touch();
-        }
-        Ok(written)
+    pub(super) fn write_to<'a>(
+        &'a self,
+        cache: &'a PageCache,
+        from: Source<'a>,
+        at: WriteAt,
+    ) -> Transfer<'a, (u64, usize)> {
+        cache.write(from, at.offset(), |_, end| self.permit(cache, end)).inspect(|(_, bytes)| {
+            if *bytes > 0 {
+                self.touch();
+            }
+        })
     }
 
     pub(super) async fn resize(&self, size: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::{file, Shared};
 use crate::{
-    file::{ready, UserBuffer},
+    file::{ready, Destination, Source, Transfer},
     inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
     lease::Sharers,
     locks::LockTable,
@@ -427,30 +427,18 @@ impl Inode for TmpInode {
         })
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            let read = self.data()?.read_at(buf, offset).await?;
-            self.was_read();
-            Ok(read)
-        })
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        match self.data() {
+            Ok(cache) => cache.read(to, offset).inspect(|_| self.was_read()),
+            Err(error) => Transfer::Done(Err(error)),
+        }
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        let read = self.data().ok()?.read_now(offset, bytes, to)?;
-        self.was_read();
-        Some(read)
-    }
-
-    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
-        let cache = self.data().ok()?;
-        self.permit(cache, offset.checked_add(bytes as u64)?).ok()?;
-        cache.write_now(offset, bytes, from)?;
-        self.touch();
-        Some(())
-    }
-
-    fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
-        Box::pin(self.write(data, at))
+    fn write<'a>(&'a self, from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        match self.data() {
+            Ok(cache) => self.write_to(cache, from, at),
+            Err(error) => Transfer::Done(Err(error)),
+        }
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

@@ -4,9 +4,9 @@ use super::{ioctl::Side, Terminals, Tty, QUEUE_SIZE};
 use crate::{
     anonymous::{argument_int, StatusFlags},
     control::{Control, ControlAnswer},
-    file::ready,
+    file::{ready, Access, Destination, Source, Transfer},
     namespace::{nodes, Location},
-    waiting::attempt,
+    waiting::{attempt, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
 use abi::signal::Signal;
@@ -77,39 +77,48 @@ impl Drop for TtyFile {
     }
 }
 
-impl File for TtyFile {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        match self.flags.get().readable() {
-            true => Box::pin(self.tty.read(self, buf)),
-            false => ready(Err(Errno::EBADF)),
+impl TtyFile {
+    fn put<'a>(&'a self, buf: &'a [u8], patience: Patience) -> Transfer<'a> {
+        if !self.flags.get().writable() {
+            return Transfer::Done(Err(Errno::EBADF));
         }
+        let patience = patience.unless(self.nonblocking());
+        attempt(&self.tty.changes, patience, move || self.tty.try_write(self.hangups, buf))
     }
+}
 
-    fn read_for<'a>(&'a self, caller: &'a Caller, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move {
-            if !self.is_dead() {
+impl File for TtyFile {
+    /// For a program only in the foreground (SIGTTIN).
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        Transfer::Later(access.patience.limit(Box::pin(async move {
+            if let Some(caller) = access.caller.filter(|_| !self.is_dead()) {
                 self.tty.check_foreground(caller, Signal::TTIN).await?;
             }
-            self.read(buf).await
-        })
+            match self.flags.get().readable() {
+                true => self.tty.read(self, buf).await,
+                false => Err(Errno::EBADF),
+            }
+        })))
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        if !self.flags.get().writable() {
-            return ready(Err(Errno::EBADF));
+    /// For a program with TOSTOP only in the foreground (SIGTTOU).
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        let stops = || self.tty.state.lock().line.termios.local & raw::TOSTOP != 0;
+        match access.caller.filter(|_| stops() && !self.is_dead()) {
+            None => self.put(buf, access.patience),
+            Some(caller) => Transfer::Later(access.patience.limit(Box::pin(async move {
+                self.tty.check_foreground(caller, Signal::TTOU).await?;
+                self.put(buf, access.patience).await
+            }))),
         }
-        attempt(&self.tty.changes, self.nonblocking(), move || self.tty.try_write(self.hangups, buf))
-    }
-
-    fn write_for<'a>(&'a self, caller: &'a Caller, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        let stops = self.tty.state.lock().line.termios.local & raw::TOSTOP != 0;
-        if !stops || self.is_dead() {
-            return self.write(buf);
-        }
-        Box::pin(async move {
-            self.tty.check_foreground(caller, Signal::TTOU).await?;
-            self.write(buf).await
-        })
     }
 
     /// What is read depends on time and job control.

@@ -1,6 +1,7 @@
 //! Sessions, job control, hang-up, MIN and TIME: what a single process on a host can't show.
 
 use super::*;
+use crate::file::{Access, Destination, Source};
 use linux_raw_sys::{general as raw, ioctl::*};
 
 fn member(session: u32, group: u32, process: u32) -> Caller {
@@ -66,22 +67,26 @@ fn the_background_is_stopped() {
     let behind = member(10, 13, 13);
     block_on(master.write(b"x\n")).unwrap();
     let mut buf = [0; 9];
-    assert_eq!(block_on(slave.read_for(&behind, &mut buf)), Err(Errno::RESTART));
+    assert_eq!(block_on(slave.read_into(Destination::Kernel(&mut buf), Access::by(&behind))), Err(Errno::RESTART));
     assert_eq!(rig.jobs.take(), [('g', 13, Signal::TTIN)]);
-    assert_eq!(block_on(slave.write_for(&behind, b"a")), Ok(1));
+    assert_eq!(block_on(slave.write_from(Source::Kernel(b"a"), Access::by(&behind))), Ok(1));
     change(&slave, |termios| termios.local |= raw::TOSTOP);
-    assert_eq!(block_on(slave.write_for(&behind, b"a")), Err(Errno::RESTART));
+    assert_eq!(block_on(slave.write_from(Source::Kernel(b"a"), Access::by(&behind))), Err(Errno::RESTART));
     assert_eq!(ioctl(&slave, &behind, TCFLSH, by_value(0)), Err(Errno::RESTART));
     assert_eq!(rig.jobs.take(), [('g', 13, Signal::TTOU), ('g', 13, Signal::TTOU)]);
     *rig.jobs.ignores.lock().unwrap() = true;
-    assert_eq!(block_on(slave.write_for(&behind, b"a")), Ok(1));
-    assert_eq!(block_on(slave.read_for(&behind, &mut buf)), Err(Errno::EIO));
+    assert_eq!(block_on(slave.write_from(Source::Kernel(b"a"), Access::by(&behind))), Ok(1));
+    assert_eq!(block_on(slave.read_into(Destination::Kernel(&mut buf), Access::by(&behind))), Err(Errno::EIO));
     *rig.jobs.ignores.lock().unwrap() = false;
     *rig.jobs.orphaned.lock().unwrap() = true;
-    assert_eq!(block_on(slave.write_for(&behind, b"a")), Err(Errno::EIO));
+    assert_eq!(block_on(slave.write_from(Source::Kernel(b"a"), Access::by(&behind))), Err(Errno::EIO));
     assert_eq!(ioctl(&slave, &behind, TIOCSPGRP, int(13)), Err(Errno::ENOTTY));
-    assert_eq!(block_on(slave.read_for(&leader, &mut buf)), Ok(2));
-    assert_eq!(block_on(slave.read_for(&member(20, 21, 21), &mut buf)), Err(Errno::EAGAIN), "not its terminal");
+    assert_eq!(block_on(slave.read_into(Destination::Kernel(&mut buf), Access::by(&leader))), Ok(2));
+    assert_eq!(
+        block_on(slave.read_into(Destination::Kernel(&mut buf), Access::by(&member(20, 21, 21)))),
+        Err(Errno::EAGAIN),
+        "not its terminal"
+    );
 }
 
 #[test]

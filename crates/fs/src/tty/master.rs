@@ -4,7 +4,7 @@ use super::{ioctl::Side, Terminals, Tty, TtyFile, QUEUE_SIZE};
 use crate::{
     anonymous::{answer_int, argument_int, next_number, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::ready,
+    file::{ready, Access, Destination, Source, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags,
 };
@@ -113,12 +113,20 @@ impl Drop for Master {
 }
 
 impl File for Master {
-    fn read<'a>(&'a self, buf: &'a mut [u8]) -> BoxFuture<'a, Result<usize>> {
-        attempt(&self.tty.master_changes, self.flags.nonblocking(), move || self.try_read(buf))
+    fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match to.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        attempt(&self.tty.master_changes, access.patience.unless(self.flags.nonblocking()), move || self.try_read(buf))
     }
 
-    fn write<'a>(&'a self, buf: &'a [u8]) -> BoxFuture<'a, Result<usize>> {
-        attempt(&self.tty.master_changes, self.flags.nonblocking(), move || self.try_write(buf))
+    fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
+        let buf = match from.stream_buffer(&access) {
+            Ok(buf) => buf,
+            Err(error) => return Transfer::Done(Err(error)),
+        };
+        attempt(&self.tty.master_changes, access.patience.unless(self.flags.nonblocking()), move || self.try_write(buf))
     }
 
     fn flags(&self) -> OpenFlags {

@@ -5,6 +5,7 @@
 
 use super::{mark, node::UnionInode, set_mark, tmp, Mark};
 use crate::{
+    file::{Destination, Source},
     inode::{Followed, NewNode, WriteAt},
     lease, Inode, Kind, SetAttributes,
 };
@@ -98,14 +99,14 @@ async fn copy_contents(lower: &Arc<dyn Inode>, upper: &Arc<dyn Inode>) -> Result
     let mut buf = try_filled(CHUNK, 0)?;
     let mut offset = 0;
     loop {
-        let read = lower.read_at(&mut buf, offset).await?;
+        let read = lower.read(Destination::Kernel(&mut buf), offset).await?;
         if read == 0 {
             return Ok(());
         }
         let mut done = 0;
         while done < read {
             let at = WriteAt::Offset(offset + done as u64);
-            done += upper.write_at(&buf[done..read], at).await?.1;
+            done += upper.write(Source::Kernel(&buf[done..read]), at).await?.1;
         }
         offset += read as u64;
     }

@@ -2,7 +2,7 @@
 
 use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
 use crate::{
-    file::UserBuffer,
+    file::{Destination, Source, Transfer},
     inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt, FOREVER},
     lease::Sharers,
     locks::LockTable,
@@ -19,6 +19,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering},
 };
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno};
+use spin::Once;
 
 pub struct UnionInode {
     pub(super) shared: Arc<Shared>,
@@ -26,7 +27,7 @@ pub struct UnionInode {
     ino: u64,
     /// What it shows through to, or was copied from. None below an opaque directory.
     pub(super) lower: Option<Arc<dyn Inode>>,
-    upper: Lock<Option<Arc<dyn Inode>>>,
+    upper: Once<Arc<dyn Inode>>,
     /// By which name it was found first: where a copy goes.
     origin: Lock<Option<(Arc<UnionInode>, Vec<u8>)>>,
     /// Lower names removed while there was no copy to count them.
@@ -81,7 +82,7 @@ impl UnionInode {
             kind,
             ino,
             lower,
-            upper: Lock::new(upper),
+            upper: upper.map_or_else(Once::new, Once::initialized),
             origin: Lock::new(origin),
             gone: AtomicU32::new(0),
             this: this.clone(),
@@ -94,11 +95,11 @@ impl UnionInode {
     }
 
     pub(super) fn upper(&self) -> Option<Arc<dyn Inode>> {
-        self.upper.lock().clone()
+        self.upper.get().cloned()
     }
 
     pub(super) fn set_upper(&self, upper: Arc<dyn Inode>) {
-        *self.upper.lock() = Some(upper);
+        self.upper.call_once(|| upper);
         // A name above no longer matters, and would keep its inode alive.
         let origin = self.origin.lock().take();
         drop(origin);
@@ -179,7 +180,7 @@ impl UnionInode {
     fn show(&self, mut attributes: Attributes) -> Attributes {
         attributes.dev = self.shared.device;
         attributes.ino = self.ino;
-        match (self.upper.lock().is_some(), self.kind) {
+        match (self.upper.is_completed(), self.kind) {
             // Its subdirectories are in two places; 1 says "not counted", as overlayfs does.
             (true, Kind::Directory) if self.lower.is_some() => attributes.nlink = 1,
             (true, _) => {}
@@ -375,20 +376,18 @@ impl Inode for UnionInode {
         })
     }
 
-    fn read_at<'a>(&'a self, buf: &'a mut [u8], offset: u64) -> BoxFuture<'a, Result<usize>> {
-        Box::pin(async move { self.top()?.read_at(buf, offset).await })
+    fn read<'a>(&'a self, to: Destination<'a>, offset: u64) -> Transfer<'a> {
+        match self.upper.get().or(self.lower.as_ref()) {
+            Some(node) => node.read(to, offset),
+            None => Transfer::Done(Err(Errno::ESTALE)),
+        }
     }
 
-    fn read_now(&self, offset: u64, bytes: usize, to: &mut dyn UserBuffer) -> Option<usize> {
-        self.top().ok()?.read_now(offset, bytes, to)
-    }
-
-    fn write_now(&self, offset: u64, bytes: usize, from: &mut dyn UserBuffer) -> Option<()> {
-        self.upper()?.write_now(offset, bytes, from)
-    }
-
-    fn write_at<'a>(&'a self, data: &'a [u8], at: WriteAt) -> BoxFuture<'a, Result<(u64, usize)>> {
-        Box::pin(async move { self.raise(true).await?.write_at(data, at).await })
+    fn write<'a>(&'a self, mut from: Source<'a>, at: WriteAt) -> Transfer<'a, (u64, usize)> {
+        match self.upper.get() {
+            Some(node) => node.write(from, at),
+            None => Transfer::later(async move { self.raise(true).await?.write(from.reborrow(), at).await }),
+        }
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> BoxFuture<'_, Result<()>> {

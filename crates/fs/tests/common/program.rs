@@ -1,6 +1,9 @@
 //! The memory of a program, of which only a beginning is there.
 
-use fs::file::UserBuffer;
+use fs::{
+    file::{Access, Destination, Source, Transfer, UserBuffer},
+    File,
+};
 use machine::{Frame, Memory};
 use std::sync::Arc;
 
@@ -18,6 +21,27 @@ impl Program {
         self.room -= moved;
         moved
     }
+}
+
+fn access(at: Option<u64>) -> Access<'static> {
+    Access { at, ..Access::KERNEL }
+}
+
+fn now(transfer: Transfer<'_>) -> Option<usize> {
+    match transfer {
+        Transfer::Done(result) => result.ok(),
+        Transfer::Later(_) => None,
+    }
+}
+
+/// A read that is done at once, if all of the memory is there that it needs.
+pub fn read_now(file: &dyn File, at: Option<u64>, bytes: usize, program: &mut Program) -> Option<usize> {
+    now(file.read_into(Destination::User(program, bytes), access(at)))
+}
+
+/// The same for a write.
+pub fn write_now(file: &dyn File, at: Option<u64>, bytes: usize, program: &mut Program) -> Option<usize> {
+    now(file.write_from(Source::User(program, bytes), access(at)))
 }
 
 impl UserBuffer for Program {

@@ -2,12 +2,15 @@
 
 use super::{
     room,
-    transfer::{self, Buffer},
+    transfer::{self, Buffer, ProgramBuffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::{call::Call, process::pidfd};
 use alloc::sync::Arc;
-use fs::{Events, File, Kind, Whence};
+use fs::{
+    file::{Access, Destination, Patience, NEEDS_BUFFER},
+    Events, File, Kind, Whence,
+};
 use machine::{errno::Result, Errno};
 
 /// A hint that changes nothing here.
@@ -38,7 +41,8 @@ pub(crate) async fn read(call: &mut Call<'_>) -> Result<u64> {
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
         let caller = call.caller();
-        return Ok(call.wait_for(&file, file.read_for(&caller, &mut [])).await? as u64);
+        let nothing = file.read_into(Destination::Kernel(&mut []), Access::by(&caller));
+        return Ok(call.end_of(&file, nothing).await? as u64);
     }
     into(call, &file, &segments, None).await
 }
@@ -118,25 +122,35 @@ pub(crate) async fn into(
 ) -> Result<u64> {
     let mut wanted = total(segments);
     check_end(offset, wanted)?;
+    let (space, stream) = (call.space(), file.changes().is_some());
+    if wanted == 0 && stream {
+        return Ok(0);
+    }
     let mut done = 0;
+    // A file of this kernel needs to know the caller only where it needs a buffer.
+    let caller = file.is_elsewhere().then(|| call.caller());
     while done < wanted {
-        let step = transfer::step_now(&**file, wanted - done);
-        let Some(read) = transfer::read_now(call, &**file, segments, done, step, offset) else { break };
+        let (step, _) = transfer::step_of(call, &**file, wanted - done, false);
+        let mut program = ProgramBuffer::new(&space, segments, done);
+        let access = Access { at: offset, caller: caller.as_ref(), patience: Patience::Waits };
+        let reading = file.read_into(Destination::User(&mut program, step), access.after(done));
+        let read = match call.end_of(file, reading).await {
+            Err(NEEDS_BUFFER) => break,
+            Err(_) if done > 0 => return Ok(done as u64),
+            read => read?,
+        };
         done += read;
-        if read < step || done == wanted {
+        if stream || read < step || done == wanted {
             return Ok(done as u64);
         }
         call.pause().await?;
-    }
-    let stream = file.changes().is_some();
-    if wanted == 0 && stream {
-        return Ok(0);
     }
     if stream && offset.is_none() {
         let is_stream = room::is_stream(call, file);
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
-    let (caller, space) = (call.caller(), call.space());
+    let caller = caller.unwrap_or_else(|| call.caller());
+    let access = Access { at: offset, ..Access::by(&caller) };
     let mut buffer = Buffer::for_reading(call, &**file, wanted - done);
     if buffer.is_cut(wanted - done) {
         transfer::check_parts(call, file).await?;
@@ -144,10 +158,8 @@ pub(crate) async fn into(
     loop {
         let step = buffer.step(wanted - done);
         let asked = step.len();
-        let read = match offset {
-            None => call.wait_for(file, file.read_for(&caller, step)).await,
-            Some(offset) => call.wait_for(file, file.read_at(step, offset + done as u64)).await,
-        };
+        let reading = file.read_into(Destination::Kernel(step), access.after(done));
+        let read = call.end_of(file, reading).await;
         let read = match read {
             Err(_) if done > 0 => return Ok(done as u64),
             read => read?,

@@ -14,6 +14,7 @@ use crate::call::Call;
 use alloc::sync::Arc;
 use fs::{
     control::Control,
+    file::{Access, Destination, Source},
     pipe::{self, Held},
     Events, File, Kind, OpenFlags, Whence,
 };
@@ -63,13 +64,16 @@ async fn copy(
     while done < len {
         let step = buffer.step(len - done);
         let result = async {
-            let read = call.wait_for(&from.file, from.file.read_at(step, from.at)).await?;
+            let read = call.end_of(&from.file, from.file.read_at(step, from.at)).await?;
             if read == 0 {
                 return Ok(0);
             }
             let written = match &to {
-                Some(to) => call.wait_for(out, out.write_at(&step[..read], to.at)).await?,
-                None => call.wait_for(out, out.write_for(&caller, &step[..read])).await?,
+                Some(to) => call.end_of(out, out.write_at(&step[..read], to.at)).await?,
+                None => {
+                    let writing = out.write_from(Source::Kernel(&step[..read]), Access::by(&caller));
+                    call.end_of(out, writing).await?
+                }
             };
             Ok(written)
         };
@@ -330,7 +334,7 @@ async fn from_a_pipe(
     let Some(held) = hold(call, pipe, len, nonblocking).await? else { return Ok(0) };
     let caller = call.caller();
     let writing = match &cursor {
-        None => out.write_for(&caller, &held.bytes),
+        None => out.write_from(Source::Kernel(&held.bytes), Access::by(&caller)),
         Some(cursor) => out.write_at(&held.bytes, cursor.at),
     };
     let written = match out.changes() {
@@ -368,7 +372,7 @@ async fn to_a_pipe(
         };
         let mut buffer = Buffer::for_bytes(call, len.min(PIPE_STEP));
         let bytes = buffer.step(len);
-        let read = call.wait_for(&source, source.read_at(bytes, cursor.at)).await?;
+        let read = call.end_of(&source, source.read_at(bytes, cursor.at)).await?;
         match call.wait_for(pipe, pipe::offer(pipe, &caller, &bytes[..read])).await {
             Ok(written) => {
                 cursor.at += written as u64;
@@ -387,7 +391,8 @@ async fn stream_to_a_pipe(call: &Call<'_>, source: &Arc<dyn File>, pipe: &Arc<dy
     let caller = call.caller();
     let mut buffer = Buffer::for_bytes(call, len.min(pipe::PIPE_BUF));
     let bytes = buffer.step(len);
-    let read = call.wait_for(source, source.read_for(&caller, bytes)).await?;
+    let reading = source.read_into(Destination::Kernel(bytes), Access::by(&caller));
+    let read = call.end_of(source, reading).await?;
     let room = [(pipe.clone(), Events::OUT)];
     loop {
         match pipe::offer(pipe, &caller, &bytes[..read]).await {

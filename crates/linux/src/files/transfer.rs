@@ -1,5 +1,5 @@
-//! Between a file and user memory: at once where nothing has to be waited for, else through a buffer of the kernel's, which
-//! for small transfers takes none of the heap.
+//! Between a file and user memory: straight ([`ProgramBuffer`]) where the file can do that and the memory is there, else through a buffer
+//! of the kernel's, which for small transfers takes none of the heap.
 //!
 //! Who waits keeps its buffer. So one of more than a page is charged to the caller, whose user may have a part of the kernel's memory in
 //! such buffers; beyond that, and where memory is short, a transfer goes page by page, and a stream gives or takes a page at a time.
@@ -8,8 +8,9 @@
 use super::{socket::message, vector::Segment};
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::ops::Range;
 use fs::{
-    file::{UserBuffer, APPEND_AT},
+    file::{Transfer, UserBuffer},
     remote::loan::Loan,
     File, Kind,
 };
@@ -114,69 +115,92 @@ pub(super) async fn check_parts(call: &Call<'_>, file: &Arc<dyn File>) -> Result
     Err(Errno::ENOBUFS)
 }
 
-/// One buffer of the program's, from where a transfer has got to.
-struct Direct {
-    space: Arc<Space>,
-    at: UserAddr,
+/// The buffers of a program, from where a transfer has got to.
+pub(crate) struct ProgramBuffer<'a> {
+    space: &'a Space,
+    segments: &'a [Segment],
+    /// Bytes of the first of `segments` that have been moved.
+    within: usize,
 }
 
-impl Direct {
-    fn moved(&mut self, bytes: usize) -> usize {
-        self.at = self.at.add(bytes);
-        bytes
+impl<'a> ProgramBuffer<'a> {
+    /// From byte `done` of the whole on.
+    pub fn new(space: &'a Space, segments: &'a [Segment], done: usize) -> Self {
+        let mut buffer = ProgramBuffer { space, segments, within: done };
+        buffer.skip_full();
+        buffer
+    }
+
+    fn skip_full(&mut self) {
+        while let Some((first, rest)) = self.segments.split_first()
+            && self.within >= first.len
+            && !rest.is_empty()
+        {
+            self.within -= first.len;
+            self.segments = rest;
+        }
+    }
+
+    /// Moves the next `bytes` bytes: `each` is given an address and which of them belong there, and says how many it has moved.
+    fn advance(&mut self, bytes: usize, mut each: impl FnMut(&Space, UserAddr, Range<usize>) -> usize) -> usize {
+        let mut done = 0;
+        while done < bytes
+            && let Some(first) = self.segments.first()
+        {
+            let part = (first.len - self.within).min(bytes - done);
+            let moved = each(self.space, first.at.add(self.within), done..done + part);
+            self.within += moved;
+            done += moved;
+            if moved < part || part == 0 {
+                break;
+            }
+            self.skip_full();
+        }
+        done
     }
 }
 
-impl UserBuffer for Direct {
+impl UserBuffer for ProgramBuffer<'_> {
     fn put(&mut self, from: &[u8]) -> usize {
-        self.moved(self.space.put_bytes(self.at, from))
+        self.advance(from.len(), |space, at, part| space.put_bytes(at, &from[part]))
     }
     fn put_frame(&mut self, from: Frame, offset: usize, bytes: usize) -> usize {
-        self.moved(self.space.put_frame(self.at, from, offset, bytes))
+        self.advance(bytes, |space, at, part| space.put_frame(at, from, offset + part.start, part.len()))
     }
     fn put_zeros(&mut self, bytes: usize) -> usize {
-        self.moved(self.space.put_zeros(self.at, bytes))
+        self.advance(bytes, |space, at, part| space.put_zeros(at, part.len()))
     }
     fn take(&mut self, to: &mut [u8]) -> usize {
-        self.moved(self.space.take_bytes(self.at, to))
+        self.advance(to.len(), |space, at, part| space.take_bytes(at, &mut to[part]))
     }
     fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize {
-        self.moved(self.space.take_frame(self.at, to, offset, bytes))
+        self.advance(bytes, |space, at, part| space.take_frame(at, to, offset + part.start, part.len()))
     }
 }
 
-/// How many of the next `left` bytes are moved at once without waiting. What a stream has is not much, and comes in one piece.
-pub(crate) fn step_now(file: &dyn File, left: usize) -> usize {
-    match left > STEP && file.changes().is_none() {
-        true => STEP,
-        false => left,
+/// How many of the next `left` bytes are moved in one piece between a file and a program's memory: regular files give others a chance now and
+/// then; what a stream has is not much, and comes in one piece. What is written to a stream of another kernel lies in frames while it waits
+/// for room there, so it is charged: as much as one message brings, or a page.
+pub(super) fn step_of(call: &Call<'_>, file: &dyn File, left: usize, writes: bool) -> (usize, Charge) {
+    match file.changes() {
+        None => (left.min(STEP), Charge::FREE),
+        Some(_) if writes && file.is_elsewhere() => {
+            let wanted = left.min(Loan::LARGEST);
+            match charge(call, wanted, None) {
+                Ok(charge) => (wanted, charge),
+                Err(_) => (wanted.min(PAGE_SIZE), Charge::FREE),
+            }
+        }
+        Some(_) => (left, Charge::FREE),
     }
 }
 
-/// A read of `len` bytes, to byte `done` of a buffer and on, that needs not wait (see [`File::read_now`]).
-pub(crate) fn read_now(
-    call: &Call<'_>,
-    file: &dyn File,
-    segments: &[Segment],
-    done: usize,
-    len: usize,
-    offset: Option<u64>,
-) -> Option<usize> {
-    let &[Segment { at, .. }] = segments else { return None };
-    let offset = offset.map(|offset| offset + done as u64);
-    file.read_now(offset, len, &mut Direct { space: call.space(), at: at.add(done) })
-}
-
-/// The same for a write (see [`File::write_now`]): as many of its first bytes as need not wait.
-pub(crate) fn write_now(
-    call: &Call<'_>,
-    file: &dyn File,
-    segments: &[Segment],
-    done: usize,
-    len: usize,
-    offset: Option<u64>,
-) -> Option<usize> {
-    let &[Segment { at, .. }] = segments else { return None };
-    let offset = offset.map(|offset| if offset == APPEND_AT { offset } else { offset + done as u64 });
-    file.write_now(offset, len, &mut Direct { space: call.space(), at: at.add(done) })
+impl Call<'_> {
+    /// The end of a read or write of `file`; waits as [`Call::wait_for`] does.
+    pub(crate) async fn end_of(&self, file: &Arc<dyn File>, transfer: Transfer<'_>) -> Result<usize> {
+        match transfer {
+            Transfer::Done(result) => result,
+            Transfer::Later(moving) => self.wait_for(file, moving).await,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     read::{position, ready_now, takes_nothing, RWF_NOWAIT},
-    transfer::{self, Buffer},
+    transfer::{self, Buffer, ProgramBuffer},
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
@@ -10,7 +10,7 @@ use abi::signal::Signal;
 use alloc::sync::Arc;
 use fs::{
     control::{Control, SocketControl},
-    file::APPEND_AT,
+    file::{Access, Patience, Source, APPEND_AT, NEEDS_BUFFER},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno, PAGE_SIZE};
@@ -38,7 +38,7 @@ pub(crate) async fn write(call: &mut Call<'_>) -> Result<u64> {
     let segments = single(call.pointer(1), call.arg(2))?;
     if call.arg(2) == 0 && !takes_nothing(&file).await? {
         let caller = call.caller();
-        return Ok(call.wait_for(&file, file.write_for(&caller, &[])).await? as u64);
+        return Ok(call.end_of(&file, file.write_from(Source::Kernel(&[]), Access::by(&caller))).await? as u64);
     }
     from(call, &file, &segments, None).await
 }
@@ -98,7 +98,7 @@ pub(crate) async fn pwritev2(call: &mut Call<'_>) -> Result<u64> {
     Ok(written)
 }
 
-/// Writes user memory to a file that is open for it. A stream may take less at a time than it will take in all (see [`File::write_for`]),
+/// Writes user memory to a file that is open for it. A stream may take less at a time than it will take in all (see [`File::write_from`]),
 /// so this goes on until everything is written or an error comes; the error counts only if nothing was.
 pub(crate) async fn from(
     call: &Call<'_>,
@@ -114,20 +114,29 @@ pub(crate) async fn from(
     if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
         wanted = within_limit(call, file, offset, wanted).await?;
     }
-    let mut done = 0;
+    let (space, mut done) = (call.space(), 0);
+    // A file of this kernel needs to know the caller only where it needs a buffer.
+    let caller = file.is_elsewhere().then(|| call.caller());
     while done < wanted {
-        let step = transfer::step_now(&**file, wanted - done);
-        let written = transfer::write_now(call, &**file, segments, done, step, offset).unwrap_or(0);
-        done += written;
-        if done == wanted {
-            return Ok(done as u64);
-        }
-        if written < step {
-            break;
+        let (step, _charge) = transfer::step_of(call, &**file, wanted - done, true);
+        let mut program = ProgramBuffer::new(&space, segments, done);
+        let access = Access { at: offset, caller: caller.as_ref(), patience: Patience::Waits };
+        let writing = file.write_from(Source::User(&mut program, step), access.after(done));
+        match call.end_of(file, writing).await {
+            Err(NEEDS_BUFFER) => break,
+            Ok(written) => {
+                done += written;
+                if done == wanted || written == 0 || written < step && takes_once(file).await? {
+                    return Ok(done as u64);
+                }
+            }
+            Err(_) if done > 0 => return Ok(done as u64),
+            Err(error) => return Err(broken(call, error).await),
         }
         call.pause().await?;
     }
-    let (caller, space) = (call.caller(), call.space());
+    let caller = caller.unwrap_or_else(|| call.caller());
+    let access = Access { at: offset, ..Access::by(&caller) };
     let mut buffer = Buffer::for_bytes(call, wanted - done);
     if buffer.is_cut(wanted - done) {
         transfer::check_parts(call, file).await?;
@@ -146,12 +155,8 @@ pub(crate) async fn from(
         if copied == 0 && asked > 0 {
             return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, offset, asked, error).await?) };
         }
-        let data = &step[..copied];
-        let written = match offset {
-            None => call.wait_for(file, file.write_for(&caller, data)).await,
-            Some(APPEND_AT) => call.wait_for(file, file.write_at(data, APPEND_AT)).await,
-            Some(offset) => call.wait_for(file, file.write_at(data, offset + done as u64)).await,
-        };
+        let writing = file.write_from(Source::Kernel(&step[..copied]), access.after(done));
+        let written = call.end_of(file, writing).await;
         match written {
             Ok(written) => done += written,
             Err(_) if done > 0 => return Ok(done as u64),
@@ -186,7 +191,11 @@ async fn first_error(
 ) -> Result<Errno> {
     match Kind::of_mode(file.attributes().await?.mode) {
         // An eventfd, to which zero adds nothing, or one of those that take no bytes at all.
-        None => Ok(file.write_for(&call.caller(), &[0; 16][..asked.min(16)]).await.err().unwrap_or(error)),
+        None => {
+            let caller = call.caller();
+            let zeros = Source::Kernel(&[0; 16][..asked.min(16)]);
+            Ok(file.write_from(zeros, Access::by(&caller)).await.err().unwrap_or(error))
+        }
         Some(Kind::Socket) => {
             let peer = file.control(&call.caller(), Control::Socket(SocketControl::PeerName)).await;
             Ok(peer.err().filter(|error| *error == Errno::ENOTCONN).unwrap_or(error))

@@ -1,64 +1,91 @@
 //! Reading and writing a file of another kernel: message by message, whose bytes travel in lent frames if they are many.
 
-use super::{shield_of, Loan, RemoteFile};
+use super::{Loan, RemoteFile};
 use crate::{
-    file::APPEND_AT,
+    file::{Access, Source},
     waiting::{Patience, MUST_WAIT},
-    Caller,
 };
-use alloc::vec::Vec;
-use machine::{errno::Result, PAGE_SIZE};
-use messages::fs::{FileRead, FileWrite, ReadReply, WaitPlace, INLINE_BYTES};
+use alloc::sync::Arc;
+use machine::{collections::try_filled, errno::Result, Errno, PAGE_SIZE};
+use messages::fs::{Data, FileRead, FileWrite, ReadReply, WaitPlace};
+
+/// Bytes for the owner, which stay in their frames however often they are offered.
+struct Payload {
+    bytes: usize,
+    data: Data,
+    loan: Arc<Loan>,
+}
 
 impl RemoteFile {
-    /// How many bytes one message asks for or brings. A terminal's kernel keeps them while it waits, whoever it does so for; a terminal's
-    /// input is a page at most, and its output goes on with the next.
-    fn most(&self) -> usize {
-        match self.waiting {
-            WaitPlace::AtOwner => PAGE_SIZE,
-            _ => Loan::LARGEST,
-        }
+    /// Frames for what one message asks for or brings, of `wanted` bytes. A terminal's kernel keeps them while it waits, whoever it does so for;
+    /// a terminal's input is a page at most, and its output goes on with the next. A datagram goes whole. ENOBUFS.
+    fn loan(&self, wanted: usize) -> Result<(usize, Loan)> {
+        let memory = &self.remote.memory;
+        let loan = match self.waiting {
+            WaitPlace::AtOwner => Loan::for_bytes(memory, wanted.min(PAGE_SIZE)),
+            WaitPlace::Socket { stream: false } => Loan::for_message(memory, wanted),
+            _ => Loan::for_bytes(memory, wanted),
+        };
+        let room = match self.waiting {
+            WaitPlace::AtOwner => loan.capacity().min(PAGE_SIZE),
+            WaitPlace::Socket { stream: false } if wanted.min(Loan::LONGEST_MESSAGE) > loan.capacity() => {
+                return Err(Errno::ENOBUFS)
+            }
+            _ => loan.capacity(),
+        };
+        Ok((wanted.min(room), loan))
+    }
+
+    /// The first bytes of `from`. Errors: NEEDS_BUFFER, ENOBUFS.
+    fn payload(&self, from: &mut Source<'_>) -> Result<Payload> {
+        let (bytes, loan) = self.loan(from.len())?;
+        let data = match loan.frames().is_empty() {
+            true => {
+                let mut inline = try_filled(bytes, 0)?;
+                from.take(&mut inline)?;
+                Data::Inline(inline)
+            }
+            false => {
+                loan.fill_from(from, bytes)?;
+                Data::Frames(loan.frames().to_vec(), bytes as u32)
+            }
+        };
+        Ok(Payload { bytes, data, loan: Arc::new(loan) })
     }
 
     /// One message's worth of reading; `waits`: the owner waits until there is something.
-    async fn read_once(&self, buf: &mut [u8], at: Option<u64>, caller: Option<&Caller>, waits: bool) -> Result<usize> {
-        let room = buf.len().min(self.most());
-        let buf = &mut buf[..room];
-        let loan = Loan::for_bytes(&self.remote.memory, buf.len());
-        let bytes = buf.len().min(loan.capacity()) as u32;
+    async fn read_once(&self, buf: &mut [u8], access: Access<'_>, waits: bool) -> Result<usize> {
+        let (bytes, loan) = self.loan(buf.len())?;
         let message = FileRead {
             id: self.name.id,
-            at,
-            bytes,
+            at: access.at,
+            bytes: bytes as u32,
             frames: loan.frames().to_vec(),
             wait: waits,
-            caller: caller.filter(|_| self.waiting == WaitPlace::AtOwner).cloned(),
+            caller: access.caller.filter(|_| self.waiting == WaitPlace::AtOwner).cloned(),
         };
-        let accept = move |reply: Result<ReadReply>| -> Result<Vec<u8>> { Ok(loan.receive(reply?)) };
-        let data = self.ask_and_stay(message, accept, caller, waits).await??;
-        let count = data.len().min(buf.len());
-        buf[..count].copy_from_slice(&data[..count]);
-        Ok(count)
+        let accept = move |reply: Result<ReadReply>| -> Result<(ReadReply, Loan)> { Ok((reply?, loan)) };
+        let (taken, loan) = self.ask_and_stay(message, accept, access.caller, waits).await??;
+        Ok(loan.receive_into(taken, &mut buf[..bytes]))
     }
 
-    async fn write_once(&self, buf: &[u8], at: Option<u64>, caller: Option<&Caller>) -> Result<usize> {
-        let buf = &buf[..buf.len().min(self.most())];
-        let loan = Loan::for_bytes(&self.remote.memory, buf.len());
-        let buf = &buf[..buf.len().min(loan.capacity())];
+    /// Offers the owner the payload once.
+    async fn write_once(&self, payload: &Payload, access: Access<'_>) -> Result<usize> {
         let message = FileWrite {
             id: self.name.id,
-            at,
-            data: loan.send(buf),
+            at: access.at,
+            data: payload.data.clone(),
             wait: !self.tries(),
-            caller: caller.filter(|_| !matches!(self.waiting, WaitPlace::Never | WaitPlace::Here)).cloned(),
+            caller: access.caller.filter(|_| !matches!(self.waiting, WaitPlace::Never | WaitPlace::Here)).cloned(),
         };
         // The frames stay lent until the owner has answered, even if nobody waits for that any more.
+        let loan = payload.loan.clone();
         let accept = move |reply: Result<u64>| {
             drop(loan);
             reply
         };
-        let count = self.ask_and_stay(message, accept, caller, self.waiting == WaitPlace::AtOwner).await??;
-        Ok((count as usize).min(buf.len()))
+        let count = self.ask_and_stay(message, accept, access.caller, self.waiting == WaitPlace::AtOwner).await??;
+        Ok((count as usize).min(payload.bytes))
     }
 
     /// Does the owner only try, and the caller wait here?
@@ -66,22 +93,15 @@ impl RemoteFile {
         matches!(self.waiting, WaitPlace::Here | WaitPlace::Socket { .. } | WaitPlace::Signals)
     }
 
-    pub(super) async fn read_all(
-        &self,
-        buf: &mut [u8],
-        at: Option<u64>,
-        caller: Option<&Caller>,
-        patience: Patience,
-    ) -> Result<usize> {
+    pub(super) async fn read_all(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {
         if self.waiting != WaitPlace::Never {
-            return self.read_stream(buf, at, caller, patience).await;
+            return self.read_stream(buf, access).await;
         }
         let mut done = 0;
         loop {
-            let offset = at.map(|at| at + done as u64);
             let room = &mut buf[done..];
             let asked = room.len().min(Loan::LARGEST);
-            let count = match self.read_once(room, offset, caller, true).await {
+            let count = match self.read_once(room, access.after(done), true).await {
                 Ok(count) => count,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => return Ok(done),
@@ -94,20 +114,14 @@ impl RemoteFile {
         }
     }
 
-    async fn read_stream(
-        &self,
-        buf: &mut [u8],
-        at: Option<u64>,
-        caller: Option<&Caller>,
-        patience: Patience,
-    ) -> Result<usize> {
+    async fn read_stream(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {
         let waits_there = match self.waiting {
             WaitPlace::AtOwner => true,
-            WaitPlace::Here | WaitPlace::Socket { .. } => patience == Patience::Waits,
+            WaitPlace::Here | WaitPlace::Socket { .. } => access.patience == Patience::Waits,
             _ => false,
         };
         if waits_there {
-            match self.read_once(buf, at, caller, true).await {
+            match self.read_once(buf, access, true).await {
                 // What this socket reads is on a third kernel.
                 Err(MUST_WAIT) => {}
                 read => return read,
@@ -115,38 +129,35 @@ impl RemoteFile {
         }
         // A closure that lends `buf` to one future after another can't be written; a cell can.
         let cell = machine::sync::AsyncLock::new(buf);
-        let (cell, lend) = (&cell, move || at);
-        self.insist(patience, shield_of(caller), move || async move {
+        let (cell, lend) = (&cell, move || access);
+        self.insist(access.patience, access.shield(), move || async move {
             let mut buf = cell.lock().await;
-            self.read_once(&mut buf, lend(), caller, false).await
+            self.read_once(&mut buf, lend(), false).await
         })
         .await
     }
 
-    pub(super) async fn write_all(
-        &self,
-        buf: &[u8],
-        at: Option<u64>,
-        caller: Option<&Caller>,
-        patience: Patience,
-    ) -> Result<usize> {
+    /// Writes as much as one message takes of what goes into a stream, else all, or as much as the owner takes.
+    pub(super) async fn write_all(&self, mut from: Source<'_>, access: Access<'_>) -> Result<usize> {
         if self.waiting != WaitPlace::Never {
-            return self.insist(patience, shield_of(caller), || self.write_once(buf, at, caller)).await;
+            let payload = self.payload(&mut from)?;
+            return self.insist(access.patience, access.shield(), || self.write_once(&payload, access)).await;
         }
         let mut done = 0;
         loop {
-            let offset = at.map(|at| if at == APPEND_AT { at } else { at + done as u64 });
-            let left = buf.len() - done;
-            match self.write_once(&buf[done..], offset, caller).await {
-                Ok(0) => return Ok(done),
-                // The owner was given all that is left, and has taken no more.
-                Ok(count) if count < left && left <= INLINE_BYTES => return Ok(done + count),
-                Ok(count) => done += count,
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => return Ok(done),
-            }
-            if done == buf.len() {
-                return Ok(done);
+            let written = async {
+                let payload = self.payload(&mut from)?;
+                Ok((self.write_once(&payload, access.after(done)).await?, payload.bytes))
+            };
+            match written.await {
+                Ok((count, offered)) => {
+                    done += count;
+                    if count < offered || from.is_empty() {
+                        return Ok(done);
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(errno) => return Err(errno),
             }
         }
     }

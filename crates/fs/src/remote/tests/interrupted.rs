@@ -3,7 +3,7 @@
 use super::{sockets::joined, *};
 use crate::{
     control::SocketControl,
-    file::ready,
+    file::{ready, Access, Destination, Source},
     locks::{LockTable, Owner, WHOLE},
     socket::{Socket, SocketKind},
     Caller,
@@ -51,7 +51,13 @@ fn what_is_written_is_written_once_however_often_it_is_interrupted() {
         let (far, who) = (machine.pass(0, 1, &write), caller(1));
         for record in 0..5u8 {
             // As SA_RESTART does it.
-            while interrupted_after(&machine, &who, far.write_for(&who, &[record]), early) == Err(Errno::RESTART) {}
+            while interrupted_after(
+                &machine,
+                &who,
+                Box::pin(far.write_from(Source::Kernel(&[record]), Access::by(&who))),
+                early,
+            ) == Err(Errno::RESTART)
+            {}
             machine.settle();
         }
         let mut found = [9; 16];
@@ -67,12 +73,28 @@ fn what_an_interrupted_read_takes_it_brings_and_one_that_waits_takes_nothing() {
         let (read, write) = ends();
         let (far, who) = (machine.pass(0, 1, &read), caller(1));
         let mut byte = [0; 1];
-        assert_eq!(interrupted_after(&machine, &who, far.read_for(&who, &mut byte), early), Err(Errno::RESTART));
+        assert_eq!(
+            interrupted_after(
+                &machine,
+                &who,
+                Box::pin(far.read_into(Destination::Kernel(&mut byte), Access::by(&who))),
+                early
+            ),
+            Err(Errno::RESTART)
+        );
         machine.settle();
         for record in 0..5u8 {
             machine.run(write.write(&[record])).unwrap();
             // The restarted one may be another kernel's.
-            assert_eq!(interrupted_after(&machine, &who, far.read_for(&who, &mut byte), early), Ok(1));
+            assert_eq!(
+                interrupted_after(
+                    &machine,
+                    &who,
+                    Box::pin(far.read_into(Destination::Kernel(&mut byte), Access::by(&who))),
+                    early
+                ),
+                Ok(1)
+            );
             assert_eq!(byte, [record]);
         }
     }

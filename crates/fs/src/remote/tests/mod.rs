@@ -195,9 +195,9 @@ impl Machine {
     }
 
     /// None: it waits for something.
-    fn poll<T>(&self, future: &mut BoxFuture<'_, T>) -> Option<T> {
+    fn poll<F: core::future::Future + Unpin>(&self, future: &mut F) -> Option<F::Output> {
         for _ in 0..100 {
-            if let Some(value) = once(future.as_mut()) {
+            if let Some(value) = once(core::pin::Pin::new(&mut *future)) {
                 return Some(value);
             }
             self.settle();

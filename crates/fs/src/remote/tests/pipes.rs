@@ -1,8 +1,11 @@
 //! Pipes of another kernel that are spliced from: what is held there, how it travels, and what becomes of it.
 
 use super::{interrupted::interrupted_after, *};
-use crate::pipe;
-use machine::account::Charge;
+use crate::{
+    file::{Access, Source, UserBuffer, NEEDS_BUFFER},
+    pipe::{self, PIPE_BUF},
+};
+use machine::{account::Charge, Frame};
 
 const MUCH: usize = 50_000;
 
@@ -126,4 +129,66 @@ fn an_offer_takes_what_fits_and_never_waits() {
         machine.run(pipe::hold(&machine.pass(0, 1, &event), &who, 1, Charge::FREE, false)).err(),
         Some(Errno::EINVAL)
     );
+}
+
+/// A program's memory: what is taken from it, and how many bytes of it are there.
+struct Program {
+    memory: Arc<dyn machine::Memory>,
+    bytes: Vec<u8>,
+    taken: usize,
+    there: usize,
+}
+
+impl UserBuffer for Program {
+    fn put(&mut self, _: &[u8]) -> usize {
+        unreachable!("it is only written")
+    }
+    fn put_frame(&mut self, _: Frame, _: usize, _: usize) -> usize {
+        unreachable!("it is only written")
+    }
+    fn put_zeros(&mut self, _: usize) -> usize {
+        unreachable!("it is only written")
+    }
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        let moved = to.len().min(self.there - self.taken);
+        to[..moved].copy_from_slice(&self.bytes[self.taken..self.taken + moved]);
+        self.taken += moved;
+        moved
+    }
+    fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize {
+        let mut part = vec![0; bytes];
+        let moved = self.take(&mut part);
+        self.memory.write(to, offset, &part[..moved]);
+        moved
+    }
+}
+
+#[test]
+fn a_program_writes_to_a_pipe_elsewhere_from_its_own_memory_once_however_often_it_is_offered() {
+    let machine = Machine::new(2);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &write);
+    let who = caller(1);
+    let memory = machine.kernels[1].memory.clone();
+    let mut program = Program { memory, bytes: much(), taken: 0, there: MUCH - 1 };
+    let mut writing = far.write_from(Source::User(&mut program, MUCH), Access::by(&who));
+    assert_eq!(machine.poll(&mut writing), Some(Err(NEEDS_BUFFER)), "its last byte is not there");
+    drop(writing);
+    assert_eq!(machine.frames(), 0);
+    // The pipe is full, then has room twice: once for nothing that must go whole.
+    let capacity = 65536;
+    block_on(write.write(&vec![0; capacity])).unwrap();
+    (program.taken, program.there) = (0, PIPE_BUF);
+    let mut writing = far.write_from(Source::User(&mut program, PIPE_BUF), Access::by(&who));
+    assert!(machine.poll(&mut writing).is_none());
+    let mut back = vec![0; capacity + PIPE_BUF];
+    assert_eq!(block_on(read.read(&mut back[..100])), Ok(100));
+    assert!(machine.poll(&mut writing).is_none());
+    assert_eq!(block_on(read.read(&mut back)), Ok(capacity - 100));
+    assert_eq!(machine.poll(&mut writing), Some(Ok(PIPE_BUF)));
+    drop(writing);
+    assert_eq!(program.taken, PIPE_BUF);
+    assert_eq!(block_on(read.read(&mut back)), Ok(PIPE_BUF));
+    assert_eq!(back[..PIPE_BUF], much()[..PIPE_BUF]);
+    assert_eq!(machine.frames(), 0);
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     epoll::EDGE,
     event::signalfd,
+    file::{Access, Destination},
     testing::{OfAll, Signals},
 };
 use abi::signal::{Signal, SignalSet};
@@ -37,7 +38,7 @@ fn a_signal_known_at_the_waiter_only_is_told_until_it_is_read() {
     signals.send(Signal::USR1);
     assert_eq!(now(&machine, &epoll), [(3, IN)]);
     assert_eq!(now(&machine, &epoll), [(3, IN)]);
-    machine.run(file.read_for(&caller(1), &mut [0; 128])).unwrap();
+    machine.run(file.read_into(Destination::Kernel(&mut [0; 128]), Access::by(&caller(1)))).unwrap();
     assert_eq!(now(&machine, &epoll), []);
 }
 
@@ -64,7 +65,7 @@ fn an_edge_is_told_once_for_each_signal() {
     let who = caller(1);
     let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, None));
     assert!(machine.poll(&mut waiting).is_none());
-    machine.run(file.read_for(&caller(1), &mut [0; 128])).unwrap();
+    machine.run(file.read_into(Destination::Kernel(&mut [0; 128]), Access::by(&caller(1)))).unwrap();
     assert!(machine.poll(&mut waiting).is_none());
     signals.send(Signal::USR1);
     assert_eq!(machine.poll(&mut waiting).unwrap().unwrap().len(), 1);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     control::{SocketControl, SocketMessage, UnixPlace},
+    file::{Access, Source},
     socket::{Socket, SocketKind, UnixNames},
 };
 
@@ -57,7 +58,7 @@ fn a_shell_is_connected_where_the_listener_is_and_used_from_a_third_kernel() {
     };
     let data: Vec<u8> = (0..20_000u32).map(|index| (index % 251) as u8).collect();
     let who = caller(1);
-    assert_eq!(machine.run(far.write_for(&who, &data)), Ok(data.len()));
+    assert_eq!(machine.run(far.write_from(Source::Kernel(&data), Access::by(&who))), Ok(data.len()));
     let mut back = vec![0; 30_000];
     assert_eq!(machine.run(accepted.read(&mut back)), Ok(data.len()));
     assert_eq!(back[..data.len()], data);
@@ -158,5 +159,21 @@ fn datagrams_wait_for_room_far_away_and_for_the_end() {
     drop(from);
     machine.settle();
     assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
+    assert_eq!(machine.frames(), 0);
+}
+
+#[test]
+fn a_datagram_longer_than_a_transfer_goes_whole_by_read_and_write_too() {
+    let (machine, names) = joined(2);
+    let (one, other) = Socket::pair(&names[0], &caller(1), SocketKind::Datagram, OpenFlags::empty());
+    let (one, other): (Arc<dyn File>, Arc<dyn File>) = (one, other);
+    let (far, far_other) = (machine.pass(0, 1, &one), machine.pass(0, 1, &other));
+    let data: Vec<u8> = (0..100_000u32).map(|index| (index % 251) as u8).collect();
+    assert_eq!(machine.run(far.write(&data)), Ok(data.len()));
+    let mut back = vec![0; 200_000];
+    assert_eq!(machine.run(far_other.read(&mut back)), Ok(data.len()));
+    assert_eq!(back[..data.len()], data);
+    drop((one, other, far, far_other));
+    machine.settle();
     assert_eq!(machine.frames(), 0);
 }
