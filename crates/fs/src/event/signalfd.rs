@@ -237,7 +237,7 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
 
 impl File for SignalFd {
     fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
-        let (buf, caller) = match (to.stream_buffer(&access), access.caller) {
+        let (buf, caller) = match (to.stream_buffer(&access), access.caller()) {
             (Ok(buf), Some(caller)) => (buf, caller),
             (Ok(_), None) => return Transfer::Done(Err(Errno::EINVAL)),
             (Err(error), _) => return Transfer::Done(Err(error)),

@@ -14,7 +14,7 @@ pub mod waiting;
 pub use across::{Gained, HeldBytes, Observed, SignalView};
 pub use control::{Control, ControlAnswer};
 pub use object::{Loaned, Object};
-pub use transfer::{Access, Destination, Frames, Source, Transfer, UserBuffer, NEEDS_BUFFER};
+pub use transfer::{Access, Destination, Frames, Requester, Source, Transfer, UserBuffer, NEEDS_BUFFER};
 pub use waiting::Patience;
 
 use abi::{

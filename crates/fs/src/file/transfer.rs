@@ -75,30 +75,41 @@ impl<T: Unpin> Future for Transfer<'_, T> {
     }
 }
 
+/// For whom something is read or written.
+pub trait Requester: Sync {
+    /// The thread's process, and what it may. It may be made only when it is asked for, for few files ask.
+    fn caller(&self) -> &Caller;
+}
+
+impl Requester for Caller {
+    fn caller(&self) -> &Caller {
+        self
+    }
+}
+
 /// Where in the file, for whom, and what happens if it has to wait.
 #[derive(Clone, Copy)]
 pub struct Access<'a> {
     /// At this offset, and the position stays ([`APPEND_AT`]: a write at the end). None: at the position, which moves on.
     pub at: Option<u64>,
-    /// For a thread of this process: a terminal asks whether it is in its foreground, a socket sends its credentials along. None: the kernel
-    /// itself.
-    pub caller: Option<&'a Caller>,
+    /// For this thread: a terminal asks whether it is in its foreground, a socket sends its credentials along. None: the kernel itself.
+    pub requester: Option<&'a dyn Requester>,
     /// What it does if it can't go on. O_NONBLOCK is obeyed beside it.
     pub patience: Patience,
 }
 
 impl<'a> Access<'a> {
     /// By the kernel, at the position.
-    pub const KERNEL: Access<'static> = Access { at: None, caller: None, patience: Patience::Waits };
+    pub const KERNEL: Access<'static> = Access { at: None, requester: None, patience: Patience::Waits };
 
     /// By the kernel, at an offset.
     pub fn at(offset: u64) -> Self {
         Access { at: Some(offset), ..Access::KERNEL }
     }
 
-    /// For `caller`, at the position.
-    pub fn by(caller: &'a Caller) -> Self {
-        Access { caller: Some(caller), ..Access::KERNEL }
+    /// For a thread, at the position.
+    pub fn by(requester: &'a dyn Requester) -> Self {
+        Access { requester: Some(requester), ..Access::KERNEL }
     }
 
     /// The same with so much patience.
@@ -112,9 +123,14 @@ impl<'a> Access<'a> {
         Access { at, ..self }
     }
 
-    /// What interrupts the caller's thread.
+    /// Who the thread is, if there is one.
+    pub fn caller(&self) -> Option<&'a Caller> {
+        self.requester.map(Requester::caller)
+    }
+
+    /// What interrupts the thread.
     pub fn shield(&self) -> &'a Shield {
-        self.caller.map_or(&Shield::NONE, |caller| &caller.shield)
+        self.caller().map_or(&Shield::NONE, |caller| &caller.shield)
     }
 
     /// ESPIPE if it names an offset: for a file that has none.

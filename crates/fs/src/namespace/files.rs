@@ -205,8 +205,8 @@ impl RegularFile {
         at: Option<u64>,
         mut position: Option<AsyncGuard<'a, u64>>,
         changing: Option<lease::Changing<'a>>,
+        flags: OpenFlags,
     ) -> Transfer<'a> {
-        let flags = self.opened.flags();
         let offset = at.or_else(|| position.as_deref().copied()).unwrap_or_default();
         // Linux appends also in a pwrite if O_APPEND is set (man 2 pwrite, "Bugs").
         let appends = flags.contains(OpenFlags::APPEND) || at == Some(crate::file::APPEND_AT);
@@ -260,7 +260,8 @@ impl File for RegularFile {
     }
 
     fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
-        if !self.opened.flags().writable() {
+        let flags = self.opened.flags();
+        if !flags.writable() {
             return Transfer::Done(Err(Errno::EBADF));
         }
         if from.is_empty() {
@@ -269,10 +270,11 @@ impl File for RegularFile {
         let inode = self.opened.at.inode();
         let changing = inode.sharers().map(lease::Sharers::begin);
         if !changing.as_ref().is_some_and(lease::Changing::is_shared) {
-            match (access.at, self.position.try_lock()) {
-                (Some(_), _) => return self.write_here(from, access.at, None, changing),
-                (None, Some(position)) => return self.write_here(from, None, Some(position), changing),
-                (None, None) => {}
+            if access.at.is_some() {
+                return self.write_here(from, access.at, None, changing, flags);
+            }
+            if let Some(position) = self.position.try_lock() {
+                return self.write_here(from, None, Some(position), changing, flags);
             }
         }
         drop(changing);
@@ -282,7 +284,7 @@ impl File for RegularFile {
                 None => Some(self.position.lock().await),
             };
             let changing = lease::change(inode, &[lease::OWN]).await;
-            self.write_here(from, access.at, position, changing).await
+            self.write_here(from, access.at, position, changing, flags).await
         })
     }
 

@@ -222,7 +222,7 @@ impl File for RemoteFile {
             Ok(buf) => buf,
             Err(error) => return Transfer::Done(Err(error)),
         };
-        match access.caller.and_then(|caller| Some((caller, self.signals_of(caller)?))) {
+        match access.caller().and_then(|caller| Some((caller, self.signals_of(caller)?))) {
             Some((caller, source)) => {
                 let reading = Box::pin(self.read_signals(source, caller, buf));
                 Transfer::Later(access.patience.limit(reading))

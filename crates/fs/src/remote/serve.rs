@@ -5,7 +5,7 @@ use crate::{
     control,
     file::{self, Access, Destination, Frames, Patience, Source, NEEDS_BUFFER},
     lease::{Anchored, Lease},
-    Base, File, FileRef, Loaned, PathAnswer,
+    Base, Caller, File, FileRef, Loaned, PathAnswer,
 };
 use alloc::{
     sync::{Arc, Weak},
@@ -108,6 +108,10 @@ pub fn register(remote: &Arc<Remote>) {
     serve.on_sync(|remote, from, FileRelease { id, count }| drop(remote.exports.release(id, from, count)));
 }
 
+fn access(at: Option<u64>, caller: &Option<Caller>, wait: bool) -> Access<'_> {
+    Access { at, requester: caller.as_ref().map(|caller| caller as _), patience: patience(wait) }
+}
+
 /// The asker waits there unless this kernel is to wait for it.
 fn patience(wait: bool) -> Patience {
     match wait {
@@ -122,7 +126,7 @@ async fn read(remote: &Remote, message: FileRead) -> Result<ReadReply> {
     let (memory, bytes) = (&*remote.memory, bytes as usize);
     // It may have to ask a third kernel, which is not the waiting that is meant.
     let wait = wait && (at.is_some() || !file.is_elsewhere());
-    let access = Access { at, caller: caller.as_ref(), patience: patience(wait) };
+    let access = access(at, &caller, wait);
     match frames.is_empty() {
         true if bytes > INLINE_BYTES => return Err(Errno::EINVAL),
         true => {}
@@ -164,7 +168,7 @@ async fn read_waiting(file: &Arc<dyn File>, bytes: usize) -> Result<Vec<u8>> {
 async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
     let file = remote.exports.get(id)?;
-    let access = Access { at, caller: caller.as_ref(), patience: patience(wait) };
+    let access = access(at, &caller, wait);
     let data = match data {
         Data::Inline(data) => data,
         Data::Frames(frames, bytes) => {

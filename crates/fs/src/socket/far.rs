@@ -258,7 +258,7 @@ impl Socket {
         if let Some(body) = self.body() {
             return body.write_from(Source::Kernel(buf), access.with(patience)).await;
         }
-        let sender = access.caller.map(credentials_of).unwrap_or_default();
+        let sender = access.caller().map(credentials_of).unwrap_or_default();
         self.write_message(sender, access.shield(), buf, patience).await
     }
 }

@@ -95,7 +95,7 @@ impl File for TtyFile {
             Err(error) => return Transfer::Done(Err(error)),
         };
         Transfer::Later(access.patience.limit(Box::pin(async move {
-            if let Some(caller) = access.caller.filter(|_| !self.is_dead()) {
+            if let Some(caller) = access.caller().filter(|_| !self.is_dead()) {
                 self.tty.check_foreground(caller, Signal::TTIN).await?;
             }
             match self.flags.get().readable() {
@@ -112,7 +112,7 @@ impl File for TtyFile {
             Err(error) => return Transfer::Done(Err(error)),
         };
         let stops = || self.tty.state.lock().line.termios.local & raw::TOSTOP != 0;
-        match access.caller.filter(|_| stops() && !self.is_dead()) {
+        match access.caller().filter(|_| stops() && !self.is_dead()) {
             None => self.put(buf, access.patience),
             Some(caller) => Transfer::Later(access.patience.limit(Box::pin(async move {
                 self.tty.check_foreground(caller, Signal::TTOU).await?;

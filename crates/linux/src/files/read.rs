@@ -2,13 +2,13 @@
 
 use super::{
     room,
-    transfer::{self, Buffer, ProgramBuffer},
+    transfer::{self, Asking, Buffer, ProgramBuffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::{call::Call, process::pidfd};
 use alloc::sync::Arc;
 use fs::{
-    file::{Access, Destination, Patience, NEEDS_BUFFER},
+    file::{Access, Destination, Transfer, NEEDS_BUFFER},
     Events, File, Kind, Whence,
 };
 use machine::{errno::Result, Errno};
@@ -122,35 +122,35 @@ pub(crate) async fn into(
 ) -> Result<u64> {
     let mut wanted = total(segments);
     check_end(offset, wanted)?;
-    let (space, stream) = (call.space(), file.changes().is_some());
-    if wanted == 0 && stream {
+    if wanted == 0 && file.changes().is_some() {
         return Ok(0);
     }
-    let mut done = 0;
-    // A file of this kernel needs to know the caller only where it needs a buffer.
-    let caller = file.is_elsewhere().then(|| call.caller());
+    let (space, asking, mut done) = (call.space(), Asking::new(call), 0);
+    let access = Access { at: offset, ..Access::by(&asking) };
     while done < wanted {
-        let (step, _) = transfer::step_of(call, &**file, wanted - done, false);
+        let step = transfer::step_of(&**file, wanted - done);
         let mut program = ProgramBuffer::new(&space, segments, done);
-        let access = Access { at: offset, caller: caller.as_ref(), patience: Patience::Waits };
-        let reading = file.read_into(Destination::User(&mut program, step), access.after(done));
-        let read = match call.end_of(file, reading).await {
+        let read = match file.read_into(Destination::User(&mut program, step), access.after(done)) {
+            Transfer::Done(result) => result,
+            Transfer::Later(reading) => call.wait_for(file, reading).await,
+        };
+        let read = match read {
+            Ok(read) => read,
             Err(NEEDS_BUFFER) => break,
             Err(_) if done > 0 => return Ok(done as u64),
-            read => read?,
+            Err(error) => return Err(error),
         };
         done += read;
-        if stream || read < step || done == wanted {
+        if read < step || done == wanted || file.changes().is_some() {
             return Ok(done as u64);
         }
         call.pause().await?;
     }
+    let stream = file.changes().is_some();
     if stream && offset.is_none() {
         let is_stream = room::is_stream(call, file);
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
-    let caller = caller.unwrap_or_else(|| call.caller());
-    let access = Access { at: offset, ..Access::by(&caller) };
     let mut buffer = Buffer::for_reading(call, &**file, wanted - done);
     if buffer.is_cut(wanted - done) {
         transfer::check_parts(call, file).await?;

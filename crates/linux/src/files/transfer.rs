@@ -10,9 +10,9 @@ use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 use fs::{
-    file::{Transfer, UserBuffer},
+    file::{Requester, Transfer, UserBuffer},
     remote::loan::Loan,
-    File, Kind,
+    Caller, File, Kind,
 };
 use machine::{
     account::{Charge, OverLimit, Resource},
@@ -127,10 +127,14 @@ impl<'a> ProgramBuffer<'a> {
     /// From byte `done` of the whole on.
     pub fn new(space: &'a Space, segments: &'a [Segment], done: usize) -> Self {
         let mut buffer = ProgramBuffer { space, segments, within: done };
-        buffer.skip_full();
+        if segments.len() > 1 {
+            buffer.skip_full();
+        }
         buffer
     }
 
+    /// The next byte is in a segment that comes later.
+    #[cold]
     fn skip_full(&mut self) {
         while let Some((first, rest)) = self.segments.split_first()
             && self.within >= first.len
@@ -142,16 +146,15 @@ impl<'a> ProgramBuffer<'a> {
     }
 
     /// Moves the next `bytes` bytes: `each` is given an address and which of them belong there, and says how many it has moved.
+    #[inline]
     fn advance(&mut self, bytes: usize, mut each: impl FnMut(&Space, UserAddr, Range<usize>) -> usize) -> usize {
         let mut done = 0;
-        while done < bytes
-            && let Some(first) = self.segments.first()
-        {
+        while let Some(first) = self.segments.first() {
             let part = (first.len - self.within).min(bytes - done);
             let moved = each(self.space, first.at.add(self.within), done..done + part);
             self.within += moved;
             done += moved;
-            if moved < part || part == 0 {
+            if done == bytes || moved < part || self.segments.len() == 1 {
                 break;
             }
             self.skip_full();
@@ -178,21 +181,44 @@ impl UserBuffer for ProgramBuffer<'_> {
     }
 }
 
-/// How many of the next `left` bytes are moved in one piece between a file and a program's memory: regular files give others a chance now and
-/// then; what a stream has is not much, and comes in one piece. What is written to a stream of another kernel lies in frames while it waits
-/// for room there, so it is charged: as much as one message brings, or a page.
-pub(super) fn step_of(call: &Call<'_>, file: &dyn File, left: usize, writes: bool) -> (usize, Charge) {
-    match file.changes() {
-        None => (left.min(STEP), Charge::FREE),
-        Some(_) if writes && file.is_elsewhere() => {
-            let wanted = left.min(Loan::LARGEST);
-            match charge(call, wanted, None) {
-                Ok(charge) => (wanted, charge),
-                Err(_) => (wanted.min(PAGE_SIZE), Charge::FREE),
-            }
-        }
-        Some(_) => (left, Charge::FREE),
+/// Who makes a call, found out when a file asks.
+pub(super) struct Asking<'a> {
+    call: &'a Call<'a>,
+    caller: spin::Once<Caller>,
+}
+
+impl<'a> Asking<'a> {
+    pub fn new(call: &'a Call<'a>) -> Self {
+        Asking { call, caller: spin::Once::new() }
     }
+}
+
+impl Requester for Asking<'_> {
+    fn caller(&self) -> &Caller {
+        self.caller.call_once(|| self.call.caller())
+    }
+}
+
+/// How many of the next `left` bytes are moved in one piece between a file and a program's memory: regular files give others a chance now and
+/// then; what a stream has is not much, and comes in one piece.
+pub(super) fn step_of(file: &dyn File, left: usize) -> usize {
+    match left > STEP && file.changes().is_none() {
+        true => STEP,
+        false => left,
+    }
+}
+
+/// The same for a write. What is written to a stream of another kernel lies in frames while it waits for room there, so it is charged: as much as
+/// one message brings, or a page.
+pub(super) fn step_of_write(call: &Call<'_>, file: &dyn File, left: usize) -> (usize, Charge) {
+    if left > PAGE_SIZE && file.changes().is_some() && file.is_elsewhere() {
+        let wanted = left.min(Loan::LARGEST);
+        return match charge(call, wanted, None) {
+            Ok(charge) => (wanted, charge),
+            Err(_) => (PAGE_SIZE, Charge::FREE),
+        };
+    }
+    (step_of(file, left), Charge::FREE)
 }
 
 impl Call<'_> {

@@ -2,7 +2,7 @@
 
 use super::{
     read::{position, ready_now, takes_nothing, RWF_NOWAIT},
-    transfer::{self, Buffer, ProgramBuffer},
+    transfer::{self, Asking, Buffer, ProgramBuffer},
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
@@ -10,7 +10,7 @@ use abi::signal::Signal;
 use alloc::sync::Arc;
 use fs::{
     control::{Control, SocketControl},
-    file::{Access, Patience, Source, APPEND_AT, NEEDS_BUFFER},
+    file::{Access, Source, Transfer, APPEND_AT, NEEDS_BUFFER},
     Events, File, Kind, OpenFlags, Whence,
 };
 use machine::{errno::Result, Errno, PAGE_SIZE};
@@ -114,15 +114,16 @@ pub(crate) async fn from(
     if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
         wanted = within_limit(call, file, offset, wanted).await?;
     }
-    let (space, mut done) = (call.space(), 0);
-    // A file of this kernel needs to know the caller only where it needs a buffer.
-    let caller = file.is_elsewhere().then(|| call.caller());
+    let (space, asking, mut done) = (call.space(), Asking::new(call), 0);
+    let access = Access { at: offset, ..Access::by(&asking) };
     while done < wanted {
-        let (step, _charge) = transfer::step_of(call, &**file, wanted - done, true);
+        let (step, _charge) = transfer::step_of_write(call, &**file, wanted - done);
         let mut program = ProgramBuffer::new(&space, segments, done);
-        let access = Access { at: offset, caller: caller.as_ref(), patience: Patience::Waits };
-        let writing = file.write_from(Source::User(&mut program, step), access.after(done));
-        match call.end_of(file, writing).await {
+        let written = match file.write_from(Source::User(&mut program, step), access.after(done)) {
+            Transfer::Done(result) => result,
+            Transfer::Later(writing) => call.wait_for(file, writing).await,
+        };
+        match written {
             Err(NEEDS_BUFFER) => break,
             Ok(written) => {
                 done += written;
@@ -135,8 +136,6 @@ pub(crate) async fn from(
         }
         call.pause().await?;
     }
-    let caller = caller.unwrap_or_else(|| call.caller());
-    let access = Access { at: offset, ..Access::by(&caller) };
     let mut buffer = Buffer::for_bytes(call, wanted - done);
     if buffer.is_cut(wanted - done) {
         transfer::check_parts(call, file).await?;

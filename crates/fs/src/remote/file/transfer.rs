@@ -62,10 +62,10 @@ impl RemoteFile {
             bytes: bytes as u32,
             frames: loan.frames().to_vec(),
             wait: waits,
-            caller: access.caller.filter(|_| self.waiting == WaitPlace::AtOwner).cloned(),
+            caller: access.caller().filter(|_| self.waiting == WaitPlace::AtOwner).cloned(),
         };
         let accept = move |reply: Result<ReadReply>| -> Result<(ReadReply, Loan)> { Ok((reply?, loan)) };
-        let (taken, loan) = self.ask_and_stay(message, accept, access.caller, waits).await??;
+        let (taken, loan) = self.ask_and_stay(message, accept, access.caller(), waits).await??;
         Ok(loan.receive_into(taken, &mut buf[..bytes]))
     }
 
@@ -76,7 +76,7 @@ impl RemoteFile {
             at: access.at,
             data: payload.data.clone(),
             wait: !self.tries(),
-            caller: access.caller.filter(|_| !matches!(self.waiting, WaitPlace::Never | WaitPlace::Here)).cloned(),
+            caller: access.caller().filter(|_| !matches!(self.waiting, WaitPlace::Never | WaitPlace::Here)).cloned(),
         };
         // The frames stay lent until the owner has answered, even if nobody waits for that any more.
         let loan = payload.loan.clone();
@@ -84,7 +84,7 @@ impl RemoteFile {
             drop(loan);
             reply
         };
-        let count = self.ask_and_stay(message, accept, access.caller, self.waiting == WaitPlace::AtOwner).await??;
+        let count = self.ask_and_stay(message, accept, access.caller(), self.waiting == WaitPlace::AtOwner).await??;
         Ok((count as usize).min(payload.bytes))
     }
 
