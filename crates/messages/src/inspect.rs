@@ -172,8 +172,11 @@ pub enum Inspect {
         /// The thread whose list is asked for; ESRCH if it is not one of the process.
         thread: Pid,
     },
-    /// Open descriptors: number, path, flags.
-    Descriptors,
+    /// Open descriptors, some hundred at a time.
+    Descriptors {
+        /// The least number wanted.
+        from: u32,
+    },
     /// Whose it is, and its threads: what the directories of /proc need.
     Owner,
 }
@@ -195,8 +198,8 @@ pub enum Inspection {
     Space(SpaceId),
     /// Address of the head of the list; 0: none.
     RobustList(u64),
-    /// Descriptor number, path and F_GETFL of each.
-    Descriptors(Vec<(u32, Vec<u8>, u32)>),
+    /// Of [`Inspect::Descriptors`]: ascending; empty when there are no more.
+    Descriptors(Vec<u32>),
     /// Of [`Inspect::Owner`].
     Owner {
         /// Effective user id.

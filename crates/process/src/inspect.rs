@@ -18,6 +18,8 @@ use messages::{
 };
 use vm::Space;
 
+/// Most descriptors of one answer.
+const DESCRIPTORS: usize = 512;
 /// Most regions of one answer.
 const REGIONS: u32 = 256;
 /// The same where it is asked which pages were touched, which takes a message for each other kernel that has some: most readers begin with a few KiB.
@@ -255,14 +257,7 @@ impl System {
             Inspect::ForceWrite { at, bytes, .. } => {
                 Inspection::Count(process.space().force_write(machine::UserAddr(at), &bytes).await as u32)
             }
-            Inspect::Descriptors => {
-                let mut list = Vec::new();
-                for (fd, descriptor) in process.files().list().await? {
-                    let flags = descriptor.file.flags().shown();
-                    list.push((fd, descriptor.file.path().await, flags));
-                }
-                Inspection::Descriptors(list)
-            }
+            Inspect::Descriptors { from } => Inspection::Descriptors(process.files().numbers(from, DESCRIPTORS).await?),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! directory, by somebody who may.
 
 pub mod lease;
+pub mod listing;
 pub mod locks;
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 use lease::Sharers;
+use listing::Listing;
 use locks::LockTable;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Pid};
 
@@ -33,17 +35,6 @@ pub struct NewNode {
     pub rdev: (u32, u32),
     /// Text of a symbolic link.
     pub target: Vec<u8>,
-}
-
-/// One name of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Inode number, as getdents64 gives it.
-    pub ino: u64,
-    /// DT_DIR, DT_REG and so on (man 3 readdir).
-    pub d_type: u8,
-    /// The name, without a zero byte.
-    pub name: Vec<u8>,
 }
 
 /// Where a symbolic link leads.
@@ -147,9 +138,14 @@ pub trait Inode: Any + Send + Sync {
     fn believed(&self) -> u64 {
         FOREVER
     }
-    /// All names but `.` and `..`.
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    /// Adds names, all but `.` and `..`, from the scan's position on ([`listing`]): as many as there is room for, or fewer. None
+    /// though there is room: that was the end.
+    fn list<'a>(&'a self, _caller: &'a Caller, _to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         ready(Err(Errno::ENOTDIR))
+    }
+    /// The largest position that lseek takes here.
+    fn last_position(&self) -> u64 {
+        i64::MAX as u64
     }
     /// Of a directory /proc/PID: whose it is.
     fn process(&self) -> Option<Pid> {

@@ -4,8 +4,7 @@ use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{
     control::{Control, ControlAnswer},
     file::{Access, Destination, Source, Transfer},
-    inode::Listed,
-    synthetic::MOST_BYTES,
+    inode::listing::{Listing, Scan, FIRST},
     Attributes, Caller, DirEntry, File, Kind, OpenFlags, Services, SetAttributes, Whence,
 };
 use abi::{LockConflict, LockOp};
@@ -13,26 +12,15 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, sync::AsyncLock, BoxFuture, Errno};
 
-/// Bytes of `struct linux_dirent64` before the name.
-const HEADER: usize = 19;
-
 /// A directory, open for reading or as a place (O_PATH): a base for paths.
 pub struct DirFile {
     opened: Opened,
-    reading: AsyncLock<Reading>,
-}
-
-/// The names are listed once, when reading starts, and again after a rewind: POSIX leaves open whether
-/// later changes are seen, and so positions stay valid while others remove what they have read.
-struct Reading {
-    listed: Option<Vec<Listed>>,
-    position: u64,
+    scan: AsyncLock<Scan>,
 }
 
 impl DirFile {
     pub(super) fn new(services: &Services, at: Location, flags: OpenFlags) -> Arc<DirFile> {
-        let reading = AsyncLock::new(Reading { listed: None, position: 0 });
-        Arc::new(DirFile { opened: Opened::new(services, at, flags), reading })
+        Arc::new(DirFile { opened: Opened::new(services, at, flags), scan: AsyncLock::default() })
     }
 
     async fn read(&self, budget: usize) -> Result<Vec<DirEntry>> {
@@ -40,42 +28,29 @@ impl DirFile {
         if self.opened.flags().contains(OpenFlags::PATH) {
             return Err(Errno::EBADF);
         }
-        let mut reading = self.reading.lock().await;
+        let mut scan = self.scan.lock().await;
         if at.dentry.is_removed() {
             return Err(Errno::ENOENT);
         }
-        if reading.listed.is_none() {
-            // Reading was permitted when the directory was opened.
-            reading.listed = Some(at.inode().list(&crate::file::SYSTEM).await?);
-        }
-        let listed = reading.listed.as_deref().unwrap_or_default();
-        let above = at.up().map_or(at.inode().ino(), |above| above.inode().ino());
-        let directory = Kind::Directory.d_type();
-        let mut entries = Vec::new();
-        let mut used = 0;
-        let mut position = reading.position;
-        loop {
-            let entry = |ino, d_type, name: &[u8]| DirEntry { ino, next: position + 1, d_type, name: name.to_vec() };
-            let entry = match position {
-                0 => entry(at.inode().ino(), directory, b"."),
-                1 => entry(above, directory, b".."),
-                _ => match listed.get(position as usize - 2) {
-                    Some(listed) => entry(listed.ino, listed.d_type, &listed.name),
-                    None => break,
-                },
-            };
-            let size = (HEADER + entry.name.len() + 1).next_multiple_of(8);
-            if used + size > budget {
-                if entries.is_empty() {
-                    return Err(Errno::EINVAL);
-                }
-                break;
+        let mut listing = Listing::new(*scan, budget);
+        if scan.position < FIRST {
+            let above = at.up().map_or(at.inode().ino(), |above| above.inode().ino());
+            let dots: [(u64, &[u8]); FIRST as usize] = [(at.inode().ino(), b"."), (above, b"..")];
+            for (next, (ino, name)) in (1..).zip(dots).skip(scan.position as usize) {
+                listing.add(ino, next, Kind::Directory.d_type(), name);
             }
-            used += size;
-            position += 1;
-            entries.push(entry);
+            listing.scan.position = FIRST;
         }
-        reading.position = position;
+        if !listing.is_full() {
+            // Reading was permitted when the directory was opened.
+            at.inode().list(&crate::file::SYSTEM, &mut listing).await?;
+        }
+        if listing.is_full() && listing.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        scan.began = listing.scan.began;
+        let entries = listing.into_entries();
+        scan.position = entries.last().map_or(scan.position, |last| last.next);
         at.dentry.tell(crate::inotify::ACCESS);
         Ok(entries)
     }
@@ -95,25 +70,20 @@ impl File for DirFile {
             if self.opened.flags().contains(OpenFlags::PATH) {
                 return Err(Errno::EBADF);
             }
-            let mut reading = self.reading.lock().await;
+            let mut scan = self.scan.lock().await;
+            let inode = self.opened.at.inode();
             // Those of /proc are 0 bytes long.
-            let has_end = self.opened.at.inode().is_closed();
-            let start = match whence {
-                Whence::Set => 0,
-                Whence::Current => reading.position,
-                Whence::End if has_end => 0,
+            let has_end = inode.is_closed();
+            let to = match whence {
+                // Positions that are negative as an offset are the file system's to allow.
+                Whence::Set => Some(offset as u64),
+                Whence::Current => scan.position.checked_add_signed(offset),
+                Whence::End if has_end => u64::try_from(offset).ok(),
                 Whence::Data | Whence::Hole if has_end => return Err(Errno::ENXIO),
-                _ => return Err(Errno::EINVAL),
+                _ => None,
             };
-            let to = start.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
-            if has_end && to > MOST_BYTES {
-                return Err(Errno::EINVAL);
-            }
-            if to == 0 {
-                reading.listed = None;
-            }
-            reading.position = to;
-            Ok(to)
+            scan.position = to.filter(|to| *to <= inode.last_position()).ok_or(Errno::EINVAL)?;
+            Ok(scan.position)
         })
     }
 

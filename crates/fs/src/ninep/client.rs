@@ -18,6 +18,8 @@ const SMALL: usize = 512;
 const LINK: usize = 4096 + 64;
 /// Tread's and Twrite's header and count.
 const DATA_HEADER: usize = HEADER + 4 + 8 + 4;
+/// An entry of Rreaddir: qid, offset, type and name, of 255 bytes.
+const LONGEST_ENTRY: usize = 13 + 8 + 1 + 2 + 255;
 /// P9_GETATTR_BASIC
 const GETATTR_BASIC: u64 = 0x7ff;
 const AT_REMOVEDIR: u32 = 0x200;
@@ -142,6 +144,8 @@ fn attributes(reply: &mut Reader, device: (u32, u32)) -> Result<Attributes> {
 /// An entry of Rreaddir.
 pub struct Entry {
     pub qid: Qid,
+    /// The server's offset of the entry after it.
+    pub next: u64,
     pub d_type: u8,
     pub name: Vec<u8>,
 }
@@ -294,29 +298,21 @@ impl Fid {
         Ok(())
     }
 
-    /// All entries of an opened directory.
-    pub async fn read_dir(&self) -> Result<Vec<Entry>> {
+    /// Entries of an opened directory from the server's own `offset` on, about `bytes` of them; none: that was the end. The first of
+    /// all has offset 0, each other that which the server gave with the one before it.
+    pub async fn read_dir(&self, offset: u64, bytes: usize) -> Result<Vec<Entry>> {
+        // A server that can't place a single name answers as at the end.
+        let count = bytes.clamp(LONGEST_ENTRY, self.client.unit().min(64 * 1024));
+        let mut reply = self
+            .client
+            .call(wire::READDIR, DATA_HEADER + count, |m| m.u32(self.number).u64(offset).u32(count as u32))
+            .await?;
+        let _bytes = reply.u32()?;
         let mut entries = Vec::new();
-        let mut offset = 0;
-        loop {
-            let count = self.client.unit().min(64 * 1024);
-            let mut reply = self
-                .client
-                .call(wire::READDIR, DATA_HEADER + count, |m| m.u32(self.number).u64(offset).u32(count as u32))
-                .await?;
-            if reply.u32()? == 0 {
-                return Ok(entries);
-            }
-            while !reply.is_empty() {
-                let qid = reply.qid()?;
-                offset = reply.u64()?;
-                let d_type = reply.u8()?;
-                let name = reply.string()?;
-                if name != b"." && name != b".." {
-                    entries.push(Entry { qid, d_type, name });
-                }
-            }
+        while !reply.is_empty() {
+            entries.push(Entry { qid: reply.qid()?, next: reply.u64()?, d_type: reply.u8()?, name: reply.string()? });
         }
+        Ok(entries)
     }
 
     pub async fn sync(&self, data_only: bool) -> Result<()> {

@@ -1,10 +1,17 @@
 //! A file of the host as an inode.
 
-use super::{client::Fid, wire::Qid, Shared};
+use super::{
+    client::{Entry, Fid},
+    wire::Qid,
+    Shared,
+};
 use crate::{
     cache::Store,
     file::{ready, Destination, Source, Transfer},
-    inode::{Attachment, Followed, Listed, NewNode, WriteAt},
+    inode::{
+        listing::{Listing, FIRST},
+        Attachment, Followed, NewNode, WriteAt,
+    },
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, PageCache, SetAttributes,
 };
@@ -26,7 +33,6 @@ const RDONLY: u32 = 0;
 const WRONLY: u32 = 1;
 const RDWR: u32 = 2;
 const CREATE_NEW: u32 = 0o300;
-const DIRECTORY: u32 = 0o200000;
 
 pub struct NineInode {
     shared: Arc<Shared>,
@@ -299,6 +305,52 @@ impl Drop for NineInode {
     }
 }
 
+/// A server's offset in a directory, as a position: behind those of `.` and `..`, and no negative number for lseek. ext4 and btrfs
+/// have the largest offset of all behind the last name, and no names at the two before it, which give way.
+fn position(offset: u64) -> Result<u64> {
+    match i64::try_from(offset) {
+        Ok(offset) => Ok(offset.saturating_add(FIRST as i64) as u64),
+        Err(_) => {
+            log::warn!("9p: {offset:#x} is no offset in a directory");
+            Err(Errno::EIO)
+        }
+    }
+}
+
+fn offset(position: u64) -> u64 {
+    match position {
+        END => END,
+        _ => position - FIRST,
+    }
+}
+
+const END: u64 = i64::MAX as u64;
+
+impl NineInode {
+    /// The directory stays open at the server until a scan comes to the end.
+    async fn list_from_server(&self, to: &mut Listing) -> Result<()> {
+        let mut from = offset(to.scan.position);
+        loop {
+            let entries = self.content.reader().await?.read_dir(from, to.room()).await?;
+            let Some(last) = entries.last() else {
+                self.content.open.lock().await.read = None;
+                return Ok(());
+            };
+            from = last.next;
+            let mut names = entries.into_iter().filter(|entry| entry.name != b"." && entry.name != b"..").peekable();
+            if names.peek().is_none() {
+                continue;
+            }
+            for Entry { qid, next, d_type, name } in names {
+                if !to.add(qid.path, position(next)?, d_type, &name) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
 impl Inode for NineInode {
     fn as_any(&self) -> &dyn Any {
         self
@@ -371,16 +423,8 @@ impl Inode for NineInode {
         self.shared.believed
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        Box::pin(async move {
-            let fid = self.content.fid().again().await?;
-            fid.open(RDONLY | DIRECTORY).await?;
-            let entries = fid.read_dir().await?;
-            Ok(entries
-                .into_iter()
-                .map(|entry| Listed { ino: entry.qid.path, d_type: entry.d_type, name: entry.name })
-                .collect())
-        })
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.list_from_server(to))
     }
 
     fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

@@ -10,7 +10,10 @@ mod text;
 
 use crate::{
     file::ready,
-    inode::{Followed, Listed, NewNode, FOREVER},
+    inode::{
+        listing::{Listing, FIRST},
+        Followed, NewNode, FOREVER,
+    },
     Attributes, Caller, File, FileSystem, FileSystemInfo, Inode, Kind, OpenFlags, Services, SetAttributes, Timestamp,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
@@ -105,7 +108,8 @@ impl Node {
 pub trait Directory: Send + Sync {
     /// ENOENT if there is no such name.
     fn lookup<'a>(&'a self, caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Node>>;
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>>;
+    /// See [`Inode::list`]. Positions in /proc are below 2^31.
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>>;
     /// See [`Inode::process`].
     fn process(&self) -> Option<Pid> {
         None
@@ -204,13 +208,31 @@ impl Fixed {
         self.0.get(name).cloned()
     }
 
-    pub fn entries(&self) -> Vec<Listed> {
-        let entry = |(name, node): (&Vec<u8>, &Node)| Listed {
-            ino: node.ino,
-            d_type: node.kind().d_type(),
-            name: name.clone(),
-        };
-        self.0.iter().map(entry).collect()
+    /// In the order of the names: a position says how many came before, since there are never others.
+    pub fn list(&self, to: &mut Listing) {
+        let from = to.scan.position;
+        for (next, (name, node)) in (FIRST + 1..).zip(&self.0).skip((from - FIRST) as usize) {
+            if !to.add(node.ino, next, node.kind().d_type(), name) {
+                return;
+            }
+        }
+    }
+
+    /// For a directory that is made anew with other names at times: in the order of the inode numbers, which say what a position is.
+    pub fn list_by_number(&self, to: &mut Listing) {
+        let from = to.scan.position;
+        let position = |node: &Node| FIRST + node.ino;
+        let mut left: Vec<_> = self.0.iter().filter(|(_, node)| position(node) > from).collect();
+        left.sort_unstable_by_key(|(_, node)| node.ino);
+        for (name, node) in left {
+            if !to.add(node.ino, position(node), node.kind().d_type(), name) {
+                return;
+            }
+        }
+    }
+
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.keys().map(Vec::as_slice)
     }
 }
 
@@ -219,8 +241,9 @@ impl Directory for Fixed {
         ready(self.get(name).ok_or(Errno::ENOENT))
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        ready(Ok(self.entries()))
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        self.list(to);
+        ready(Ok(()))
     }
 
     fn fixed(&self) -> bool {
@@ -382,10 +405,18 @@ impl Inode for SyntheticInode {
         }
     }
 
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         match self.directory() {
-            Ok(directory) => directory.list(caller),
+            Ok(directory) => directory.list(caller, to),
             Err(error) => ready(Err(error)),
+        }
+    }
+
+    fn last_position(&self) -> u64 {
+        if self.is_closed() {
+            MOST_BYTES
+        } else {
+            i64::MAX as u64
         }
     }
 

@@ -6,6 +6,7 @@
 //! `nr_inodes=` are the account's limits (ENOSPC).
 
 mod file;
+mod names;
 mod node;
 
 pub use file::{anonymous_object, memfd, seals};

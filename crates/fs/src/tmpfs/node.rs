@@ -1,19 +1,18 @@
 //! A file, directory, link or device of a tmpfs.
 
-use super::{file, Shared};
+use super::{
+    file,
+    names::{Named, Names},
+    Shared,
+};
 use crate::{
     file::{ready, Destination, Source, Transfer},
-    inode::{same, Attachment, Extent, Followed, Listed, NewNode, WriteAt},
+    inode::{listing::Listing, same, Attachment, Extent, Followed, NewNode, WriteAt},
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, FileSystemInfo, Inode, Kind, Object, PageCache, SetAttributes, Timestamp,
 };
-use alloc::{
-    boxed::Box,
-    collections::{BTreeMap, LinkedList},
-    sync::Arc,
-    vec::Vec,
-};
+use alloc::{boxed::Box, collections::LinkedList, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{account::Charge, errno::Result, sync::Lock, BoxFuture, Errno, PAGE_SIZE};
 
@@ -44,20 +43,6 @@ pub(super) struct Meta {
     modified: Timestamp,
     changed: Timestamp,
     pub(super) seals: u32,
-}
-
-type Names = BTreeMap<Vec<u8>, Named>;
-
-pub(super) struct Named {
-    node: Arc<dyn Inode>,
-    /// The first name of a file costs nothing beyond the file.
-    _charge: Charge,
-}
-
-impl Named {
-    fn first(node: &Arc<dyn Inode>) -> Self {
-        Named { node: node.clone(), _charge: Charge::FREE }
-    }
 }
 
 pub(super) enum Body {
@@ -165,6 +150,16 @@ impl TmpInode {
         meta.changed = now;
     }
 
+    /// For the union: the position behind the name that was made last.
+    pub(crate) fn newest(&self) -> Result<u64> {
+        Ok(self.names()?.lock().newest())
+    }
+
+    /// For the union: what a name leads to, and the position behind it.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<(u64, Arc<dyn Inode>)>> {
+        Ok(self.names()?.lock().find(name))
+    }
+
     /// The union gives a copied-up file the links and times it had below.
     pub(crate) fn set_origin(&self, links: u32, accessed: Timestamp, modified: Timestamp) {
         let mut meta = self.meta.lock();
@@ -202,10 +197,15 @@ impl TmpInode {
         }
     }
 
-    /// Takes `name` out and lowers the counts.
+    /// Takes `name` out.
     fn take(&self, name: &[u8]) -> Result<()> {
-        let named = self.names()?.lock().remove(name).ok_or(Errno::ENOENT)?;
-        let node = tmp(&named.node)?;
+        let named = self.names()?.lock().take(name).ok_or(Errno::ENOENT)?;
+        self.lost(&named.node)
+    }
+
+    /// A name of `node` in this directory is gone: lowers the counts.
+    fn lost(&self, node: &Arc<dyn Inode>) -> Result<()> {
+        let node = tmp(node)?;
         if node.kind == Kind::Directory {
             node.add_links(-2);
             self.add_links(-1);
@@ -224,11 +224,11 @@ impl TmpInode {
 
     fn move_to(&self, from: &[u8], node: &Arc<dyn Inode>, target: &Arc<dyn Inode>, to: &[u8]) -> Result<()> {
         let target = tmp(target)?;
-        if target.names()?.lock().contains_key(to) {
-            target.take(to)?;
+        let named = self.names()?.lock().take(from).ok_or(Errno::ENOENT)?;
+        let replaced = target.names()?.lock().put(to, named);
+        if let Some(replaced) = replaced {
+            target.lost(&replaced.node)?;
         }
-        let named = self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
-        target.names()?.lock().insert(to.to_vec(), named);
         if node.kind() == Kind::Directory {
             self.add_links(-1);
             target.add_links(1);
@@ -246,7 +246,7 @@ impl Drop for TmpInode {
         let mut trees = LinkedList::new();
         trees.extend(self.take_names());
         while let Some(mut names) = trees.pop_back() {
-            let Some((_, Named { node, .. })) = names.pop_first() else { continue };
+            let Some(Named { node, .. }) = names.pop() else { continue };
             trees.push_back(names);
             // If nobody else has it, what is in it goes with it: taken out before, and in its turn.
             let node: Arc<dyn Any + Send + Sync> = node;
@@ -325,25 +325,18 @@ impl Inode for TmpInode {
     }
 
     fn lookup<'a>(&'a self, _caller: &'a Caller, name: &'a [u8]) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
-        ready(
-            self.names().and_then(|names| names.lock().get(name).map(|named| named.node.clone()).ok_or(Errno::ENOENT)),
-        )
+        ready(self.names().and_then(|names| names.lock().get(name).cloned().ok_or(Errno::ENOENT)))
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        let entry = |(name, named): (&Vec<u8>, &Named)| Listed {
-            ino: named.node.ino(),
-            d_type: named.node.kind().d_type(),
-            name: name.clone(),
-        };
-        ready(self.names().map(|names| names.lock().iter().map(entry).collect()))
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        ready(self.names().map(|names| names.lock().list(to)))
     }
 
     fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {
         Box::pin(async move {
             let directory = new.kind == Kind::Directory;
             let node: Arc<dyn Inode> = Self::make(&self.shared, new)?;
-            self.names()?.lock().insert(name.to_vec(), Named::first(&node));
+            self.names()?.lock().put(name, Named::first(&node));
             if directory {
                 self.add_links(1);
             }
@@ -363,7 +356,7 @@ impl Inode for TmpInode {
         Box::pin(async move {
             let charge = self.shared.charge_inode()?;
             tmp(node)?.add_links(1);
-            self.names()?.lock().insert(name.to_vec(), Named { node: node.clone(), _charge: charge });
+            self.names()?.lock().put(name, Named::further(node, charge));
             self.touch();
             Ok(())
         })
@@ -404,12 +397,12 @@ impl Inode for TmpInode {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let below = tmp(target)?;
-            let mut swapped = self.names()?.lock().remove(from).ok_or(Errno::ENOENT)?;
-            {
-                let mut names = below.names()?.lock();
-                core::mem::swap(names.get_mut(to).ok_or(Errno::ENOENT)?, &mut swapped);
-            }
-            self.names()?.lock().insert(from.to_vec(), swapped);
+            let (here, there) = (self.names()?, below.names()?);
+            // Both names are there at any moment: one leads to the same file as the other for a while.
+            let at_to = there.lock().put(to, Named::first(node)).ok_or(Errno::ENOENT)?;
+            let at_from = here.lock().put(from, at_to).ok_or(Errno::ENOENT)?;
+            let twice = there.lock().put(to, at_from);
+            drop(twice);
             let moved = |node: &Arc<dyn Inode>| i32::from(node.kind() == Kind::Directory);
             self.add_links(moved(other) - moved(node));
             below.add_links(moved(node) - moved(other));

@@ -2,11 +2,12 @@
 
 use super::{sessions::DEVPTS, Terminals};
 use crate::{
-    inode::Listed,
+    inode::listing::{Listing, FIRST as FIRST_POSITION},
     synthetic::{Device, Directory, Node, Synthetic},
     Attributes, Caller, Kind, Services, SetAttributes,
 };
-use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, format, sync::Arc};
+use core::iter;
 use machine::{errno::Result, BoxFuture, Errno};
 
 /// DEVPTS_SUPER_MAGIC.
@@ -66,10 +67,16 @@ impl Directory for Slaves {
         Box::pin(core::future::ready(found))
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        let entry = |ino, name: &str| Listed { ino, d_type: Kind::CharDevice.d_type(), name: name.into() };
-        let mut list = Vec::from([entry(PTMX, "ptmx")]);
-        list.extend(self.0.numbers().into_iter().map(|number| entry(u64::from(number) + FIRST, &format!("{number}"))));
-        Box::pin(core::future::ready(Ok(list)))
+    /// The inode's number says where a terminal is.
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        let from = to.scan.position;
+        let slaves = self.0.numbers().into_iter().map(|number| (FIRST + u64::from(number), format!("{number}")));
+        for (ino, name) in iter::once((PTMX, "ptmx".into())).chain(slaves) {
+            let next = FIRST_POSITION + ino;
+            if next > from && !to.add(ino, next, Kind::CharDevice.d_type(), name.as_bytes()) {
+                break;
+            }
+        }
+        Box::pin(core::future::ready(Ok(())))
     }
 }

@@ -6,8 +6,14 @@ use super::{
     node::{union, UnionInode},
     tmp,
 };
-use crate::{inode::NewNode, Inode, Kind};
-use alloc::{sync::Arc, vec::Vec};
+use crate::{
+    inode::{
+        listing::{Listing, Scan, FIRST},
+        NewNode,
+    },
+    Inode, Kind,
+};
+use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 
 /// The upper entry `name`, whiteouts included.
@@ -32,11 +38,17 @@ async fn uncover(directory: &Arc<dyn Inode>, name: &[u8]) -> Result<bool> {
 
 /// Empties a directory of its whiteouts before it goes.
 async fn clear(directory: &Arc<dyn Inode>) -> Result<()> {
-    let names: Vec<Vec<u8>> = directory.list(&crate::file::SYSTEM).await?.into_iter().map(|entry| entry.name).collect();
-    for name in names {
-        uncover(directory, &name).await?;
+    let mut scan = Scan { position: FIRST, began: None };
+    loop {
+        let mut names = Listing::new(scan, 4096);
+        directory.list(&crate::file::SYSTEM, &mut names).await?;
+        let names = names.into_entries();
+        let Some(last) = names.last() else { return Ok(()) };
+        scan.position = last.next;
+        for entry in names {
+            uncover(directory, &entry.name).await?;
+        }
     }
-    Ok(())
 }
 
 impl UnionInode {

@@ -14,6 +14,7 @@
 
 mod change;
 mod copy;
+mod list;
 mod node;
 
 use crate::{tmpfs::TmpInode, FileSystem, Inode, Services};

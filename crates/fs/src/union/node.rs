@@ -1,16 +1,15 @@
 //! A file of the union: a lower inode, an upper inode, or both.
 
-use super::{copy::is_whiteout, mark, Shared, UPPER_INO};
+use super::{copy::is_whiteout, list::last_position, mark, Shared, UPPER_INO};
 use crate::{
     file::{Destination, Source, Transfer},
-    inode::{Attachment, Extent, Followed, Listed, NewNode, WriteAt, FOREVER},
+    inode::{listing::Listing, Attachment, Extent, Followed, NewNode, WriteAt, FOREVER},
     lease::Sharers,
     locks::LockTable,
     Attributes, Caller, File, FileSystemInfo, Inode, Kind, Object, OpenFlags, SetAttributes,
 };
 use alloc::{
     boxed::Box,
-    collections::BTreeMap,
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -188,40 +187,6 @@ impl UnionInode {
         }
         attributes
     }
-
-    async fn merged(&self, caller: &Caller) -> Result<Vec<Listed>> {
-        let mut names: BTreeMap<Vec<u8>, Option<Listed>> = BTreeMap::new();
-        if let Some(upper) = self.upper() {
-            for mut entry in upper.list(caller).await? {
-                let node = upper.lookup(caller, &entry.name).await?;
-                let shown = match is_whiteout(&node) {
-                    true => None,
-                    false => {
-                        entry.ino = mark(&node).origin.map_or(UPPER_INO | node.ino(), |origin| origin.ino());
-                        Some(entry.clone())
-                    }
-                };
-                names.insert(entry.name, shown);
-            }
-        }
-        let Some(below) = self.below() else {
-            return Ok(names.into_values().flatten().collect());
-        };
-        // The order of the lower directory is kept; what is new comes after it.
-        let mut listed = Vec::new();
-        for entry in below.list(caller).await? {
-            match names.remove(&entry.name) {
-                Some(shown) => listed.extend(shown),
-                None => listed.push(entry),
-            }
-        }
-        listed.extend(names.into_values().flatten());
-        Ok(listed)
-    }
-
-    pub(super) async fn is_empty(&self) -> Result<bool> {
-        Ok(self.merged(&crate::file::SYSTEM).await?.is_empty())
-    }
 }
 
 impl Drop for UnionInode {
@@ -317,8 +282,12 @@ impl Inode for UnionInode {
         }
     }
 
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        Box::pin(self.merged(caller))
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.merge(caller, to))
+    }
+
+    fn last_position(&self) -> u64 {
+        last_position(self.lower.is_some())
     }
 
     fn create<'a>(&'a self, name: &'a [u8], new: NewNode) -> BoxFuture<'a, Result<Arc<dyn Inode>>> {

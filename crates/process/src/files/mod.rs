@@ -268,6 +268,17 @@ impl Files {
         Ok(list)
     }
 
+    /// Numbers of open descriptors from `from` on, ascending, `most` at most.
+    pub(crate) async fn numbers(&self, from: u32, most: usize) -> Result<Vec<u32>> {
+        Ok(match &self.part {
+            Part::Home(table) => table.lock().iter_from(from).map(|(fd, _)| fd).take(most).collect(),
+            Part::Cache(_) => {
+                let all = self.list().await?.into_iter().map(|(fd, _)| fd);
+                all.filter(|&fd| fd >= from).take(most).collect()
+            }
+        })
+    }
+
     /// Bytes that its files may take of this kernel's heap.
     pub(crate) fn bytes(&self) -> usize {
         match &self.part {

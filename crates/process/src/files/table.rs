@@ -56,9 +56,11 @@ impl Slots {
         self.0[piece].get_or_insert_default()[index].replace(descriptor)
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
-        let pieces = (0u32..).step_by(PIECE).zip(&self.0).filter_map(|(first, piece)| Some((first, piece.as_ref()?)));
-        let slots = pieces.flat_map(|(first, piece)| (first..).zip(piece.iter()));
+    fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Descriptor)> {
+        let (skipped, _) = place(from);
+        let pieces = (0u32..).step_by(PIECE).zip(&self.0).skip(skipped);
+        let pieces = pieces.filter_map(|(first, piece)| Some((first, piece.as_ref()?)));
+        let slots = pieces.flat_map(|(first, piece)| (first..).zip(piece.iter())).filter(move |(fd, _)| *fd >= from);
         slots.filter_map(|(fd, slot)| Some((fd, slot.as_ref()?)))
     }
 
@@ -98,7 +100,12 @@ impl Table {
 
     /// The open descriptors, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
-        self.slots.iter()
+        self.iter_from(0)
+    }
+
+    /// The same without those below `from`.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &Descriptor)> {
+        self.slots.iter_from(from)
     }
 
     /// Lowest free number from `from` on.
@@ -160,7 +167,7 @@ mod tests {
                     assert_eq!(table.take_all().into_files().count(), taken.len());
                     taken.clear();
                 }
-                _ => assert!(table.iter().map(|(fd, _)| fd).eq(taken.iter().copied())),
+                _ => assert!(table.iter_from(number).map(|(fd, _)| fd).eq(taken.range(number..).copied())),
             }
         }
     }

@@ -7,7 +7,10 @@ use super::{
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
-    inode::{Followed, Listed},
+    inode::{
+        listing::{Listing, FIRST},
+        Followed,
+    },
     synthetic::{hash_ino, Content, Directory, Link, Node, Style},
     Caller, File, Kind, OpenFlags, Whence,
 };
@@ -94,8 +97,9 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    async fn open(&self, caller: &Caller) -> Result<Vec<(u32, Vec<u8>, u32)>> {
-        match self.subject.inspect(Inspect::Descriptors, caller).await {
+    /// Open descriptors from `from` on, as many as come at a time.
+    async fn open(&self, from: u32, caller: &Caller) -> Result<Vec<u32>> {
+        match self.subject.inspect(Inspect::Descriptors { from }, caller).await {
             Ok(Inspection::Descriptors(list)) => Ok(list),
             Ok(_) => Err(Errno::EIO),
             // A zombie has closed them.
@@ -139,18 +143,20 @@ impl Directory for Descriptors {
         })
     }
 
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    /// A descriptor is at its number.
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let kind = if self.info { Kind::Regular } else { Kind::Symlink };
-            let open = self.open(caller).await?;
-            Ok(open
-                .into_iter()
-                .map(|(fd, _, _)| Listed {
-                    ino: hash_ino(format!("{}/{fd}", self.at).as_bytes()),
-                    d_type: kind.d_type(),
-                    name: format!("{fd}").into_bytes(),
-                })
-                .collect())
+            // A position is less than 2^31.
+            let from = (to.scan.position - FIRST) as u32;
+            for fd in self.open(from, caller).await? {
+                let name = format!("{fd}");
+                let ino = hash_ino(format!("{}/{name}", self.at).as_bytes());
+                if !to.add(ino, FIRST + u64::from(fd) + 1, kind.d_type(), name.as_bytes()) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 }

@@ -4,7 +4,7 @@ use super::{about, cob, links, maps, memory, oom, root::number, stat, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
-    inode::Listed,
+    inode::listing::{Listing, FIRST},
     synthetic::{hash_ino, Content, Directory, Made, Node, Places, Style},
     Caller, Kind,
 };
@@ -108,6 +108,8 @@ struct About {
     at: String,
 }
 
+/// Files that are no [`TextFile`].
+const OTHERS: [&str; 5] = ["comm", "mem", "clear_refs", "oom_score_adj", "oom_adj"];
 const LINKS: [&str; 3] = ["cwd", "root", "exe"];
 const DIRECTORIES: [&str; 4] = ["fd", "fdinfo", "task", "net"];
 
@@ -164,15 +166,22 @@ impl Directory for About {
         })
     }
 
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        let entry = |name: &str, kind: Kind| Listed { ino: self.ino(name), d_type: kind.d_type(), name: name.into() };
-        let mut list: Vec<Listed> = TEXTS.iter().map(|text| entry(text.0, Kind::Regular)).collect();
-        list.extend(["comm", "mem", "clear_refs", "oom_score_adj", "oom_adj"].map(|name| entry(name, Kind::Regular)));
-        list.extend(LINKS.iter().map(|name| entry(name, Kind::Symlink)));
-        let own = self.subject.thread.is_none();
-        let directories = DIRECTORIES.iter().filter(|name| own || **name != "task");
-        list.extend(directories.map(|name| entry(name, Kind::Directory)));
-        Box::pin(async move { self.subject.alive(caller).await.map(|()| list).map_err(|_| Errno::ENOENT) })
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.subject.alive(caller).await.map_err(|_| Errno::ENOENT)?;
+            let own = self.subject.thread.is_none();
+            let names = TEXTS.iter().map(|text| (text.0, Kind::Regular));
+            let names = names.chain(OTHERS.map(|name| (name, Kind::Regular)));
+            let names = names.chain(LINKS.map(|name| (name, Kind::Symlink)));
+            let names = names.chain(DIRECTORIES.map(|name| (name, Kind::Directory)));
+            let from = to.scan.position;
+            for (next, (name, kind)) in (FIRST + 1..).zip(names).filter(|(_, (name, _))| own || *name != "task") {
+                if next > from && !to.add(self.ino(name), next, kind.d_type(), name.as_bytes()) {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     fn process(&self) -> Option<Pid> {
@@ -215,16 +224,19 @@ impl Directory for Tasks {
         })
     }
 
-    fn list<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    /// The position behind a thread is its id's.
+    fn list<'a>(&'a self, caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let threads = self.threads(caller).await.map_err(|_| Errno::ENOENT)?;
-            Ok(threads
-                .into_iter()
-                .map(|thread| {
-                    let ino = hash_ino(format!("/proc/{}/task/{thread}", self.subject.pid).as_bytes());
-                    Listed { ino, d_type: Kind::Directory.d_type(), name: format!("{thread}").into_bytes() }
-                })
-                .collect())
+            let from = to.scan.position;
+            let next = |thread: Pid| FIRST + u64::from(thread.0);
+            for thread in threads.into_iter().filter(|&thread| next(thread) > from) {
+                let ino = hash_ino(format!("/proc/{}/task/{thread}", self.subject.pid).as_bytes());
+                if !to.add(ino, next(thread), Kind::Directory.d_type(), format!("{thread}").as_bytes()) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 }

@@ -6,13 +6,19 @@ use super::{
     process, sysctl, sysvipc, Proc, Subject,
 };
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
-use alloc::{boxed::Box, format, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, format, sync::Arc};
 use fs::{
-    inode::{Followed, Listed},
+    inode::{
+        listing::{Listing, FIRST},
+        Followed,
+    },
     synthetic::{hash_ino, Directory, Fixed, Link, Node},
     Caller, Kind,
 };
 use messages::inspect::{Inspect, Inspection};
+
+/// Position of the first process, as on Linux (FIRST_PROCESS_ENTRY); that behind a process is its id's.
+const PROCESSES: u64 = 256;
 
 pub(super) struct Root {
     proc: Arc<Proc>,
@@ -35,6 +41,7 @@ impl Root {
             .directory("sysvipc", |names| sysvipc::fill(&proc, names))
             .directory("cob", |names| cob::fill(&proc, names))
             .done();
+        assert!(FIRST + names.names().len() as u64 <= PROCESSES, "positions of names and processes are apart");
         Root { proc, names }
     }
 }
@@ -63,16 +70,26 @@ impl Directory for Root {
         })
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
+    /// The names that are always there first, then processes from the position's id on.
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let mut list = self.names.entries();
+            if to.scan.position < PROCESSES {
+                self.names.list(to);
+            }
+            if to.is_full() {
+                return Ok(());
+            }
+            let from = to.scan.position;
+            let next = |pid: Pid| PROCESSES + u64::from(pid.0);
             let processes = self.proc.system.list().await;
-            list.extend(processes.into_iter().map(|pid| {
+            for &pid in &processes[processes.partition_point(|&pid| next(pid) <= from)..] {
                 let name = format!("{pid}").into_bytes();
                 let ino = hash_ino(&[b"/proc/", &name[..]].concat());
-                Listed { ino, d_type: Kind::Directory.d_type(), name }
-            }));
-            Ok(list)
+                if !to.add(ino, next(pid), Kind::Directory.d_type(), &name) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 

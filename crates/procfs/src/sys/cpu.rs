@@ -98,8 +98,7 @@ mod tests {
     #[test]
     fn names_are_those_of_the_host() {
         let own = names(&[(0, 0), (1, 1)], &[]).done();
-        let listed: Vec<String> =
-            own.entries().into_iter().map(|entry| String::from_utf8(entry.name).expect("ASCII")).collect();
+        let listed: Vec<String> = own.names().map(|name| String::from_utf8(name.to_vec()).expect("ASCII")).collect();
         for name in &listed {
             let host = std::path::Path::new(PATH).join(name);
             assert!(host.exists() || name == "cpu1", "{name}");

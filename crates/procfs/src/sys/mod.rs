@@ -10,9 +10,9 @@ pub use cpu::{Cache, Caches};
 
 use crate::proc::made::Directory as Names;
 use ::process::System;
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc};
 use fs::{
-    inode::Listed,
+    inode::listing::Listing,
     synthetic::{hash_ino, Directory, Fixed, Node, Synthetic},
     Caller, Services,
 };
@@ -67,9 +67,9 @@ impl Directory for Rebuilt {
         Box::pin(core::future::ready(found.ok_or(Errno::ENOENT)))
     }
 
-    fn list<'a>(&'a self, _caller: &'a Caller) -> BoxFuture<'a, Result<Vec<Listed>>> {
-        let entries = (self.0)().entries();
-        Box::pin(core::future::ready(Ok(entries)))
+    fn list<'a>(&'a self, _caller: &'a Caller, to: &'a mut Listing) -> BoxFuture<'a, Result<()>> {
+        (self.0)().list_by_number(to);
+        Box::pin(core::future::ready(Ok(())))
     }
 
     fn subdirectories(&self) -> u32 {
