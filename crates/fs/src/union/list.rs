@@ -96,6 +96,7 @@ impl UnionInode {
             let entries = piece.into_entries();
             let Some(last) = entries.last() else { return Ok(true) };
             position = last.next;
+            let room = to.room();
             for entry in entries {
                 let Some((_, node)) = tmp(&upper)?.find(&entry.name)? else { continue };
                 if !is_whiteout(&node) && !to.add(shown(&node), layer | entry.next, entry.d_type, &entry.name) {
@@ -103,7 +104,7 @@ impl UnionInode {
                 }
             }
             // However many names are hidden, others have their turn.
-            if to.is_empty() {
+            if to.room() == room {
                 yield_now().await;
             }
         }
