@@ -1,5 +1,5 @@
 // Directories of the host that are shared are listed like any other while names come and go.
-// cob: link=static kernels=1,4 options=--share,. compare=host timeout=300
+// cob: link=static kernels=4 options=--share,. compare=host timeout=300
 #include "listing.h"
 
 int main(void) {
