@@ -2,7 +2,9 @@
 
 use abi::ObjectId;
 use fs::{remote::Remote, Lost, Object, Services};
-use machine::{errno::Result, sync::Lock, BoxFuture, Errno, Frame, KernelSet, Memory, PAGE_SIZE};
+use machine::{
+    errno::Result, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, FrameTree, KernelSet, Memory, PAGE_SIZE,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
@@ -24,33 +26,30 @@ pub struct SimObject {
     id: ObjectId,
     pages: u64,
     memory: Arc<dyn Memory>,
-    frames: Lock<BTreeMap<u64, Frame>>,
+    frames: Lock<FrameTree<Frame>>,
     pub dirty: Lock<BTreeSet<u64>>,
 }
 
 impl SimObject {
     pub fn new(id: ObjectId, pages: u64, memory: Arc<dyn Memory>) -> Arc<Self> {
-        Arc::new(SimObject { id, pages, memory, frames: Lock::default(), dirty: Lock::default() })
+        let frames = Lock::new(FrameTree::new(memory.clone()));
+        Arc::new(SimObject { id, pages, memory, frames, dirty: Lock::default() })
     }
 
-    fn load(&self, index: u64) -> Result<Frame> {
+    fn load(&self, index: u64) -> Result<CountedFrame<'_>> {
         if index >= self.pages {
             return Err(Errno::EFAULT);
         }
         let mut frames = self.frames.lock();
-        let frame = match frames.get(&index) {
-            Some(frame) => *frame,
-            None => {
-                let frame = self.memory.alloc().ok_or(Errno::ENOMEM)?;
-                for word in 0..PAGE_SIZE / WORD_STEP {
-                    let value = initial(self.id.serial, index, word);
-                    self.memory.write(frame, word * WORD_STEP, &value.to_le_bytes());
-                }
-                frames.insert(index, frame);
-                frame
-            }
-        };
-        self.memory.retain(frame);
+        if let Some(frame) = frames.get(&index) {
+            return Ok(CountedFrame::retain(&*self.memory, *frame));
+        }
+        let frame = CountedFrame::from_raw(&*self.memory, self.memory.alloc().ok_or(Errno::ENOMEM)?);
+        for word in 0..PAGE_SIZE / WORD_STEP {
+            let value = initial(self.id.serial, index, word);
+            self.memory.write(frame.frame(), word * WORD_STEP, &value.to_le_bytes());
+        }
+        frames.insert(index, frame.clone(), |frame| frame);
         Ok(frame)
     }
 }
@@ -68,7 +67,7 @@ impl Object for SimObject {
         // As from a disk: not at once.
         Box::pin(async move {
             Later(false).await;
-            self.load(index)
+            self.load(index).map(CountedFrame::into_raw)
         })
     }
 
@@ -85,12 +84,6 @@ impl Object for SimObject {
 
     fn sync(&self, _start: u64, _end: u64) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
-    }
-}
-
-impl Drop for SimObject {
-    fn drop(&mut self) {
-        self.frames.get_mut().values().for_each(|frame| self.memory.release(*frame));
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use machine::{
-    errno::Result, pause, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
+    errno::Result, pause, Access, CountedFrame, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS,
+    PAGE_SIZE,
 };
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, ResidencyReply};
 
@@ -314,9 +315,7 @@ impl Space {
             for page in region.range.intersect(range).pages() {
                 let cached = || {
                     let (backing, index) = region.object_page(page)?;
-                    let frame = backing.object.resident(index)?;
-                    self.vm.memory.release(frame);
-                    Some(())
+                    backing.object.resident(index).map(|frame| drop(CountedFrame::from_raw(&*self.vm.memory, frame)))
                 };
                 // Made ahead, and nobody has touched it yet.
                 let ahead = |mapping: &Mapping| {

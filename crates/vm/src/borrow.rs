@@ -37,7 +37,7 @@
 use crate::vm::Shared;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use machine::{Frame, KernelId};
+use machine::{CountedFrame, Frame, KernelId};
 use messages::vm::BorrowFrames;
 
 /// Frames that are asked for at once: 256 KiB for each message.
@@ -118,8 +118,7 @@ impl Shared {
         if spare() < wanted && request.urgent {
             self.reclaim();
         }
-        let frames: Vec<Frame> = (0..spare().min(wanted)).map_while(|_| self.memory.alloc()).collect();
-        frames.iter().for_each(|frame| self.memory.lend(*frame, to));
-        frames
+        let lend_one = || Some(CountedFrame::from_raw(&*self.memory, self.memory.alloc()?).lend(to));
+        (0..spare().min(wanted)).map_while(|_| lend_one()).collect()
     }
 }

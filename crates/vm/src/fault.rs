@@ -17,7 +17,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::Object;
-use machine::{Access, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
+use machine::{Access, CountedFrame, Errno, Frame, KernelId, Mapping, Page, PageRange, Soft, Step, UserAddr};
 use messages::vm::Fault;
 
 /// The marks of an anonymous page that a thread has touched. A page that was made ahead lacks them until then, and mincore tells the two
@@ -27,8 +27,8 @@ pub(crate) const TOUCHED: Soft = Soft::ACCESSED.union(Soft::DIRTY);
 /// File pages mapped along with the one that was touched, if they are in memory: an aligned block.
 const AROUND: u64 = 16;
 
-/// A fault under way at the owner.
-pub(crate) struct Demand {
+/// A fault under way at the owner. It borrows the memory that the frame it waited for is of.
+pub(crate) struct Demand<'m> {
     pub page: Page,
     pub access: Access,
     /// Whether another kernel asks.
@@ -45,24 +45,24 @@ pub(crate) struct Demand {
     /// No other kernel has memory to spare, so the fault may take from what this kernel keeps free.
     to_the_last: bool,
     /// A page of an object that was waited for.
-    fetched: Option<Fetched>,
+    fetched: Option<Fetched<'m>>,
 }
 
-struct Fetched {
+struct Fetched<'m> {
     object: Arc<dyn Object>,
     index: u64,
-    frame: Frame,
+    frame: CountedFrame<'m>,
     /// [`Object::losses`] before it was asked for: if there have been more, this frame may be dead.
     losses: u64,
 }
 
-impl Fetched {
+impl Fetched<'_> {
     fn is(&self, object: &Arc<dyn Object>, index: u64) -> bool {
         self.object.id() == object.id() && self.index == index && object.losses() == self.losses
     }
 }
 
-impl Demand {
+impl Demand<'_> {
     pub fn local(page: Page, access: Access) -> Self {
         Demand {
             page,
@@ -137,16 +137,15 @@ impl Space {
     }
 
     /// Resolves until mapped, failed or foreign.
-    pub(crate) async fn resolve_fully(self: &Arc<Self>, demand: &mut Demand) -> Resolution {
+    pub(crate) async fn resolve_fully<'m>(self: &'m Arc<Self>, demand: &mut Demand<'m>) -> Resolution {
         let mut attempts = 0;
         loop {
             let step = {
                 let mut state = self.state.lock();
                 self.resolve(&mut state, demand)
             };
-            if let Some(fetched) = demand.fetched.take() {
-                self.vm.memory.release(fetched.frame);
-            }
+            // If the step did not use it, it was not the page that is wanted now.
+            demand.fetched = None;
             match step {
                 Resolution::Busy => {
                     let page = demand.page;
@@ -156,7 +155,10 @@ impl Space {
                     let losses = object.losses();
                     let fetched = object.page(index).await;
                     match fetched {
-                        Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
+                        Ok(frame) => {
+                            let frame = self.counted(frame);
+                            demand.fetched = Some(Fetched { object, index, frame, losses });
+                        }
                         Err(Errno::ENOMEM) if self.try_again(Missing::Own, &mut attempts).await => {}
                         Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
                         Err(_) => return Failed(Fault::PastEnd),
@@ -211,6 +213,7 @@ impl Space {
         self.table.flush(range);
         for range in given_back.iter() {
             state.exports.remove(range);
+            // Their entries' counts.
             range.pages().for_each(|_| self.vm.memory.release(self.vm.zero));
         }
         drop(state);
@@ -239,7 +242,7 @@ impl Space {
     }
 
     /// Takes one step of a fault; see the head of this file.
-    pub(crate) fn resolve(&self, state: &mut State, demand: &mut Demand) -> Resolution {
+    pub(crate) fn resolve(&self, state: &mut State, demand: &mut Demand<'_>) -> Resolution {
         if state.gone {
             return Failed(Fault::NotMapped);
         }
@@ -279,7 +282,13 @@ impl Space {
         }
     }
 
-    fn resolve_present(&self, state: &mut State, demand: &mut Demand, region: &Region, mapping: Mapping) -> Resolution {
+    fn resolve_present(
+        &self,
+        state: &mut State,
+        demand: &mut Demand<'_>,
+        region: &Region,
+        mapping: Mapping,
+    ) -> Resolution {
         let page = demand.page;
         let full = region.access();
         if mapping.soft.contains(Soft::COW) {
@@ -321,7 +330,7 @@ impl Space {
     }
 
     /// Makes a page of anonymous memory that does not exist yet.
-    fn resolve_new(&self, state: &mut State, demand: &mut Demand, region: &Region) -> Resolution {
+    fn resolve_new(&self, state: &mut State, demand: &mut Demand<'_>, region: &Region) -> Resolution {
         if demand.at_once {
             return Resolution::Busy;
         }
@@ -330,7 +339,7 @@ impl Space {
             return self.put_zero(demand.page, region);
         }
         let Some(frame) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
-        let result = self.put_counted(demand.page, Mapping { frame, access: full, soft: TOUCHED });
+        let result = self.put_counted(demand.page, frame, full, TOUCHED);
         if !demand.export && matches!(result, Mapped) {
             self.make_ahead(state, demand.page, region);
         }
@@ -338,9 +347,8 @@ impl Space {
     }
 
     pub(crate) fn put_zero(&self, page: Page, region: &Region) -> Resolution {
-        self.vm.memory.retain(self.vm.zero);
-        let access = region.access() - Access::WRITE;
-        self.put_counted(page, Mapping { frame: self.vm.zero, access, soft: Soft::COW })
+        let zero = CountedFrame::retain(&*self.vm.memory, self.vm.zero);
+        self.put_counted(page, zero, region.access() - Access::WRITE, Soft::COW)
     }
 
     /// Makes pages behind one that was touched for the first time, if it is one of a row (ahead.rs), as far as there is memory to spare.
@@ -360,8 +368,8 @@ impl Space {
         });
         for near in free.pages() {
             let Some(frame) = self.vm.memory.alloc_spare() else { return };
-            let new = Mapping { frame, access: region.access(), soft: Soft::empty() };
-            if !matches!(self.put_counted(near, new), Mapped) {
+            let frame = self.counted(frame);
+            if !matches!(self.put_counted(near, frame, region.access(), Soft::empty()), Mapped) {
                 return;
             }
             state.ahead.made(1);
@@ -369,7 +377,7 @@ impl Space {
     }
 
     /// A zeroed frame: one that was offered, or our own.
-    pub(crate) fn new_frame(&self, demand: &mut Demand) -> Option<Frame> {
+    pub(crate) fn new_frame(&self, demand: &mut Demand<'_>) -> Option<CountedFrame<'_>> {
         // Under the lock of `state`, as who looks for frames of the dead: it finds what was taken before (death.rs).
         let is_dead = |(kernel, generation): (KernelId, Option<u32>)| {
             generation.is_none() || self.vm.endpoint.boot_generation(kernel) != generation
@@ -377,28 +385,34 @@ impl Space {
         if !demand.offers.is_empty() && demand.giver.is_some_and(is_dead) {
             demand.offers.clear();
         }
-        match demand.offers.pop() {
+        let memory = &*self.vm.memory;
+        let frame = match demand.offers.pop() {
             Some(frame) => {
                 demand.adopted += 1;
-                self.vm.memory.adopt(frame);
+                memory.adopt(frame);
                 Some(frame)
             }
-            None if demand.to_the_last => self.vm.memory.alloc_anywhere().or_else(|| self.vm.memory.alloc()),
-            None => self.vm.memory.alloc_anywhere(),
-        }
+            None if demand.to_the_last => memory.alloc_anywhere().or_else(|| memory.alloc()),
+            None => memory.alloc_anywhere(),
+        };
+        frame.map(|frame| self.counted(frame))
     }
 
-    /// Installs a mapping whose frame is counted for it; gives the count back if that fails.
-    pub(crate) fn put_counted(&self, page: Page, mapping: Mapping) -> Resolution {
-        let result = self.put(page, mapping);
-        if !matches!(result, Mapped) {
-            self.vm.memory.release(mapping.frame);
+    fn counted(&self, frame: Frame) -> CountedFrame<'_> {
+        CountedFrame::from_raw(&*self.vm.memory, frame)
+    }
+
+    /// Maps `page` to `frame`, whose count becomes the entry's: whoever takes the entry out releases it (withdraw.rs).
+    pub(crate) fn put_counted(&self, page: Page, frame: CountedFrame<'_>, access: Access, soft: Soft) -> Resolution {
+        let result = self.put(page, Mapping { frame: frame.frame(), access, soft });
+        if matches!(result, Mapped) {
+            frame.into_raw();
         }
         result
     }
 
     /// Maps a page of a file or other object that is not mapped here yet.
-    fn resolve_object(&self, demand: &mut Demand, region: &Region) -> Resolution {
+    fn resolve_object(&self, demand: &mut Demand<'_>, region: &Region) -> Resolution {
         let Some((backing, index)) = region.object_page(demand.page) else { return Failed(Fault::NotMapped) };
         let object = &backing.object;
         if index >= object.size().div_ceil(machine::PAGE_SIZE as u64) {
@@ -408,18 +422,17 @@ impl Space {
             Some(fetched) if fetched.is(object, index) => Some(fetched.frame),
             other => {
                 demand.fetched = other;
-                object.resident(index)
+                object.resident(index).map(|frame| self.counted(frame))
             }
         };
         let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index) };
         let (full, writing) = (region.access(), demand.access.contains(Access::WRITE));
         if region.is_shared() {
             if writing && !object.write(index) {
-                self.vm.memory.release(frame);
                 return Resolution::TakeBack(object.clone(), index);
             }
             let access = if writing { full } else { full - Access::WRITE };
-            let result = self.put_counted(demand.page, Mapping { frame, access, soft: Soft::CACHE });
+            let result = self.put_counted(demand.page, frame, access, Soft::CACHE);
             // Who writes needs each page's own leave.
             if !demand.export && !writing {
                 self.map_around(demand.page, region);
@@ -427,18 +440,11 @@ impl Space {
             return result;
         }
         if writing {
-            let result = match self.new_frame(demand) {
-                Some(copy) => {
-                    self.vm.memory.copy(frame, copy);
-                    self.put_counted(demand.page, Mapping { frame: copy, access: full, soft: Soft::empty() })
-                }
-                None => NoRoom(Missing::Anywhere),
-            };
-            self.vm.memory.release(frame);
-            return result;
+            let Some(copy) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
+            self.vm.memory.copy(frame.frame(), copy.frame());
+            return self.put_counted(demand.page, copy, full, Soft::empty());
         }
-        let soft = Soft::CACHE | Soft::COW;
-        let result = self.put_counted(demand.page, Mapping { frame, access: full - Access::WRITE, soft });
+        let result = self.put_counted(demand.page, frame, full - Access::WRITE, Soft::CACHE | Soft::COW);
         self.map_around(demand.page, region);
         result
     }
@@ -455,8 +461,8 @@ impl Space {
                 return;
             }
             let Some(frame) = backing.object.resident(index) else { continue };
-            let access = region.access() - Access::WRITE;
-            if !matches!(self.put_counted(near, Mapping { frame, access, soft }), Mapped) {
+            let frame = self.counted(frame);
+            if !matches!(self.put_counted(near, frame, region.access() - Access::WRITE, soft), Mapped) {
                 return;
             }
         }
@@ -465,7 +471,7 @@ impl Space {
     /// Makes the page this space's own. If other kernels can read the shared frame, they give it back
     /// first: else they would go on reading what is no longer this page. Until they have, the page stays exported:
     /// a change that takes it away meanwhile must ask them too, or it would release the frame under them.
-    fn copy_on_write(&self, state: &mut State, demand: &mut Demand, full: Access, mapping: Mapping) -> Resolution {
+    fn copy_on_write(&self, state: &mut State, demand: &mut Demand<'_>, full: Access, mapping: Mapping) -> Resolution {
         let page = demand.page;
         let exported = mapping.soft.contains(Soft::EXPORTED);
         if demand.at_once && (exported || mapping.frame == self.vm.zero) {
@@ -481,24 +487,24 @@ impl Space {
             return Resolution::Withdraw(withdrawal);
         }
         let memory = &self.vm.memory;
-        let own = Mapping { frame: mapping.frame, access: full, soft: TOUCHED };
         if !mapping.soft.contains(Soft::CACHE) && memory.count(mapping.frame) == 1 {
-            return self.put(page, own);
+            return self.put(page, Mapping { frame: mapping.frame, access: full, soft: TOUCHED });
         }
         let Some(copy) = self.new_frame(demand) else { return NoRoom(Missing::Anywhere) };
         if mapping.frame != self.vm.zero {
-            memory.copy(mapping.frame, copy);
+            memory.copy(mapping.frame, copy.frame());
         }
         // An entry is replaced in place: no table page is needed, so this can't fail.
-        let result = self.put_counted(page, Mapping { frame: copy, ..own });
+        let result = self.put_counted(page, copy, full, TOUCHED);
         self.table.flush(PageRange::one(page));
+        // The old entry's count.
         memory.release(mapping.frame);
         result
     }
 
     /// Takes pages of zeros out of the table that are about to be written: this one, and as many behind it as a row may fill.
     /// Those that other kernels can read stay until they are given back, for the same reason.
-    fn take_zeros(&self, state: &mut State, demand: &Demand) -> Resolution {
+    fn take_zeros(&self, state: &mut State, demand: &Demand<'_>) -> Resolution {
         let more = if demand.export { demand.offers.len() as u64 } else { AROUND };
         let mut range = PageRange::new(demand.page, demand.page.add(more.max(1)));
         if state.is_busy(range) {
@@ -518,6 +524,7 @@ impl Space {
             Step::Remove
         });
         self.table.flush(range);
+        // Their entries' counts.
         (0..own).for_each(|_| self.vm.memory.release(self.vm.zero));
         shared.iter().for_each(|range| withdrawal.narrow(state, range));
         state.busy.push(range);

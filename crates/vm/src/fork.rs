@@ -242,13 +242,12 @@ impl Space {
         let mut narrowed = false;
         let mut exported = Ranges::default();
         let mut give = |pages: PageRange, mapping: Mapping| {
-            let frames = || mapping.frame.row(pages.len());
-            frames().for_each(|frame| self.vm.memory.retain(frame));
             // A run lies in one table: it is mapped whole or not at all.
             let filled = child.table.fill(pages, mapping, &mut |_, _| false);
-            if filled.is_err() {
-                frames().for_each(|frame| self.vm.memory.release(frame));
-                result = Err(Errno::ENOMEM);
+            match filled {
+                // Nobody looks at the child's table yet, and what is in ours stays: we hold its lock.
+                Ok(()) => mapping.frame.row(pages.len()).for_each(|frame| self.vm.memory.retain(frame)),
+                Err(_) => result = Err(Errno::ENOMEM),
             }
             filled.is_ok()
         };

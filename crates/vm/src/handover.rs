@@ -55,7 +55,7 @@ const STEAL_REGIONS: usize = 64;
 impl Space {
     /// At the owner of the slice, before a fault of `from` is resolved: if the page lies in an untouched
     /// stretch, all of that goes to `from`.
-    pub(crate) fn hand_over(&self, from: KernelId, demand: &Demand) -> Option<FaultAnswer> {
+    pub(crate) fn hand_over(&self, from: KernelId, demand: &Demand<'_>) -> Option<FaultAnswer> {
         let mut state = self.state.lock();
         self.hand_stretch(&mut state, from, demand.page, demand.access, WORTH_WHILE..LARGEST).map(FaultAnswer::Yours)
     }

@@ -34,7 +34,7 @@ use crate::{
     window::{Windows, FIRST_WINDOW},
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{Access, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, SpaceId, Step};
+use machine::{Access, CountedFrame, Frame, KernelId, Mapping, NoMemory, Page, PageRange, Soft, SpaceId, Step};
 use messages::vm::{Fault, FaultAhead, FaultAnswer, FaultReply, FaultRequest, FirstPages, Run, Runs, Stretch, Touch};
 
 /// Most frames offered at once.
@@ -83,8 +83,8 @@ impl Space {
         };
         // Offers to a dead kernel would be lost.
         let offers = if self.vm.endpoint.is_alive(owner) { offers } else { 0 };
-        let offers: Vec<Frame> = (0..offers).map_while(|_| self.vm.memory.alloc_spare()).collect();
-        offers.iter().for_each(|frame| self.vm.memory.lend(*frame, owner));
+        let spare = || Some(CountedFrame::from_raw(&*self.vm.memory, self.vm.memory.alloc_spare()?).lend(owner));
+        let offers: Vec<Frame> = (0..offers).map_while(|_| spare()).collect();
         let question = FaultRequest {
             space: self.id,
             page,
@@ -286,7 +286,7 @@ impl Space {
         }
     }
 
-    async fn serve(self: &Arc<Self>, from: KernelId, demand: &mut Demand, around: PageRange) -> FaultAnswer {
+    async fn serve<'m>(self: &'m Arc<Self>, from: KernelId, demand: &mut Demand<'m>, around: PageRange) -> FaultAnswer {
         let mut attempts = 0;
         loop {
             // Who has the page is written down, and a frame that is adopted.
@@ -338,7 +338,7 @@ impl Space {
     }
 
     /// Exports to `from` the page and what is ready of the range that it asks for.
-    fn export_around(&self, state: &mut State, from: KernelId, demand: &mut Demand, around: PageRange) -> Vec<Run> {
+    fn export_around(&self, state: &mut State, from: KernelId, demand: &mut Demand<'_>, around: PageRange) -> Vec<Run> {
         let page = demand.page;
         let Some(region) = state.regions.find(page).cloned() else { return Vec::new() };
         let block = region.range.intersect(around);
@@ -394,7 +394,7 @@ impl Space {
     }
 
     /// Uses the offered frames for the pages that follow, as far as these do not exist: for first touches in ascending order.
-    fn use_offers(&self, state: &State, region: &Region, block: PageRange, demand: &mut Demand) {
+    fn use_offers(&self, state: &State, region: &Region, block: PageRange, demand: &mut Demand<'_>) {
         if demand.offers.is_empty() {
             return;
         }
@@ -408,8 +408,7 @@ impl Space {
                 continue;
             }
             let Some(frame) = self.new_frame(demand) else { return };
-            let new = Mapping { frame, access: region.access(), soft: TOUCHED };
-            if !matches!(self.put_counted(page, new), Resolution::Mapped) {
+            if !matches!(self.put_counted(page, frame, region.access(), TOUCHED), Resolution::Mapped) {
                 return;
             }
         }

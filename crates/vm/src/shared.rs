@@ -2,10 +2,12 @@
 
 use crate::{region::Backing, vm::Shared, withdraw::Frames};
 use abi::ObjectId;
-use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
+use alloc::{boxed::Box, sync::Arc};
 use core::sync::atomic::{AtomicU64, Ordering};
 use fs::{Holders, Loaned, Lost, Mappers, Object};
-use machine::{errno::Result, sync::Lock, to_completion, BoxFuture, Errno, Frame, KernelId, PAGE_BITS};
+use machine::{
+    errno::Result, sync::Lock, to_completion, BoxFuture, CountedFrame, Errno, Frame, FrameTree, KernelId, PAGE_BITS,
+};
 
 /// Serial numbers with this bit are of memory, those without of files.
 const MEMORY: u64 = 1 << 63;
@@ -16,8 +18,8 @@ pub struct SharedMemory {
     vm: Arc<Shared>,
     id: ObjectId,
     pages: u64,
-    /// A tree, which grows in small pieces: memory may be large. None: the page went with a kernel that died.
-    frames: Lock<BTreeMap<u64, Option<Frame>>>,
+    /// None: the page went with a kernel that died.
+    frames: Lock<FrameTree<Option<Frame>>>,
     holders: Holders,
     losses: AtomicU64,
 }
@@ -27,10 +29,10 @@ impl SharedMemory {
         let serial = vm.serials.next() | MEMORY;
         let id = ObjectId { owner: vm.memory.kernel(), serial };
         let memory = Arc::new(SharedMemory {
+            frames: Lock::new(FrameTree::new(vm.memory.clone())),
             vm,
             id,
             pages,
-            frames: Lock::default(),
             holders: Holders::default(),
             losses: AtomicU64::new(0),
         });
@@ -44,7 +46,7 @@ impl SharedMemory {
     }
 
     /// A page, as a fault of anonymous memory gets one (borrow.rs).
-    async fn get(&self, index: u64) -> Result<Frame> {
+    async fn get(&self, index: u64) -> Result<CountedFrame<'_>> {
         let mut to_the_last = false;
         loop {
             match self.try_get(index, to_the_last) {
@@ -55,23 +57,20 @@ impl SharedMemory {
         }
     }
 
-    fn try_get(&self, index: u64, to_the_last: bool) -> Result<Frame> {
+    fn try_get(&self, index: u64, to_the_last: bool) -> Result<CountedFrame<'_>> {
         if index >= self.pages {
             return Err(Errno::EFAULT);
         }
-        let memory = &self.vm.memory;
+        let memory = &*self.vm.memory;
         // What is taken from the stock under the lock is found by `lose_frames`, or is not of the dead.
         let mut frames = self.frames.lock();
-        let frame = match frames.get(&index) {
-            Some(frame) => frame.ok_or(Errno::EIO)?,
-            None => {
-                let rest = || if to_the_last { memory.alloc() } else { None };
-                let frame = memory.alloc_anywhere().or_else(rest).ok_or(Errno::ENOMEM)?;
-                frames.insert(index, Some(frame));
-                frame
-            }
-        };
-        memory.retain(frame);
+        if let Some(frame) = frames.get(&index) {
+            return Ok(CountedFrame::retain(memory, frame.ok_or(Errno::EIO)?));
+        }
+        let rest = || if to_the_last { memory.alloc() } else { None };
+        let frame = memory.alloc_anywhere().or_else(rest).ok_or(Errno::ENOMEM)?;
+        let frame = CountedFrame::from_raw(memory, frame);
+        frames.insert(index, frame.clone(), Some);
         Ok(frame)
     }
 
@@ -84,7 +83,7 @@ impl SharedMemory {
             for (index, slot) in frames.iter_mut() {
                 if slot.is_some_and(|frame| self.vm.memory.is_lost(frame)) {
                     slot.take().into_iter().for_each(|frame| dead.push(frame, 1));
-                    (first, end) = (first.min(*index), index + 1);
+                    (first, end) = (first.min(index), index + 1);
                 }
             }
         }
@@ -117,7 +116,7 @@ impl Object for SharedMemory {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
-        Box::pin(self.get(index))
+        Box::pin(async move { self.get(index).await.map(CountedFrame::into_raw) })
     }
 
     fn resident(&self, index: u64) -> Option<Frame> {
@@ -139,7 +138,7 @@ impl Object for SharedMemory {
 
     fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
         self.holders.add(to);
-        Box::pin(async move { self.get(index).await.map(Loaned::Own) })
+        Box::pin(async move { Ok(Loaned::Own(self.get(index).await?.into_raw())) })
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {
@@ -148,13 +147,7 @@ impl Object for SharedMemory {
             let mut frames = self.frames.lock();
             // Under the lock: who gets a page afterwards sees it (pairs with the load in `losses`).
             self.losses.fetch_add(1, Ordering::AcqRel);
-            frames.retain(|index, frame| {
-                let keep = !(first..end).contains(index);
-                if !keep {
-                    frame.iter().for_each(|frame| dead.push(*frame, 1));
-                }
-                keep
-            });
+            frames.take_range(first..end, |frame| dead.push(frame, 1));
         }
         if dead.is_empty() {
             return Box::pin(core::future::ready(Ok(())));
@@ -172,8 +165,5 @@ impl Object for SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         self.vm.memories.lock().remove(&self.id.serial);
-        for frame in self.frames.get_mut().values().flatten() {
-            self.vm.memory.release(*frame);
-        }
     }
 }

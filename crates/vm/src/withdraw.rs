@@ -27,7 +27,8 @@ pub(crate) fn release(memory: &dyn Memory, rows: impl DoubleEndedIterator<Item =
     rows.rev().flat_map(|(first, count)| first.row(count).rev()).for_each(|frame| memory.release(frame));
 }
 
-/// Rows in pieces of 4 KiB, for the same reason.
+/// Rows in pieces of 4 KiB, for the same reason. They are not released when it is dropped: others may still use them, until all that
+/// were asked have answered.
 #[derive(Default)]
 pub(crate) struct Frames(Vec<Vec<Row>>);
 
