@@ -166,6 +166,12 @@ impl<S: FrameSlot> FrameTree<S> {
         }
     }
 
+    /// Takes out the pages of `range`.
+    pub fn remove_range(&mut self, range: Range<u64>) {
+        let memory = self.memory.clone();
+        self.take_range(range, |frame| memory.release(frame));
+    }
+
     /// Takes out those pages that `keep` does not keep.
     pub fn retain(&mut self, mut keep: impl FnMut(u64, &S) -> bool) {
         let memory = &self.memory;

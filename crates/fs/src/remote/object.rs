@@ -10,11 +10,13 @@ use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
 use crate::{file::ready, Object, ObjectId};
 use alloc::{
     boxed::Box,
-    collections::{btree_map::Entry, BTreeMap},
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, pause, sync::Lock, BoxFuture, Errno, Frame, KernelId, KernelSet, PAGE_SIZE};
+use machine::{
+    errno::Result, pause, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, FrameTree, KernelId, KernelSet, Memory,
+    PAGE_SIZE,
+};
 use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch, Opened};
 
 /// Pages asked for at a time.
@@ -28,9 +30,8 @@ pub(super) struct Foreign {
     pages: Lock<Pages>,
 }
 
-#[derive(Default)]
 struct Pages {
-    frames: BTreeMap<u64, Frame>,
+    frames: FrameTree<Frame>,
     /// See [`Object::losses`].
     losses: u64,
 }
@@ -50,7 +51,8 @@ impl Remote {
             match known.get(&id).and_then(Weak::upgrade) {
                 Some(foreign) => foreign,
                 None => {
-                    let foreign = Arc::new(Foreign { id, file, pages: Lock::default() });
+                    let pages = Pages { frames: FrameTree::new(self.memory.clone()), losses: 0 };
+                    let foreign = Arc::new(Foreign { id, file, pages: Lock::new(pages) });
                     known.insert(id, Arc::downgrade(&foreign));
                     foreign
                 }
@@ -116,25 +118,26 @@ impl Remote {
 }
 
 impl Foreign {
-    /// The copy of a page, counted for the caller.
-    fn get(&self, index: u64) -> Option<Frame> {
+    fn memory(&self) -> &dyn Memory {
+        &*self.file.remote.memory
+    }
+
+    /// The copy of a page.
+    fn get(&self, index: u64) -> Option<CountedFrame<'_>> {
         let pages = self.pages.lock();
-        let frame = *pages.frames.get(&index)?;
-        self.file.remote.memory.retain(frame);
-        Some(frame)
+        Some(CountedFrame::retain(self.memory(), *pages.frames.get(&index)?))
     }
 
     /// Pages that were asked for when there had been `losses`.
-    fn add(&self, first: u64, new: Vec<Frame>, losses: u64) {
+    fn add<'m>(&self, first: u64, new: impl IntoIterator<Item = CountedFrame<'m>>, losses: u64) {
         let mut pages = self.pages.lock();
-        let current = pages.losses == losses;
+        if pages.losses != losses {
+            return;
+        }
         for (index, frame) in (first..).zip(new) {
-            match pages.frames.entry(index) {
-                Entry::Vacant(place) if current => {
-                    place.insert(frame);
-                }
-                // Two may have asked for the same page: the first copy stays, it may be mapped.
-                _ => self.file.remote.memory.release(frame),
+            // Two may have asked for the same page: the first copy stays, it may be mapped.
+            if !pages.frames.contains_key(&index) {
+                pages.frames.insert(index, frame, |frame| frame);
             }
         }
     }
@@ -142,13 +145,8 @@ impl Foreign {
     fn lose(&self, lost: Lost) {
         let mut pages = self.pages.lock();
         pages.losses += 1;
-        let dead: Vec<u64> = pages.frames.range(lost.first..lost.end).map(|(index, _)| *index).collect();
-        for index in dead {
-            if let Some(frame) = pages.frames.remove(&index) {
-                // Who has it mapped counts it as well.
-                self.file.remote.memory.release(frame);
-            }
-        }
+        // Who has them mapped counts them as well.
+        pages.frames.remove_range(lost.first..lost.end);
     }
 
     pub(super) fn losses(&self) -> u64 {
@@ -169,15 +167,11 @@ impl Drop for Foreign {
         if known.get(&self.id).is_some_and(|foreign| foreign.strong_count() == 0) {
             known.remove(&self.id);
         }
-        drop(known);
-        for frame in self.pages.get_mut().frames.values() {
-            self.file.remote.memory.release(*frame);
-        }
     }
 }
 
 impl RemoteObject {
-    async fn fetch(&self, index: u64) -> Result<Frame> {
+    async fn fetch(&self, index: u64) -> Result<CountedFrame<'_>> {
         let remote = &self.0.file.remote;
         let name = self.0.file.name();
         loop {
@@ -191,10 +185,13 @@ impl RemoteObject {
             let accept = move |reply: Result<ObjectPagesReply>| -> Result<()> {
                 match reply? {
                     ObjectPagesReply::Copies(0) => return Err(Errno::EIO),
-                    ObjectPagesReply::Copies(count) => here.add(index, loan.keep(count as usize), losses),
+                    ObjectPagesReply::Copies(count) => {
+                        let kept = loan.keep(count as usize).into_iter();
+                        here.add(index, kept.map(|frame| CountedFrame::from_raw(here.memory(), frame)), losses);
+                    }
                     ObjectPagesReply::Own(frame) => {
-                        here.file.remote.memory.accept_pin(frame, name.owner);
-                        here.add(index, [frame].into(), losses);
+                        here.memory().accept_pin(frame, name.owner);
+                        here.add(index, [CountedFrame::from_raw(here.memory(), frame)], losses);
                     }
                 }
                 Ok(())
@@ -220,13 +217,13 @@ impl Object for RemoteObject {
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
         match self.0.get(index) {
-            Some(frame) => ready(Ok(frame)),
-            None => Box::pin(self.fetch(index)),
+            Some(frame) => ready(Ok(frame.into_raw())),
+            None => Box::pin(async move { self.fetch(index).await.map(CountedFrame::into_raw) }),
         }
     }
 
     fn resident(&self, index: u64) -> Option<Frame> {
-        self.0.get(index)
+        self.0.get(index).map(CountedFrame::into_raw)
     }
 
     fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
