@@ -178,8 +178,7 @@ fn memory_pressure_takes_clean_pages_and_leaves_mapped_ones() {
     assert_eq!(kernel.services.reclaim(1000), 39);
     assert_eq!(kernel.memory.used(), 1);
     assert_eq!(process.read("f").unwrap(), bytes(40 * 4096));
-    use machine::Memory;
-    kernel.memory.release(mapped);
+    drop(mapped);
 }
 
 #[test]

@@ -380,12 +380,12 @@ fn mappings_reads_and_writes_see_the_same_bytes() {
     let object: Arc<dyn Object> = block_on(file.object()).unwrap();
     let frame = block_on(object.page(1)).unwrap();
     use machine::Memory;
-    kernel.memory.write(frame, 0, b"J");
+    kernel.memory.write(frame.frame(), 0, b"J");
     let mut buf = [0; 5];
     block_on(file.read_at(&mut buf, 4096)).unwrap();
     assert_eq!(&buf, b"Jello");
     assert_eq!(block_on(object.page(2)).err(), Some(Errno::EFAULT));
-    kernel.memory.release(frame);
+    drop(frame);
     assert_eq!(block_on(file.seek(0, fs::Whence::Data)).unwrap(), 4096);
     process.truncate("f", 4098).unwrap();
     process.truncate("f", 8192).unwrap();

@@ -307,12 +307,10 @@ impl FutexWords {
             FutexPlace::Shared { object, offset } => {
                 let object = self.own.find(object)?;
                 let (index, offset) = (offset / PAGE_SIZE as u64, (offset % PAGE_SIZE as u64) as usize);
-                // Counted for us, so it stays while we look.
+                // It stays while we look.
                 let frame = object.resident(index)?;
                 // Not while other kernels have copies.
-                let result = (!write || object.write(index)).then(|| act(frame, offset));
-                self.memory.release(frame);
-                result
+                (!write || object.write(index)).then(|| act(frame.frame(), offset))
             }
         }
     }
@@ -345,8 +343,7 @@ impl Words for FutexWords {
                 FutexPlace::Shared { object, offset } => {
                     let object = self.own.find(object).ok_or(Errno::EFAULT)?;
                     let index = offset / PAGE_SIZE as u64;
-                    let frame = object.page(index).await.map_err(|_| Errno::EFAULT)?;
-                    self.memory.release(frame);
+                    drop(object.page(index).await.map_err(|_| Errno::EFAULT)?);
                     if write {
                         object.take_back(index).await;
                     }

@@ -63,19 +63,17 @@ impl Object for SimObject {
         self.pages * PAGE_SIZE as u64
     }
 
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         // As from a disk: not at once.
         Box::pin(async move {
             Later(false).await;
-            self.load(index).map(CountedFrame::into_raw)
+            self.load(index)
         })
     }
 
-    fn resident(&self, index: u64) -> Option<Frame> {
+    fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
         let frames = self.frames.lock();
-        let frame = *frames.get(&index)?;
-        self.memory.retain(frame);
-        Some(frame)
+        Some(CountedFrame::retain(&*self.memory, *frames.get(&index)?))
     }
 
     fn mark_dirty(&self, index: u64) {

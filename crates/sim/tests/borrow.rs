@@ -229,8 +229,7 @@ fn pages_of_a_file_go_with_who_lent_them() {
     let dead = KernelId(3);
     let lay_there: Vec<bool> = (0..pages)
         .map(|page| {
-            let frame = file.resident(page).unwrap();
-            cluster.kernels[1].memory.release(frame);
+            let frame = file.resident(page).unwrap().frame();
             cluster.kernels[1].memory.home_of(frame) == Some(dead)
         })
         .collect();
@@ -273,8 +272,7 @@ fn who_maps_what_the_dead_borrowed_is_condemned() {
     let (spaces, at) = mapped_on(&cluster, &file, pages, &[2, 3]);
     let lenders = [KernelId(0), KernelId(2), KernelId(3)];
     let mut borrowed = (0..pages).filter(|page| {
-        let frame = file.resident(*page).unwrap();
-        cluster.kernels[1].memory.release(frame);
+        let frame = file.resident(*page).unwrap().frame();
         cluster.kernels[1].memory.home_of(frame) != Some(KernelId(1))
     });
     let page = borrowed.next().unwrap();

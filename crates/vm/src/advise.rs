@@ -9,8 +9,7 @@ use crate::{
 };
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 use machine::{
-    errno::Result, pause, Access, CountedFrame, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS,
-    PAGE_SIZE,
+    errno::Result, pause, Access, Errno, KernelId, Mapping, PageRange, Soft, Step, UserAddr, PAGE_BITS, PAGE_SIZE,
 };
 use messages::vm::{AskResidency, Fault, Operation, RegionReport, ResidencyReply};
 
@@ -314,15 +313,15 @@ impl Space {
         for region in state.regions.overlapping(range) {
             for page in region.range.intersect(range).pages() {
                 let cached = || {
-                    let (backing, index) = region.object_page(page)?;
-                    backing.object.resident(index).map(|frame| drop(CountedFrame::from_raw(&*self.vm.memory, frame)))
+                    let object = region.object_page(page);
+                    object.is_some_and(|(backing, index)| backing.object.resident(index).is_some())
                 };
                 // Made ahead, and nobody has touched it yet.
                 let ahead = |mapping: &Mapping| {
                     region.backing.is_none() && !mapping.soft.intersects(TOUCHED | Soft::COW | Soft::EXPORTED)
                 };
                 let here = self.table.get(page).is_some_and(|mapping| !ahead(&mapping));
-                pages[(page.0 - range.start.0) as usize] = here || cached().is_some();
+                pages[(page.0 - range.start.0) as usize] = here || cached();
             }
         }
         Some(pages)

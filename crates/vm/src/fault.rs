@@ -153,12 +153,9 @@ impl Space {
                 }
                 Resolution::Fetch(object, index) => {
                     let losses = object.losses();
-                    let fetched = object.page(index).await;
+                    let fetched = object.page(index).await.map(|frame| frame.by(&*self.vm.memory));
                     match fetched {
-                        Ok(frame) => {
-                            let frame = self.counted(frame);
-                            demand.fetched = Some(Fetched { object, index, frame, losses });
-                        }
+                        Ok(frame) => demand.fetched = Some(Fetched { object, index, frame, losses }),
                         Err(Errno::ENOMEM) if self.try_again(Missing::Own, &mut attempts).await => {}
                         Err(Errno::ENOMEM) => return Failed(Fault::NoMemory),
                         Err(_) => return Failed(Fault::PastEnd),
@@ -422,7 +419,7 @@ impl Space {
             Some(fetched) if fetched.is(object, index) => Some(fetched.frame),
             other => {
                 demand.fetched = other;
-                object.resident(index).map(|frame| self.counted(frame))
+                object.resident(index)
             }
         };
         let Some(frame) = fetched else { return Resolution::Fetch(object.clone(), index) };
@@ -461,7 +458,6 @@ impl Space {
                 return;
             }
             let Some(frame) = backing.object.resident(index) else { continue };
-            let frame = self.counted(frame);
             if !matches!(self.put_counted(near, frame, region.access() - Access::WRITE, soft), Mapped) {
                 return;
             }

@@ -115,15 +115,13 @@ impl Object for SharedMemory {
         self.pages << PAGE_BITS
     }
 
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
-        Box::pin(async move { self.get(index).await.map(CountedFrame::into_raw) })
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
+        Box::pin(self.get(index))
     }
 
-    fn resident(&self, index: u64) -> Option<Frame> {
+    fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
         let frames = self.frames.lock();
-        let frame = frames.get(&index).copied()??;
-        self.vm.memory.retain(frame);
-        Some(frame)
+        Some(CountedFrame::retain(&*self.vm.memory, frames.get(&index).copied()??))
     }
 
     fn mark_dirty(&self, _index: u64) {}
@@ -136,9 +134,9 @@ impl Object for SharedMemory {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
+    fn lend(&self, index: u64, to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
         self.holders.add(to);
-        Box::pin(async move { Ok(Loaned::Own(self.get(index).await?.into_raw())) })
+        Box::pin(async move { self.get(index).await.map(Loaned::Own) })
     }
 
     fn punch(&self, first: u64, end: u64) -> BoxFuture<'_, Result<()>> {

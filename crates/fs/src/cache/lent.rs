@@ -28,7 +28,7 @@ use super::{PageCache, Slot, State};
 use crate::Loaned;
 use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
-use machine::{errno::Result, to_completion, KernelId};
+use machine::{errno::Result, to_completion, CountedFrame, KernelId};
 use messages::fs::Lost;
 
 /// What became of copies of a page.
@@ -115,14 +115,14 @@ impl PageCache {
     }
 
     /// See [`crate::Object::lend`].
-    pub(super) async fn lend_page(&self, index: u64, to: KernelId, write: bool) -> Result<Loaned> {
+    pub(super) async fn lend_page(&self, index: u64, to: KernelId, write: bool) -> Result<Loaned<'_>> {
         self.holders.add(to);
         loop {
             if write {
                 self.take_copies_back(index..index + 1).await;
             }
             let held = self.load(index).await?;
-            let memory = &self.services.memory;
+            let memory = &*self.services.memory;
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(Slot::Ready { frame, exposed, .. }) = state.pages.get_mut(&index) else { continue };
@@ -140,12 +140,10 @@ impl PageCache {
                 *exposed = false;
                 if matches!(copies, None | Some(Copies::Given)) {
                     state.copies.insert(index, Copies::Given);
-                    memory.retain(held.frame);
-                    return Ok(Loaned::Copy(held.frame));
+                    return Ok(Loaned::Copy(CountedFrame::retain(memory, held.frame)));
                 }
             }
-            memory.retain(held.frame);
-            return Ok(Loaned::Own(held.frame));
+            return Ok(Loaned::Own(CountedFrame::retain(memory, held.frame)));
         }
     }
 }

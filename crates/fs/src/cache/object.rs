@@ -4,7 +4,7 @@ use super::{PageCache, Slot, PAGE};
 use crate::{Loaned, Object, ObjectId};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
-use machine::{errno::Result, pause, BoxFuture, Errno, Frame, KernelId};
+use machine::{errno::Result, pause, BoxFuture, CountedFrame, Errno, KernelId};
 
 impl Object for PageCache {
     fn id(&self) -> ObjectId {
@@ -15,20 +15,18 @@ impl Object for PageCache {
         self.len()
     }
 
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         Box::pin(async move {
             let held = self.load(index).await?;
-            self.services.memory.retain(held.frame);
-            Ok(held.frame)
+            Ok(CountedFrame::retain(&*self.services.memory, held.frame))
         })
     }
 
-    fn resident(&self, index: u64) -> Option<Frame> {
+    fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
         let state = self.state.lock();
         match state.pages.get(&index) {
             Some(Slot::Ready { frame, .. }) if index < state.size.div_ceil(PAGE) => {
-                self.services.memory.retain(*frame);
-                Some(*frame)
+                Some(CountedFrame::retain(&*self.services.memory, *frame))
             }
             _ => None,
         }
@@ -62,7 +60,7 @@ impl Object for PageCache {
         self.state.lock().losses
     }
 
-    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
+    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
         Box::pin(self.lend_page(index, to, write))
     }
 

@@ -3,7 +3,7 @@
 use super::ready;
 use abi::ObjectId;
 use alloc::{boxed::Box, sync::Arc};
-use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+use machine::{errno::Result, BoxFuture, CountedFrame, Errno, KernelId};
 
 /// Pages that can be mapped: a file's page cache, a memfd, shared anonymous memory.
 pub trait Object: Send + Sync + 'static {
@@ -11,11 +11,11 @@ pub trait Object: Send + Sync + 'static {
     fn id(&self) -> ObjectId;
     /// Bytes; a page wholly past the end is SIGBUS.
     fn size(&self) -> u64;
-    /// The frame of page `index`, filled; counted once more for the caller, who releases it.
+    /// The frame of page `index`, filled.
     /// Errors: EFAULT past the end (SIGBUS), EIO, ENOMEM.
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>>;
-    /// The frame if it is in memory already (fault-around, mincore); counted for the caller.
-    fn resident(&self, index: u64) -> Option<Frame>;
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>>;
+    /// The frame if it is in memory already (fault-around, mincore).
+    fn resident(&self, index: u64) -> Option<CountedFrame<'_>>;
     /// Page `index` was written through a shared mapping.
     fn mark_dirty(&self, index: u64);
     /// A shared mapping of page `index` is about to become writable: from then on the page changes unseen. False if other
@@ -36,9 +36,9 @@ pub trait Object: Send + Sync + 'static {
     fn losses(&self) -> u64 {
         0
     }
-    /// Page `index` for kernel `to`, counted for the caller; `write`: for a shared mapping there. Whoever takes pages away
+    /// Page `index` for kernel `to`; `write`: for a shared mapping there. Whoever takes pages away
     /// afterwards must ask `to`.
-    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned>> {
+    fn lend(&self, index: u64, _to: KernelId, _write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
         Box::pin(async move { Ok(Loaned::Own(self.page(index).await?)) })
     }
     /// May a shared mapping be written? Asked when the mapping is there, for all to count, and before anybody can use it. EPERM: the
@@ -65,9 +65,9 @@ pub trait Object: Send + Sync + 'static {
 }
 
 /// A page on its way to another kernel.
-pub enum Loaned {
+pub enum Loaned<'m> {
     /// To be copied: the object asks for the copy back before it changes the page.
-    Copy(Frame),
+    Copy(CountedFrame<'m>),
     /// To be mapped there itself, because it may change at any time.
-    Own(Frame),
+    Own(CountedFrame<'m>),
 }

@@ -212,9 +212,7 @@ impl LeasedFile {
                 let (index, within) = (at / PAGE_SIZE as u64, (at % PAGE_SIZE as u64) as usize);
                 let part = (wanted - done).min(PAGE_SIZE - within);
                 let Ok(frame) = object.page(index).await else { return Ok(None) };
-                let put = to.put_frame(&*self.remote.memory, frame, within, part);
-                self.remote.memory.release(frame);
-                put?;
+                to.put_frame(&*self.remote.memory, frame.frame(), within, part)?;
                 done += part;
             }
         }

@@ -215,15 +215,15 @@ impl Object for RemoteObject {
         crate::cache::MAX_SIZE
     }
 
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         match self.0.get(index) {
-            Some(frame) => ready(Ok(frame.into_raw())),
-            None => Box::pin(async move { self.fetch(index).await.map(CountedFrame::into_raw) }),
+            Some(frame) => ready(Ok(frame)),
+            None => Box::pin(self.fetch(index)),
         }
     }
 
-    fn resident(&self, index: u64) -> Option<Frame> {
-        self.0.get(index).map(CountedFrame::into_raw)
+    fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {
+        self.0.get(index)
     }
 
     fn read_ahead(&self, first: u64, end: u64) -> BoxFuture<'_, ()> {
@@ -231,11 +231,7 @@ impl Object for RemoteObject {
             let memory = &self.0.file.remote.memory;
             for index in first..end {
                 // EFAULT: it ends there.
-                match self.page(index).await {
-                    Ok(frame) => memory.release(frame),
-                    Err(_) => break,
-                }
-                if !memory.has_room() {
+                if self.page(index).await.is_err() || !memory.has_room() {
                     break;
                 }
                 pause(&*self.0.file.remote.spawner).await;

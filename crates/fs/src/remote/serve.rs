@@ -212,18 +212,9 @@ async fn pages(remote: &Remote, from: KernelId, message: ObjectPages) -> Result<
     for &frame in &frames {
         let index = first.checked_add(u64::from(count)).ok_or(Errno::EFAULT)?;
         match object.lend(index, from, false).await {
-            Ok(Loaned::Copy(page)) => {
-                remote.memory.copy(page, frame);
-                remote.memory.release(page);
-            }
-            Ok(Loaned::Own(page)) if count == 0 => {
-                remote.pin(page, from);
-                return Ok(ObjectPagesReply::Own(page));
-            }
-            Ok(Loaned::Own(page)) => {
-                remote.memory.release(page);
-                break;
-            }
+            Ok(Loaned::Copy(page)) => remote.memory.copy(page.frame(), frame),
+            Ok(Loaned::Own(page)) if count == 0 => return Ok(ObjectPagesReply::Own(remote.pin(page, from))),
+            Ok(Loaned::Own(_)) => break,
             Err(errno) if count == 0 => return Err(errno),
             Err(_) => break,
         }

@@ -16,7 +16,7 @@ use alloc::{
     vec::Vec,
 };
 use core::any::Any;
-use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId};
+use machine::{errno::Result, BoxFuture, CountedFrame, Errno, Frame, KernelId};
 use messages::fs::{ObjectAdmit, ObjectDirty, ObjectLost, ObjectPin, ObjectPunch, ObjectSync, Opened, ResolveObject};
 
 /// The owner's own pages.
@@ -27,17 +27,19 @@ impl SharedPages {
         SharedPages(foreign)
     }
 
-    async fn pin(&self, index: u64) -> Result<Frame> {
+    async fn pin(&self, index: u64) -> Result<CountedFrame<'_>> {
         let (remote, name) = (&self.0.file.remote, self.0.file.name());
         let (memory, unwanted) = (remote.memory.clone(), remote.memory.clone());
-        // Taken over when it arrives, whether or not somebody still waits: the owner has counted it.
+        // Taken over when it arrives, whether or not somebody still waits: the owner has counted it. From there to whoever waits
+        // it is a bare frame.
         let accept = move |reply: Result<Frame>| reply.inspect(|frame| memory.accept_pin(*frame, name.owner));
         let stray = move |pinned: Result<Frame>| {
             if let Ok(frame) = pinned {
                 unwanted.release(frame);
             }
         };
-        remote.ask(name.owner, ObjectPin { id: name.id, index }, accept, stray).await?
+        let pinned = remote.ask(name.owner, ObjectPin { id: name.id, index }, accept, stray).await??;
+        Ok(CountedFrame::from_raw(&*remote.memory, pinned))
     }
 }
 
@@ -51,11 +53,11 @@ impl Object for SharedPages {
         crate::cache::MAX_SIZE
     }
 
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         Box::pin(self.pin(index))
     }
 
-    fn resident(&self, _index: u64) -> Option<Frame> {
+    fn resident(&self, _index: u64) -> Option<CountedFrame<'_>> {
         None
     }
 
@@ -165,13 +167,14 @@ impl Remote {
         opened
     }
 
-    /// A frame that the caller counts is in use at `holder` from now on.
-    pub(super) fn pin(&self, frame: Frame, holder: KernelId) {
-        self.memory.pin(frame, holder);
+    /// The frame is in use at `holder` from now on, which has the count until it sends the frame back.
+    pub(super) fn pin(&self, frame: CountedFrame<'_>, holder: KernelId) -> Frame {
+        let frame = frame.pin(holder);
         if !self.endpoint.is_alive(holder) {
             // What it had may have been taken back before this.
             self.memory.take_home(frame, holder);
         }
+        frame
     }
 
     fn own_object(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
@@ -185,10 +188,9 @@ pub(super) fn register(remote: &Arc<Remote>) {
     let serve = remote.endpoint.serve(remote);
     serve.on_sync(|remote, from, ResolveObject { object }| Ok(remote.hand_object(from, remote.own_object(object)?)));
     serve.on::<ObjectPin, _, _>(|remote, from, ObjectPin { id, index }| async move {
-        let (Loaned::Own(frame) | Loaned::Copy(frame)) =
-            remote.exports.get(id)?.object().await?.lend(index, from, true).await?;
-        remote.pin(frame, from);
-        Ok(frame)
+        let object = remote.exports.get(id)?.object().await?;
+        let (Loaned::Own(frame) | Loaned::Copy(frame)) = object.lend(index, from, true).await?;
+        Ok(remote.pin(frame, from))
     });
     serve.on::<ObjectPunch, _, _>(|remote, _, ObjectPunch { id, first, end }| async move {
         remote.exports.get(id)?.object().await?.punch(first, end).await

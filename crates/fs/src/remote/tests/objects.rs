@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Loaned, Lost, Mappers};
 use alloc::boxed::Box;
-use machine::KernelSet;
+use machine::{CountedFrame, KernelSet};
 
 /// A mapped file of three pages, each full of its number plus a generation.
 struct Mapped {
@@ -35,14 +35,14 @@ impl crate::Object for Mapped {
     fn size(&self) -> u64 {
         3 * PAGE_SIZE as u64 - 10
     }
-    fn page(&self, index: u64) -> BoxFuture<'_, Result<Frame>> {
+    fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
         self.asked.lock().unwrap().push(index);
-        let frame = self.memory.alloc().unwrap();
+        let frame = CountedFrame::from_raw(&self.memory, self.memory.alloc().unwrap());
         let byte = index as u8 + *self.generation.lock().unwrap();
-        self.memory.write(frame, 0, &vec![byte; PAGE_SIZE]);
+        self.memory.write(frame.frame(), 0, &vec![byte; PAGE_SIZE]);
         crate::file::ready(Ok(frame))
     }
-    fn resident(&self, _: u64) -> Option<Frame> {
+    fn resident(&self, _: u64) -> Option<CountedFrame<'_>> {
         None
     }
     fn mark_dirty(&self, index: u64) {
@@ -51,7 +51,7 @@ impl crate::Object for Mapped {
     fn is_only_in_memory(&self) -> bool {
         self.only_in_memory
     }
-    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned>> {
+    fn lend(&self, index: u64, to: KernelId, write: bool) -> BoxFuture<'_, Result<Loaned<'_>>> {
         self.holders.add(to);
         Box::pin(async move {
             if index > 2 {
@@ -115,10 +115,9 @@ fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     let far = machine.pass(0, 1, &file);
     let object = machine.run(far.object()).unwrap();
     let local = &machine.kernels[1].memory;
-    let first_byte = |frame: Frame| {
+    let first_byte = |frame: CountedFrame<'_>| {
         let mut byte = [0];
-        local.read(frame, 0, &mut byte);
-        local.release(frame);
+        local.read(frame.frame(), 0, &mut byte);
         byte[0]
     };
     let asking = Arc::new(Asking(machine.kernels[0].clone(), Mutex::default()));
@@ -132,7 +131,7 @@ fn mapped_pages_are_local_copies_until_the_owner_asks_for_them() {
     assert_eq!(first_byte(object.resident(1).expect("it came along")), 11);
     assert!(object.resident(2).is_none(), "is not copied");
     assert_eq!(first_byte(machine.run(object.page(2)).unwrap()), 12);
-    assert_eq!(machine.run(object.page(3)), Err(Errno::EFAULT));
+    assert_eq!(machine.run(object.page(3)).err(), Some(Errno::EFAULT));
     let again = machine.run(far.object()).unwrap();
     assert_eq!(first_byte(again.resident(1).expect("still there")), 11);
     assert_eq!(*mapped.asked.lock().unwrap(), [0, 1, 2, 2]);
@@ -193,7 +192,7 @@ fn an_object_is_found_by_name_and_its_own_frames_are_lent() {
     drop(object);
     let frame = machine.run(shared.page(2)).unwrap();
     assert_eq!(machine.frames(), 1, "no copy");
-    machine.kernels[1].memory.release(frame);
+    drop(frame);
     // The owner has counted it, but nobody waits for it any more.
     assert!(once(shared.page(0).as_mut()).is_none());
     machine.settle();
