@@ -28,7 +28,7 @@ use super::{PageCache, Slot, State};
 use crate::Loaned;
 use alloc::{boxed::Box, vec::Vec};
 use core::ops::Range;
-use machine::{errno::Result, to_completion, CountedFrame, KernelId};
+use machine::{errno::Result, to_completion, KernelId};
 use messages::fs::Lost;
 
 /// What became of copies of a page.
@@ -122,11 +122,10 @@ impl PageCache {
                 self.take_copies_back(index..index + 1).await;
             }
             let held = self.load(index).await?;
-            let memory = &*self.services.memory;
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(Slot::Ready { frame, exposed, .. }) = state.pages.get_mut(&index) else { continue };
-            if *frame != held.frame {
+            if *frame != held.frame() {
                 continue;
             }
             let copies = state.copies.get(&index).copied();
@@ -135,15 +134,15 @@ impl PageCache {
                     continue;
                 }
                 *exposed = true;
-            } else if !*exposed || memory.count(held.frame) <= 2 {
+            } else if !*exposed || self.services.memory.count(held.frame()) <= 2 {
                 // The cache and we ourselves: nobody maps it any more.
                 *exposed = false;
                 if matches!(copies, None | Some(Copies::Given)) {
                     state.copies.insert(index, Copies::Given);
-                    return Ok(Loaned::Copy(CountedFrame::retain(memory, held.frame)));
+                    return Ok(Loaned::Copy(held));
                 }
             }
-            return Ok(Loaned::Own(CountedFrame::retain(memory, held.frame)));
+            return Ok(Loaned::Own(held));
         }
     }
 }

@@ -34,7 +34,7 @@ use machine::{
     account::{Account, Charge, Resource},
     errno::Result,
     sync::{AsyncLock, Lock, WaitQueue},
-    BoxFuture, Errno, Frame, KernelId, PAGE_SIZE,
+    BoxFuture, CountedFrame, Errno, Frame, FrameSlot, KernelId, PAGE_SIZE,
 };
 use pages::Pages;
 
@@ -70,6 +70,15 @@ enum Slot {
 impl Slot {
     fn fresh(frame: Frame) -> Self {
         Slot::Ready { frame, dirty: false, exposed: false }
+    }
+}
+
+impl FrameSlot for Slot {
+    fn frame(&self) -> Option<Frame> {
+        match self {
+            Slot::Ready { frame, .. } => Some(*frame),
+            Slot::Loading(_) | Slot::Lost => None,
+        }
     }
 }
 
@@ -113,27 +122,6 @@ pub struct PageCache {
     flushing: AsyncLock<()>,
 }
 
-/// A frame counted for its holder.
-struct Held<'a> {
-    cache: &'a PageCache,
-    frame: Frame,
-}
-
-impl Held<'_> {
-    /// The count is the caller's from now on.
-    fn keep(self) -> Frame {
-        let frame = self.frame;
-        core::mem::forget(self);
-        frame
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.cache.services.memory.release(self.frame);
-    }
-}
-
 /// Pages on their way; what has not arrived is given up.
 struct Loading<'a> {
     cache: &'a PageCache,
@@ -154,8 +142,8 @@ impl Drop for Loading<'_> {
     }
 }
 
-enum Step {
-    Have(Frame),
+enum Step<'m> {
+    Have(CountedFrame<'m>),
     Wait,
     /// It exists nowhere yet.
     Make,
@@ -202,7 +190,7 @@ impl PageCache {
             account,
             state: Lock::new(State {
                 size,
-                pages: Pages::new(charge),
+                pages: Pages::new(services.memory.clone(), charge),
                 tickets: 0,
                 next: 0,
                 window: WINDOW.0,
@@ -248,7 +236,7 @@ impl PageCache {
     }
 
     /// For a page more. ENOSPC: the file system is full.
-    async fn frame(&self) -> Result<Frame> {
+    async fn frame(&self) -> Result<CountedFrame<'_>> {
         if !self.has_room() {
             return Err(Errno::ENOSPC);
         }
@@ -267,17 +255,15 @@ impl PageCache {
         if self.store.is_some() {
             return;
         }
-        let memory = &self.services.memory;
+        let memory = &*self.services.memory;
         let (first, end) = {
             let mut state = self.state.lock();
             let (mut first, mut end) = (u64::MAX, 0);
             for (index, slot) in state.pages.iter_mut() {
-                if let Slot::Ready { frame, .. } = *slot
-                    && memory.is_lost(frame)
-                {
+                if let Some(frame) = slot.frame().filter(|frame| memory.is_lost(*frame)) {
                     *slot = Slot::Lost;
-                    memory.release(frame);
-                    (first, end) = (first.min(*index), index + 1);
+                    drop(CountedFrame::from_raw(memory, frame));
+                    (first, end) = (first.min(index), index + 1);
                 }
             }
             if first >= end {
@@ -306,23 +292,19 @@ impl PageCache {
     }
 
     /// The frame of a page, read from the store if need be. EFAULT past the end.
-    async fn load(&self, index: u64) -> Result<Held<'_>> {
+    async fn load(&self, index: u64) -> Result<CountedFrame<'_>> {
         loop {
             match self.step(index)? {
-                Step::Have(frame) => return Ok(Held { cache: self, frame }),
+                Step::Have(frame) => return Ok(frame),
                 Step::Make => {
                     let frame = self.frame().await?;
                     let mut state = self.state.lock();
-                    let memory = &self.services.memory;
                     let here = index < state.size.div_ceil(PAGE) && !state.pages.contains_key(&index);
-                    if !here || memory.is_lost(frame) {
-                        drop(state);
-                        memory.release(frame);
+                    if !here || self.services.memory.is_lost(frame.frame()) {
                         continue;
                     }
-                    memory.retain(frame);
-                    state.pages.insert(index, Slot::fresh(frame));
-                    return Ok(Held { cache: self, frame });
+                    state.pages.insert(index, frame.clone());
+                    return Ok(frame);
                 }
                 Step::Wait => {
                     self.loaded
@@ -343,15 +325,14 @@ impl PageCache {
         }
     }
 
-    fn step(&self, index: u64) -> Result<Step> {
+    fn step(&self, index: u64) -> Result<Step<'_>> {
         let mut state = self.state.lock();
         if index >= state.size.div_ceil(PAGE) {
             return Err(Errno::EFAULT);
         }
         match state.pages.get(&index) {
             Some(Slot::Ready { frame, .. }) => {
-                self.services.memory.retain(*frame);
-                return Ok(Step::Have(*frame));
+                return Ok(Step::Have(CountedFrame::retain(&*self.services.memory, *frame)));
             }
             Some(Slot::Loading(_)) => return Ok(Step::Wait),
             Some(Slot::Lost) => return Err(Errno::EIO),
@@ -367,7 +348,7 @@ impl PageCache {
         state.tickets += 1;
         let ticket = state.tickets;
         for page in index..end {
-            state.pages.insert(page, Slot::Loading(ticket));
+            state.pages.note(page, Slot::Loading(ticket));
         }
         Ok(Step::Load { ticket, pages: index..end })
     }
@@ -382,16 +363,10 @@ impl PageCache {
             };
             let part = data.get(nth * PAGE_SIZE..).unwrap_or_default();
             let part = &part[..part.len().min(PAGE_SIZE)];
-            self.services.memory.write(frame, 0, part);
+            self.services.memory.write(frame.frame(), 0, part);
             let mut state = self.state.lock();
-            match state.pages.get(&index) {
-                Some(Slot::Loading(ticket)) if *ticket == loading.ticket => {
-                    state.pages.insert(index, Slot::fresh(frame));
-                }
-                _ => {
-                    drop(state);
-                    self.services.memory.release(frame);
-                }
+            if matches!(state.pages.get(&index), Some(Slot::Loading(ticket)) if *ticket == loading.ticket) {
+                state.pages.insert(index, frame);
             }
         }
         Ok(())
@@ -408,14 +383,9 @@ impl PageCache {
             state.size = size;
             let before = state.pages.len();
             let memory = &self.services.memory;
-            state.pages.retain(|_, slot| match slot {
-                Slot::Ready { frame, exposed: true, .. } if memory.count(*frame) > 1 => true,
-                Slot::Ready { frame, .. } => {
-                    memory.release(*frame);
-                    false
-                }
-                Slot::Loading(_) | Slot::Lost => false,
-            });
+            let keeps =
+                |slot: &Slot| matches!(slot, Slot::Ready { frame, exposed: true, .. } if memory.count(*frame) > 1);
+            state.pages.retain(|_, slot| keeps(slot));
             state.lose(0, u64::MAX) | (state.pages.len() < before)
         };
         self.loaded.wake_all();
@@ -427,10 +397,7 @@ impl PageCache {
     /// Whose the frames are that it holds.
     pub(crate) fn homes(&self) -> Vec<KernelId> {
         let state = self.state.lock();
-        let frames = state.pages.values().filter_map(|slot| match slot {
-            Slot::Ready { frame, .. } => Some(*frame),
-            _ => None,
-        });
+        let frames = state.pages.values().filter_map(Slot::frame);
         frames.filter_map(|frame| self.services.memory.home_of(frame)).collect()
     }
 
@@ -442,19 +409,11 @@ impl PageCache {
         // Called when memory is short, perhaps from inside this cache: never wait for the lock.
         let Some(mut state) = self.state.try_lock() else { return 0 };
         let memory = &self.services.memory;
-        let idle: Vec<(u64, Frame)> = state
-            .pages
-            .iter()
-            .filter_map(|(index, slot)| match slot {
-                Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1 => Some((*index, *frame)),
-                _ => None,
-            })
-            .take(frames)
-            .collect();
-        for (index, frame) in &idle {
-            state.pages.remove(index);
-            memory.release(*frame);
-        }
+        let is_idle =
+            |slot: &Slot| matches!(slot, Slot::Ready { frame, dirty: false, .. } if memory.count(*frame) == 1);
+        let idle = state.pages.iter().filter(|(_, slot)| is_idle(slot)).map(|(index, _)| *index);
+        let idle: Vec<u64> = idle.take(frames).collect();
+        idle.iter().for_each(|index| state.pages.remove(index));
         idle.len()
     }
 }
@@ -462,10 +421,5 @@ impl PageCache {
 impl Drop for PageCache {
     fn drop(&mut self) {
         self.services.unregister(self.id);
-        for slot in self.state.get_mut().pages.values() {
-            if let Slot::Ready { frame, .. } = slot {
-                self.services.memory.release(*frame);
-            }
-        }
     }
 }

@@ -16,10 +16,7 @@ impl Object for PageCache {
     }
 
     fn page(&self, index: u64) -> BoxFuture<'_, Result<CountedFrame<'_>>> {
-        Box::pin(async move {
-            let held = self.load(index).await?;
-            Ok(CountedFrame::retain(&*self.services.memory, held.frame))
-        })
+        Box::pin(self.load(index))
     }
 
     fn resident(&self, index: u64) -> Option<CountedFrame<'_>> {

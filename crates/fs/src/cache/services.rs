@@ -10,8 +10,8 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use machine::{
-    account::Accounts, errno::Result, sync::Lock, BoxFuture, Errno, Frame, HashMap, KernelId, KernelSet, Memory, Pid,
-    Serials, Spawner, PAGE_SIZE,
+    account::Accounts, errno::Result, sync::Lock, BoxFuture, CountedFrame, Errno, Frame, HashMap, KernelId, KernelSet,
+    Memory, Pid, Serials, Spawner, PAGE_SIZE,
 };
 use messages::fs::{Lost, MappingUse};
 
@@ -169,12 +169,12 @@ impl Services {
     ///
     /// Who puts it into a file looks, under the file's lock, whether it [is lost](Memory::is_lost) already: that tells those
     /// that [`Services::lose_frames`] finds from those that come later.
-    pub(crate) async fn lasting_frame(&self) -> Result<Frame> {
-        if let Some(frame) = self.memory.alloc_anywhere() {
+    pub(crate) async fn lasting_frame(&self) -> Result<CountedFrame<'_>> {
+        if let Some(frame) = self.frame_anywhere() {
             return Ok(frame);
         }
         if self.reclaim(RECLAIM_BATCH) > 0
-            && let Some(frame) = self.memory.alloc_anywhere()
+            && let Some(frame) = self.frame_anywhere()
         {
             return Ok(frame);
         }
@@ -187,18 +187,18 @@ impl Services {
         }
     }
 
-    async fn borrowed_frame(&self, must: bool) -> Option<Frame> {
+    async fn borrowed_frame(&self, must: bool) -> Option<CountedFrame<'_>> {
         let mappers = self.mappers()?;
         while mappers.borrow(must).await {
             // Others may have been faster.
-            if let Some(frame) = self.memory.alloc_anywhere() {
+            if let Some(frame) = self.frame_anywhere() {
                 return Some(frame);
             }
         }
         None
     }
 
-    fn rest_at_home(&self) -> Result<Frame> {
+    fn rest_at_home(&self) -> Result<CountedFrame<'_>> {
         let missing = || {
             let (total, free) = self.memory.totals();
             (total / LEFT_BY_FILES).saturating_sub(free) as usize
@@ -214,11 +214,22 @@ impl Services {
     }
 
     /// A zeroed frame, at the cost of cached pages if need be.
-    pub(crate) fn frame(&self) -> Result<Frame> {
-        if let Some(frame) = self.memory.alloc() {
+    pub(crate) fn frame(&self) -> Result<CountedFrame<'_>> {
+        let own = || self.memory.alloc().map(|frame| self.counted(frame));
+        if let Some(frame) = own() {
             return Ok(frame);
         }
         self.reclaim(RECLAIM_BATCH);
-        self.memory.alloc().ok_or(Errno::ENOMEM)
+        own().ok_or(Errno::ENOMEM)
+    }
+
+    /// A zeroed frame, perhaps one that another kernel has lent.
+    pub(crate) fn frame_anywhere(&self) -> Option<CountedFrame<'_>> {
+        self.memory.alloc_anywhere().map(|frame| self.counted(frame))
+    }
+
+    /// Takes over the count of a frame that was just allocated.
+    fn counted(&self, frame: Frame) -> CountedFrame<'_> {
+        CountedFrame::from_raw(&*self.memory, frame)
     }
 }

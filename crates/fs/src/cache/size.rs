@@ -49,9 +49,8 @@ impl PageCache {
         state.epoch += 1;
         let dead = state.pages.split_off(size.div_ceil(PAGE));
         for slot in dead.values() {
-            if let Slot::Ready { frame, dirty, .. } = slot {
+            if let Slot::Ready { dirty, .. } = slot {
                 state.dirty -= usize::from(*dirty);
-                self.services.memory.release(*frame);
             }
         }
         let within = (size % PAGE) as usize;
@@ -60,7 +59,7 @@ impl PageCache {
                 self.services.memory.write(*frame, within, &ZEROS[within..]);
             }
             // Its tail may be on the way: read it again.
-            Some(Slot::Loading(_)) => drop(state.pages.remove(&(size / PAGE))),
+            Some(Slot::Loading(_)) => state.pages.remove(&(size / PAGE)),
             _ => {}
         }
         drop(state);
@@ -94,11 +93,7 @@ impl PageCache {
             let mut state = self.state.lock();
             let some: Vec<u64> = state.pages.range(range.clone()).map(|(index, _)| *index).take(PUNCHED).collect();
             let end = if some.len() < PUNCHED { range.end } else { some[PUNCHED - 1] + 1 };
-            for index in &some {
-                if let Some(Slot::Ready { frame, .. }) = state.pages.remove(index) {
-                    self.services.memory.release(frame);
-                }
-            }
+            some.iter().for_each(|index| state.pages.remove(index));
             // A hole has no pages, so nobody shows any.
             (state.lose(range.start, end) | !some.is_empty(), end)
         };
@@ -134,14 +129,11 @@ impl PageCache {
         let pages = if self.store.is_none() { start / PAGE..end.div_ceil(PAGE) } else { 0..0 };
         for index in pages {
             while !self.state.lock().pages.contains_key(&index) {
-                let (frame, memory) = (self.frame().await?, &self.services.memory);
+                let frame = self.frame().await?;
                 let mut state = self.state.lock();
-                if state.pages.contains_key(&index) || memory.is_lost(frame) {
-                    drop(state);
-                    memory.release(frame);
-                    continue;
+                if !state.pages.contains_key(&index) && !self.services.memory.is_lost(frame.frame()) {
+                    state.pages.insert(index, frame);
                 }
-                state.pages.insert(index, Slot::fresh(frame));
             }
             pause(&*self.services.spawner).await;
         }

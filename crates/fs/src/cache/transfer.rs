@@ -3,9 +3,9 @@
 //! What is in memory is moved at once, under the lock of the pages. What is not, or must be asked back from other kernels first, is waited
 //! for; then the transfer goes on behind what has been moved already.
 
-use super::{Held, PageCache, Slot, State, MAX_SIZE, PAGE, ZEROS};
+use super::{PageCache, Slot, State, MAX_SIZE, PAGE, ZEROS};
 use crate::file::{Destination, Source, Transfer};
-use machine::{errno::Result, Errno, PAGE_SIZE};
+use machine::{errno::Result, CountedFrame, Errno, PAGE_SIZE};
 
 /// Pages read under one lock.
 const LOCKED_PAGES: usize = 16;
@@ -88,7 +88,7 @@ impl PageCache {
     ) -> Result<usize> {
         loop {
             match self.load(missing.index).await {
-                Ok(held) => to.put_frame(&*self.services.memory, held.frame, missing.within, missing.bytes)?,
+                Ok(held) => to.put_frame(&*self.services.memory, held.frame(), missing.within, missing.bytes)?,
                 // Truncated meanwhile.
                 Err(Errno::EFAULT) => return Ok(done),
                 Err(_) if done > 0 => return Ok(done),
@@ -201,14 +201,14 @@ impl PageCache {
                         }
                         made => made?,
                     };
-                    frame = Some(Held { cache: self, frame: made });
+                    frame = Some(made);
                 }
             }
         }
     }
 
     /// Writes a part of one page; `spare` is for a page that is not there yet.
-    fn write_part(&self, part: Part, from: &mut Source<'_>, spare: Option<Held<'_>>) -> Result<Wrote> {
+    fn write_part(&self, part: Part, from: &mut Source<'_>, spare: Option<CountedFrame<'_>>) -> Result<Wrote> {
         let Part { index, within, bytes } = part;
         let memory = &*self.services.memory;
         let mut state = self.state.lock();
@@ -235,18 +235,18 @@ impl PageCache {
             // A slot on its way loses its ticket: these bytes are newer.
             _ => match spare {
                 None => return Ok(Wrote::NeedsFrame),
-                Some(spare) if memory.is_lost(spare.frame) => {
+                Some(spare) if memory.is_lost(spare.frame()) => {
                     drop(state);
                     return Ok(Wrote::Again);
                 }
                 Some(spare) => spare,
             },
         };
-        if let Err(error) = from.take_frame(memory, frame.frame, within, bytes) {
+        if let Err(error) = from.take_frame(memory, frame.frame(), within, bytes) {
             drop(state);
             return Err(error);
         }
-        state.pages.insert(index, Slot::fresh(frame.keep()));
+        state.pages.insert(index, frame);
         state.size = state.size.max(part.end());
         self.dirty(state, index);
         self.loaded.wake_all();
@@ -261,15 +261,14 @@ impl PageCache {
     }
 
     /// A frame for a page more, if there is one to be had at once.
-    fn frame_now(&self) -> Option<Held<'_>> {
+    fn frame_now(&self) -> Option<CountedFrame<'_>> {
         if !self.has_room() {
             return None;
         }
-        let frame = match self.store {
-            Some(_) => self.services.frame().ok()?,
-            None => self.services.memory.alloc_anywhere()?,
-        };
-        Some(Held { cache: self, frame })
+        match self.store {
+            Some(_) => self.services.frame().ok(),
+            None => self.services.frame_anywhere(),
+        }
     }
 }
 
