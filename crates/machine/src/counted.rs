@@ -5,9 +5,9 @@
 //! count back. What a service keeps for long are the pages of something, thousands of them: a [`FrameTree`], which knows
 //! the memory once for all.
 //!
-//! A bare [`Frame`] carries a count in three places only, and each says who releases it: an entry of a page table (whoever takes the
-//! entry out, once no CPU of any kernel can use it), a message (the receiver), and a list of what may not be released before
-//! others have answered.
+//! A bare [`Frame`] carries a count in an entry of a page table (whoever takes the entry out releases it, once no CPU of any kernel can
+//! use it), in a message (the receiver), in a list of what may not be released before others have answered, and as it comes from
+//! [`Memory::alloc`] and its kin: the caller takes it over at once ([`CountedFrame::from_raw`]).
 
 use crate::{Frame, KernelId, Memory};
 use alloc::{collections::BTreeMap, sync::Arc};

@@ -131,12 +131,11 @@ impl Foreign {
     /// Pages that were asked for when there had been `losses`.
     fn add<'m>(&self, first: u64, new: impl IntoIterator<Item = CountedFrame<'m>>, losses: u64) {
         let mut pages = self.pages.lock();
-        if pages.losses != losses {
-            return;
-        }
+        let current = pages.losses == losses;
+        // All of them, also if none is kept: a frame that the iterator has not given yet is a bare one.
         for (index, frame) in (first..).zip(new) {
             // Two may have asked for the same page: the first copy stays, it may be mapped.
-            if !pages.frames.contains_key(&index) {
+            if current && !pages.frames.contains_key(&index) {
                 pages.frames.insert(index, frame, |frame| frame);
             }
         }
