@@ -22,7 +22,7 @@ mod write_back;
 pub use holders::Holders;
 pub use services::{Clock, Mappers, Services};
 
-use crate::ObjectId;
+use crate::{file::Frames, ObjectId};
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -48,9 +48,11 @@ pub const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// What lies below a cache.
 pub trait Store: Send + Sync {
-    /// Up to `len` bytes from `offset` on; fewer only at the end of the file.
-    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>>;
-    fn write(&self, offset: u64, data: Vec<u8>) -> BoxFuture<'_, Result<()>>;
+    /// Reads bytes from `offset`, the beginning of a page, on into frames that are zero; fewer than they hold only at the end of the file.
+    /// When the future is dropped, nothing may be put there any more.
+    fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>>;
+    /// Writes the bytes. They may change meanwhile: then they are written again.
+    fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>>;
     /// A page has become dirty where none was.
     fn dirtied(&self) {}
 }
@@ -317,9 +319,11 @@ impl PageCache {
                 Step::Load { ticket, pages } => {
                     let Some(store) = &self.store else { return Err(Errno::EIO) };
                     let loading = Loading { cache: self, ticket, pages: pages.clone() };
-                    let len = (pages.end - pages.start) as usize * PAGE_SIZE;
-                    let data = store.read(pages.start * PAGE, len).await?;
-                    self.arrive(&loading, &data)?;
+                    let counted = self.frames_to_read_into(&pages)?;
+                    let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
+                    let room = Frames::new(&*self.services.memory, &frames, frames.len() * PAGE_SIZE);
+                    store.read(pages.start * PAGE, room).await?;
+                    self.arrive(&loading, counted);
                 }
             }
         }
@@ -353,23 +357,27 @@ impl PageCache {
         Ok(Step::Load { ticket, pages: index..end })
     }
 
-    /// Puts bytes from the store into frames. Only the first page must succeed; read-ahead may not.
-    fn arrive(&self, loading: &Loading<'_>, data: &[u8]) -> Result<()> {
-        for (nth, index) in loading.pages.clone().enumerate() {
-            let frame = match self.services.frame() {
-                Ok(frame) => frame,
-                Err(error) if nth == 0 => return Err(error),
+    /// Frames for pages from the store. Only the first must be had; read-ahead may not.
+    fn frames_to_read_into(&self, pages: &Range<u64>) -> Result<Vec<CountedFrame<'_>>> {
+        let mut frames = Vec::new();
+        for _ in pages.clone() {
+            match self.services.frame() {
+                Ok(frame) => frames.push(frame),
+                Err(error) if frames.is_empty() => return Err(error),
                 Err(_) => break,
-            };
-            let part = data.get(nth * PAGE_SIZE..).unwrap_or_default();
-            let part = &part[..part.len().min(PAGE_SIZE)];
-            self.services.memory.write(frame.frame(), 0, part);
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Makes pages of what has come from the store.
+    fn arrive(&self, loading: &Loading<'_>, frames: Vec<CountedFrame<'_>>) {
+        for (index, frame) in loading.pages.clone().zip(frames) {
             let mut state = self.state.lock();
             if matches!(state.pages.get(&index), Some(Slot::Loading(ticket)) if *ticket == loading.ticket) {
                 state.pages.insert(index, frame);
             }
         }
-        Ok(())
     }
 
     /// The file was changed below, as was found out by a question asked at `epoch`: forgets its pages, but for those

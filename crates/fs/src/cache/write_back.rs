@@ -1,30 +1,29 @@
 //! Dirty pages on their way to the store.
 
-use super::{PageCache, Slot, PAGE, WINDOW, ZEROS};
+use super::{PageCache, Slot, PAGE, WINDOW};
+use crate::file::Frames;
 use alloc::vec::Vec;
 use core::ops::Range;
-use machine::errno::Result;
+use machine::{errno::Result, CountedFrame, Frame};
 
 impl PageCache {
-    /// The next run of dirty pages in `range`, marked clean, and its bytes.
-    fn take_dirty(&self, range: &Range<u64>) -> Option<(Range<u64>, Vec<u8>)> {
+    /// The next run of dirty pages in `range`, marked clean, with their frames, and how many bytes of the file they hold.
+    fn take_dirty(&self, range: &Range<u64>) -> Option<(Range<u64>, Vec<CountedFrame<'_>>, usize)> {
         let mut state = self.state.lock();
-        let size = state.size;
         let is_dirty = |slot: &Slot| matches!(slot, Slot::Ready { dirty: true, .. });
         let first = *state.pages.range(range.clone()).find(|(_, slot)| is_dirty(slot))?.0;
-        let mut data = Vec::new();
+        let mut frames = Vec::new();
         let mut index = first;
         while index < range.end.min(first + WINDOW.1) {
             let Some(Slot::Ready { frame, dirty: dirty @ true, .. }) = state.pages.get_mut(&index) else { break };
             *dirty = false;
-            let start = data.len();
-            data.extend_from_slice(&ZEROS[..(size - index * PAGE).min(PAGE) as usize]);
-            self.services.memory.read(*frame, 0, &mut data[start..]);
+            frames.push(CountedFrame::retain(&*self.services.memory, *frame));
             index += 1;
         }
         state.dirty -= (index - first) as usize;
         state.writing += (index - first) as usize;
-        Some((first..index, data))
+        let bytes = (index * PAGE).min(state.size).saturating_sub(first * PAGE);
+        Some((first..index, frames, bytes as usize))
     }
 
     /// Writes dirty pages back.
@@ -32,10 +31,11 @@ impl PageCache {
         let Some(store) = &self.store else { return Ok(()) };
         let mut range = start / PAGE..end.div_ceil(PAGE);
         let _flushing = self.flushing.lock().await;
-        while let Some((pages, data)) = self.take_dirty(&range) {
+        while let Some((pages, counted, bytes)) = self.take_dirty(&range) {
             range.start = pages.end;
             let mut writing = Writing { cache: self, pages: pages.clone(), written: false };
-            store.write(pages.start * PAGE, data).await?;
+            let frames: Vec<Frame> = counted.iter().map(CountedFrame::frame).collect();
+            store.write(pages.start * PAGE, Frames::new(&*self.services.memory, &frames, bytes)).await?;
             writing.written = true;
         }
         Ok(())

@@ -157,8 +157,8 @@ pub trait UserBuffer: Send {
     fn take_frame(&mut self, to: Frame, offset: usize, bytes: usize) -> usize;
 }
 
-/// `end - start` bytes, from byte `start` of frames on that lie one behind the other. Some other kernel's, as a rule, and lent until the
-/// transfer is over.
+/// Bytes in frames, page behind page: frames that another kernel has lent until the transfer is over, or those of a page cache.
+#[derive(Clone, Copy)]
 pub struct Frames<'a> {
     memory: &'a dyn Memory,
     frames: &'a [Frame],
@@ -170,6 +170,32 @@ impl<'a> Frames<'a> {
     /// The first `bytes` bytes, at most what the frames hold.
     pub fn new(memory: &'a dyn Memory, frames: &'a [Frame], bytes: usize) -> Self {
         Frames { memory, frames, start: 0, end: bytes.min(frames.len() * PAGE_SIZE) }
+    }
+
+    /// How many bytes they are.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether they are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `bytes` of the bytes, or as many as there are, from byte `from` on.
+    pub fn part(&self, from: usize, bytes: usize) -> Frames<'a> {
+        let start = self.end.min(self.start + from);
+        Frames { start, end: self.end.min(start + bytes), ..*self }
+    }
+
+    /// Puts bytes there, and moves on.
+    pub fn put(&mut self, from: &[u8]) {
+        self.advance(from.len(), |memory, frame, within, part| memory.write(frame, within, &from[part]))
+    }
+
+    /// Takes bytes from there, and moves on.
+    pub fn take(&mut self, to: &mut [u8]) {
+        self.advance(to.len(), |memory, frame, within, part| memory.read(frame, within, &mut to[part]))
     }
 
     /// Goes through the next `bytes` bytes: `each` gets a frame, an offset in it, and which of the bytes lie there.
@@ -213,7 +239,7 @@ impl<'a> Destination<'a> {
     pub fn len(&self) -> usize {
         match self {
             Destination::Kernel(buf) => buf.len(),
-            Destination::Frames(frames) => frames.end - frames.start,
+            Destination::Frames(frames) => frames.len(),
             Destination::User(_, bytes) => *bytes,
         }
     }
@@ -241,7 +267,7 @@ impl<'a> Destination<'a> {
     pub fn reborrow(&mut self) -> Destination<'_> {
         match self {
             Destination::Kernel(buf) => Destination::Kernel(buf),
-            Destination::Frames(frames) => Destination::Frames(Frames { ..*frames }),
+            Destination::Frames(frames) => Destination::Frames(*frames),
             Destination::User(user, bytes) => Destination::User(&mut **user, *bytes),
         }
     }
@@ -250,9 +276,7 @@ impl<'a> Destination<'a> {
     pub fn put(&mut self, from: &[u8]) -> Result<()> {
         match self {
             Destination::Kernel(buf) => next_of(buf, from.len()).copy_from_slice(from),
-            Destination::Frames(frames) => {
-                frames.advance(from.len(), |memory, frame, within, part| memory.write(frame, within, &from[part]))
-            }
+            Destination::Frames(frames) => frames.put(from),
             Destination::User(user, left) => {
                 *left -= from.len();
                 return all_of(user.put(from), from.len());
@@ -309,7 +333,7 @@ impl<'a> Source<'a> {
     pub fn len(&self) -> usize {
         match self {
             Source::Kernel(buf) => buf.len(),
-            Source::Frames(frames) => frames.end - frames.start,
+            Source::Frames(frames) => frames.len(),
             Source::User(_, bytes) => *bytes,
         }
     }
@@ -337,7 +361,7 @@ impl<'a> Source<'a> {
     pub fn reborrow(&mut self) -> Source<'_> {
         match self {
             Source::Kernel(buf) => Source::Kernel(buf),
-            Source::Frames(frames) => Source::Frames(Frames { ..*frames }),
+            Source::Frames(frames) => Source::Frames(*frames),
             Source::User(user, bytes) => Source::User(&mut **user, *bytes),
         }
     }
@@ -359,9 +383,7 @@ impl<'a> Source<'a> {
                 to.copy_from_slice(taken);
                 *buf = rest;
             }
-            Source::Frames(frames) => {
-                frames.advance(to.len(), |memory, frame, within, part| memory.read(frame, within, &mut to[part]))
-            }
+            Source::Frames(frames) => frames.take(to),
             Source::User(user, left) => {
                 *left -= to.len();
                 return all_of(user.take(to), to.len());

@@ -5,7 +5,7 @@
 //! its guard from before the request that makes it.
 
 use super::wire::{self, Qid, Reader, Writer, HEADER};
-use crate::{Attributes, FileSystemInfo, Kind, Services, SetAttributes, Timestamp};
+use crate::{file::Frames, Attributes, FileSystemInfo, Kind, Services, SetAttributes, Timestamp};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use machine::{errno::Result, Errno, Exchange};
@@ -251,48 +251,44 @@ impl Fid {
         self.client.call(wire::READLINK, LINK, |m| m.u32(self.number)).await?.string()
     }
 
-    /// Up to `len` bytes; fewer only at the end. More than a message holds takes several, one after the
+    /// Reads into `to`; fewer bytes than it holds only at the end. More than a message holds takes several, one after the
     /// other since a short one is the end.
-    pub async fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let mut data = Vec::new();
-        while data.len() < len {
-            let count = (len - data.len()).min(self.client.unit());
-            let at = offset + data.len() as u64;
+    pub async fn read(&self, offset: u64, mut to: Frames<'_>) -> Result<usize> {
+        let mut done = 0;
+        while !to.is_empty() {
+            let count = to.len().min(self.client.unit());
+            let at = offset + done as u64;
             let mut reply = self
                 .client
                 .call(wire::READ, DATA_HEADER + count, |m| m.u32(self.number).u64(at).u32(count as u32))
                 .await?;
             let got = reply.u32()? as usize;
-            let bytes = reply.rest();
-            if got > count || bytes.len() < got {
+            if got > count {
                 return Err(Errno::EIO);
             }
-            if data.is_empty() {
-                data = bytes;
-                data.truncate(got);
-            } else {
-                data.extend_from_slice(&bytes[..got]);
-            }
+            to.put(reply.take(got)?);
+            done += got;
             if got == 0 {
                 break;
             }
         }
-        Ok(data)
+        Ok(done)
     }
 
-    pub async fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+    pub async fn write(&self, offset: u64, from: Frames<'_>) -> Result<()> {
         let mut done = 0;
-        while done < data.len() {
-            let part = &data[done..data.len().min(done + self.client.unit())];
+        while done < from.len() {
+            let mut part = from.part(done, self.client.unit());
+            let bytes = part.len();
             let mut reply = self
                 .client
                 .call(wire::WRITE, SMALL, |m| {
-                    m.u32(self.number).u64(offset + done as u64).u32(part.len() as u32).bytes(part)
+                    m.u32(self.number).u64(offset + done as u64).u32(bytes as u32).frames(&mut part)
                 })
                 .await?;
             match reply.u32()? as usize {
                 0 => return Err(Errno::EIO),
-                written => done += written.min(part.len()),
+                written => done += written.min(bytes),
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     cache::Store,
-    file::{ready, Destination, Source, Transfer},
+    file::{ready, Destination, Frames, Source, Transfer},
     inode::{
         listing::{Listing, FIRST},
         Attachment, Followed, NewNode, WriteAt,
@@ -104,12 +104,12 @@ impl Content {
 }
 
 impl Store for Content {
-    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
-        Box::pin(async move { self.reader().await?.read(offset, len).await })
+    fn read<'a>(&'a self, offset: u64, to: Frames<'a>) -> BoxFuture<'a, Result<usize>> {
+        Box::pin(async move { self.reader().await?.read(offset, to).await })
     }
 
-    fn write(&self, offset: u64, data: Vec<u8>) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.writer().await?.write(offset, &data).await })
+    fn write<'a>(&'a self, offset: u64, from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.writer().await?.write(offset, from).await })
     }
 
     /// Writing back begins at once, in a task that keeps the inode until it is clean.

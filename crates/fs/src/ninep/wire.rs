@@ -1,5 +1,6 @@
 //! The bytes of 9P2000.L (the protocol's definition: linux/Documentation, diod's protocol.md).
 
+use crate::file::Frames;
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
@@ -47,6 +48,17 @@ impl Writer {
 
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// All bytes in the frames.
+    pub fn frames(&mut self, from: &mut Frames<'_>) -> &mut Self {
+        let mut piece = [0; 512];
+        while !from.is_empty() {
+            let piece = &mut piece[..from.len().min(512)];
+            from.take(piece);
+            self.bytes(piece);
+        }
         self
     }
 
@@ -107,12 +119,6 @@ impl Reader {
 
     pub fn qid(&mut self) -> Result<Qid> {
         Ok(Qid { kind: self.u8()?, version: self.u32()?, path: self.u64()? })
-    }
-
-    /// The rest of the message, without copying it.
-    pub fn rest(mut self) -> Vec<u8> {
-        self.bytes.drain(..self.at);
-        self.bytes
     }
 
     pub fn is_empty(&self) -> bool {
