@@ -150,6 +150,7 @@ impl PageCache {
     }
 
     /// Writes as far as nothing has to be waited for, and says how far that was.
+    #[inline(always)]
     fn write_resident(&self, from: &mut Source<'_>, mut at: u64) -> Result<u64> {
         while !from.is_empty() {
             let part = Part::of(at, from.len() as u64);

@@ -163,6 +163,7 @@ impl RegularFile {
     }
 
     /// A read whose place is known, under the lock of the position if it moves on from there.
+    #[inline(always)]
     fn read_here<'a>(
         &'a self,
         to: Destination<'a>,
@@ -199,6 +200,7 @@ impl RegularFile {
     }
 
     /// A write likewise, after [`lease::change`].
+    #[inline(always)]
     fn write_here<'a>(
         &'a self,
         from: Source<'a>,

@@ -151,8 +151,10 @@ impl Pipe {
         if count == 0 {
             return if wanted == 0 || state.writers == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
         }
-        for part in state.bytes.front(count) {
-            to.put(part)?;
+        let [front, back] = state.bytes.front(count);
+        to.put(front)?;
+        if !back.is_empty() {
+            to.put(back)?;
         }
         state.bytes.pop(count, DEFAULT_CAPACITY);
         state.pay();
@@ -177,7 +179,7 @@ impl Pipe {
             return if wanted == 0 { Ok(0) } else { Err(Errno::EAGAIN) };
         }
         let [front, back] = state.bytes.room(count)?;
-        let filled = from.take(front).and_then(|()| from.take(back));
+        let filled = from.take(front).and_then(|()| if back.is_empty() { Ok(()) } else { from.take(back) });
         state.pay();
         filled?;
         state.bytes.push(count);
@@ -351,10 +353,11 @@ impl File for PipeEnd {
         if let Err(error) = access.check_stream() {
             return Transfer::Done(Err(error));
         }
-        if !self.flags.get().readable() {
+        let flags = self.flags.get();
+        if !flags.readable() {
             return Transfer::Done(Err(Errno::EBADF));
         }
-        let patience = access.patience.unless(self.flags.nonblocking());
+        let patience = access.patience.unless(flags.contains(OpenFlags::NONBLOCK));
         match self.pipe.try_read(&mut to) {
             Err(HELD) => {}
             Err(Errno::EAGAIN) if patience == Patience::Waits => {}
@@ -378,10 +381,11 @@ impl File for PipeEnd {
         if let Err(error) = access.check_stream() {
             return Transfer::Done(Err(error));
         }
-        if !self.flags.get().writable() {
+        let flags = self.flags.get();
+        if !flags.writable() {
             return Transfer::Done(Err(Errno::EBADF));
         }
-        let patience = access.patience.unless(self.flags.nonblocking());
+        let patience = access.patience.unless(flags.contains(OpenFlags::NONBLOCK));
         attempt(&self.pipe.writable, patience, move || self.pipe.try_write(&mut from))
     }
 

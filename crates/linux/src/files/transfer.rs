@@ -118,48 +118,43 @@ pub(super) async fn check_parts(call: &Call<'_>, file: &Arc<dyn File>) -> Result
 /// The buffers of a program, from where a transfer has got to.
 pub(crate) struct ProgramBuffer<'a> {
     space: &'a Space,
-    segments: &'a [Segment],
-    /// Bytes of the first of `segments` that have been moved.
-    within: usize,
+    /// What is left of the buffer that is being moved.
+    at: UserAddr,
+    left: usize,
+    /// The buffers behind it.
+    rest: &'a [Segment],
 }
 
 impl<'a> ProgramBuffer<'a> {
     /// From byte `done` of the whole on.
-    pub fn new(space: &'a Space, segments: &'a [Segment], done: usize) -> Self {
-        let mut buffer = ProgramBuffer { space, segments, within: done };
-        if segments.len() > 1 {
-            buffer.skip_full();
+    pub fn new(space: &'a Space, segments: &'a [Segment], mut done: usize) -> Self {
+        let mut rest = segments;
+        while let Some((first, others)) = rest.split_first() {
+            rest = others;
+            if done < first.len {
+                return ProgramBuffer { space, at: first.at.add(done), left: first.len - done, rest };
+            }
+            done -= first.len;
         }
-        buffer
-    }
-
-    /// The next byte is in a segment that comes later.
-    #[cold]
-    fn skip_full(&mut self) {
-        while let Some((first, rest)) = self.segments.split_first()
-            && self.within >= first.len
-            && !rest.is_empty()
-        {
-            self.within -= first.len;
-            self.segments = rest;
-        }
+        ProgramBuffer { space, at: UserAddr(0), left: 0, rest }
     }
 
     /// Moves the next `bytes` bytes: `each` is given an address and which of them belong there, and says how many it has moved.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, bytes: usize, mut each: impl FnMut(&Space, UserAddr, Range<usize>) -> usize) -> usize {
         let mut done = 0;
-        while let Some(first) = self.segments.first() {
-            let part = (first.len - self.within).min(bytes - done);
-            let moved = each(self.space, first.at.add(self.within), done..done + part);
-            self.within += moved;
+        loop {
+            let part = self.left.min(bytes - done);
+            let moved = each(self.space, self.at, done..done + part);
+            self.at = self.at.add(moved);
+            self.left -= moved;
             done += moved;
-            if done == bytes || moved < part || self.segments.len() == 1 {
-                break;
+            if done == bytes || moved < part {
+                return done;
             }
-            self.skip_full();
+            let Some((next, rest)) = self.rest.split_first() else { return done };
+            (self.at, self.left, self.rest) = (next.at, next.len, rest);
         }
-        done
     }
 }
 
