@@ -11,7 +11,7 @@ use alloc::{
     vec::Vec,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use fs::{Object, PageCache, Services, Store};
+use fs::{file::Frames, Object, PageCache, Services, Store};
 use machine::{errno::Result, sync::Lock, Access, BoxFuture, Counter, Errno, UserAddr, PAGE_SIZE};
 use vm::{MapRequest, Source, Space};
 
@@ -34,17 +34,20 @@ struct Vdso {
 }
 
 impl Store for Vdso {
-    fn read(&self, offset: u64, len: usize) -> BoxFuture<'_, Result<Vec<u8>>> {
+    fn read<'a>(&'a self, offset: u64, mut to: Frames<'a>) -> BoxFuture<'a, Result<usize>> {
         Box::pin(async move {
             let system = self.system.upgrade().ok_or(Errno::EIO)?;
             let tells_cpu = arch::tells_cpu(&*system.cpu);
             let realtime = system.clock.realtime_offset.load(Relaxed);
             let page = filled_in(self.page, [self.counter.base, self.counter.rate, realtime, tells_cpu.into()]);
-            Ok(page.into_iter().skip(offset as usize).take(len).collect())
+            let rest = page.get(offset as usize..).unwrap_or_default();
+            let bytes = rest.len().min(to.len());
+            to.put(&rest[..bytes]);
+            Ok(bytes)
         })
     }
 
-    fn write(&self, _offset: u64, _data: Vec<u8>) -> BoxFuture<'_, Result<()>> {
+    fn write<'a>(&'a self, _offset: u64, _from: Frames<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Err(Errno::EPERM) })
     }
 }
