@@ -16,12 +16,10 @@ use messages::{
     process::ListProcesses,
     vm::RegionReport,
 };
-use vm::Space;
+use vm::{Space, REGIONS_LISTED};
 
 /// Most descriptors of one answer.
 const DESCRIPTORS: usize = 512;
-/// Most regions of one answer.
-const REGIONS: u32 = 256;
 /// The same where it is asked which pages were touched, which takes a message for each other kernel that has some: most readers begin with a few KiB.
 const COUNTED_REGIONS: u32 = 16;
 
@@ -366,7 +364,7 @@ impl Process {
 
 /// The lowest regions above `from`; none if there are no more.
 async fn some_regions(space: &Arc<Space>, from: Page, touched: bool) -> Vec<RegionReport> {
-    let most = if touched { COUNTED_REGIONS } else { REGIONS };
+    let most = if touched { COUNTED_REGIONS } else { REGIONS_LISTED };
     let mut regions = space.counted_regions(PageRange::new(from, PageRange::user().end)).in_steps_of(most);
     let mut some = Vec::new();
     while some.len() < most as usize {

@@ -73,7 +73,7 @@ pub use region::RegionFlags;
 pub use relief::Relief;
 pub use remap::RemapFlags;
 pub use remote::Expected;
-pub use report::{Footprint, RegionList};
+pub use report::{Footprint, RegionList, REGIONS_LISTED};
 pub use request::{MapRequest, Place, Source, Statistics};
 pub use shared::SharedMemory;
 pub use space::{FaultCount, Space};

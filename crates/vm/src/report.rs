@@ -17,8 +17,9 @@ use machine::{Access, Frame, KernelSet, Page, PageRange, Soft, Step, PAGE_SIZE};
 use messages::vm::{AskPeak, Inspect, Listed, PageCounts, Part, Peak, RegionReport, SliceRun, SHARE};
 use rangemap::RangeMap;
 
-/// Most regions of one answer. A program may have more than there is memory for a list of all.
-const LISTED: u32 = 256;
+/// Most regions of one answer. A program may have more than there is memory for a list of all; a list of so many fits into a page, and where
+/// memory is used up there may be no two frames side by side for the heap.
+pub const REGIONS_LISTED: u32 = (PAGE_SIZE / size_of::<RegionReport>()) as u32;
 
 /// Walks the regions that reach into a range, in address order, and asks their owners in steps. A region that is mapped all
 /// the while is listed, also if another kernel takes its pages over meanwhile. A mapping whose parts have several owners is
@@ -125,7 +126,7 @@ impl Space {
             let state = self.state.lock();
             self.is_certain(&state, range).then(|| {
                 let mut there = state.regions.overlapping(range);
-                let most = most.clamp(1, LISTED) as usize;
+                let most = most.clamp(1, REGIONS_LISTED) as usize;
                 let regions = there.by_ref().take(most).map(|region| self.report(region, counted)).collect();
                 let end = there.next().map_or(range.end, |next| next.range.start);
                 Listed { regions, end, holders: self.holders(&state, PageRange::new(range.start, end)) }
@@ -199,7 +200,7 @@ impl Space {
     /// The regions that reach into `range`.
     pub fn regions(self: &Arc<Self>, range: PageRange) -> RegionList {
         let found = Vec::new().into_iter();
-        RegionList { space: self.clone(), counted: false, most: LISTED, rest: range, found, last: None }
+        RegionList { space: self.clone(), counted: false, most: REGIONS_LISTED, rest: range, found, last: None }
     }
 
     /// [`Space::regions`], with their present pages counted.
