@@ -70,7 +70,7 @@ pub fn run(options: &BenchOptions, project: &Path, machine: &str) -> Result<u8> 
 impl Counts {
     fn caption(&self) -> String {
         format!(
-            "npb on {}: each workload once on each machine, with as many CPUs and threads as kernels; every result was verified. Counts of \
+            "npb {}: each workload once on each machine, with as many CPUs and threads as kernels; every result was verified. Counts of \
              the whole process. Popcorn: what the papers count on {KERNELS} kernels (thesis of 2014, tables 6.2 to 6.18, faults that all kernels \
              processed; about {MESSAGES_A_FAULT} messages for each; the size is class A in the papers of 2014 and 2015, and not stated in the \
              thesis). A fault of Popcorn there brings the run of contiguous pages around it.",
