@@ -2,7 +2,7 @@
 //!
 //! A read goes to a [`Destination`] and a write takes from a [`Source`]: memory of the kernel, frames that another kernel has lent, or the
 //! memory of a program. A file moves bytes straight there while it holds its own lock, so it never waits for them: the memory of a program
-//! may not be there just now (not mapped yet, or on another kernel). Then the file answers [`NEEDS_BUFFER`], and nothing has been
+//! may not be there just now (not mapped yet, or on another kernel). Then the file answers [`NEEDS_BUFFER`], as if nothing had been
 //! read or written; so does a file that can use memory of the kernel only. Its caller comes again with a buffer of the kernel's, and moves the
 //! bytes between that and the program by itself.
 //!
@@ -18,7 +18,8 @@ use core::{
 use machine::{errno::Result, BoxFuture, Errno, Frame, Memory, Shield, PAGE_SIZE};
 
 /// The file can't move these bytes from or to where they lie; it can if they lie in a buffer of the kernel ([`Source::Kernel`],
-/// [`Destination::Kernel`]). Nothing has been read or written, but a destination may have been overwritten. No program sees this number.
+/// [`Destination::Kernel`]). The position has not moved and a stream has lost nothing, but some of the bytes may be where they belong already: what
+/// is done again with a buffer puts the same bytes in the same places. No program sees this number.
 pub const NEEDS_BUFFER: Errno = Errno(541);
 
 /// Bytes moved at a time from frame to frame.
@@ -38,7 +39,7 @@ impl<'a, T> Transfer<'a, T> {
         Transfer::Later(alloc::boxed::Box::pin(future))
     }
 
-    /// To be polled; a transfer can be moved all the same.
+    /// Pinned, to be polled by hand. (It may be moved afterwards all the same: the future in it is in a box.)
     pub fn as_mut(&mut self) -> Pin<&mut Self>
     where
         T: Unpin,
@@ -55,12 +56,6 @@ impl<'a, T> Transfer<'a, T> {
             Transfer::Done(result) => Transfer::Done(result.inspect(see)),
             Transfer::Later(moving) => Transfer::later(async move { moving.await.inspect(see) }),
         }
-    }
-}
-
-impl<T> From<Result<T>> for Transfer<'_, T> {
-    fn from(result: Result<T>) -> Self {
-        Transfer::Done(result)
     }
 }
 
