@@ -2,7 +2,7 @@
 
 use super::{
     room,
-    transfer::{self, Asking, Buffer, ProgramBuffer},
+    transfer::{self, Buffer, LazyCaller, ProgramBuffer},
     vector::{self, check_end, scatter, single, total, Segment},
 };
 use crate::{call::Call, process::pidfd};
@@ -125,7 +125,7 @@ pub(crate) async fn into(
     if wanted == 0 && file.changes().is_some() {
         return Ok(0);
     }
-    let (space, asking, mut done) = (call.space(), Asking::new(call), 0);
+    let (space, asking, mut done) = (call.space(), LazyCaller::new(call), 0);
     let access = Access { at: offset, ..Access::by(&asking) };
     while done < wanted {
         let step = transfer::step_of(&**file, wanted - done);

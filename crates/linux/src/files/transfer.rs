@@ -176,19 +176,19 @@ impl UserBuffer for ProgramBuffer<'_> {
     }
 }
 
-/// Who makes a call, found out when a file asks.
-pub(super) struct Asking<'a> {
+/// The caller of a system call, made when a file asks for it first: it takes two locks and a copy, and few files ask.
+pub(super) struct LazyCaller<'a> {
     call: &'a Call<'a>,
     caller: spin::Once<Caller>,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> LazyCaller<'a> {
     pub fn new(call: &'a Call<'a>) -> Self {
-        Asking { call, caller: spin::Once::new() }
+        LazyCaller { call, caller: spin::Once::new() }
     }
 }
 
-impl Requester for Asking<'_> {
+impl Requester for LazyCaller<'_> {
     fn caller(&self) -> &Caller {
         self.caller.call_once(|| self.call.caller())
     }

@@ -2,7 +2,7 @@
 
 use super::{
     read::{position, ready_now, takes_nothing, RWF_NOWAIT},
-    transfer::{self, Asking, Buffer, ProgramBuffer},
+    transfer::{self, Buffer, LazyCaller, ProgramBuffer},
     vector::{self, check_end, gather, single, total, Segment},
 };
 use crate::call::Call;
@@ -114,7 +114,7 @@ pub(crate) async fn from(
     if call.process().limit(RLIMIT_FSIZE) != u64::MAX {
         wanted = within_limit(call, file, offset, wanted).await?;
     }
-    let (space, asking, mut done) = (call.space(), Asking::new(call), 0);
+    let (space, asking, mut done) = (call.space(), LazyCaller::new(call), 0);
     let access = Access { at: offset, ..Access::by(&asking) };
     while done < wanted {
         let (step, _charge) = transfer::step_of_write(call, &**file, wanted - done);
