@@ -149,7 +149,8 @@ static void map_populated(void) { memory = map(PAGES, RW, ANON | MAP_POPULATE); 
 static void map_unreserved(void) { memory = map(PAGES, RW, ANON | MAP_NORESERVE); }
 
 static void move_leaving(void) {
-    other = mremap(memory, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    // The last argument is a hint with DONTUNMAP, and glibc passes on whatever is there.
+    other = mremap(memory, PAGES * PAGE, PAGES * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
     MUST(other != MAP_FAILED);
 }
 static void move_back(void) {

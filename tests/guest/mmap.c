@@ -71,6 +71,8 @@ int main(void) {
     SHOW((long)mremap(moved, PAGE, PAGE, MREMAP_FIXED, area) == -1 ? -1 : 0);
     SHOW((long)mremap((void *)PAGE, PAGE, 2 * PAGE, MREMAP_MAYMOVE) == -1 ? -1 : 0);
     SHOW((long)mremap(moved, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, moved + PAGE) == -1 ? -1 : 0);
+    SHOW((long)mremap(moved, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, moved + PAGE) == -1 ? -1 : 0);
+    SHOW((long)mremap(moved, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, area + 1) == -1 ? -1 : 0);
     char *target = mremap(moved, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, area + 4 * PAGE);
     printf("fixed %d %c %c\n", target == area + 4 * PAGE, target[0], target[PAGE]);
 

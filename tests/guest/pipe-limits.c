@@ -1,5 +1,5 @@
-// How much a user may make the kernel keep in pipes (man 7 pipe: pipe-user-pages-soft, pipe-max-size).
-// cob: link=static,dynamic compare=host timeout=120
+// How much a user may make the kernel keep in pipes (man 7 pipe: pipe-user-pages-soft, pipe-max-size). Not shaken: limits count what a user keeps on each kernel (docs/limits.md), and a shaken program is on several.
+// cob: link=static,dynamic compare=host timeout=120 shake=no
 #include "test.h"
 #include <sys/resource.h>
 

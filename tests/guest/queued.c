@@ -1,5 +1,5 @@
-// What a user may make the kernel keep of queued signals and timers: RLIMIT_SIGPENDING over all processes of the user (man 2 getrlimit).
-// cob: link=static,dynamic compare=host
+// What a user may make the kernel keep of queued signals and timers: RLIMIT_SIGPENDING over all processes of the user (man 2 getrlimit). Not shaken: limits count what a user keeps on each kernel (docs/limits.md), and a shaken program is on several.
+// cob: link=static,dynamic compare=host shake=no
 #include "test.h"
 #include <sys/resource.h>
 

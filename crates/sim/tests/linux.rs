@@ -220,6 +220,8 @@ fn mremap_answers_as_linux() {
         assert_eq!(remap(4, 0, 1, 0), Err(Errno::EINVAL), "nothing left");
         assert_eq!(remap(4, 8, 5, 0), Err(Errno::EINVAL), "DONTUNMAP can't grow");
         assert_eq!(remap(4, 4, 3, BASE + PAGE), Err(Errno::EINVAL), "overlap");
+        assert_eq!(remap(4, 4, 5, BASE + PAGE), Err(Errno::EINVAL), "the hint of DONTUNMAP overlaps");
+        assert_eq!(remap(4, 4, 5, BASE + 99), Err(Errno::EINVAL), "no page's address");
         assert_eq!(remap(0, 4, 1, 0), Err(Errno::EINVAL), "only shared memory can be doubled");
         assert_eq!(remap(5, 6, 1, 0), Err(Errno::EFAULT), "past the region");
         assert_eq!(setup.remap(&space, BASE - PAGE, PAGE, PAGE, 1, 0), Err(Errno::EFAULT), "a hole");
@@ -231,6 +233,14 @@ fn mremap_answers_as_linux() {
         let back = setup.remap(&space, moved, 6 * PAGE, 6 * PAGE, 5, 0).unwrap().0;
         assert_eq!(setup.read(&space, back + 2 * PAGE), Ok(9), "DONTUNMAP moves the pages");
         assert_eq!(setup.read(&space, moved + 2 * PAGE), Ok(0), "and leaves the region");
+        let near = BASE + 64 * PAGE;
+        let hinted = setup.remap(&space, back, 6 * PAGE, 6 * PAGE, 5, near).unwrap().0;
+        assert_eq!((hinted, setup.read(&setup.away, near + 2 * PAGE)), (near, Ok(9)), "a hint is taken");
+        let other = setup.remap(&space, hinted, 6 * PAGE, 6 * PAGE, 5, moved).unwrap().0;
+        assert_ne!(other, moved, "unless something is there");
+        assert_eq!(setup.read(&space, other + 2 * PAGE), Ok(9));
+        let space = space.clone();
+        setup.run(async move { space.unmap(UserAddr(near), 6 * PAGE).await.unwrap() });
     }
 }
 

@@ -111,7 +111,7 @@ impl Space {
     }
 
     /// Maps at the hint, if there is one and the place is free. A hint is rounded, never refused.
-    async fn map_near(
+    pub(crate) async fn map_near(
         self: &Arc<Self>,
         hint: UserAddr,
         pages: u64,

@@ -77,27 +77,28 @@ impl Space {
         }
         let from = checked_range(old, old_bytes);
         let pages = new_bytes >> PAGE_BITS;
-        let to = match known.contains(RemapFlags::FIXED) {
-            true => {
-                let target = checked_range(to, new_bytes).ok_or(Errno::EINVAL)?;
-                let wraps = from.is_none() && old.0.wrapping_add(old_bytes) > to.0 && to.0 + new_bytes > old.0;
-                if wraps || from.is_some_and(|from| !target.intersect(from).is_empty()) {
-                    return Err(Errno::EINVAL);
-                }
+        let mut target = None;
+        // Without FIXED, DONTUNMAP takes the address as a hint; it must do for a place all the same (mremap_to in Linux).
+        if moves {
+            let range = checked_range(to, new_bytes).ok_or(Errno::EINVAL)?;
+            let wraps = from.is_none() && old.0.wrapping_add(old_bytes) > to.0 && to.0 + new_bytes > old.0;
+            if wraps || from.is_some_and(|from| !range.intersect(from).is_empty()) {
+                return Err(Errno::EINVAL);
+            }
+            if known.contains(RemapFlags::FIXED) {
                 if to.0 < crate::MMAP_MIN && !low {
                     return Err(Errno::EPERM);
                 }
-                Some(target.start)
+                target = Some(range.start);
             }
-            false => None,
-        };
+        }
         let Some(from) = from else {
             // Beyond the end of the address space nothing can be cut off what is mapped at its start.
             let first = PageRange::one(old.page());
             if old_bytes <= new_bytes || self.regions(first).next().await.is_none() {
                 return Err(Errno::EFAULT);
             }
-            if let Some(target) = to.and_then(|to| pages_at(to, pages)) {
+            if let Some(target) = target.and_then(|to| pages_at(to, pages)) {
                 // Linux makes room before it cuts, also where it takes what was to be moved: its check wraps (mremap_to).
                 self.change(Operation::Unmap { range: target }).await?;
                 self.regions(first).next().await.ok_or(Errno::EFAULT)?;
@@ -105,7 +106,16 @@ impl Space {
             return Err(Errno::EINVAL);
         };
         self.check_room_to_remap(from, pages, known.contains(RemapFlags::DONTUNMAP)).await?;
-        self.remap_pages(from, pages, flags, to, false).await.map(UserAddr)
+        let mut held = None;
+        if moves && target.is_none() {
+            let kind = RegionKind { prot: Access::empty(), limit: Access::all(), flags: 0 };
+            held = self.map_near(to, pages, kind, &None).await?;
+        }
+        let done = self.remap_pages(from, pages, flags, target.or(held), false).await;
+        if let (Err(_), Some(range)) = (&done, held.and_then(|start| pages_at(start, pages))) {
+            self.change(Operation::Unmap { range }).await?;
+        }
+        done.map(UserAddr)
     }
 
     /// At home: serves mremap of pages that another kernel found to have several owners.

@@ -252,23 +252,27 @@ async fn meant(call: &Call<'_>) -> Result<Vec<Pid>> {
     }
 }
 
-/// The threads of the processes that `wanted` says, of all kernels.
+/// The threads of the processes that `wanted` says, of all kernels; the oldest process first.
 async fn all_threads(call: &Call<'_>, wanted: impl Fn(&ProcessView) -> bool) -> Vec<Pid> {
-    let mut threads = Vec::new();
+    let mut processes = Vec::new();
     for process in call.system().list().await {
         let sees = call.caller().credentials;
         // One that has ended meanwhile has none.
         if let Ok(Inspection::View(view)) = call.system().inspect(process, Inspect::View, sees).await {
             if wanted(&view) {
-                threads.extend(view.threads.iter().map(|thread| thread.thread));
+                let mut threads: Vec<Pid> = view.threads.iter().map(|thread| thread.thread).collect();
                 // The main thread counts also when it has ended.
                 if !threads.contains(&process) {
                     threads.push(process);
                 }
+                // Ids don't tell the age: each kernel gives its own.
+                let started = view.threads.iter().map(|thread| thread.started).min();
+                processes.push((started.unwrap_or(0), threads));
             }
         }
     }
-    threads
+    processes.sort_by_key(|(started, _)| *started);
+    processes.into_iter().flat_map(|(_, threads)| threads).collect()
 }
 
 /// Answers 20 - nice, as the raw call does.
