@@ -24,7 +24,7 @@ use abi::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid, Shield};
-use messages::fs::{SignalsSeen, WaitPlace};
+use messages::fs::{SignalsSeen, SocketType, WaitPlace};
 
 /// The offset that means the end of the file, wherever it is when the write is made (RWF_APPEND); no program can
 /// name it.
@@ -107,6 +107,13 @@ pub trait File: Any + Send + Sync + 'static {
         match self.changes() {
             Some(_) => WaitPlace::Here,
             None => WaitPlace::Never,
+        }
+    }
+    /// What socket(2) was asked for; None: it is no socket.
+    fn socket(&self) -> Option<SocketType> {
+        match self.waiting() {
+            WaitPlace::Socket(kind) => Some(kind),
+            _ => None,
         }
     }
     /// Does another kernel have what is read here?

@@ -352,7 +352,7 @@ impl File for RemoteFile {
     }
 
     fn gained(&self) -> Option<&Gained> {
-        matches!(self.waiting, WaitPlace::Socket { .. }).then_some(&self.gained)
+        self.socket().map(|_| &self.gained)
     }
 
     fn object(&self) -> BoxFuture<'_, Result<Arc<dyn Object>>> {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     anonymous::answer_int,
-    control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
+    control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
     file::{ready, Access, Destination, Gained, Source, Transfer},
     waiting::{attempt, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
@@ -18,12 +18,14 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
-use messages::fs::WaitPlace;
+use messages::fs::{SocketAddress, SocketType, WaitPlace};
+
+const AF_UNIX: u16 = 1;
 
 impl Socket {
     async fn send(
         &self,
-        place: Option<UnixPlace>,
+        place: Option<SocketAddress>,
         message: &mut SocketMessage,
         sender: UnixCredentials,
         shield: &Shield,
@@ -46,7 +48,7 @@ impl Socket {
         attempt(queue, patience, || self.try_send(&*target.upgrade().ok_or(gone)?, message, sender)).await
     }
 
-    async fn connect(&self, place: Option<UnixPlace>, caller: &Caller, patience: Patience) -> Result<()> {
+    async fn connect(&self, place: Option<SocketAddress>, caller: &Caller, patience: Patience) -> Result<()> {
         let Some(place) = place else {
             return match self.kind.connects() {
                 true => Err(Errno::EINVAL),
@@ -58,7 +60,7 @@ impl Socket {
         };
         // To look for a name is not to wait.
         let held = caller.shield.hold();
-        let found = self.names.find(&self.keyed(place)).await?;
+        let found = self.names.find(&self.keyed(place)?).await?;
         if self.kind.connects() {
             drop(held);
             let (room, other) = match found {
@@ -222,7 +224,7 @@ impl File for Socket {
     }
 
     fn waiting(&self) -> WaitPlace {
-        WaitPlace::Socket { stream: self.kind == SocketKind::Stream }
+        WaitPlace::Socket(SocketType { family: AF_UNIX, kind: self.kind as u16 })
     }
 
     /// A shell's is.

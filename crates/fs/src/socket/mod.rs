@@ -30,7 +30,7 @@ pub use others::{Attached, FarSocket, OtherKernels, SocketLoan};
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    control::{UnixCredentials, UnixPlace},
+    control::{SocketAddress, UnixCredentials, UnixPlace},
     file::Gained,
     Caller, File, Kind, OpenFlags,
 };
@@ -188,18 +188,19 @@ impl Socket {
     }
 
     /// Abstract names of different kinds of sockets are different names.
-    fn keyed(&self, place: UnixPlace) -> UnixPlace {
-        match place {
-            UnixPlace::Abstract(name) => UnixPlace::Abstract(names::of_kind(self.kind, &name)),
-            place => place,
-        }
+    fn keyed(&self, place: SocketAddress) -> Result<UnixPlace> {
+        Ok(match place {
+            SocketAddress::Unix(UnixPlace::Abstract(name)) => UnixPlace::Abstract(names::of_kind(self.kind, &name)),
+            SocketAddress::Unix(place) => place,
+            SocketAddress::Other(_) => return Err(Errno::EINVAL),
+        })
     }
 
-    async fn bind(&self, place: Option<UnixPlace>, name: Vec<u8>) -> Result<()> {
+    async fn bind(&self, place: Option<SocketAddress>, name: Vec<u8>) -> Result<()> {
         if self.state.lock().place.is_some() {
             return Err(Errno::EINVAL);
         }
-        let (place, name, serial) = match place.map(|place| self.keyed(place)) {
+        let (place, name, serial) = match place.map(|place| self.keyed(place)).transpose()? {
             Some(place) => {
                 let serial = self.names.bind(place.clone(), &self.this).await?;
                 (place, name, serial)

@@ -46,8 +46,8 @@ fn message(bytes: &[u8], files: Vec<Arc<dyn File>>) -> SocketMessage {
     SocketMessage { bytes: bytes.to_vec(), files, ..SocketMessage::default() }
 }
 
-fn place(name: &[u8]) -> Option<UnixPlace> {
-    Some(UnixPlace::Abstract(name.to_vec()))
+fn place(name: &[u8]) -> Option<SocketAddress> {
+    Some(SocketAddress::Unix(UnixPlace::Abstract(name.to_vec())))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{
     Role, Socket, SocketKind, State,
 };
 use crate::{
-    control::{SocketMessage, UnixCredentials, UnixPlace},
+    control::{SocketAddress, SocketMessage, UnixCredentials},
     Caller,
 };
 use alloc::sync::Arc;
@@ -29,12 +29,12 @@ const MSG_OOB: u32 = 0x1;
 
 impl Socket {
     /// Whom a message goes to.
-    pub(super) async fn target(&self, place: Option<&UnixPlace>) -> Result<Found> {
+    pub(super) async fn target(&self, place: Option<&SocketAddress>) -> Result<Found> {
         let near = match place {
             Some(_) if self.kind.connects() => {
                 return Err(if self.peer().is_ok() { Errno::EISCONN } else { Errno::EOPNOTSUPP })
             }
-            Some(place) => match self.names.find(&self.keyed(place.clone())).await? {
+            Some(place) => match self.names.find(&self.keyed(place.clone())?).await? {
                 Found::Here(target) if target.kind != self.kind => return Err(Errno::EPROTOTYPE),
                 found => return Ok(found),
             },

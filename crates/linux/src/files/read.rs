@@ -148,12 +148,12 @@ pub(crate) async fn into(
     }
     let stream = file.changes().is_some();
     if stream && offset.is_none() {
-        let is_stream = room::is_stream(call, file);
+        let is_stream = room::is_stream(&**file);
         wanted = room::for_bytes(call, file, segments, 0, wanted, false, is_stream).await?;
     }
     let mut buffer = Buffer::for_reading(call, &**file, wanted - done);
     if buffer.is_cut(wanted - done) {
-        transfer::check_parts(call, file).await?;
+        transfer::check_parts(&**file)?;
     }
     loop {
         let step = buffer.step(wanted - done);
@@ -173,7 +173,7 @@ pub(crate) async fn into(
                 back.or_else(|error| if error == Errno::ESPIPE { Ok(0) } else { Err(error) })?;
             }
             // A datagram, or the number of an eventfd or timerfd, comes whole or is lost.
-            let whole = stream && (read == size_of::<u64>() || is_socket(file).await?);
+            let whole = stream && (read == size_of::<u64>() || file.socket().is_some());
             return if done > 0 && !whole { Ok(done as u64) } else { Err(error) };
         }
         if stream || read < asked || done == wanted {
@@ -181,10 +181,6 @@ pub(crate) async fn into(
         }
         call.pause().await?;
     }
-}
-
-async fn is_socket(file: &Arc<dyn File>) -> Result<bool> {
-    Ok(Kind::of_mode(file.attributes().await?.mode) == Some(Kind::Socket))
 }
 
 pub(crate) async fn lseek(call: &mut Call<'_>) -> Result<u64> {

@@ -6,10 +6,7 @@
 //! Idea: memory is made ready before. Most often it is mapped, and that is all. Of the rest, the first page is made, for something will be
 //! written there; only where that is not enough is the stream asked how much it has, for memory for so much is needed.
 
-use super::{
-    socket::message,
-    vector::{parts, Segment},
-};
+use super::vector::{parts, Segment};
 use crate::call::Call;
 use alloc::sync::Arc;
 use core::future::Future;
@@ -19,11 +16,10 @@ use machine::{errno::Result, Access, Errno};
 use vm::Space;
 
 /// A file from which bytes are taken in the order in which they came, without borders between them.
-pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
-    Ok(match Kind::of_mode(file.attributes().await?.mode) {
-        Some(Kind::Fifo) => true,
-        Some(Kind::Socket) => message::is_stream(call, file).await?,
-        _ => false,
+pub(crate) async fn is_stream(file: &dyn File) -> Result<bool> {
+    Ok(match file.socket() {
+        Some(socket) => socket.is_stream(),
+        None => Kind::of_mode(file.attributes().await?.mode) == Some(Kind::Fifo),
     })
 }
 

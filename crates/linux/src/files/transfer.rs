@@ -5,14 +5,14 @@
 //! such buffers; beyond that, and where memory is short, a transfer goes page by page, and a stream gives or takes a page at a time.
 //! What a read lends to another kernel while it waits there is charged with it.
 
-use super::{socket::message, vector::Segment};
+use super::vector::Segment;
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
 use fs::{
     file::{Requester, Transfer, UserBuffer},
     remote::loan::Loan,
-    Caller, File, Kind,
+    Caller, File,
 };
 use machine::{
     account::{Charge, OverLimit, Resource},
@@ -108,11 +108,11 @@ pub(super) fn afford(call: &Call<'_>, file: &dyn File, bytes: usize) -> (usize, 
 }
 
 /// For a transfer that is [cut](Buffer::is_cut). ENOBUFS: the file is a socket of datagrams, which go whole.
-pub(super) async fn check_parts(call: &Call<'_>, file: &Arc<dyn File>) -> Result<()> {
-    if Kind::of_mode(file.attributes().await?.mode) != Some(Kind::Socket) || message::is_stream(call, file).await? {
-        return Ok(());
+pub(super) fn check_parts(file: &dyn File) -> Result<()> {
+    match file.socket() {
+        Some(socket) if !socket.is_stream() => Err(Errno::ENOBUFS),
+        _ => Ok(()),
     }
-    Err(Errno::ENOBUFS)
 }
 
 /// The buffers of a program, from where a transfer has got to.

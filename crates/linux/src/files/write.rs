@@ -138,7 +138,7 @@ pub(crate) async fn from(
     }
     let mut buffer = Buffer::for_bytes(call, wanted - done);
     if buffer.is_cut(wanted - done) {
-        transfer::check_parts(call, file).await?;
+        transfer::check_parts(&**file)?;
     }
     loop {
         let step = buffer.step(wanted - done);

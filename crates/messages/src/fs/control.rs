@@ -125,6 +125,15 @@ pub enum UnixPlace {
     Inode((u32, u32), u64),
 }
 
+/// An address that a program gave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SocketAddress {
+    /// Of an AF_UNIX socket: where its name led.
+    Unix(UnixPlace),
+    /// Of any other family: the bytes of the `struct sockaddr`, not looked at.
+    Other(Vec<u8>),
+}
+
 /// struct ucred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixCredentials {
@@ -146,7 +155,7 @@ pub struct SocketMessage<F> {
     pub files: Vec<F>,
     /// SCM_CREDENTIALS: given by a privileged sender, or filled in.
     pub credentials: Option<UnixCredentials>,
-    /// `sun_path` of the other side: for datagrams, where to or where from.
+    /// The other side's address: `sun_path`, or of any other family the whole `struct sockaddr`; for datagrams, where to or where from.
     pub name: Vec<u8>,
     /// MSG_TRUNC: the datagram was longer; this is how long.
     pub full_length: u64,
@@ -214,7 +223,7 @@ pub enum SocketControl<F> {
     /// bind(2).
     Bind {
         /// What other sockets will find it by; None: it gets an abstract name of its own (autobind).
-        place: Option<UnixPlace>,
+        place: Option<SocketAddress>,
         /// `sun_path` as getsockname tells it; an abstract name begins with a zero byte.
         name: Vec<u8>,
     },
@@ -230,8 +239,8 @@ pub enum SocketControl<F> {
     },
     /// connect(2).
     Connect {
-        /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC).
-        place: Option<UnixPlace>,
+        /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC; only of an AF_UNIX socket).
+        place: Option<SocketAddress>,
     },
     /// shutdown(2).
     Shutdown {
@@ -241,7 +250,7 @@ pub enum SocketControl<F> {
     /// sendmsg(2). Answered with the bytes sent.
     Send {
         /// The receiver of a datagram; None: the peer.
-        place: Option<UnixPlace>,
+        place: Option<SocketAddress>,
         /// Data, files and credentials.
         message: SocketMessage<F>,
         /// MSG_*.
@@ -254,9 +263,9 @@ pub enum SocketControl<F> {
         /// MSG_*.
         flags: u32,
     },
-    /// getsockname(2): `sun_path`.
+    /// getsockname(2): `sun_path`, or of any other family the whole `struct sockaddr`.
     Name,
-    /// getpeername(2): `sun_path`. ENOTCONN without a peer.
+    /// getpeername(2): likewise. ENOTCONN without a peer.
     PeerName,
     /// getsockopt(2).
     GetOption {

@@ -5,6 +5,22 @@ use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
 use serde::{Deserialize, Serialize};
 
+/// What socket(2) was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketType {
+    /// AF_UNIX and so on.
+    pub family: u16,
+    /// SOCK_STREAM and so on.
+    pub kind: u16,
+}
+
+impl SocketType {
+    /// SOCK_STREAM: bytes without borders between them; what is longer than there is room for may be taken in part.
+    pub fn is_stream(self) -> bool {
+        self.kind == 1
+    }
+}
+
 /// Where an operation on another kernel's file waits: at the owner, or on the caller's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitPlace {
@@ -17,10 +33,7 @@ pub enum WaitPlace {
     /// Terminals: the operation waits at the owner, which is told the caller, since reads depend on time and job control.
     AtOwner,
     /// Sockets: as `Here`, and the owner is told who writes, since messages carry their sender.
-    Socket {
-        /// SOCK_STREAM: a write longer than there is room for may be taken in part.
-        stream: bool,
-    },
+    Socket(SocketType),
     /// Signalfds: a read waits on the reader's kernel, for it takes the reader's own signals. The owner keeps the mask and the flags.
     Signals,
 }

@@ -2,13 +2,14 @@
 //! lent frames if they are many.
 
 use super::{interrupted, Loan, RemoteFile};
+use crate::File;
 use crate::{
     control::{Control, ControlAnswer, SocketControl},
     waiting::Patience,
     Caller,
 };
 use machine::{errno::Result, Errno};
-use messages::fs::{FileControl, WaitPlace, INLINE_BYTES};
+use messages::fs::{FileControl, SocketType, INLINE_BYTES};
 
 /// Of one try.
 struct Packed {
@@ -20,7 +21,7 @@ struct Packed {
 
 impl RemoteFile {
     fn is_stream(&self) -> bool {
-        matches!(self.waiting, WaitPlace::Socket { stream: true })
+        self.socket().is_some_and(SocketType::is_stream)
     }
 
     /// Many bytes go into frames; for an answer there is room in them.

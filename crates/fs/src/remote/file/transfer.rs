@@ -23,12 +23,12 @@ impl RemoteFile {
         let memory = &self.remote.memory;
         let loan = match self.waiting {
             WaitPlace::AtOwner => Loan::for_bytes(memory, wanted.min(PAGE_SIZE)),
-            WaitPlace::Socket { stream: false } => Loan::for_message(memory, wanted),
+            WaitPlace::Socket(kind) if !kind.is_stream() => Loan::for_message(memory, wanted),
             _ => Loan::for_bytes(memory, wanted),
         };
         let room = match self.waiting {
             WaitPlace::AtOwner => loan.capacity().min(PAGE_SIZE),
-            WaitPlace::Socket { stream: false } if wanted.min(Loan::LONGEST_MESSAGE) > loan.capacity() => {
+            WaitPlace::Socket(kind) if !kind.is_stream() && wanted.min(Loan::LONGEST_MESSAGE) > loan.capacity() => {
                 return Err(Errno::ENOBUFS)
             }
             _ => loan.capacity(),
@@ -90,7 +90,7 @@ impl RemoteFile {
 
     /// Does the owner only try, and the caller wait here?
     pub(super) fn tries(&self) -> bool {
-        matches!(self.waiting, WaitPlace::Here | WaitPlace::Socket { .. } | WaitPlace::Signals)
+        matches!(self.waiting, WaitPlace::Here | WaitPlace::Socket(_) | WaitPlace::Signals)
     }
 
     pub(super) async fn read_all(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {
@@ -117,7 +117,7 @@ impl RemoteFile {
     async fn read_stream(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {
         let waits_there = match self.waiting {
             WaitPlace::AtOwner => true,
-            WaitPlace::Here | WaitPlace::Socket { .. } => access.patience == Patience::Waits,
+            WaitPlace::Here | WaitPlace::Socket(_) => access.patience == Patience::Waits,
             _ => false,
         };
         if waits_there {

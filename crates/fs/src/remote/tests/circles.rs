@@ -2,7 +2,7 @@
 
 use super::{sockets::joined, *};
 use crate::{
-    control::{SocketControl, SocketMessage, UnixPlace},
+    control::{SocketAddress, SocketControl, SocketMessage, UnixPlace},
     socket::{Socket, SocketKind, UnixNames},
 };
 use alloc::collections::BTreeSet;
@@ -251,7 +251,7 @@ impl World {
         let (kernel, number) = (self.kernel(), self.sockets.len());
         let listener: Arc<dyn File> =
             Socket::new(&self.names[kernel], &caller(1), SocketKind::Stream, OpenFlags::NONBLOCK);
-        let place = Some(UnixPlace::Abstract(number.to_le_bytes().to_vec()));
+        let place = Some(SocketAddress::Unix(UnixPlace::Abstract(number.to_le_bytes().to_vec())));
         self.control(&listener, SocketControl::Bind { place, name: Vec::new() }).unwrap();
         self.control(&listener, SocketControl::Listen { backlog: 9 }).unwrap();
         self.comes(kernel, listener, None);
@@ -268,7 +268,7 @@ impl World {
         let kernel = self.kernel();
         let client: Arc<dyn File> =
             Socket::new(&self.names[kernel], &caller(1), SocketKind::Stream, OpenFlags::NONBLOCK);
-        let place = Some(UnixPlace::Abstract(listener.to_le_bytes().to_vec()));
+        let place = Some(SocketAddress::Unix(UnixPlace::Abstract(listener.to_le_bytes().to_vec())));
         if self.control(&client, SocketControl::Connect { place }).is_ok() {
             let client = self.comes(kernel, client, None);
             let server = self.sockets.len();

@@ -136,7 +136,7 @@ fn an_interrupted_connect_connects_once() {
         machine.bind(&server, b"s").unwrap();
         machine.socket(&server, SocketControl::Listen { backlog: 5 }).unwrap();
         machine.run(server.set_flags(OpenFlags::NONBLOCK)).unwrap();
-        let place = || Some(crate::control::UnixPlace::Abstract(b"s".to_vec()));
+        let place = || Some(crate::control::SocketAddress::Unix(crate::control::UnixPlace::Abstract(b"s".to_vec())));
         let connect = Control::Socket(SocketControl::Connect { place: place() });
         assert!(interrupted_after(&machine, &who, client.control(&who, connect), early).is_ok());
         machine.settle();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    control::{SocketControl, SocketMessage, UnixPlace},
+    control::{SocketAddress, SocketControl, SocketMessage, UnixPlace},
     file::{Access, Source},
     socket::{Socket, SocketKind, UnixNames},
 };
@@ -19,8 +19,8 @@ pub(super) fn joined(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
     (machine, names)
 }
 
-fn place(name: &[u8]) -> Option<UnixPlace> {
-    Some(UnixPlace::Abstract(name.to_vec()))
+fn place(name: &[u8]) -> Option<SocketAddress> {
+    Some(SocketAddress::Unix(UnixPlace::Abstract(name.to_vec())))
 }
 
 impl Machine {

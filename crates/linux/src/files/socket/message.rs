@@ -2,7 +2,7 @@
 
 use super::{
     address::{check_address, find_place, put_address, put_address_within, read_address, Address},
-    control, on_socket, rights,
+    control, on_socket, rights, socket_type,
 };
 use crate::{
     call::Call,
@@ -15,7 +15,7 @@ use crate::{
 use abi::signal::Signal;
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
-    control::{ControlAnswer, SocketControl, SocketMessage, UnixCredentials, UnixPlace},
+    control::{ControlAnswer, SocketAddress, SocketControl, SocketMessage, UnixCredentials},
     File,
 };
 use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
@@ -39,8 +39,6 @@ const DATAGRAM_MAX: usize = 256 * 1024;
 /// Most control data.
 const CONTROL_MAX: u64 = 20480;
 const VECTOR_MAX: u32 = 1024;
-const SO_TYPE: u32 = 3;
-const STREAM: u8 = 1;
 
 /// `struct msghdr`.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
@@ -63,22 +61,19 @@ const MANY: usize = size_of::<Header>() + 8;
 /// What is sent beside the bytes.
 #[derive(Default)]
 struct Along {
-    place: Option<UnixPlace>,
+    place: Option<SocketAddress>,
     files: Vec<Arc<dyn File>>,
     credentials: Option<UnixCredentials>,
 }
 
-pub(crate) async fn is_stream(call: &Call<'_>, file: &Arc<dyn File>) -> Result<bool> {
-    match control(call, file, SocketControl::GetOption { level: 1, name: SO_TYPE }).await? {
-        ControlAnswer::Bytes(value) => Ok(value.first() == Some(&STREAM)),
-        _ => Err(Errno::EIO),
-    }
+fn is_stream(file: &dyn File) -> Result<bool> {
+    Ok(socket_type(file)?.is_stream())
 }
 
 /// Sends all of `segments`. A stream goes in steps, files and credentials with the first; what was sent
 /// before an error counts.
 async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along: Along, flags: u32) -> Result<u64> {
-    let stream = is_stream(call, file).await?;
+    let stream = is_stream(&**file)?;
     let Along { place, mut files, mut credentials } = along;
     let most_in_flight = match files.is_empty() {
         true => 0,
@@ -134,11 +129,11 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
     }
 }
 
-async fn destination(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, len: u64) -> Result<Option<UnixPlace>> {
+async fn destination(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, len: u64) -> Result<Option<SocketAddress>> {
     if at.is_null() || len as u32 == 0 {
         return Ok(None);
     }
-    if is_stream(call, file).await? {
+    if is_stream(&**file)? {
         // Whatever it says: a stream goes where it is connected to.
         check_address(call, at, len).await?;
         return Err(match control(call, file, SocketControl::PeerName).await {
@@ -146,8 +141,9 @@ async fn destination(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, len: u
             Err(_) => Errno::EOPNOTSUPP,
         });
     }
-    match read_address(call, at, len).await? {
+    match read_address(call, socket_type(&**file)?, at, len).await? {
         Address::Named(name) => Ok(Some(find_place(call, &name).await?)),
+        Address::Other(bytes) => Ok(Some(SocketAddress::Other(bytes))),
         Address::Unnamed | Address::Unspecified => Err(Errno::EINVAL),
     }
 }
@@ -206,7 +202,7 @@ pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
     if count == 0 {
-        return on_socket(&file, is_stream(call, &file)).await.map(|_| 0);
+        return socket_type(&*file).map(|_| 0);
     }
     let mut done = 0;
     while done < count {
@@ -231,7 +227,7 @@ async fn receive(
 ) -> Result<(SocketMessage, usize)> {
     if flags & MSG_OOB != 0 {
         // Nothing urgent is ever there; a datagram can't be it.
-        return Err(if is_stream(call, file).await? { Errno::EINVAL } else { Errno::EOPNOTSUPP });
+        return Err(if is_stream(&**file)? { Errno::EINVAL } else { Errno::EOPNOTSUPP });
     }
     let (wanted, space) = (total(segments), call.space());
     let mut first: Option<SocketMessage> = None;
@@ -240,7 +236,7 @@ async fn receive(
         let room = match flags & MSG_PEEK {
             0 => {
                 let (left, dont_wait) = (wanted - done, flags & MSG_DONTWAIT != 0);
-                room::for_bytes(call, file, segments, done, left, dont_wait, is_stream(call, file)).await
+                room::for_bytes(call, file, segments, done, left, dont_wait, async { is_stream(&**file) }).await
             }
             _ => Ok(wanted - done),
         };
@@ -266,7 +262,7 @@ async fn receive(
         first.get_or_insert(message);
         // MSG_WAITALL asks a stream for all; the end, a message with files and a peek end it.
         let all = flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0;
-        if !all || over || brings_files || done >= wanted || !is_stream(call, file).await? {
+        if !all || over || brings_files || done >= wanted || !is_stream(&**file)? {
             return first.map(|first| (first, done)).ok_or(Errno::EIO);
         }
     }
@@ -290,7 +286,7 @@ pub(crate) async fn recvfrom(call: &mut Call<'_>) -> Result<u64> {
         match message.name.is_empty() {
             // A sender without a name.
             true => call.put(call.pointer(5), &0u32).await?,
-            false => put_address(call, call.pointer(4), call.pointer(5), &message.name).await?,
+            false => put_address(call, socket_type(&*file)?, call.pointer(4), call.pointer(5), &message.name).await?,
         }
     }
     Ok(length(&message, copied, flags))
@@ -311,12 +307,21 @@ async fn receive_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags:
     if header.name != 0 {
         header.name_len = match message.name.is_empty() {
             true => 0,
-            false => put_address_within(call, UserAddr(header.name), header.name_len as usize, &message.name).await?,
+            false => {
+                put_address_within(
+                    call,
+                    socket_type(&**file)?,
+                    UserAddr(header.name),
+                    header.name_len as usize,
+                    &message.name,
+                )
+                .await?
+            }
         };
     }
     header.control_len = control.len() as u64;
     header.flags = flags & MSG_CMSG_CLOEXEC;
-    if message.full_length > copied as u64 && !is_stream(call, file).await? {
+    if message.full_length > copied as u64 && !is_stream(&**file)? {
         header.flags |= MSG_TRUNC;
     }
     if cut {
@@ -332,7 +337,7 @@ pub(crate) async fn recvmmsg(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
     let count = (call.arg(2) as u32).min(VECTOR_MAX) as usize;
     if count == 0 {
-        return on_socket(&file, is_stream(call, &file)).await.map(|_| 0);
+        return socket_type(&*file).map(|_| 0);
     }
     let mut done = 0;
     while done < count {

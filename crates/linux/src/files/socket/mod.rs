@@ -8,9 +8,9 @@ use crate::call::Call;
 use address::{put_address, read_address, Address};
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
-    control::{Control, ControlAnswer, SocketControl},
+    control::{Control, ControlAnswer, SocketAddress, SocketControl, SocketType},
     socket::{Socket, SocketKind, UnixNames},
-    File, Kind, OpenFlags,
+    File, OpenFlags,
 };
 use machine::{errno::Result, Errno};
 
@@ -26,25 +26,20 @@ const OPTION_MAX: usize = 4096;
 
 /// Runs a socket operation. ENOTSOCK for a file of another kind, whatever that kind makes of the request.
 async fn control(call: &Call<'_>, file: &Arc<dyn File>, operation: SocketControl) -> Result<ControlAnswer> {
+    socket_type(&**file)?;
     let caller = call.caller();
-    match call.wait_for(file, file.control(&caller, Control::Socket(operation))).await {
-        Err(Errno::EINVAL) if file.attributes().await?.kind() != Kind::Socket => Err(Errno::ENOTSOCK),
-        answer => answer,
-    }
+    call.wait_for(file, file.control(&caller, Control::Socket(operation))).await
 }
 
 /// Whatever else is wrong with the call: that the file is no socket is told first.
 async fn on_socket<T>(file: &Arc<dyn File>, call: impl core::future::Future<Output = Result<T>>) -> Result<T> {
-    match call.await {
-        // Only sockets answer these, and often.
-        Err(error @ (Errno::EAGAIN | Errno::EPIPE | Errno::ECONNRESET | Errno::RESTART | Errno::EINTR)) => Err(error),
-        Err(_) if !is_socket(file).await? => Err(Errno::ENOTSOCK),
-        answer => answer,
-    }
+    socket_type(&**file)?;
+    call.await
 }
 
-async fn is_socket(file: &Arc<dyn File>) -> Result<bool> {
-    Ok(file.attributes().await?.kind() == Kind::Socket)
+/// ENOTSOCK.
+fn socket_type(file: &dyn File) -> Result<SocketType> {
+    file.socket().ok_or(Errno::ENOTSOCK)
 }
 
 async fn done(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
@@ -95,11 +90,9 @@ pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
 
 pub(crate) async fn bind(call: &mut Call<'_>) -> Result<u64> {
     let file = call.file(0).await?;
-    if !is_socket(&file).await? {
-        return Err(Errno::ENOTSOCK);
-    }
-    let address = read_address(call, call.pointer(1), call.arg(2)).await?;
+    let address = read_address(call, socket_type(&*file)?, call.pointer(1), call.arg(2)).await?;
     let (place, name) = match address {
+        Address::Other(bytes) => (Some(SocketAddress::Other(bytes)), Vec::new()),
         Address::Unspecified => return Err(Errno::EINVAL),
         Address::Unnamed => (None, Vec::new()),
         Address::Named(name) => (Some(address::make_place(call, &name).await?), name),
@@ -120,8 +113,8 @@ pub(crate) async fn connect(call: &mut Call<'_>) -> Result<u64> {
     // Whether the address can be read comes before what the file is, here alone.
     let file = call.file(0).await?;
     address::check_address(call, call.pointer(1), call.arg(2)).await?;
-    let file = if is_socket(&file).await? { file } else { return Err(Errno::ENOTSOCK) };
-    let place = match read_address(call, call.pointer(1), call.arg(2)).await? {
+    let place = match read_address(call, socket_type(&*file)?, call.pointer(1), call.arg(2)).await? {
+        Address::Other(bytes) => Some(SocketAddress::Other(bytes)),
         Address::Unspecified => None,
         Address::Unnamed => return Err(Errno::EINVAL),
         Address::Named(name) => Some(address::find_place(call, &name).await?),
@@ -154,7 +147,7 @@ async fn accept_with(call: &Call<'_>, raw: u32) -> Result<u64> {
             Ok(ControlAnswer::Bytes(name)) => name,
             _ => Vec::new(),
         };
-        put_address(call, call.pointer(1), call.pointer(2), &name).await?;
+        put_address(call, socket_type(&*accepted)?, call.pointer(1), call.pointer(2), &name).await?;
     }
     call.install(accepted, flags.contains(OpenFlags::CLOEXEC)).await
 }
@@ -170,7 +163,9 @@ pub(crate) async fn getpeername(call: &mut Call<'_>) -> Result<u64> {
 async fn name(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
     let file = call.file(0).await?;
     match control(call, &file, operation).await? {
-        ControlAnswer::Bytes(name) => put_address(call, call.pointer(1), call.pointer(2), &name).await?,
+        ControlAnswer::Bytes(name) => {
+            put_address(call, socket_type(&*file)?, call.pointer(1), call.pointer(2), &name).await?
+        }
         _ => return Err(Errno::EIO),
     }
     Ok(0)
