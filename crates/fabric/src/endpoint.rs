@@ -175,6 +175,11 @@ impl Endpoint {
         self.peer(kernel).is_some_and(Peer::is_alive)
     }
 
+    /// How many kernels the machine has, those that have died too.
+    pub fn kernels(&self) -> usize {
+        self.peers.len()
+    }
+
     /// This kernel and all that can be called.
     pub fn present(&self) -> KernelSet {
         self.peers.iter().filter(|peer| peer.is_alive()).map(|peer| peer.id).collect()

@@ -70,8 +70,8 @@ impl Mounter for TheOne {
     }
 }
 
-/// Timers for terminals.
-struct FileTimers(Arc<Timers>);
+/// Timers for files.
+pub(crate) struct FileTimers(pub Arc<Timers>);
 
 impl fs::event::Timers for FileTimers {
     fn now(&self) -> u64 {

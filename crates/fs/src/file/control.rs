@@ -3,7 +3,9 @@
 
 use crate::File;
 use alloc::sync::Arc;
-pub use messages::fs::{EpollInterest, SocketAddress, SocketType, UnixCredentials, UnixPlace};
+pub use messages::fs::{
+    EpollInterest, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketType, UnixCredentials, UnixPlace,
+};
 
 /// What one file is asked to do, with open files of this kernel.
 pub type Control = messages::fs::Control<Arc<dyn File>>;

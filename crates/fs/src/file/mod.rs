@@ -116,6 +116,10 @@ pub trait File: Any + Send + Sync + 'static {
             _ => None,
         }
     }
+    /// SO_RCVTIMEO and SO_SNDTIMEO, in ns; 0: for ever. None: another kernel knows.
+    fn timeouts(&self) -> Option<[u64; 2]> {
+        Some([0; 2])
+    }
     /// Does another kernel have what is read here?
     fn is_elsewhere(&self) -> bool {
         self.remote().is_some()

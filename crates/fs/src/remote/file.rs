@@ -351,6 +351,13 @@ impl File for RemoteFile {
         self.view_from_now_on(caller)
     }
 
+    fn timeouts(&self) -> Option<[u64; 2]> {
+        match self.socket() {
+            Some(_) => None,
+            None => Some([0; 2]),
+        }
+    }
+
     fn gained(&self) -> Option<&Gained> {
         self.socket().map(|_| &self.gained)
     }

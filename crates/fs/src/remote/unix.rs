@@ -45,10 +45,20 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         let there = names.look_up(&place)?;
         Ok((there.kernel, there.serial))
     });
+    serve.on_sync(|names, from, PortClaiming { claim, serial }| {
+        names.claims().claim(FarSocket { kernel: from, serial }, claim, names.now())
+    });
+    serve.on_sync(|names, from, PortRelease { protocol, port, serial, until }| {
+        names.claims().release(FarSocket { kernel: from, serial }, protocol, port, until);
+    });
+    serve.on_sync(|names, _, PortFind { protocol, to, from }| {
+        let there = names.claims().find(protocol, to, from)?;
+        Ok((there.kernel, there.serial))
+    });
     serve.on_sync(|names, _, UnixMeet { serial, kind }| names.by_serial(serial)?.meet(kind));
     let this = Arc::downgrade(remote);
-    serve.on_sync(move |names, from, UnixAttach { serial, kind, name, wants_credentials, caller }| {
-        let (client, listener) = names.by_serial(serial)?.attach(kind, name, wants_credentials, &caller)?;
+    serve.on_sync(move |names, from, UnixAttach { serial, kind, name, ends, wants_credentials, caller }| {
+        let (client, listener) = names.by_serial(serial)?.attach(kind, name, ends, wants_credentials, &caller)?;
         let client: Arc<dyn File> = client;
         let remote = this.upgrade().ok_or(Errno::ECONNREFUSED)?;
         Ok((remote.exports.add(remote.me(), &client, from), listener))
@@ -128,6 +138,10 @@ impl OtherKernels for Remote {
         Serials::new(&*self.memory).next()
     }
 
+    fn kernels(&self) -> usize {
+        self.endpoint.kernels()
+    }
+
     fn run(&self, task: BoxFuture<'static, ()>) {
         self.spawner.spawn(task);
     }
@@ -164,6 +178,37 @@ impl OtherKernels for Remote {
         Box::pin(async move { self.endpoint.call(there.kernel, message).await.unwrap_or(false) })
     }
 
+    fn claim_port(&self, keeper: KernelId, claim: PortClaim, serial: u64) -> BoxFuture<'_, Result<()>> {
+        let (remote, given_up) =
+            (self.shared(), PortRelease { protocol: claim.protocol, port: claim.at.port, serial, until: 0 });
+        let stray = move |claimed: Result<()>| {
+            if claimed.is_ok() {
+                // The one who wanted it has gone.
+                let _ = remote.endpoint.send(keeper, given_up);
+            }
+        };
+        Box::pin(async move { self.ask(keeper, PortClaiming { claim, serial }, |reply| reply, stray).await? })
+    }
+
+    fn release_port(&self, keeper: KernelId, protocol: u8, port: u16, serial: u64, until: u64) {
+        // If it has died, so have its claims.
+        let _ = self.endpoint.send(keeper, PortRelease { protocol, port, serial, until });
+    }
+
+    fn find_port(
+        &self,
+        keeper: KernelId,
+        protocol: u8,
+        to: InternetAddress,
+        from: InternetAddress,
+    ) -> BoxFuture<'_, Result<FarSocket>> {
+        let message = PortFind { protocol, to, from };
+        Box::pin(async move {
+            let (kernel, serial) = self.endpoint.call(keeper, message).await.map_err(gone)??;
+            Ok(FarSocket { kernel, serial })
+        })
+    }
+
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>> {
         let message = UnixMeet { serial: there.serial, kind };
         Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
@@ -174,10 +219,11 @@ impl OtherKernels for Remote {
         there: FarSocket,
         kind: u32,
         name: Vec<u8>,
+        ends: Option<InternetEnds>,
         wants_credentials: bool,
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Attached>> {
-        let message = UnixAttach { serial: there.serial, kind, name, wants_credentials, caller: caller.clone() };
+        let message = UnixAttach { serial: there.serial, kind, name, ends, wants_credentials, caller: caller.clone() };
         let remote = self.shared();
         let accept = move |reply: Result<_>| -> Result<Attached> {
             let (client, listener) = reply?;

@@ -9,9 +9,9 @@
 //! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
 //! task does so for those who poll.
 
-use super::{circles, credentials_of, inbox, transfer::pay, FarSocket, Role, Socket};
+use super::{circles, credentials_of, inbox, inet, options, transfer::pay, Attached, FarSocket, Role, Socket};
 use crate::{
-    control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
+    control::{Control, ControlAnswer, InternetEnds, SocketControl, SocketMessage, UnixCredentials},
     file::{Access, Destination, Source, Transfer},
     waiting::{attempt, Patience},
     Caller, File, OpenFlags,
@@ -56,7 +56,7 @@ impl Socket {
     /// connect(2) of a stream or packet socket to a listener of another kernel.
     pub(super) async fn connect_far(&self, there: FarSocket, caller: &Caller, patience: Patience) -> Result<()> {
         let others = self.names.others()?;
-        let ((body, listener), _held) = loop {
+        let (made, _held) = loop {
             self.check_unconnected()?;
             let (name, wants) = {
                 let state = self.state.lock();
@@ -64,7 +64,7 @@ impl Socket {
             };
             // Until the socket knows its end: a thread that left before would connect once more.
             let held = caller.shield.hold();
-            match others.attach(there, self.kind as u32, name, wants, caller).await {
+            match others.attach(there, self.kind as u32, name, None, wants, caller).await {
                 Ok(made) => break (made, held),
                 Err(Errno::EAGAIN) => match self.patience(patience) {
                     Patience::Waits => {
@@ -79,6 +79,21 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         };
+        self.become_shell(made).await
+    }
+
+    /// Of TCP: tries once. EAGAIN: the backlog is full.
+    pub(super) async fn attach_far(&self, there: FarSocket, caller: &Caller) -> Result<()> {
+        self.check_unconnected()?;
+        let ends = self.inet.as_ref().and_then(|inet| inet.connection());
+        let _held = caller.shield.hold();
+        let others = self.names.others()?;
+        let made = others.attach(there, self.kind as u32, Vec::new(), ends, false, caller).await?;
+        self.become_shell(made).await
+    }
+
+    /// The end of the connection is on another kernel.
+    async fn become_shell(&self, (body, listener): Attached) -> Result<()> {
         if let Some(queue) = body.changes() {
             queue.subscribe(pass_on(&self.this), false);
         }
@@ -102,13 +117,17 @@ impl Socket {
         self: &Arc<Self>,
         kind: u32,
         name: Vec<u8>,
+        ends: Option<InternetEnds>,
         wants_credentials: bool,
         caller: &Caller,
     ) -> Result<(Arc<Socket>, Option<UnixCredentials>)> {
         if self.kind as u32 != kind {
             return Err(Errno::EPROTOTYPE);
         }
-        let client = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
+        let client = match ends {
+            Some(ends) => Self::internet_client(&self.names, caller, ends),
+            None => Self::new(&self.names, caller, self.kind, OpenFlags::empty()),
+        };
         {
             let mut state = client.state.lock();
             state.name = name;
@@ -142,7 +161,12 @@ impl Socket {
         if self.kind as u32 != kind {
             return Err(Errno::EPROTOTYPE);
         }
+        let mut message = message;
         let count = message.bytes.len();
+        if self.inet.is_some() {
+            let (from, sender) = (inet::address::decode(&message.name)?, message.credentials.unwrap_or_default());
+            return self.take_datagram(from, &mut message, sender).map(|()| count);
+        }
         let (sender, brings_files) = (message.credentials.unwrap_or_default(), !message.files.is_empty());
         let account = self.names.account(sender);
         let files = self.parcel(account.as_ref(), &message)?;
@@ -223,7 +247,35 @@ impl Socket {
         control: SocketControl,
         patience: Patience,
     ) -> Result<ControlAnswer> {
+        match (control, &self.inet) {
+            (control @ (SocketControl::Connect { .. } | SocketControl::Name), Some(inet)) => {
+                self.internet_control(inet, caller, control, patience).await
+            }
+            (SocketControl::Bind { .. }, Some(_)) => Err(Errno::EINVAL),
+            (SocketControl::Send { message, flags, .. }, Some(_)) => {
+                let control = SocketControl::Send { place: None, message, flags };
+                body.control_with(caller, Control::Socket(control), self.patience(patience)).await
+            }
+            (control, _) => self.pass_to(body, caller, control, patience).await,
+        }
+    }
+
+    async fn pass_to(
+        &self,
+        body: &Arc<dyn File>,
+        caller: &Caller,
+        control: SocketControl,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
         match control {
+            // Errors are the end's; what a program has set before is here, and what it sets now in both places.
+            SocketControl::GetOption { level, name } if self.inet.is_some() && (level, name) != options::ERROR => {
+                self.option(level, name).map(ControlAnswer::Bytes)
+            }
+            SocketControl::SetOption { level, name, ref value } => {
+                self.set_option(caller, level, name, value)?;
+                body.control_with(caller, Control::Socket(control), patience).await
+            }
             SocketControl::Connect { .. } => Err(Errno::EISCONN),
             SocketControl::Accept { .. } | SocketControl::Listen { .. } => Err(Errno::EINVAL),
             // The name it was bound to is its own.
@@ -259,6 +311,16 @@ impl Socket {
             return body.write_from(Source::Kernel(buf), access.with(patience)).await;
         }
         let sender = access.caller().map(credentials_of).unwrap_or_default();
+        if let Some(inet) = &self.inet {
+            let mut message = SocketMessage { bytes: buf.to_vec(), ..SocketMessage::default() };
+            return match self.kind.connects() {
+                true => {
+                    message.bytes.truncate(inbox::LIMIT);
+                    self.send_stream(&mut message, sender, patience).await
+                }
+                false => self.send_datagram(inet, None, &mut message, sender, access.shield()).await,
+            };
+        }
         self.write_message(sender, access.shield(), buf, patience).await
     }
 }

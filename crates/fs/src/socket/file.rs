@@ -104,6 +104,10 @@ impl Socket {
         let Control::Socket(control) = control else { return Err(Errno::EINVAL) };
         match self.body() {
             Some(body) => self.pass_on(&body, caller, control, patience).await,
+            None if self.inet.is_some() => {
+                let inet = self.inet.as_ref().ok_or(Errno::EINVAL)?;
+                self.internet_control(inet, caller, control, patience).await
+            }
             None => self.socket_control(caller, control, patience).await,
         }
     }
@@ -127,15 +131,7 @@ impl Socket {
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 ControlAnswer::Number(self.send(place, &mut message, sender, &caller.shield, patience).await? as i64)
             }
-            Receive { bytes, flags } => {
-                let limit = bytes.min(inbox::LIMIT as u64) as usize;
-                let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
-                let mut message = attempt(&self.changes, patience, || self.try_receive(limit, flags)).await?;
-                if flags & MSG_TRUNC == 0 {
-                    message.full_length = message.full_length.max(message.bytes.len() as u64);
-                }
-                ControlAnswer::Message(message)
-            }
+            Receive { bytes, flags } => self.receive(bytes, flags, flagged).await?,
             Name => ControlAnswer::Bytes(self.state.lock().name.clone()),
             PeerName => {
                 if let Role::Far(_, name) = &self.state.lock().role {
@@ -146,8 +142,20 @@ impl Socket {
                 ControlAnswer::Bytes(name)
             }
             GetOption { level, name } => ControlAnswer::Bytes(self.option(level, name)?),
-            SetOption { level, name, value } => self.set_option(level, name, &value).map(|()| ControlAnswer::Done)?,
+            SetOption { level, name, value } => {
+                self.set_option(caller, level, name, &value).map(|()| ControlAnswer::Done)?
+            }
         })
+    }
+
+    pub(super) async fn receive(&self, bytes: u64, flags: u32, patience: Patience) -> Result<ControlAnswer> {
+        let limit = bytes.min(inbox::LIMIT as u64) as usize;
+        let patience = patience.unless(flags & MSG_DONTWAIT != 0);
+        let mut message = attempt(&self.changes, patience, || self.try_receive(limit, flags)).await?;
+        if flags & MSG_TRUNC == 0 {
+            message.full_length = message.full_length.max(message.bytes.len() as u64);
+        }
+        Ok(ControlAnswer::Message(message))
     }
 
     pub(super) async fn write_message(
@@ -206,6 +214,7 @@ impl File for Socket {
             FIONREAD if matches!(state.role, Role::Listening { .. }) => return ready(Err(Errno::EINVAL)),
             FIONREAD if self.kind == SocketKind::Stream => answer_int(data, state.inbox.bytes()),
             FIONREAD => answer_int(data, state.inbox.first()),
+            TIOCOUTQ if self.inet.is_some() => answer_int(data, 0),
             TIOCOUTQ => {
                 drop(state);
                 let peer = self.peer().ok().flatten();
@@ -224,7 +233,14 @@ impl File for Socket {
     }
 
     fn waiting(&self) -> WaitPlace {
-        WaitPlace::Socket(SocketType { family: AF_UNIX, kind: self.kind as u16 })
+        WaitPlace::Socket(SocketType {
+            family: self.inet.as_ref().map_or(AF_UNIX, |inet| inet.family()),
+            kind: self.kind as u16,
+        })
+    }
+
+    fn timeouts(&self) -> Option<[u64; 2]> {
+        Some(self.timeouts())
     }
 
     /// A shell's is.
@@ -260,6 +276,9 @@ impl File for Socket {
             if state.read_shut {
                 events |= Events::RDHUP;
             }
+            if self.inet.as_ref().is_some_and(|inet| inet.is_trying()) {
+                return events;
+            }
             let unconnected = self.kind.connects() && matches!(state.role, Role::Alone);
             if state.read_shut && state.write_shut || unconnected {
                 events |= Events::HUP;
@@ -278,7 +297,10 @@ impl File for Socket {
         let payer = payer.as_ref().map(|(_, account)| account);
         let room = peer.is_none_or(|peer| transfer::has_room(&peer.state.lock().inbox, self.kind, payer));
         if room || write_shut {
-            events |= Events::OUT | Events::WRNORM | Events::WRBAND;
+            events |= Events::OUT | Events::WRNORM;
+            if self.inet.is_none() || !self.kind.connects() {
+                events |= Events::WRBAND;
+            }
         }
         events
     }

@@ -13,6 +13,8 @@ pub const LIMIT: usize = 212_992;
 /// What a message takes of the heap beside its bytes and files, and each file.
 pub const MESSAGE_BYTES: usize = 192;
 pub const FILE_BYTES: usize = 16;
+/// What Linux counts for a short datagram of UDP beside its bytes.
+pub const DATAGRAM_BYTES: usize = 768;
 /// net.unix.max_dgram_qlen.
 const MAX_MESSAGES: usize = 10 + 1;
 
@@ -42,6 +44,11 @@ impl Inbox {
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Messages.
+    pub fn len(&self) -> usize {
+        self.messages.len()
     }
 
     /// Bytes of the first message (FIONREAD of a datagram socket).

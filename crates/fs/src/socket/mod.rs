@@ -18,6 +18,7 @@ mod far;
 mod file;
 mod flight;
 mod inbox;
+mod inet;
 mod interfaces;
 mod names;
 mod options;
@@ -25,6 +26,7 @@ mod others;
 mod transfer;
 
 pub(crate) use circles::Circles;
+pub use inet::Protocol;
 pub use names::UnixNames;
 pub use others::{Attached, FarSocket, OtherKernels, SocketLoan};
 
@@ -40,12 +42,14 @@ use alloc::{
     vec::Vec,
 };
 use inbox::Inbox;
+use inet::Internet;
 use machine::{
     account::Account,
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno,
 };
+use options::Settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
@@ -110,6 +114,7 @@ struct State {
     peer_credentials: Option<UnixCredentials>,
     /// Who sent last: whom the next message is charged to, most likely.
     payer: Option<(UnixCredentials, Arc<Account>)>,
+    settings: Settings,
 }
 
 impl State {
@@ -136,6 +141,8 @@ impl State {
 
 pub struct Socket {
     kind: SocketKind,
+    /// Of AF_INET and AF_INET6.
+    inet: Option<Internet>,
     state: Lock<State>,
     changes: WaitQueue,
     /// For those on other kernels who wait for room here and must not keep this socket: woken when a listener
@@ -155,8 +162,19 @@ fn credentials_of(caller: &Caller) -> UnixCredentials {
 impl Socket {
     /// socket(2).
     pub fn new(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
+        Self::of_family(names, caller, kind, flags, None)
+    }
+
+    fn of_family(
+        names: &Arc<UnixNames>,
+        caller: &Caller,
+        kind: SocketKind,
+        flags: OpenFlags,
+        inet: Option<Internet>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Socket {
             kind,
+            inet,
             state: Lock::default(),
             changes: WaitQueue::new(),
             room: Arc::default(),
@@ -259,6 +277,9 @@ impl Socket {
         };
         accepted.state.lock().listener = Weak::new();
         accepted.flags.set(flags);
+        if let Some(inet) = &accepted.inet {
+            inet.was_accepted();
+        }
         // Whoever waits in connect has room in the backlog now.
         self.changes.wake_all();
         self.room.wake_all();
@@ -286,10 +307,13 @@ impl Socket {
             _ => return Err(Errno::ECONNREFUSED),
         }
         self.check_unconnected()?;
-        let server = Self::new(&self.names, caller, self.kind, OpenFlags::empty());
+        let server = match self.inet {
+            Some(_) => listener.internet_server(self, caller).ok_or(Errno::EPROTOTYPE)?,
+            None => Self::new(&self.names, caller, self.kind, OpenFlags::empty()),
+        };
         let name = {
             let mut state = listener.state.lock();
-            let State { role, name, peer_credentials, .. } = &mut *state;
+            let State { role, name, peer_credentials, settings, .. } = &mut *state;
             let Role::Listening { backlog, waiting } = role else { return Err(Errno::ECONNREFUSED) };
             if waiting.len() > *backlog {
                 return Err(Errno::EAGAIN);
@@ -299,7 +323,8 @@ impl Socket {
                 there.role = Role::Connected(self.this.clone());
                 there.name = name.clone();
                 there.listener = listener.this.clone();
-                there.peer_credentials = Some(credentials_of(caller));
+                there.peer_credentials = self.tells_credentials(caller);
+                there.settings = settings.clone();
             }
             waiting.push_back(server.clone());
             *peer_credentials
@@ -330,7 +355,8 @@ impl Socket {
         if let Some(peer) = peer.filter(|_| self.kind.connects()) {
             let mut state = peer.state.lock();
             state.read_shut |= write;
-            state.write_shut |= read;
+            // By TCP the other side is not told that nobody reads.
+            state.write_shut |= read && self.inet.is_none();
             drop(state);
             peer.changes.wake_all();
         }
@@ -353,7 +379,20 @@ impl Drop for Socket {
             Role::Connected(peer) => alloc::vec![peer.clone()],
             _ => Vec::new(),
         };
+        let reset = !state.inbox.is_empty()
+            || state.settings.breaks_off()
+            || self.inet.as_ref().is_some_and(|inet| inet.is_unaccepted());
+        if self.inet.is_some() {
+            self.leave_internet(reset);
+        }
         for peer in gone.iter().filter_map(Weak::upgrade).filter(|peer| peer.kind.connects()) {
+            if self.inet.is_some() {
+                match reset {
+                    true => peer.was_reset(),
+                    false => peer.was_closed(),
+                }
+                continue;
+            }
             {
                 let mut there = peer.state.lock();
                 there.read_shut = true;

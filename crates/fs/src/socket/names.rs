@@ -3,8 +3,13 @@
 //! The kernel of a socket knows it by place and by number; one kernel of the machine keeps which kernel has
 //! which place (`remote/unix.rs` says how they speak). Without [`crate::remote::Remote::join_sockets`] there are no others.
 
-use super::{flight::Flight, Circles, FarSocket, OtherKernels, Socket, SocketKind};
+use super::{
+    flight::Flight,
+    inet::ports::{Claims, Ports},
+    Circles, FarSocket, OtherKernels, Socket, SocketKind,
+};
 use crate::control::{UnixCredentials, UnixPlace};
+use crate::event::Timers;
 use alloc::{
     collections::BTreeMap,
     format,
@@ -52,6 +57,8 @@ pub struct UnixNames {
     pub(super) flight: Arc<Flight>,
     pub(super) circles: Circles,
     accounts: Lock<Option<Arc<Accounts>>>,
+    timers: Lock<Option<Arc<dyn Timers>>>,
+    pub(super) ports: Ports,
 }
 
 /// Where a name leads.
@@ -105,6 +112,34 @@ impl UnixNames {
     /// Whom messages are charged to; without this, nobody.
     pub fn set_accounts(&self, accounts: &Arc<Accounts>) {
         *self.accounts.lock() = Some(accounts.clone());
+    }
+
+    /// What TIME_WAIT goes by; without this, there is none.
+    pub fn set_timers(&self, timers: Arc<dyn Timers>) {
+        *self.timers.lock() = Some(timers);
+    }
+
+    /// ns since the machine started.
+    pub(crate) fn now(&self) -> u64 {
+        self.timers.lock().as_ref().map_or(u64::MAX, |timers| timers.now())
+    }
+
+    /// Gives a socket a number by which other kernels find it.
+    pub(super) fn register(&self, socket: &Weak<Socket>) -> u64 {
+        let mut bound = self.bound.lock();
+        bound.last += 1;
+        let serial = bound.last;
+        bound.sockets.insert(serial, socket.clone());
+        serial
+    }
+
+    pub(super) fn forget(&self, serial: u64) {
+        self.bound.lock().sockets.remove(&serial);
+    }
+
+    /// The claims of the ports that this kernel keeps.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.ports.claims
     }
 
     /// Of who sends.
@@ -194,6 +229,7 @@ impl UnixNames {
     pub fn kernel_died(&self, kernel: KernelId) {
         self.forget_survey(None);
         self.claims.lock().retain(|_, holder| holder.kernel != kernel);
+        self.ports.claims.kernel_died(kernel);
     }
 
     // At the keeper.

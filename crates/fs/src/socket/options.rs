@@ -1,58 +1,417 @@
-//! getsockopt and setsockopt (man 7 socket).
+//! getsockopt and setsockopt (man 7 socket, ip, ipv6, tcp, udp).
+//!
+//! Most options are numbers that a socket keeps and tells: what they would change are packets, of which there are none, or it is looked at
+//! where it matters ([`Socket::setting`]). They are in [`KNOWN`], with Linux's default values and limits. Of an option that asks for
+//! something that Cob does not have, only the default can be set (ENOPROTOOPT).
 
-use super::{inbox, Role, Socket};
+use super::{inbox, Role, Socket, SocketKind};
+use crate::Caller;
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 
 const SOL_SOCKET: u32 = 1;
-const SO_REUSEADDR: u32 = 2;
+const IP: u32 = 0;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+const IPV6: u32 = 41;
+
+/// Level and name of an option.
+pub(super) type Name = (u32, u32);
+
+pub(super) const ERROR: Name = (SOL_SOCKET, SO_ERROR);
+pub(super) const REUSEADDR: Name = (SOL_SOCKET, 2);
+pub(super) const BROADCAST: Name = (SOL_SOCKET, 6);
+pub(super) const REUSEPORT: Name = (SOL_SOCKET, 15);
+pub(super) const V6ONLY: Name = (IPV6, 26);
+
 const SO_TYPE: u32 = 3;
 const SO_ERROR: u32 = 4;
 const SO_SNDBUF: u32 = 7;
 const SO_RCVBUF: u32 = 8;
-const SO_KEEPALIVE: u32 = 9;
+const SO_LINGER: u32 = 13;
 const SO_PASSCRED: u32 = 16;
 const SO_PEERCRED: u32 = 17;
+const SO_SNDLOWAT: u32 = 19;
+const SO_RCVTIMEO: u32 = 20;
+const SO_SNDTIMEO: u32 = 21;
+const SO_BINDTODEVICE: u32 = 25;
 const SO_ACCEPTCONN: u32 = 30;
+const SO_SNDBUFFORCE: u32 = 32;
+const SO_RCVBUFFORCE: u32 = 33;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
+const SO_RCVTIMEO_NEW: u32 = 66;
+const SO_SNDTIMEO_NEW: u32 = 67;
+const TCP_MAXSEG: u32 = 2;
+const TCP_INFO: u32 = 11;
+const TCP_CONGESTION: u32 = 13;
+const IP_MTU: u32 = 14;
+const IPV6_MTU: u32 = 24;
 const AF_UNIX: i32 = 1;
+const CAP_NET_ADMIN: u32 = 12;
+/// net.core.wmem_max and rmem_max, and the least that there is, doubled as Linux doubles what is set.
+const BUFFER_MAX: i32 = 212_992;
+const SEND_MIN: i32 = 4608;
+const RECEIVE_MIN: i32 = 2304;
+/// Of lo.
+const MTU: i32 = 65_536;
+/// Largest segment on lo, of IPv4 with time stamps; before there is a connection.
+const SEGMENT: i32 = 65_483;
+const SEGMENT_DEFAULT: i32 = 536;
+/// Longest name of an algorithm of congestion control.
+const ALGORITHM_MAX: usize = 16;
+/// Of `struct tcp_info`.
+const TCP_INFO_BYTES: usize = 248;
+
+/// What an option takes.
+#[derive(Clone, Copy)]
+enum Takes {
+    /// Zero or not.
+    Flag,
+    /// What is out of the range is EINVAL.
+    Range(i32, i32),
+    /// The same; -1 sets the default.
+    RangeOrDefault(i32, i32),
+    Any,
+    /// Nothing but its default: there is nothing behind it.
+    Default,
+    /// Only CAP_NET_ADMIN may set it (EPERM).
+    Admin,
+    /// It can't be set (ENOPROTOOPT).
+    ReadOnly,
+}
+
+use Takes::*;
+
+struct Known {
+    name: Name,
+    default: i32,
+    takes: Takes,
+}
+
+const fn known(level: u32, name: u32, default: i32, takes: Takes) -> Known {
+    Known { name: (level, name), default, takes }
+}
+
+const KNOWN: &[Known] = &[
+    known(SOL_SOCKET, 1, 0, Admin),        // DEBUG
+    known(SOL_SOCKET, 2, 0, Flag),         // REUSEADDR
+    known(SOL_SOCKET, 5, 0, Flag),         // DONTROUTE
+    known(SOL_SOCKET, 6, 0, Flag),         // BROADCAST
+    known(SOL_SOCKET, 9, 0, Flag),         // KEEPALIVE
+    known(SOL_SOCKET, 10, 0, Flag),        // OOBINLINE
+    known(SOL_SOCKET, 11, 0, Flag),        // NO_CHECK
+    known(SOL_SOCKET, 12, 0, Range(0, 6)), // PRIORITY
+    known(SOL_SOCKET, 14, 0, ReadOnly),    // BSDCOMPAT
+    known(SOL_SOCKET, 15, 0, Flag),        // REUSEPORT
+    known(SOL_SOCKET, 18, 1, Default),     // RCVLOWAT
+    known(SOL_SOCKET, SO_SNDLOWAT, 1, ReadOnly),
+    known(SOL_SOCKET, 29, 0, Default),           // TIMESTAMP
+    known(SOL_SOCKET, 35, 0, Default),           // TIMESTAMPNS
+    known(SOL_SOCKET, 36, 0, Admin),             // MARK
+    known(SOL_SOCKET, 40, 0, Flag),              // RXQ_OVFL
+    known(SOL_SOCKET, 42, -1, Default),          // PEEK_OFF
+    known(SOL_SOCKET, 43, 0, Flag),              // NOFCS
+    known(SOL_SOCKET, 45, 0, Flag),              // SELECT_ERR_QUEUE
+    known(SOL_SOCKET, 46, 0, Admin),             // BUSY_POLL
+    known(SOL_SOCKET, 48, 64, ReadOnly),         // BPF_EXTENSIONS
+    known(SOL_SOCKET, 49, -1, Any),              // INCOMING_CPU
+    known(SOL_SOCKET, 60, 0, Default),           // ZEROCOPY
+    known(TCP, 1, 0, Flag),                      // NODELAY
+    known(TCP, 3, 0, Flag),                      // CORK
+    known(TCP, 4, 7200, Range(1, 32767)),        // KEEPIDLE
+    known(TCP, 5, 75, Range(1, 32767)),          // KEEPINTVL
+    known(TCP, 6, 9, Range(1, 127)),             // KEEPCNT
+    known(TCP, 7, 6, Range(1, 127)),             // SYNCNT
+    known(TCP, 8, 60, Any),                      // LINGER2
+    known(TCP, 9, 0, Any),                       // DEFER_ACCEPT
+    known(TCP, 10, 0, Any),                      // WINDOW_CLAMP
+    known(TCP, 12, 1, Any),                      // QUICKACK
+    known(TCP, 18, 0, Range(0, i32::MAX)),       // USER_TIMEOUT
+    known(TCP, 23, 0, Default),                  // FASTOPEN
+    known(TCP, 25, 0, Any),                      // NOTSENT_LOWAT
+    known(TCP, 30, 0, Default),                  // FASTOPEN_CONNECT
+    known(TCP, 36, 0, Default),                  // INQ
+    known(UDP, 1, 0, Default),                   // CORK
+    known(UDP, 103, 0, Default),                 // SEGMENT
+    known(UDP, 104, 0, Flag),                    // GRO: two datagrams are never one.
+    known(IP, 1, 0, Any),                        // TOS
+    known(IP, 2, 64, RangeOrDefault(1, 255)),    // TTL
+    known(IP, 6, 0, Default),                    // RECVOPTS
+    known(IP, 7, 0, Default),                    // RETOPTS
+    known(IP, 8, 0, Default),                    // PKTINFO
+    known(IP, 10, 1, Range(0, 5)),               // MTU_DISCOVER
+    known(IP, 11, 0, Default),                   // RECVERR
+    known(IP, 12, 0, Default),                   // RECVTTL
+    known(IP, 13, 0, Default),                   // RECVTOS
+    known(IP, 15, 0, Flag),                      // FREEBIND
+    known(IP, 19, 0, Admin),                     // TRANSPARENT
+    known(IP, 24, 0, Flag),                      // BIND_ADDRESS_NO_PORT
+    known(IP, 33, 1, RangeOrDefault(0, 255)),    // MULTICAST_TTL
+    known(IP, 34, 1, Flag),                      // MULTICAST_LOOP
+    known(IPV6, 16, 64, RangeOrDefault(0, 255)), // UNICAST_HOPS
+    known(IPV6, 18, 1, RangeOrDefault(0, 255)),  // MULTICAST_HOPS
+    known(IPV6, 19, 1, Range(0, 1)),             // MULTICAST_LOOP
+    known(IPV6, 23, 1, Range(0, 5)),             // MTU_DISCOVER
+    known(IPV6, 25, 0, Default),                 // RECVERR
+    known(IPV6, 26, 0, Flag),                    // V6ONLY
+    known(IPV6, 49, 0, Default),                 // RECVPKTINFO
+    known(IPV6, 51, 0, Default),                 // RECVHOPLIMIT
+    known(IPV6, 62, 0, Flag),                    // DONTFRAG
+    known(IPV6, 66, 0, Default),                 // RECVTCLASS
+    known(IPV6, 67, 0, RangeOrDefault(0, 255)),  // TCLASS
+    known(IPV6, 70, 1, Flag),                    // AUTOFLOWLABEL
+];
+
+/// What programs have set.
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    /// At most one for each of [`KNOWN`].
+    values: Vec<(Name, i32)>,
+    /// SO_SNDBUF and SO_RCVBUF as they are told; 0: the default.
+    buffers: [i32; 2],
+    /// SO_LINGER: seconds.
+    linger: Option<i32>,
+    /// SO_RCVTIMEO and SO_SNDTIMEO, in ns; 0: for ever.
+    timeouts: [u64; 2],
+    /// TCP_MAXSEG; 0: not set.
+    segment: i32,
+    /// TCP_CONGESTION, of those in [`ALGORITHMS`].
+    algorithm: usize,
+}
+
+const ALGORITHMS: [&[u8]; 2] = [b"cubic", b"reno"];
+
+impl Settings {
+    fn get(&self, known: &Known) -> i32 {
+        let set = self.values.iter().find(|(name, _)| *name == known.name);
+        set.map_or(known.default, |(_, value)| *value)
+    }
+
+    fn set(&mut self, name: Name, value: i32) {
+        self.values.retain(|(other, _)| *other != name);
+        self.values.push((name, value));
+    }
+
+    /// SO_LINGER of no time at all: close(2) breaks the connection off.
+    pub fn breaks_off(&self) -> bool {
+        self.linger == Some(0)
+    }
+}
+
+/// `struct timeval`.
+fn timeval(ns: u64) -> Vec<u8> {
+    let (seconds, micros) = (ns / 1_000_000_000, ns % 1_000_000_000 / 1000);
+    [seconds, micros].iter().flat_map(|part| part.to_ne_bytes()).collect()
+}
+
+/// EDOM: no such number of microseconds.
+fn ns_of(value: &[u8]) -> Result<u64> {
+    let part = |at: usize| Some(i64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+    let (seconds, micros) = (part(0).ok_or(Errno::EINVAL)?, part(8).ok_or(Errno::EINVAL)?);
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::EDOM);
+    }
+    // Linux takes a time before now as one that is over soon.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(micros as u64 * 1000))
+}
+
+fn argument(value: &[u8]) -> Result<i32> {
+    crate::anonymous::argument_int(value).map_err(|_| Errno::EINVAL)
+}
 
 impl Socket {
-    pub(super) fn option(&self, level: u32, name: u32) -> Result<Vec<u8>> {
-        if level != SOL_SOCKET {
-            return Err(Errno::EOPNOTSUPP);
+    /// The options of `level`, if this socket has any. EOPNOTSUPP, ENOPROTOOPT.
+    fn check_level(&self, level: u32) -> Result<()> {
+        let Some(inet) = &self.inet else {
+            return if level == SOL_SOCKET { Ok(()) } else { Err(Errno::EOPNOTSUPP) };
+        };
+        let stream = self.kind == SocketKind::Stream;
+        match level {
+            SOL_SOCKET | IP => Ok(()),
+            TCP if stream => Ok(()),
+            UDP if !stream => Ok(()),
+            IPV6 if inet.six => Ok(()),
+            _ => Err(Errno::ENOPROTOOPT),
         }
+    }
+
+    /// An option of [`KNOWN`].
+    pub(super) fn setting(&self, name: Name) -> i32 {
+        let known = KNOWN.iter().find(|known| known.name == name);
+        known.map_or(0, |known| self.state.lock().settings.get(known))
+    }
+
+    /// How long receiving and sending may wait, in ns; 0: for ever.
+    pub(super) fn timeouts(&self) -> [u64; 2] {
+        self.state.lock().settings.timeouts
+    }
+
+    pub(super) fn option(&self, level: u32, name: u32) -> Result<Vec<u8>> {
+        self.check_level(level)?;
+        let connected = self.is_connected_stream();
         let mut state = self.state.lock();
-        let value = match name {
-            SO_TYPE => self.kind as i32,
-            SO_ERROR => state.error.take().map_or(0, |errno| i32::from(errno.0)),
-            SO_SNDBUF | SO_RCVBUF => inbox::LIMIT as i32,
-            SO_PASSCRED => i32::from(state.wants_credentials),
-            SO_ACCEPTCONN => i32::from(matches!(state.role, Role::Listening { .. })),
-            SO_DOMAIN => AF_UNIX,
-            SO_PROTOCOL | SO_REUSEADDR | SO_KEEPALIVE => 0,
-            SO_PEERCRED => {
+        let value = match (level, name) {
+            (SOL_SOCKET, SO_TYPE) => self.kind as i32,
+            (SOL_SOCKET, SO_ERROR) => state.error.take().map_or(0, |errno| i32::from(errno.0)),
+            (SOL_SOCKET, SO_SNDBUF | SO_RCVBUF) => {
+                let set = state.settings.buffers[usize::from(name == SO_RCVBUF)];
+                if set > 0 {
+                    set
+                } else {
+                    inbox::LIMIT as i32
+                }
+            }
+            (SOL_SOCKET, SO_PASSCRED) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED) => i32::from(state.wants_credentials),
+            (SOL_SOCKET, SO_ACCEPTCONN) => i32::from(matches!(state.role, Role::Listening { .. })),
+            (SOL_SOCKET, SO_DOMAIN) => self.inet.as_ref().map_or(AF_UNIX, |inet| i32::from(inet.family())),
+            (SOL_SOCKET, SO_PROTOCOL) => self.inet.as_ref().map_or(0, |inet| inet.protocol as i32),
+            (SOL_SOCKET, SO_PEERCRED) => {
                 let (pid, uid, gid) =
                     state.peer_credentials.map_or((0, u32::MAX, u32::MAX), |peer| (peer.pid, peer.uid, peer.gid));
                 return Ok([pid, uid, gid].iter().flat_map(|word| word.to_ne_bytes()).collect());
             }
-            _ => return Err(Errno::ENOPROTOOPT),
+            (SOL_SOCKET, SO_LINGER) => {
+                let linger = state.settings.linger;
+                let words = [i32::from(linger.is_some()), linger.unwrap_or(0)];
+                return Ok(words.iter().flat_map(|word| word.to_ne_bytes()).collect());
+            }
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => return Ok(timeval(state.settings.timeouts[0])),
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => return Ok(timeval(state.settings.timeouts[1])),
+            (SOL_SOCKET, SO_BINDTODEVICE) => return Ok(Vec::new()),
+            (TCP, TCP_MAXSEG) => match (connected, state.settings.segment) {
+                (true, _) => SEGMENT,
+                (false, 0) => SEGMENT_DEFAULT,
+                (false, set) => set,
+            },
+            (TCP, TCP_CONGESTION) => {
+                let mut name = ALGORITHMS[state.settings.algorithm].to_vec();
+                name.resize(ALGORITHM_MAX, 0);
+                return Ok(name);
+            }
+            (TCP, TCP_INFO) => return Ok(tcp_info(&state.role, connected, state.read_shut, state.write_shut)),
+            (IP, IP_MTU) | (IPV6, IPV6_MTU) => match self.inet.as_ref().and_then(|inet| inet.connection()) {
+                Some(_) => MTU,
+                None => return Err(Errno::ENOTCONN),
+            },
+            _ => {
+                let known = KNOWN.iter().find(|known| known.name == (level, name)).ok_or(Errno::ENOPROTOOPT)?;
+                state.settings.get(known)
+            }
         };
         Ok(value.to_ne_bytes().to_vec())
     }
 
-    pub(super) fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
-        if level != SOL_SOCKET {
-            return Err(Errno::EOPNOTSUPP);
+    fn is_connected_stream(&self) -> bool {
+        self.kind == SocketKind::Stream && matches!(self.state.lock().role, Role::Connected(_) | Role::Elsewhere(_))
+    }
+
+    pub(super) fn set_option(&self, caller: &Caller, level: u32, name: u32, value: &[u8]) -> Result<()> {
+        self.check_level(level)?;
+        let mut state = self.state.lock();
+        match (level, name) {
+            (SOL_SOCKET, SO_BINDTODEVICE) => {
+                let device = value.split(|byte| *byte == 0).next().unwrap_or_default();
+                return if matches!(device, b"" | b"lo") { Ok(()) } else { Err(Errno::ENODEV) };
+            }
+            (TCP, TCP_CONGESTION) => {
+                let name = value.split(|byte| *byte == 0).next().unwrap_or_default();
+                let known = ALGORITHMS.iter().position(|algorithm| *algorithm == name);
+                state.settings.algorithm = known.ok_or(Errno::ENOENT)?;
+                return Ok(());
+            }
+            // A byte will do.
+            (IP, _) if (1..4).contains(&value.len()) => {
+                drop(state);
+                return self.set_known(caller, (level, name), i32::from(value[0]));
+            }
+            _ => {}
         }
-        let value = crate::anonymous::argument_int(value).map_err(|_| Errno::EINVAL)?;
-        match name {
-            SO_PASSCRED => self.state.lock().wants_credentials = value != 0,
-            // Limits are a hint that Linux bounds, too; the others mean nothing in this family, there as here.
-            SO_SNDBUF | SO_RCVBUF | SO_REUSEADDR | SO_KEEPALIVE => {}
-            _ => return Err(Errno::ENOPROTOOPT),
+        let number = argument(value)?;
+        match (level, name) {
+            (SOL_SOCKET, SO_PASSCRED) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED) => state.wants_credentials = number != 0,
+            (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => {
+                check_force(caller, name)?;
+                state.settings.buffers[0] = (number.clamp(0, BUFFER_MAX) * 2).max(SEND_MIN);
+            }
+            (SOL_SOCKET, SO_RCVBUF | SO_RCVBUFFORCE) => {
+                check_force(caller, name)?;
+                state.settings.buffers[1] = (number.clamp(0, BUFFER_MAX) * 2).max(RECEIVE_MIN);
+            }
+            (SOL_SOCKET, SO_LINGER) => {
+                let time = argument(value.get(4..).unwrap_or_default())?;
+                state.settings.linger = (number != 0).then_some(time);
+            }
+            (SOL_SOCKET, SO_RCVTIMEO | SO_RCVTIMEO_NEW) => state.settings.timeouts[0] = ns_of(value)?,
+            (SOL_SOCKET, SO_SNDTIMEO | SO_SNDTIMEO_NEW) => state.settings.timeouts[1] = ns_of(value)?,
+            (TCP, TCP_MAXSEG) => {
+                if number != 0 && !(88..=32_767).contains(&number) {
+                    return Err(Errno::EINVAL);
+                }
+                state.settings.segment = number;
+            }
+            (SOL_SOCKET, 15) if self.inet.is_none() && number != 0 => return Err(Errno::EOPNOTSUPP),
+            (IPV6, 26) if self.inet.as_ref().is_some_and(|inet| inet.is_bound()) => return Err(Errno::EINVAL),
+            _ => {
+                drop(state);
+                return self.set_known(caller, (level, name), number);
+            }
         }
         Ok(())
     }
+
+    fn set_known(&self, caller: &Caller, name: Name, number: i32) -> Result<()> {
+        let known = KNOWN.iter().find(|known| known.name == name).ok_or(Errno::ENOPROTOOPT)?;
+        let value = match known.takes {
+            Flag => i32::from(number != 0),
+            Range(least, most) | RangeOrDefault(least, most) if (least..=most).contains(&number) => number,
+            RangeOrDefault(..) if number == -1 => known.default,
+            Range(..) if name == (SOL_SOCKET, 12) => return Err(Errno::EPERM),
+            Range(..) | RangeOrDefault(..) => return Err(Errno::EINVAL),
+            Any => number,
+            Default if number == known.default => number,
+            Admin if number == known.default || caller.credentials.can(CAP_NET_ADMIN) => number,
+            Admin if name == (SOL_SOCKET, 1) => return Err(Errno::EACCES),
+            Admin => return Err(Errno::EPERM),
+            Default | ReadOnly => return Err(Errno::ENOPROTOOPT),
+        };
+        self.state.lock().settings.set(name, value);
+        Ok(())
+    }
+}
+
+fn check_force(caller: &Caller, name: u32) -> Result<()> {
+    let forced = matches!(name, SO_SNDBUFFORCE | SO_RCVBUFFORCE);
+    match forced && !caller.credentials.can(CAP_NET_ADMIN) {
+        true => Err(Errno::EPERM),
+        false => Ok(()),
+    }
+}
+
+/// `struct tcp_info`, as far as there is something to tell: the state and the size of segments.
+fn tcp_info(role: &Role, connected: bool, read_shut: bool, write_shut: bool) -> Vec<u8> {
+    const ESTABLISHED: u8 = 1;
+    const FIN_WAIT2: u8 = 5;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    const LISTEN: u8 = 10;
+    let state = match role {
+        Role::Listening { .. } => LISTEN,
+        _ if !connected => CLOSE,
+        _ => match (read_shut, write_shut) {
+            (false, false) => ESTABLISHED,
+            (false, true) => FIN_WAIT2,
+            (true, false) => CLOSE_WAIT,
+            (true, true) => CLOSE,
+        },
+    };
+    let mut info = alloc::vec![0; TCP_INFO_BYTES];
+    info[0] = state;
+    let segment = if connected { SEGMENT } else { SEGMENT_DEFAULT };
+    info[16..20].copy_from_slice(&segment.to_ne_bytes());
+    info[20..24].copy_from_slice(&segment.to_ne_bytes());
+    info
 }

@@ -1,7 +1,7 @@
 //! What sockets of this kernel ask of other kernels: [`OtherKernels`], which [`crate::remote`] implements.
 
 use crate::{
-    control::{SocketMessage, UnixCredentials, UnixPlace},
+    control::{InternetAddress, InternetEnds, PortClaim, SocketMessage, UnixCredentials, UnixPlace},
     Caller, File, FileRef,
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -37,6 +37,8 @@ pub trait OtherKernels: Send + Sync {
     fn present(&self) -> KernelSet;
     /// What numbers that other kernels remember begin with in this life.
     fn first_serial(&self) -> u64;
+    /// How many kernels the machine has, those that have died too.
+    fn kernels(&self) -> usize;
     /// Runs a task of this kernel.
     fn run(&self, task: BoxFuture<'static, ()>);
     /// For work that goes on when the caller has gone.
@@ -51,6 +53,19 @@ pub trait OtherKernels: Send + Sync {
     /// Whether that socket is still open.
     fn is_bound(&self, there: FarSocket) -> BoxFuture<'_, bool>;
 
+    /// A socket of this kernel wants a port that `keeper` keeps. EADDRINUSE.
+    fn claim_port(&self, keeper: KernelId, claim: PortClaim, serial: u64) -> BoxFuture<'_, Result<()>>;
+    /// It has the port no longer; it is in TIME_WAIT until then. Nobody waits for that.
+    fn release_port(&self, keeper: KernelId, protocol: u8, port: u16, serial: u64, until: u64);
+    /// Who takes what comes for a port. ECONNREFUSED.
+    fn find_port(
+        &self,
+        keeper: KernelId,
+        protocol: u8,
+        to: InternetAddress,
+        from: InternetAddress,
+    ) -> BoxFuture<'_, Result<FarSocket>>;
+
     /// The name of a datagram socket that one of this kernel connects to.
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>>;
     /// connect(2).
@@ -59,6 +74,7 @@ pub trait OtherKernels: Send + Sync {
         there: FarSocket,
         kind: u32,
         name: Vec<u8>,
+        ends: Option<InternetEnds>,
         wants_credentials: bool,
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Attached>>;

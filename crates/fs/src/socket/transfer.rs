@@ -58,6 +58,9 @@ impl Socket {
     ) -> Result<usize> {
         let (name, account) = {
             let mut state = self.state.lock();
+            if let (true, Some(error)) = (self.inet.is_some(), state.error.take()) {
+                return Err(error);
+            }
             if state.write_shut {
                 return Err(Errno::EPIPE);
             }
@@ -67,7 +70,7 @@ impl Socket {
         let files = target.parcel(account.as_ref(), message)?;
         let count = {
             let mut there = target.state.lock();
-            if there.read_shut {
+            if there.read_shut && self.inet.is_none() {
                 return Err(Errno::EPIPE);
             }
             let wanted = message.bytes.len();
@@ -158,7 +161,18 @@ impl Socket {
         let (mut message, files, peer) = {
             let mut state = self.state.lock();
             if self.kind.connects() && !matches!(state.role, Role::Connected(_)) {
-                return Err(if self.kind == SocketKind::Stream { Errno::EINVAL } else { Errno::ENOTCONN });
+                return match (&self.inet, self.kind) {
+                    (None, SocketKind::Stream) => Err(Errno::EINVAL),
+                    // Of a connect that failed.
+                    (Some(_), _) if state.error.is_some() => Err(state.error.take().unwrap_or(Errno::EIO)),
+                    (Some(_), _) if state.read_shut => Ok(SocketMessage::default()),
+                    (Some(inet), _) if inet.is_trying() => Err(Errno::EAGAIN),
+                    _ => Err(Errno::ENOTCONN),
+                };
+            }
+            if let (Some(_), false, Some(error)) = (&self.inet, self.kind.connects(), state.error) {
+                state.error = None;
+                return Err(error);
             }
             let by_sender = state.wants_credentials;
             let taken = match self.kind {
@@ -166,7 +180,9 @@ impl Socket {
                 _ => state.inbox.take_datagram(limit, peek),
             };
             let Some((mut message, files)) = taken else {
-                if let Some(error) = state.error.take() {
+                let ended = self.inet.as_ref().is_some_and(|inet| inet.has_ended());
+                if let (false, Some(error)) = (ended, state.error) {
+                    state.error = None;
                     return Err(error);
                 }
                 return if state.read_shut { Ok(SocketMessage::default()) } else { Err(Errno::EAGAIN) };

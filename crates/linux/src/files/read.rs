@@ -159,7 +159,7 @@ pub(crate) async fn into(
         let step = buffer.step(wanted - done);
         let asked = step.len();
         let reading = file.read_into(Destination::Kernel(step), access.after(done));
-        let read = call.end_of(file, reading).await;
+        let read = call.end_within(file, false, reading).await;
         let read = match read {
             Err(_) if done > 0 => return Ok(done as u64),
             read => read?,

@@ -5,7 +5,10 @@
 //! such buffers; beyond that, and where memory is short, a transfer goes page by page, and a stream gives or takes a page at a time.
 //! What a read lends to another kernel while it waits there is charged with it.
 
-use super::vector::Segment;
+use super::{
+    socket::timeout::{self, Direction},
+    vector::Segment,
+};
 use crate::call::Call;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::ops::Range;
@@ -217,6 +220,15 @@ pub(super) fn step_of_write(call: &Call<'_>, file: &dyn File, left: usize) -> (u
 }
 
 impl Call<'_> {
+    /// The same for what a socket's timeouts are for.
+    pub(crate) async fn end_within(&self, file: &Arc<dyn File>, sends: bool, transfer: Transfer<'_>) -> Result<usize> {
+        let direction = if sends { Direction::Send } else { Direction::Receive };
+        match transfer {
+            Transfer::Done(result) => result,
+            Transfer::Later(moving) => timeout::wait(self, file, direction, moving).await,
+        }
+    }
+
     /// The end of a read or write of `file`; waits as [`Call::wait_for`] does.
     pub(crate) async fn end_of(&self, file: &Arc<dyn File>, transfer: Transfer<'_>) -> Result<usize> {
         match transfer {

@@ -155,7 +155,7 @@ pub(crate) async fn from(
             return if done > 0 { Ok(done as u64) } else { Err(first_error(call, file, offset, asked, error).await?) };
         }
         let writing = file.write_from(Source::Kernel(&step[..copied]), access.after(done));
-        let written = call.end_of(file, writing).await;
+        let written = call.end_within(file, true, writing).await;
         match written {
             Ok(written) => done += written,
             Err(_) if done > 0 => return Ok(done as u64),

@@ -125,6 +125,47 @@ pub enum UnixPlace {
     Inode((u32, u32), u64),
 }
 
+/// An address of AF_INET or AF_INET6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct InternetAddress {
+    /// The IPv6 address as a number; an IPv4 address is a mapped one (::ffff:a.b.c.d).
+    pub ip: u128,
+    /// 0: none yet.
+    pub port: u16,
+}
+
+/// The two ends of a connection, as the one that connects sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InternetEnds {
+    /// The socket is of AF_INET6, and programs see its addresses so.
+    pub six: bool,
+    /// getsockname(2).
+    pub local: InternetAddress,
+    /// getpeername(2).
+    pub peer: InternetAddress,
+}
+
+/// What a socket wants of a port, and what decides whether others may have it too (man 7 socket, SO_REUSEADDR and SO_REUSEPORT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortClaim {
+    /// IPPROTO_TCP or IPPROTO_UDP.
+    pub protocol: u8,
+    /// The port, and for which of the machine's addresses.
+    pub at: InternetAddress,
+    /// IPV6_V6ONLY: the address :: does not stand for those of IPv4.
+    pub only_six: bool,
+    /// SO_REUSEADDR.
+    pub reuse_address: bool,
+    /// SO_REUSEPORT.
+    pub reuse_port: bool,
+    /// The user, for SO_REUSEPORT.
+    pub uid: u32,
+    /// It takes connections.
+    pub listening: bool,
+    /// The one address that a UDP socket takes datagrams from.
+    pub peer: Option<InternetAddress>,
+}
+
 /// An address that a program gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketAddress {

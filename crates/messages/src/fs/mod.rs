@@ -213,6 +213,8 @@ messages! {
         kind: u32,
         /// `sun_path` of the client, for getpeername.
         name: Vec<u8>,
+        /// Instead, of a connection by TCP.
+        ends: Option<InternetEnds>,
         /// SO_PASSCRED of the client.
         wants_credentials: bool,
         /// Who makes the system call.
@@ -226,6 +228,37 @@ messages! {
         /// SOCK_* of the sender's socket.
         kind: u32,
     } -> Result<Vec<u8>>, Low;
+
+    /// bind, listen or connect: a socket of the sender wants a port, or wants something else of the port that it has. Asked of the kernel
+    /// that keeps the port. EADDRINUSE.
+    port_claim: PortClaiming {
+        /// What it wants.
+        claim: PortClaim,
+        /// Number of the socket at the sender.
+        serial: u64,
+    } -> Result<()>, Low;
+
+    /// A socket has a port no longer.
+    port_release: PortRelease {
+        /// IPPROTO_TCP or IPPROTO_UDP.
+        protocol: u8,
+        /// The port.
+        port: u16,
+        /// Number of the socket at the sender.
+        serial: u64,
+        /// TIME_WAIT: until then (ns since the machine started) others may have it only with SO_REUSEADDR. 0: at once.
+        until: u64,
+    } -> (), Low;
+
+    /// Which socket takes what comes for a port: its kernel and number there. ECONNREFUSED.
+    port_find: PortFind {
+        /// IPPROTO_TCP or IPPROTO_UDP.
+        protocol: u8,
+        /// Where it goes.
+        to: InternetAddress,
+        /// Where it comes from.
+        from: InternetAddress,
+    } -> Result<(KernelId, u64)>, Low;
 
     /// A datagram for a socket of another kernel; `sent` bytes of it are in frames. EAGAIN: no room.
     unix_deliver: UnixDeliver {

@@ -1,20 +1,31 @@
-//! Sockets (man 7 socket, unix). The one family is AF_UNIX; any other answers EAFNOSUPPORT.
+//! Sockets (man 7 socket, unix, ip, ipv6). Any other family than AF_UNIX, AF_INET and AF_INET6 answers EAFNOSUPPORT.
 
 mod address;
 pub(crate) mod message;
 mod rights;
+pub(crate) mod timeout;
 
 use crate::call::Call;
 use address::{put_address, read_address, Address};
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
     control::{Control, ControlAnswer, SocketAddress, SocketControl, SocketType},
-    socket::{Socket, SocketKind, UnixNames},
+    socket::{Protocol, Socket, SocketKind, UnixNames},
     File, OpenFlags,
 };
 use machine::{errno::Result, Errno};
 
 const AF_UNIX: i32 = 1;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+const SOCK_STREAM: u32 = 1;
+const SOCK_DGRAM: u32 = 2;
+const SOCK_RAW: u32 = 3;
+const IPPROTO_ICMP: i32 = 1;
+const IPPROTO_TCP: i32 = 6;
+const IPPROTO_UDP: i32 = 17;
+const IPPROTO_ICMPV6: i32 = 58;
+const IPPROTO_MAX: i32 = 263;
 const SOCK_NONBLOCK: u32 = 0o4000;
 const SOCK_CLOEXEC: u32 = 0o2000000;
 const TYPE_MASK: u32 = 0xf;
@@ -28,13 +39,27 @@ const OPTION_MAX: usize = 4096;
 async fn control(call: &Call<'_>, file: &Arc<dyn File>, operation: SocketControl) -> Result<ControlAnswer> {
     socket_type(&**file)?;
     let caller = call.caller();
-    call.wait_for(file, file.control(&caller, Control::Socket(operation))).await
+    let waits = match operation {
+        SocketControl::Receive { .. } | SocketControl::Accept { .. } => Some(timeout::Direction::Receive),
+        SocketControl::Send { .. } => Some(timeout::Direction::Send),
+        SocketControl::Connect { .. } => Some(timeout::Direction::Connect),
+        _ => None,
+    };
+    let wait = file.control(&caller, Control::Socket(operation));
+    match waits {
+        Some(direction) => timeout::wait(call, file, direction, wait).await,
+        None => call.wait_for(file, wait).await,
+    }
 }
 
 /// Whatever else is wrong with the call: that the file is no socket is told first.
 async fn on_socket<T>(file: &Arc<dyn File>, call: impl core::future::Future<Output = Result<T>>) -> Result<T> {
     socket_type(&**file)?;
     call.await
+}
+
+fn is_internet(file: &dyn File) -> bool {
+    file.socket().is_some_and(|socket| i32::from(socket.family) != AF_UNIX)
 }
 
 /// ENOTSOCK.
@@ -48,21 +73,49 @@ async fn done(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
     Ok(0)
 }
 
+/// What socket(2) is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Unix(SocketKind),
+    Internet { six: bool, protocol: Protocol },
+}
+
 /// Type and flags as socket(2) and socketpair(2) take them, after the checks of family and protocol.
-fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(SocketKind, OpenFlags)> {
+fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(Wanted, OpenFlags)> {
     if kind & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    if family != AF_UNIX {
+    if !matches!(family, AF_UNIX | AF_INET | AF_INET6) {
         return Err(Errno::EAFNOSUPPORT);
     }
-    if kind & TYPE_MASK >= SOCK_MAX {
+    let flags = open_flags(kind);
+    let kind = kind & TYPE_MASK;
+    if kind >= SOCK_MAX {
         return Err(Errno::EINVAL);
+    }
+    if family != AF_UNIX {
+        let protocol = internet_protocol(kind, protocol)?;
+        return Ok((Wanted::Internet { six: family == AF_INET6, protocol }, flags));
     }
     if protocol != 0 && protocol != AF_UNIX {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    Ok((SocketKind::new(kind & TYPE_MASK)?, open_flags(kind)))
+    Ok((Wanted::Unix(SocketKind::new(kind)?), flags))
+}
+
+/// inet_create in Linux.
+fn internet_protocol(kind: u32, protocol: i32) -> Result<Protocol> {
+    if !(0..IPPROTO_MAX).contains(&protocol) {
+        return Err(Errno::EINVAL);
+    }
+    match (kind, protocol) {
+        (SOCK_STREAM, 0 | IPPROTO_TCP) => Ok(Protocol::Tcp),
+        (SOCK_DGRAM, 0 | IPPROTO_UDP) => Ok(Protocol::Udp),
+        // net.ipv4.ping_group_range is empty.
+        (SOCK_DGRAM, IPPROTO_ICMP | IPPROTO_ICMPV6) => Err(Errno::EACCES),
+        (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
 }
 
 /// SOCK_NONBLOCK and SOCK_CLOEXEC have the values of their O_ kin.
@@ -73,7 +126,10 @@ fn open_flags(flags: u32) -> OpenFlags {
 pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
     let names = call.system().extension::<UnixNames>();
-    let socket = Socket::new(&names, &call.caller(), kind, flags);
+    let socket = match kind {
+        Wanted::Unix(kind) => Socket::new(&names, &call.caller(), kind, flags),
+        Wanted::Internet { six, protocol } => Socket::internet(&names, &call.caller(), protocol, six, flags),
+    };
     call.install(socket, flags.contains(OpenFlags::CLOEXEC)).await
 }
 
@@ -83,6 +139,7 @@ pub(crate) async fn socketpair(call: &mut Call<'_>) -> Result<u64> {
         call.put(call.pointer(3), &[0i32; 2]).await?;
     }
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
+    let Wanted::Unix(kind) = kind else { return Err(Errno::EOPNOTSUPP) };
     let names = call.system().extension::<UnixNames>();
     let (a, b) = Socket::pair(&names, &call.caller(), kind, flags);
     super::pipe::install_two(call, [a, b], flags.contains(OpenFlags::CLOEXEC), call.pointer(3)).await
@@ -180,8 +237,10 @@ pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
     let (level, name) = (call.arg(1) as u32, call.arg(2) as u32);
     let room = on_socket(&file, async {
         match level {
-            // The room is looked at by the options' own code, and only that of sockets in general is there.
-            SOL_SOCKET => usize::try_from(call.get::<i32>(call.pointer(4)).await?).map_err(|_| Errno::EINVAL),
+            // The room is looked at by the options' own code, and AF_UNIX has only that of sockets in general.
+            _ if level == SOL_SOCKET || is_internet(&*file) => {
+                usize::try_from(call.get::<i32>(call.pointer(4)).await?).map_err(|_| Errno::EINVAL)
+            }
             _ => Ok(0),
         }
     });
@@ -201,7 +260,9 @@ pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
     let value = on_socket(&file, async {
         let len = usize::try_from(call.int(4)).map_err(|_| Errno::EINVAL)?;
         match level {
-            SOL_SOCKET => call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await,
+            _ if level == SOL_SOCKET || is_internet(&*file) => {
+                call.bytes(call.pointer(3), len.min(OPTION_MAX), OPTION_MAX).await
+            }
             _ => Ok(Vec::new()),
         }
     });
@@ -216,8 +277,13 @@ mod tests {
 
     #[test]
     fn family_type_and_protocol_are_checked() {
-        assert_eq!(kind_of(AF_UNIX, 1 | SOCK_CLOEXEC, 0), Ok((SocketKind::Stream, OpenFlags::CLOEXEC)));
-        assert_eq!(kind_of(2, 1, 0), Err(Errno::EAFNOSUPPORT));
+        let stream = Wanted::Unix(SocketKind::Stream);
+        assert_eq!(kind_of(AF_UNIX, 1 | SOCK_CLOEXEC, 0), Ok((stream, OpenFlags::CLOEXEC)));
+        let udp = Wanted::Internet { six: true, protocol: Protocol::Udp };
+        assert_eq!(kind_of(AF_INET6, 2, 0), Ok((udp, OpenFlags::empty())));
+        assert_eq!(kind_of(AF_INET, 5, 0), Err(Errno::ESOCKTNOSUPPORT));
+        assert_eq!(kind_of(AF_INET, 1, 17), Err(Errno::EPROTONOSUPPORT));
+        assert_eq!(kind_of(3, 1, 0), Err(Errno::EAFNOSUPPORT));
         assert_eq!(kind_of(AF_UNIX, 1 << 6, 0), Err(Errno::EINVAL));
         assert_eq!(kind_of(AF_UNIX, 1, 6), Err(Errno::EPROTONOSUPPORT));
     }

@@ -1,0 +1,333 @@
+//! AF_INET and AF_INET6 (man 7 ip, tcp, udp), within the machine: there is one interface, lo, and no packets. Connections and datagrams go
+//! from socket to socket as those of AF_UNIX do; what is TCP's and UDP's own is here: addresses, ports, how connections begin and end.
+
+pub(super) mod address;
+pub(super) mod ports;
+mod stream;
+mod udp;
+
+use super::{transfer::MSG_DONTWAIT, Role, Socket, SocketKind, UnixNames};
+use crate::{
+    control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
+    file::Patience,
+    waiting::attempt,
+    Caller, OpenFlags,
+};
+use address::{encode, family_of, parse, scope_of, Scope, AF_INET, AF_INET6, AF_UNSPEC, ANY_4};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{errno::Result, sync::Lock, Errno};
+use ports::{Port, TCP};
+
+/// Ports below this are for CAP_NET_BIND_SERVICE (net.ipv4.ip_unprivileged_port_start).
+const UNPRIVILEGED: u16 = 1024;
+const CAP_NET_BIND_SERVICE: u32 = 10;
+
+/// The protocols of the two families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp = 6,
+    Udp = 17,
+}
+
+/// How far a connect has come that did not wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    None,
+    /// The listener has no room.
+    Trying,
+    /// Connected, and connect(2) has not told yet.
+    Connected,
+    /// Refused, and connect(2) has not told yet.
+    Failed,
+}
+
+/// What a socket of these families has beside one of AF_UNIX.
+pub(super) struct Internet {
+    /// AF_INET6.
+    pub six: bool,
+    pub protocol: Protocol,
+    ends: Lock<Ends>,
+}
+
+struct Ends {
+    local: InternetAddress,
+    peer: Option<InternetAddress>,
+    port: Option<Arc<Port>>,
+    /// In the table of this kernel's sockets; 0: not in it.
+    serial: u64,
+    progress: Progress,
+    /// Nobody has accepted it yet.
+    unaccepted: bool,
+    /// The other side has closed, and nothing was lost.
+    ended: bool,
+}
+
+impl Internet {
+    fn new(six: bool, protocol: Protocol) -> Self {
+        let ends = Ends {
+            local: address::unspecified(six),
+            peer: None,
+            port: None,
+            serial: 0,
+            progress: Progress::None,
+            unaccepted: false,
+            ended: false,
+        };
+        Internet { six, protocol, ends: Lock::new(ends) }
+    }
+
+    /// The end of a new connection whose other end the client has.
+    fn accepted(six: bool, client: InternetEnds, port: Option<Arc<Port>>) -> Self {
+        let inet = Internet::new(six, Protocol::Tcp);
+        {
+            let mut ends = inet.ends.lock();
+            (ends.local, ends.peer, ends.port) = (client.peer, Some(client.local), port);
+            ends.unaccepted = true;
+        }
+        inet
+    }
+
+    /// Both addresses of a connected socket.
+    pub fn connection(&self) -> Option<InternetEnds> {
+        let ends = self.ends.lock();
+        Some(InternetEnds { six: self.six, local: ends.local, peer: ends.peer? })
+    }
+
+    pub fn family(&self) -> u16 {
+        match self.six {
+            true => AF_INET6,
+            false => AF_INET,
+        }
+    }
+
+    pub fn is_bound(&self) -> bool {
+        self.ends.lock().port.is_some()
+    }
+
+    /// Connecting has not come to an end.
+    pub fn is_trying(&self) -> bool {
+        self.ends.lock().progress == Progress::Trying
+    }
+
+    pub fn is_unaccepted(&self) -> bool {
+        self.ends.lock().unaccepted
+    }
+
+    pub fn was_accepted(&self) {
+        self.ends.lock().unaccepted = false;
+    }
+
+    /// The other side has closed in peace: what is sent now is lost.
+    pub fn has_ended(&self) -> bool {
+        self.ends.lock().ended
+    }
+
+    pub fn name(&self) -> Vec<u8> {
+        encode(self.six, self.ends.lock().local)
+    }
+
+    fn peer_name(&self) -> Result<Vec<u8>> {
+        Ok(encode(self.six, self.ends.lock().peer.ok_or(Errno::ENOTCONN)?))
+    }
+}
+
+impl Socket {
+    /// socket(2) of AF_INET or AF_INET6 (`six`).
+    pub fn internet(
+        names: &Arc<UnixNames>,
+        caller: &Caller,
+        protocol: Protocol,
+        six: bool,
+        flags: OpenFlags,
+    ) -> Arc<Self> {
+        let kind = match protocol {
+            Protocol::Tcp => SocketKind::Stream,
+            Protocol::Udp => SocketKind::Datagram,
+        };
+        Self::of_family(names, caller, kind, flags, Some(Internet::new(six, protocol)))
+    }
+
+    /// The end at the listener's kernel of a client on another.
+    pub(super) fn internet_client(names: &Arc<UnixNames>, caller: &Caller, ends: InternetEnds) -> Arc<Self> {
+        let inet = Internet::new(ends.six, Protocol::Tcp);
+        {
+            let mut there = inet.ends.lock();
+            (there.local, there.peer) = (ends.local, Some(ends.peer));
+        }
+        Self::of_family(names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet))
+    }
+
+    /// The accepted end for `client`, which is of this kernel.
+    pub(super) fn internet_server(&self, client: &Socket, caller: &Caller) -> Option<Arc<Self>> {
+        let (here, ends) = (self.inet.as_ref()?, client.inet.as_ref()?.connection()?);
+        let inet = Internet::accepted(here.six, ends, here.ends.lock().port.clone());
+        Some(Self::of_family(&self.names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet)))
+    }
+
+    pub(super) async fn internet_control(
+        &self,
+        inet: &Internet,
+        caller: &Caller,
+        control: SocketControl,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
+        use messages::fs::SocketControl::*;
+        let stream = inet.protocol == Protocol::Tcp;
+        let flagged = patience.unless(self.flags.nonblocking());
+        match control {
+            Bind { place: Some(SocketAddress::Other(bytes)), .. } => {
+                self.bind_port(inet, &bytes, caller).await.map(|()| ControlAnswer::Done)
+            }
+            Connect { place: Some(SocketAddress::Other(bytes)) } if stream => {
+                self.connect_stream(inet, &bytes, caller, patience).await.map(|()| ControlAnswer::Done)
+            }
+            Connect { place: Some(SocketAddress::Other(bytes)) } => {
+                self.connect_datagram(inet, &bytes, caller).await.map(|()| ControlAnswer::Done)
+            }
+            Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
+            Listen { backlog } => self.listen_on_port(inet, backlog, caller).await.map(|()| ControlAnswer::Done),
+            Accept { flags } => {
+                attempt(&self.changes, flagged, || self.try_accept(flags)).await.map(ControlAnswer::File)
+            }
+            Shutdown { how } => self.shutdown_internet(inet, how).map(|()| ControlAnswer::Done),
+            Name => Ok(ControlAnswer::Bytes(inet.name())),
+            PeerName if stream && !self.is_connected() => Err(Errno::ENOTCONN),
+            PeerName => inet.peer_name().map(ControlAnswer::Bytes),
+            Send { place, mut message, flags } => {
+                let sender = Self::sender(caller, None, flags)?;
+                let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
+                let count = match (stream, place) {
+                    (true, _) => self.send_stream(&mut message, sender, patience).await?,
+                    (false, Some(SocketAddress::Unix(_))) => return Err(Errno::EINVAL),
+                    (false, Some(SocketAddress::Other(bytes))) => {
+                        self.send_datagram(inet, Some(&bytes), &mut message, sender, &caller.shield).await?
+                    }
+                    (false, None) => self.send_datagram(inet, None, &mut message, sender, &caller.shield).await?,
+                };
+                Ok(ControlAnswer::Number(count as i64))
+            }
+            Receive { bytes, flags } => self.receive(bytes, flags, flagged).await,
+            GetOption { level, name } => self.option(level, name).map(ControlAnswer::Bytes),
+            SetOption { level, name, value } => {
+                self.set_option(caller, level, name, &value).map(|()| ControlAnswer::Done)
+            }
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        let state = self.state.lock();
+        match &state.role {
+            Role::Connected(_) => !(state.read_shut && state.write_shut && state.error.is_some()),
+            Role::Elsewhere(_) => true,
+            _ => false,
+        }
+    }
+
+    async fn bind_port(&self, inet: &Internet, bytes: &[u8], caller: &Caller) -> Result<()> {
+        let at = match family_of(bytes)? {
+            // For programs that don't set the family (inet_bind in Linux).
+            AF_UNSPEC if !inet.six && bytes.len() >= 16 && bytes[4..8] == [0; 4] => {
+                let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+                InternetAddress { ip: ANY_4, port }
+            }
+            _ => parse(inet.six, bytes)?,
+        };
+        match scope_of(at.ip) {
+            Scope::Elsewhere => return Err(Errno::EADDRNOTAVAIL),
+            Scope::Multicast if inet.protocol == Protocol::Tcp && inet.six => return Err(Errno::EINVAL),
+            _ => {}
+        }
+        if inet.six && self.setting(super::options::V6ONLY) != 0 && address::is_v4(at.ip) {
+            return Err(Errno::EINVAL);
+        }
+        if at.port != 0 && at.port < UNPRIVILEGED && !caller.credentials.can(CAP_NET_BIND_SERVICE) {
+            return Err(Errno::EACCES);
+        }
+        if inet.is_bound() || !matches!(self.state.lock().role, Role::Alone) {
+            return Err(Errno::EINVAL);
+        }
+        // Who left now might have the port without knowing it.
+        let _held = caller.shield.hold();
+        self.take_port(inet, at, caller.credentials.euid).await
+    }
+
+    /// A port for `at`, any if that names none. EADDRINUSE.
+    async fn take_port(&self, inet: &Internet, at: InternetAddress, uid: u32) -> Result<()> {
+        use super::options::*;
+        let serial = {
+            let mut ends = inet.ends.lock();
+            if ends.serial == 0 {
+                ends.serial = self.names.register(&self.this);
+            }
+            ends.serial
+        };
+        let claim = PortClaim {
+            protocol: inet.protocol as u8,
+            at,
+            only_six: self.setting(V6ONLY) != 0,
+            reuse_address: self.setting(REUSEADDR) != 0,
+            reuse_port: self.setting(REUSEPORT) != 0,
+            uid,
+            listening: false,
+            peer: None,
+        };
+        let port = self.names.take_port(serial, claim).await?;
+        let mut ends = inet.ends.lock();
+        if ends.port.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        ends.local = InternetAddress { port: port.number(), ..at };
+        ends.port = Some(port);
+        Ok(())
+    }
+
+    /// Any port, for who has not called bind(2).
+    async fn ensure_port(&self, inet: &Internet, uid: u32) -> Result<Arc<Port>> {
+        if !inet.is_bound() {
+            self.take_port(inet, address::unspecified(inet.six), uid).await.map_err(|error| match error {
+                Errno::EADDRINUSE => Errno::EAGAIN,
+                error => error,
+            })?;
+        }
+        inet.ends.lock().port.clone().ok_or(Errno::EINVAL)
+    }
+
+    fn shutdown_internet(&self, inet: &Internet, how: u32) -> Result<()> {
+        if how > 2 {
+            return Err(Errno::EINVAL);
+        }
+        if matches!(self.state.lock().role, Role::Listening { .. }) {
+            if how != 1 {
+                self.stop_listening(inet);
+            }
+            return Ok(());
+        }
+        let connected = match inet.protocol {
+            Protocol::Tcp => self.is_connected(),
+            Protocol::Udp => inet.ends.lock().peer.is_some(),
+        };
+        if !connected {
+            return Err(Errno::ENOTCONN);
+        }
+        self.shutdown(how)
+    }
+
+    /// Of a socket that has ended: its place in the table, and for how long its port stays taken.
+    pub(super) fn leave_internet(&mut self, reset: bool) {
+        let Some(inet) = &mut self.inet else { return };
+        let ends = inet.ends.get_mut();
+        if ends.serial != 0 {
+            self.names.forget(ends.serial);
+        }
+        // Who closes first keeps the port in TIME_WAIT.
+        if inet.protocol as u8 == TCP && ends.peer.is_some() && !ends.ended && !reset {
+            if let Some(port) = ends.port.as_ref().filter(|port| port.chosen) {
+                port.wait_until(self.names.now().saturating_add(stream::TIME_WAIT));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! TCP: how connections begin and end.
+
+use super::{
+    address::{family_of, parse, reachable, source_for, AF_UNSPEC},
+    Internet, Progress,
+};
+use crate::{
+    control::{InternetAddress, SocketMessage, UnixCredentials},
+    file::Patience,
+    socket::{credentials_of, names::Found, Role, Socket},
+    waiting::attempt,
+    Caller,
+};
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
+use machine::{errno::Result, Errno};
+
+/// How long a port stays taken by a connection that this side has closed first, in ns.
+pub(super) const TIME_WAIT: u64 = 60_000_000_000;
+
+impl Socket {
+    pub(super) async fn listen_on_port(&self, inet: &Internet, backlog: i32, caller: &Caller) -> Result<()> {
+        if !self.kind.connects() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // A negative backlog is as many as possible.
+        let wanted = (backlog as u32).min(4096) as usize;
+        let first = match &mut self.state.lock().role {
+            Role::Listening { backlog, .. } => {
+                *backlog = wanted;
+                false
+            }
+            Role::Alone => true,
+            _ => return Err(Errno::EINVAL),
+        };
+        if !first {
+            return Ok(());
+        }
+        if inet.ends.lock().progress != Progress::None {
+            return Err(Errno::EINVAL);
+        }
+        let _held = caller.shield.hold();
+        let port = self.ensure_port(inet, caller.credentials.euid).await.map_err(|_| Errno::EADDRINUSE)?;
+        {
+            let mut state = self.state.lock();
+            match &state.role {
+                Role::Alone => state.role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
+                Role::Listening { .. } => return Ok(()),
+                _ => return Err(Errno::EINVAL),
+            }
+            state.peer_credentials = None;
+        }
+        // From now on connections may come.
+        let claimed = port.change(|claim| claim.listening = true).await;
+        if claimed.is_err() {
+            self.state.lock().role = Role::Alone;
+        }
+        self.changes.wake_all();
+        claimed
+    }
+
+    /// shutdown(2) of a listener: whoever waits in accept(2) gets EINVAL, whoever waits to be accepted a reset.
+    pub(super) fn stop_listening(&self, inet: &Internet) {
+        let (waiting, port) = {
+            let mut state = self.state.lock();
+            let role = core::mem::take(&mut state.role);
+            (role, inet.ends.lock().port.clone())
+        };
+        drop(waiting);
+        if let (Some(port), Ok(others)) = (port, self.names.others()) {
+            let task = async move {
+                // It gives up something: nobody can be in the way.
+                let _ = port.change(|claim| claim.listening = false).await;
+            };
+            others.run(Box::pin(task));
+        }
+        self.changes.wake_all();
+        self.room.wake_all();
+    }
+
+    pub(super) async fn connect_stream(
+        &self,
+        inet: &Internet,
+        bytes: &[u8],
+        caller: &Caller,
+        patience: Patience,
+    ) -> Result<()> {
+        if family_of(bytes)? == AF_UNSPEC {
+            self.disconnect(inet);
+            return Ok(());
+        }
+        if let Some(told) = self.earlier_attempt(inet) {
+            return told;
+        }
+        let to = parse(inet.six, bytes)?;
+        let to = InternetAddress { ip: reachable(to.ip)?, ..to };
+        {
+            let _held = caller.shield.hold();
+            self.ensure_port(inet, caller.credentials.euid).await.map_err(|error| match error {
+                Errno::EAGAIN => Errno::EADDRNOTAVAIL,
+                error => error,
+            })?;
+        }
+        {
+            let mut ends = inet.ends.lock();
+            if super::scope_of(ends.local.ip) == super::Scope::Any {
+                ends.local.ip = source_for(to.ip);
+            }
+            ends.peer = Some(to);
+        }
+        let waits = !self.flags.nonblocking();
+        match self.reach(inet, caller, if waits { patience } else { Patience::Refuses }).await {
+            Ok(()) if waits => Ok(()),
+            Ok(()) => {
+                inet.ends.lock().progress = Progress::Connected;
+                Err(Errno::EINPROGRESS)
+            }
+            Err(Errno::EAGAIN) if !waits => {
+                inet.ends.lock().progress = Progress::Trying;
+                self.go_on_trying(caller);
+                Err(Errno::EINPROGRESS)
+            }
+            Err(error) if !waits && error == Errno::ECONNREFUSED => {
+                self.fail(inet, error);
+                Err(Errno::EINPROGRESS)
+            }
+            Err(error) => {
+                if !matches!(self.state.lock().role, Role::Connected(_) | Role::Elsewhere(_)) {
+                    inet.ends.lock().peer = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What connect(2) says of one that has begun before.
+    fn earlier_attempt(&self, inet: &Internet) -> Option<Result<()>> {
+        let mut state = self.state.lock();
+        let mut ends = inet.ends.lock();
+        match (&state.role, ends.progress) {
+            (_, Progress::Trying) => Some(Err(Errno::EALREADY)),
+            (_, Progress::Connected) => {
+                ends.progress = Progress::None;
+                Some(Ok(()))
+            }
+            (_, Progress::Failed) => {
+                (ends.progress, ends.peer) = (Progress::None, None);
+                (state.read_shut, state.write_shut) = (false, false);
+                Some(Err(state.error.take().unwrap_or(Errno::ECONNABORTED)))
+            }
+            (Role::Alone, Progress::None) => None,
+            _ => Some(Err(Errno::EISCONN)),
+        }
+    }
+
+    /// A connect that did not wait is refused.
+    fn fail(&self, inet: &Internet, error: Errno) {
+        {
+            let mut state = self.state.lock();
+            state.error = Some(error);
+            (state.read_shut, state.write_shut) = (true, true);
+            inet.ends.lock().progress = Progress::Failed;
+        }
+        self.changes.wake_all();
+    }
+
+    /// Waits for room in the backlog of who listens there, as patience has it. EAGAIN: there is none.
+    async fn reach(&self, inet: &Internet, caller: &Caller, patience: Patience) -> Result<()> {
+        let ends = inet.connection().ok_or(Errno::EINVAL)?;
+        loop {
+            // To look for a port is not to wait.
+            let held = caller.shield.hold();
+            let found = self.names.find_port(inet.protocol as u8, ends.peer, ends.local).await?;
+            let room = match found {
+                Found::Here(listener) => {
+                    drop(held);
+                    let (room, listener) = (listener.room.clone(), Arc::downgrade(&listener));
+                    let connect = || self.try_connect(&listener.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
+                    return attempt(&room, patience, connect).await;
+                }
+                Found::There(there) => there,
+            };
+            match self.attach_far(room, caller).await {
+                Err(Errno::EAGAIN) if patience == Patience::Waits => {
+                    drop(held);
+                    self.names.others()?.room(room).await?;
+                }
+                Err(Errno::EAGAIN) => return Err(patience.answer()),
+                done => return done,
+            }
+        }
+    }
+
+    /// Of a connect that does not wait: a task does.
+    fn go_on_trying(&self, caller: &Caller) {
+        let Ok(others) = self.names.others() else { return };
+        let (this, mut caller) = (self.this.clone(), caller.clone());
+        caller.shield = Default::default();
+        others.run(Box::pin(async move {
+            let Some(socket) = this.upgrade() else { return };
+            let Some(inet) = &socket.inet else { return };
+            let done = socket.reach(inet, &caller, Patience::Waits).await;
+            match done {
+                Ok(()) => {
+                    inet.ends.lock().progress = Progress::Connected;
+                    socket.changes.wake_all();
+                }
+                Err(error) => socket.fail(inet, error),
+            }
+        }));
+    }
+
+    /// connect(2) to AF_UNSPEC: as a new socket, but for the port that a program has chosen.
+    fn disconnect(&self, inet: &Internet) {
+        if matches!(self.state.lock().role, Role::Listening { .. }) {
+            return self.stop_listening(inet);
+        }
+        let (role, inbox) = {
+            let mut state = self.state.lock();
+            (state.read_shut, state.write_shut, state.error) = (false, false, None);
+            (core::mem::take(&mut state.role), core::mem::take(&mut state.inbox))
+        };
+        let peer = match &role {
+            Role::Connected(peer) => peer.upgrade(),
+            _ => None,
+        };
+        if let Some(peer) = peer {
+            peer.was_reset();
+        }
+        drop((role, inbox));
+        let port = {
+            let mut ends = inet.ends.lock();
+            (ends.peer, ends.progress, ends.ended) = (None, Progress::None, false);
+            match &ends.port {
+                Some(port) if port.chosen => None,
+                _ => {
+                    ends.local = super::address::unspecified(inet.six);
+                    ends.port.take()
+                }
+            }
+        };
+        drop(port);
+        self.changes.wake_all();
+    }
+
+    /// The other side has broken the connection off (RST).
+    pub(in crate::socket) fn was_reset(&self) {
+        {
+            let mut state = self.state.lock();
+            (state.read_shut, state.write_shut) = (true, true);
+            state.error = Some(Errno::ECONNRESET);
+        }
+        self.changes.wake_all();
+    }
+
+    /// The other side has closed, and has read all it was sent (FIN).
+    pub(in crate::socket) fn was_closed(&self) {
+        self.state.lock().read_shut = true;
+        if let Some(inet) = &self.inet {
+            inet.ends.lock().ended = true;
+        }
+        self.changes.wake_all();
+    }
+
+    pub(in crate::socket) async fn send_stream(
+        &self,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+        patience: Patience,
+    ) -> Result<usize> {
+        let peer = match &self.state.lock().role {
+            Role::Connected(peer) => peer.clone(),
+            _ => return Err(Errno::EPIPE),
+        };
+        let send = || match peer.upgrade() {
+            Some(peer) => self.try_send(&peer, message, sender),
+            None => self.send_into_nowhere(message.bytes.len()),
+        };
+        attempt(&self.changes, patience, send).await
+    }
+
+    /// The other side has closed. What is sent is answered with a reset, which is too late for this call.
+    fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
+        {
+            let mut state = self.state.lock();
+            if state.write_shut {
+                return Err(state.error.take().unwrap_or(Errno::EPIPE));
+            }
+            (state.read_shut, state.write_shut) = (true, true);
+            state.error = Some(Errno::EPIPE);
+        }
+        self.changes.wake_all();
+        Ok(bytes)
+    }
+
+    /// For who waits to write, and for the name of who listens.
+    pub(in crate::socket) fn tells_credentials(&self, caller: &Caller) -> Option<UnixCredentials> {
+        self.inet.is_none().then(|| credentials_of(caller))
+    }
+}

@@ -1,0 +1,153 @@
+//! UDP. A datagram that finds no room is lost, and so is one for a port that nobody has: a connected sender hears of that by its next call.
+
+use super::{
+    address::{encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_UNSPEC},
+    Internet,
+};
+use crate::{
+    control::{InternetAddress, SocketMessage, UnixCredentials},
+    socket::{flight::Parcel, inbox, names::Found, transfer::pay, Socket},
+    Caller,
+};
+use machine::{errno::Result, Errno, Shield};
+
+/// Longest datagram: 65,535 bytes with its headers.
+const LONGEST_4: usize = 65_507;
+const LONGEST_6: usize = 65_487;
+
+impl Socket {
+    pub(super) async fn connect_datagram(&self, inet: &Internet, bytes: &[u8], caller: &Caller) -> Result<()> {
+        if family_of(bytes)? == AF_UNSPEC {
+            let port = {
+                let mut ends = inet.ends.lock();
+                ends.peer = None;
+                match &ends.port {
+                    Some(port) if port.chosen => None,
+                    _ => {
+                        ends.local = super::address::unspecified(inet.six);
+                        ends.port.take()
+                    }
+                }
+            };
+            drop(port);
+            return Ok(());
+        }
+        let to = self.destination(parse(inet.six, bytes)?)?;
+        let _held = caller.shield.hold();
+        let port = self.ensure_port(inet, caller.credentials.euid).await?;
+        {
+            let mut ends = inet.ends.lock();
+            if scope_of(ends.local.ip) == Scope::Any {
+                ends.local.ip = source_for(to.ip);
+            }
+            ends.peer = Some(to);
+        }
+        // Others may have the port too.
+        port.change(|claim| claim.peer = Some(to)).await
+    }
+
+    /// Where a datagram goes. EACCES: to all, without SO_BROADCAST.
+    fn destination(&self, to: InternetAddress) -> Result<InternetAddress> {
+        match scope_of(to.ip) {
+            Scope::Broadcast if self.setting(crate::socket::options::BROADCAST) == 0 => Err(Errno::EACCES),
+            _ => Ok(InternetAddress { ip: reachable(to.ip)?, ..to }),
+        }
+    }
+
+    pub(in crate::socket) async fn send_datagram(
+        &self,
+        inet: &Internet,
+        place: Option<&[u8]>,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+        shield: &Shield,
+    ) -> Result<usize> {
+        let count = message.bytes.len();
+        if count > if inet.six { LONGEST_6 } else { LONGEST_4 } {
+            return Err(Errno::EMSGSIZE);
+        }
+        let peer = inet.ends.lock().peer;
+        let to = match place {
+            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET => self.destination(parse(false, bytes)?)?,
+            Some(bytes) => {
+                let to = parse(inet.six, bytes)?;
+                if to.port == 0 {
+                    return Err(Errno::EINVAL);
+                }
+                self.destination(to)?
+            }
+            None => peer.ok_or(Errno::EDESTADDRREQ)?,
+        };
+        {
+            let mut state = self.state.lock();
+            if let Some(error) = state.error.take() {
+                return Err(error);
+            }
+            if state.write_shut {
+                return Err(Errno::EPIPE);
+            }
+        }
+        let _held = shield.hold();
+        self.ensure_port(inet, sender.uid).await?;
+        let local = inet.ends.lock().local;
+        let ip = match scope_of(local.ip) {
+            Scope::Any => source_for(to.ip),
+            _ => local.ip,
+        };
+        let from = InternetAddress { ip, ..local };
+        if is_v4(from.ip) != is_v4(to.ip) {
+            return Err(Errno::ENETUNREACH);
+        }
+        let delivered = match self.names.find_port(inet.protocol as u8, to, from).await {
+            Ok(Found::Here(target)) => target.take_datagram(from, message, sender),
+            Ok(Found::There(there)) => {
+                let name = encode(true, from);
+                let message = SocketMessage { name, credentials: Some(sender), ..core::mem::take(message) };
+                let delivered = self.names.others()?.deliver(there, self.kind as u32, &message, shield).await;
+                delivered.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        match delivered {
+            Err(Errno::ECONNREFUSED) => {
+                // Who is not connected does not hear of it.
+                if peer == Some(to) {
+                    self.state.lock().error = Some(Errno::ECONNREFUSED);
+                    self.changes.wake_all();
+                }
+                Ok(count)
+            }
+            // No room there: it is lost.
+            Err(Errno::EAGAIN) => Ok(count),
+            done => done.map(|()| count),
+        }
+    }
+
+    /// At the receiver. EAGAIN: no room.
+    pub(in crate::socket) fn take_datagram(
+        &self,
+        from: InternetAddress,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+    ) -> Result<()> {
+        let inet = self.inet.as_ref().ok_or(Errno::ECONNREFUSED)?;
+        if inet.ends.lock().peer.is_some_and(|peer| peer != from) {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let account = self.names.account(sender);
+        let name = encode(inet.six, from);
+        {
+            let mut state = self.state.lock();
+            let count = message.bytes.len();
+            // A short one counts as what Linux keeps for it.
+            if state.read_shut || state.inbox.bytes() + state.inbox.len() * inbox::DATAGRAM_BYTES > inbox::LIMIT {
+                return Err(Errno::EAGAIN);
+            }
+            let files = Parcel::empty();
+            let charge = pay(account.as_ref(), count, &files).map_err(|_| Errno::EAGAIN)?;
+            state.inbox.push(core::mem::take(&mut message.bytes), files, sender, name, charge);
+        }
+        self.changes.wake_all();
+        Ok(())
+    }
+}
