@@ -131,7 +131,7 @@ fi
 
 case ${1-} in
     test | bench | fuzz)
-        more=$(missing_packages python3 python3 ps procps)
+        more=$(missing_packages python3 python3 ps procps ss iproute2)
         if [ "$cargo" = /usr/bin/cargo ]; then
             PATH=/usr/bin:$PATH
             more="$more $(missing_packages /usr/bin/rustfmt rustfmt-web /usr/bin/clippy-driver rust-web-clippy)"

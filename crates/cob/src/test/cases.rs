@@ -41,6 +41,8 @@ pub struct Case {
     pub qemu: u32,
     /// The command for a run with fault injection; None for what is about where things are put.
     pub shaken: Option<Vec<String>>,
+    /// What the host says is asked for in a network namespace with `lo` alone, which is the network of Cob.
+    pub loopback: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +78,8 @@ struct Entry {
     timeout: Option<u64>,
     interrupt: Option<String>,
     shakes: Option<bool>,
+    /// `lo`: see [`Case::loopback`].
+    net: Option<String>,
     /// Skipped where QEMU is older than that.
     #[serde(default)]
     qemu: u32,
@@ -92,6 +96,14 @@ struct Entry {
 pub fn from_table(text: &str) -> Result<Vec<Case>> {
     let table: Table = toml::from_str(text).context("tests/guest/cases.toml")?;
     table.case.into_iter().map(from_entry).collect()
+}
+
+/// The key `net`, which has one value.
+fn only_loopback(net: &str) -> Result<bool> {
+    match net {
+        "lo" => Ok(true),
+        other => bail!("net={other}: expected lo"),
+    }
 }
 
 fn from_entry(entry: Entry) -> Result<Case> {
@@ -125,6 +137,7 @@ fn from_entry(entry: Entry) -> Result<Case> {
         timeout: entry.timeout.unwrap_or(TIMEOUT),
         qemu: entry.qemu,
         shaken,
+        loopback: entry.net.as_deref().map_or(Ok(false), only_loopback)?,
     })
 }
 
@@ -143,6 +156,7 @@ struct Recipe {
     timeout: u64,
     /// The arguments for a run with fault injection, if there is one.
     shaken: Option<Vec<String>>,
+    loopback: bool,
 }
 
 fn recipe(source: &str) -> Result<Recipe> {
@@ -156,6 +170,7 @@ fn recipe(source: &str) -> Result<Recipe> {
         args: Vec::new(),
         timeout: TIMEOUT,
         shaken: None,
+        loopback: false,
     };
     let mut shakes = true;
     let line = source.lines().find_map(|line| line.strip_prefix("// cob:")).context("no line `// cob: ...`")?;
@@ -168,6 +183,7 @@ fn recipe(source: &str) -> Result<Recipe> {
             "kernels" => recipe.kernels = list().iter().map(|n| n.parse()).collect::<Result<_, _>>()?,
             "compare" => recipe.itself = value == "self",
             "root" if value == "initramfs" => recipe.initramfs = true,
+            "net" => recipe.loopback = only_loopback(value)?,
             "options" => recipe.options = list(),
             "args" => recipe.args = list(),
             "shake" if value == "no" => shakes = false,
@@ -210,6 +226,7 @@ pub fn from_source(source: &Path, out: &Path) -> Result<Vec<Case>> {
             timeout: recipe.timeout,
             qemu: 0,
             shaken,
+            loopback: recipe.loopback,
         });
     }
     Ok(cases)
@@ -277,6 +294,8 @@ mod tests {
         assert!(recipe("int main;").is_err());
         assert!(recipe("// cob: kernels=x\n").is_err());
         assert!(recipe("// cob: colour=red\n").is_err());
+        assert!(recipe("// cob: net=lo\n").unwrap().loopback && !recipe("// cob: args=1\n").unwrap().loopback);
+        assert!(recipe("// cob: net=eth0\n").is_err());
     }
 
     #[test]
@@ -286,6 +305,8 @@ mod tests {
         assert_eq!(cases[0].command, ["/bin/sh", "-c", "echo x"]);
         assert_eq!(cases[0].judge, Judge::Host);
         assert_eq!(cases[1].judge, Judge::Expect { status: 3, stdout: None, stderr: vec![] });
+        assert!(!cases[0].loopback && from_table("[[case]]\nname='a'\nshell='x'\nnet='lo'\n").unwrap()[0].loopback);
+        assert!(from_table("[[case]]\nname='a'\nshell='x'\nnet='eth0'\n").is_err());
         assert!(from_table("[[case]]\nname='a'\n").is_err());
         assert!(from_table("[[case]]\nname='a'\nshell='x'\nbogus=1\n").is_err());
     }

@@ -2,7 +2,7 @@
 //!
 //! - `check`: formatting, lints, where unsafe code is, what is x86-64 (`arch`). `cargo`: the tests of the crates, and the simulator.
 //! - `long`: what takes hours. `cases`: what the guest tests are (`tests/guest`). `guest`: running them and comparing with this Linux.
-//!   `stacks`: how deep the kernels' stacks have been in them.
+//!   `loopback`: where this Linux has Cob's network. `stacks`: how deep the kernels' stacks have been in them.
 //!
 //! Only cob itself calls this. Nothing is skipped without being counted and named.
 
@@ -12,6 +12,7 @@ mod cases;
 mod check;
 mod guest;
 mod long;
+mod loopback;
 mod modules;
 mod pages;
 mod stacks;
