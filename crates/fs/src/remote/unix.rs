@@ -15,6 +15,8 @@
 //!                               .---> too late
 //! ```
 //!
+//! So it is with ports (PortRelease, PortClaiming; PortHeld asks).
+//!
 //! So a claim that finds the name taken asks the holder (UnixBound), whose own table is always right; and an
 //! unbinding names the number of the socket, lest it takes the successor out.
 
@@ -45,9 +47,10 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         let there = names.look_up(&place)?;
         Ok((there.kernel, there.serial))
     });
-    serve.on_sync(|names, from, PortClaiming { claim, serial }| {
-        names.claims().claim(FarSocket { kernel: from, serial }, claim, names.now())
+    serve.on(|names, from, PortClaiming { claim, serial }| async move {
+        names.claim_for(FarSocket { kernel: from, serial }, claim).await
     });
+    serve.on_sync(|names, _, PortHeld { protocol, port, serial }| names.holds_port(protocol, port, serial));
     serve.on_sync(|names, from, PortRelease { protocol, port, serial, until }| {
         names.claims().release(FarSocket { kernel: from, serial }, protocol, port, until);
     });
@@ -193,6 +196,11 @@ impl OtherKernels for Remote {
     fn release_port(&self, keeper: KernelId, protocol: u8, port: u16, serial: u64, until: u64) {
         // If it has died, so have its claims.
         let _ = self.endpoint.send(keeper, PortRelease { protocol, port, serial, until });
+    }
+
+    fn holds_port(&self, there: FarSocket, protocol: u8, port: u16) -> BoxFuture<'_, bool> {
+        let message = PortHeld { protocol, port, serial: there.serial };
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.unwrap_or(false) })
     }
 
     fn find_port(

@@ -249,7 +249,11 @@ impl Socket {
     }
 
     pub(super) fn option(&self, level: u32, name: u32) -> Result<Vec<u8>> {
-        self.check_level(level)?;
+        self.check_level(level).map_err(|error| match &self.inet {
+            // So does Linux where it reads, of IPv4.
+            Some(inet) if !inet.six => Errno::EOPNOTSUPP,
+            _ => error,
+        })?;
         let connected = self.is_connected_stream();
         let mut state = self.state.lock();
         let value = match (level, name) {

@@ -250,6 +250,16 @@ messages! {
         until: u64,
     } -> (), Low;
 
+    /// Does a socket still have a port, asked of its own kernel: what it has sent about it has come when it answers.
+    port_held: PortHeld {
+        /// IPPROTO_TCP or IPPROTO_UDP.
+        protocol: u8,
+        /// The port.
+        port: u16,
+        /// Number of the socket at the receiver.
+        serial: u64,
+    } -> bool, Low;
+
     /// Which socket takes what comes for a port: its kernel and number there. ECONNREFUSED.
     port_find: PortFind {
         /// IPPROTO_TCP or IPPROTO_UDP.

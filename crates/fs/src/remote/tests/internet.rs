@@ -52,7 +52,7 @@ fn a_port_is_the_machines_and_a_connection_goes_over_kernels() {
     drop(accepted);
     assert_eq!(machine.run(client.read(&mut buf)), Ok(0));
     drop(server);
-    machine.settle();
+    // Whether or not the keeper has heard of it yet.
     bind(&machine, &other, 80).unwrap();
 }
 

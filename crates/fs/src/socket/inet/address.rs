@@ -38,6 +38,8 @@ pub const fn mapped(ip: Ipv4Addr) -> u128 {
 }
 
 const LOCALHOST_4: u128 = mapped(Ipv4Addr::LOCALHOST);
+/// All hosts of all links: nowhere within this machine.
+pub const BROADCAST: u128 = mapped(Ipv4Addr::BROADCAST);
 pub const ANY_4: u128 = mapped(Ipv4Addr::UNSPECIFIED);
 pub const ANY_6: u128 = 0;
 

@@ -123,6 +123,23 @@ impl Internet {
         self.ends.lock().ended
     }
 
+    /// Not connected any longer: a port that no program has chosen goes, too.
+    fn forget_peer(&self) {
+        let port = {
+            let mut ends = self.ends.lock();
+            ends.peer = None;
+            match &ends.port {
+                Some(port) if port.chosen => None,
+                _ => {
+                    ends.local = address::unspecified(self.six);
+                    ends.port.take()
+                }
+            }
+        };
+        // Outside the lock: it may send a message.
+        drop(port);
+    }
+
     pub fn name(&self) -> Vec<u8> {
         encode(self.six, self.ends.lock().local)
     }
@@ -307,10 +324,12 @@ impl Socket {
             Protocol::Tcp => self.is_connected(),
             Protocol::Udp => inet.ends.lock().peer.is_some(),
         };
-        if !connected {
-            return Err(Errno::ENOTCONN);
+        match (connected, inet.protocol) {
+            (true, _) => self.shutdown(how),
+            // Those who wait hear of it all the same (inet_shutdown in Linux).
+            (false, Protocol::Udp) => self.shutdown(how).and(Err(Errno::ENOTCONN)),
+            (false, Protocol::Tcp) => Err(Errno::ENOTCONN),
         }
-        self.shutdown(how)
     }
 
     /// Of a socket that has ended: its place in the table, and for how long its port stays taken.

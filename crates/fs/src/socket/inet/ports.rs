@@ -62,6 +62,11 @@ fn excludes(kept: &Kept, wanted: &PortClaim) -> bool {
     !by_address && !by_port
 }
 
+/// Does it exclude all others? Then what comes for the port is this socket's, and the keeper need not be asked.
+fn is_alone(claim: &PortClaim) -> bool {
+    !claim.reuse_port && (claim.listening || claim.protocol != TCP && !claim.reuse_address)
+}
+
 /// How well a claim fits what comes from `from` for `to`; None: not at all.
 fn score(claim: &PortClaim, to: InternetAddress, from: InternetAddress) -> Option<u32> {
     if !covers(claim, to.ip) || claim.protocol == TCP && !claim.listening {
@@ -81,19 +86,26 @@ fn score(claim: &PortClaim, to: InternetAddress, from: InternetAddress) -> Optio
 }
 
 impl Claims {
-    /// EADDRINUSE.
-    pub fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> Result<()> {
+    /// Who is in the way.
+    fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), FarSocket> {
         let mut claims = self.0.lock();
         let kept = claims.entry((claim.protocol, claim.at.port)).or_default();
         kept.retain(|kept| kept.until == 0 || kept.until > now);
-        if kept.iter().any(|kept| kept.holder != holder && excludes(kept, &claim)) {
-            return Err(Errno::EADDRINUSE);
+        if let Some(other) = kept.iter().find(|kept| kept.holder != holder && excludes(kept, &claim)) {
+            return Err(other.holder);
         }
         match kept.iter_mut().find(|kept| kept.holder == holder) {
             Some(kept) => kept.claim = claim,
             None => kept.push(Kept { holder, claim, until: 0 }),
         }
         Ok(())
+    }
+
+    /// Is nobody there any more, but TIME_WAIT not over?
+    fn is_waiting(&self, holder: FarSocket, protocol: u8, port: u16) -> bool {
+        let claims = self.0.lock();
+        let kept = claims.get(&(protocol, port)).into_iter().flatten();
+        kept.filter(|kept| kept.holder == holder).any(|kept| kept.until > 0)
     }
 
     pub fn release(&self, holder: FarSocket, protocol: u8, port: u16, until: u64) {
@@ -145,8 +157,8 @@ fn mix(from: InternetAddress) -> u32 {
 pub(crate) struct Ports {
     /// Those kept here.
     pub claims: Claims,
-    /// Those of this kernel's sockets that nobody shares, by whom: what comes for them is theirs, and the keeper need not be asked.
-    alone: Lock<BTreeMap<(u8, u16), Vec<(PortClaim, u64)>>>,
+    /// Those of this kernel's sockets, whoever keeps them.
+    held: Lock<BTreeMap<(u8, u16), Vec<(PortClaim, u64)>>>,
     /// Where the search for a free port begins.
     next: AtomicU16,
 }
@@ -224,24 +236,32 @@ impl UnixNames {
         self.others().map_or(KernelId(0), |others| others.me())
     }
 
+    /// At the keeper. A socket may have given the port up, and the keeper not have heard of it: so it is asked.
+    pub(crate) async fn claim_for(&self, claimer: FarSocket, claim: PortClaim) -> Result<()> {
+        let claims = &self.ports.claims;
+        let (protocol, port) = (claim.protocol, claim.at.port);
+        loop {
+            let Err(holder) = claims.claim(claimer, claim, self.now()) else { return Ok(()) };
+            if holder.kernel == self.me() || claims.is_waiting(holder, protocol, port) {
+                return Err(Errno::EADDRINUSE);
+            }
+            if self.others()?.holds_port(holder, protocol, port).await || claims.is_waiting(holder, protocol, port) {
+                return Err(Errno::EADDRINUSE);
+            }
+            claims.release(holder, protocol, port, 0);
+        }
+    }
+
     async fn claim_port(&self, serial: u64, claim: PortClaim) -> Result<()> {
         match self.keeper_of(claim.at.port) {
-            None => self.ports.claims.claim(FarSocket { kernel: self.me(), serial }, claim, self.now()),
+            None => self.claim_for(FarSocket { kernel: self.me(), serial }, claim).await,
             Some(keeper) => self.others()?.claim_port(keeper, claim, serial).await,
         }
     }
 
     fn release_port(&self, claim: PortClaim, serial: u64, until: u64) {
         let (protocol, port) = (claim.protocol, claim.at.port);
-        {
-            let mut alone = self.ports.alone.lock();
-            if let Some(held) = alone.get_mut(&(protocol, port)) {
-                held.retain(|(_, holder)| *holder != serial);
-                if held.is_empty() {
-                    alone.remove(&(protocol, port));
-                }
-            }
-        }
+        self.unnote_port(protocol, port, serial);
         let until = if until > self.now() { until } else { 0 };
         match self.keeper_of(port) {
             None => self.ports.claims.release(FarSocket { kernel: self.me(), serial }, protocol, port, until),
@@ -253,30 +273,49 @@ impl UnixNames {
         }
     }
 
-    /// Remembers a claim that excludes all others: of UDP without SO_REUSEADDR, of TCP a listener's.
     fn note_port(&self, claim: PortClaim, serial: u64) {
-        let alone = !claim.reuse_port && (claim.listening || claim.protocol != TCP && !claim.reuse_address);
-        let mut ports = self.ports.alone.lock();
+        let mut ports = self.ports.held.lock();
         let held = ports.entry((claim.protocol, claim.at.port)).or_default();
         held.retain(|(_, holder)| *holder != serial);
-        if alone {
-            held.push((claim, serial));
+        held.push((claim, serial));
+    }
+
+    fn unnote_port(&self, protocol: u8, port: u16, serial: u64) {
+        let mut ports = self.ports.held.lock();
+        if let Some(held) = ports.get_mut(&(protocol, port)) {
+            held.retain(|(_, holder)| *holder != serial);
+            if held.is_empty() {
+                ports.remove(&(protocol, port));
+            }
         }
-        if held.is_empty() {
-            ports.remove(&(claim.protocol, claim.at.port));
-        }
+    }
+
+    /// Does this kernel's socket have the port?
+    pub(crate) fn holds_port(&self, protocol: u8, port: u16, serial: u64) -> bool {
+        let ports = self.ports.held.lock();
+        ports.get(&(protocol, port)).is_some_and(|held| held.iter().any(|(_, holder)| *holder == serial))
     }
 
     /// A port for the socket `serial`: the one that `claim` names, or one that is free. EADDRINUSE.
     pub(super) async fn take_port(self: &Arc<Self>, serial: u64, mut claim: PortClaim) -> Result<Arc<Port>> {
         let chosen = claim.at.port != 0;
         match chosen {
-            true => self.claim_port(serial, claim).await?,
+            true => self.claim_first(serial, claim).await?,
             false => claim.at.port = self.free_port(serial, claim).await?,
         }
         self.note_port(claim, serial);
         let names = Arc::downgrade(self);
         Ok(Arc::new(Port { names, serial, claim: Lock::new(claim), until: AtomicU64::new(0), chosen }))
+    }
+
+    /// It is in this kernel's own table before the keeper is asked, lest another claimer be told that nobody has it.
+    async fn claim_first(&self, serial: u64, claim: PortClaim) -> Result<()> {
+        self.note_port(claim, serial);
+        let claimed = self.claim_port(serial, claim).await;
+        if claimed.is_err() {
+            self.unnote_port(claim.protocol, claim.at.port, serial);
+        }
+        claimed
     }
 
     async fn free_port(&self, serial: u64, mut claim: PortClaim) -> Result<u16> {
@@ -289,7 +328,7 @@ impl UnixNames {
             let start = self.ports.next.fetch_add(1, Ordering::Relaxed) % count;
             for offset in 0..count {
                 claim.at.port = first + (start + offset) % count;
-                match self.claim_port(serial, claim).await {
+                match self.claim_first(serial, claim).await {
                     Ok(()) => return Ok(claim.at.port),
                     Err(Errno::EADDRINUSE) => {}
                     // That kernel has died, and its range with it.
@@ -302,8 +341,8 @@ impl UnixNames {
 
     /// Who takes what comes from `from` for `to`. ECONNREFUSED.
     pub(super) async fn find_port(&self, protocol: u8, to: InternetAddress, from: InternetAddress) -> Result<Found> {
-        let here = self.ports.alone.lock().get(&(protocol, to.port)).and_then(|held| {
-            let fits = held.iter().find(|(claim, _)| score(claim, to, from).is_some());
+        let here = self.ports.held.lock().get(&(protocol, to.port)).and_then(|held| {
+            let fits = held.iter().find(|(claim, _)| is_alone(claim) && score(claim, to, from).is_some());
             fits.map(|(_, serial)| *serial)
         });
         if let Some(serial) = here {
@@ -352,7 +391,7 @@ mod tests {
     #[test]
     fn claims_exclude_each_other_as_on_linux() {
         let claims = Claims::default();
-        let try_claim = |serial, claim| claims.claim(holder(serial), claim, 10);
+        let try_claim = |serial, claim| claims.claim(holder(serial), claim, 10).map_err(|_| Errno::EADDRINUSE);
         assert_eq!(try_claim(1, claim(TCP, LOCAL)), Ok(()));
         assert_eq!(try_claim(2, claim(TCP, OTHER)), Ok(()));
         assert_eq!(try_claim(3, claim(TCP, ANY_4)), Err(Errno::EADDRINUSE));
@@ -371,12 +410,12 @@ mod tests {
         claims.claim(holder(1), shared, 0).unwrap();
         claims.claim(holder(2), shared, 0).unwrap();
         claims.claim(holder(1), PortClaim { listening: true, ..shared }, 0).unwrap();
-        assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0), Err(Errno::EADDRINUSE));
-        assert_eq!(claims.claim(holder(3), shared, 0), Err(Errno::EADDRINUSE));
+        assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 0), Err(holder(1)));
+        assert_eq!(claims.claim(holder(3), shared, 0), Err(holder(1)));
         claims.release(holder(2), TCP, 80, 0);
         // In TIME_WAIT, for those who say so.
         claims.release(holder(1), TCP, 80, 60);
-        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(Errno::EADDRINUSE));
+        assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 59), Err(holder(1)));
         assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 59), Ok(()));
         claims.release(holder(2), TCP, 80, 0);
         assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 60), Ok(()));

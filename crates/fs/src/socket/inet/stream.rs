@@ -125,7 +125,7 @@ impl Socket {
             }
             Err(error) => {
                 if !matches!(self.state.lock().role, Role::Connected(_) | Role::Elsewhere(_)) {
-                    inet.ends.lock().peer = None;
+                    inet.forget_peer();
                 }
                 Err(error)
             }
@@ -143,7 +143,7 @@ impl Socket {
                 Some(Ok(()))
             }
             (_, Progress::Failed) => {
-                (ends.progress, ends.peer) = (Progress::None, None);
+                ends.progress = Progress::None;
                 (state.read_shut, state.write_shut) = (false, false);
                 Some(Err(state.error.take().unwrap_or(Errno::ECONNABORTED)))
             }
@@ -160,6 +160,7 @@ impl Socket {
             (state.read_shut, state.write_shut) = (true, true);
             inet.ends.lock().progress = Progress::Failed;
         }
+        inet.forget_peer();
         self.changes.wake_all();
     }
 
@@ -227,18 +228,11 @@ impl Socket {
             peer.was_reset();
         }
         drop((role, inbox));
-        let port = {
+        {
             let mut ends = inet.ends.lock();
-            (ends.peer, ends.progress, ends.ended) = (None, Progress::None, false);
-            match &ends.port {
-                Some(port) if port.chosen => None,
-                _ => {
-                    ends.local = super::address::unspecified(inet.six);
-                    ends.port.take()
-                }
-            }
-        };
-        drop(port);
+            (ends.progress, ends.ended) = (Progress::None, false);
+        }
+        inet.forget_peer();
         self.changes.wake_all();
     }
 

@@ -1,7 +1,7 @@
 //! UDP. A datagram that finds no room is lost, and so is one for a port that nobody has: a connected sender hears of that by its next call.
 
 use super::{
-    address::{encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_UNSPEC},
+    address::{encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_UNSPEC, BROADCAST},
     Internet,
 };
 use crate::{
@@ -18,18 +18,7 @@ const LONGEST_6: usize = 65_487;
 impl Socket {
     pub(super) async fn connect_datagram(&self, inet: &Internet, bytes: &[u8], caller: &Caller) -> Result<()> {
         if family_of(bytes)? == AF_UNSPEC {
-            let port = {
-                let mut ends = inet.ends.lock();
-                ends.peer = None;
-                match &ends.port {
-                    Some(port) if port.chosen => None,
-                    _ => {
-                        ends.local = super::address::unspecified(inet.six);
-                        ends.port.take()
-                    }
-                }
-            };
-            drop(port);
+            inet.forget_peer();
             return Ok(());
         }
         let to = self.destination(parse(inet.six, bytes)?)?;
@@ -49,7 +38,9 @@ impl Socket {
     /// Where a datagram goes. EACCES: to all, without SO_BROADCAST.
     fn destination(&self, to: InternetAddress) -> Result<InternetAddress> {
         match scope_of(to.ip) {
-            Scope::Broadcast if self.setting(crate::socket::options::BROADCAST) == 0 => Err(Errno::EACCES),
+            Scope::Broadcast if to.ip != BROADCAST && self.setting(crate::socket::options::BROADCAST) == 0 => {
+                Err(Errno::EACCES)
+            }
             _ => Ok(InternetAddress { ip: reachable(to.ip)?, ..to }),
         }
     }
@@ -140,7 +131,7 @@ impl Socket {
             let mut state = self.state.lock();
             let count = message.bytes.len();
             // A short one counts as what Linux keeps for it.
-            if state.read_shut || state.inbox.bytes() + state.inbox.len() * inbox::DATAGRAM_BYTES > inbox::LIMIT {
+            if state.inbox.bytes() + state.inbox.len() * inbox::DATAGRAM_BYTES > inbox::LIMIT {
                 return Err(Errno::EAGAIN);
             }
             let files = Parcel::empty();

@@ -229,7 +229,7 @@ async fn receive(
     segments: &[Segment],
     flags: u32,
 ) -> Result<(SocketMessage, usize)> {
-    if flags & MSG_OOB != 0 {
+    if flags & MSG_OOB != 0 && (is_stream(&**file)? || !super::is_internet(&**file)) {
         // Nothing urgent is ever there; a datagram can't be it.
         return Err(if is_stream(&**file)? { Errno::EINVAL } else { Errno::EOPNOTSUPP });
     }
