@@ -131,7 +131,10 @@ fi
 
 case ${1-} in
     test | bench | fuzz)
-        more=$(missing_packages python3 python3 ps procps ss iproute2)
+        more=$(missing_packages python3 python3 ps procps ss iproute2 \
+            curl curl redis-server redis-server /usr/sbin/nginx nginx-light /usr/sbin/sshd openssh-server ssh openssh-client node nodejs \
+            /usr/lib/postgresql postgresql psql postgresql-client \
+            mpirun.openmpi openmpi-bin mpicc.openmpi libopenmpi-dev mpirun.mpich mpich mpicc.mpich libmpich-dev)
         if [ "$cargo" = /usr/bin/cargo ]; then
             PATH=/usr/bin:$PATH
             more="$more $(missing_packages /usr/bin/rustfmt rustfmt-web /usr/bin/clippy-driver rust-web-clippy)"

@@ -17,6 +17,7 @@ pub mod capability {
     pub const SETGID: u32 = 6;
     pub const SETUID: u32 = 7;
     pub const SETPCAP: u32 = 8;
+    pub const NET_ADMIN: u32 = 12;
     pub const IPC_LOCK: u32 = 14;
     pub const IPC_OWNER: u32 = 15;
     pub const SYS_RAWIO: u32 = 17;

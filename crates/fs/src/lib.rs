@@ -33,6 +33,7 @@ pub mod initramfs;
 pub mod inode;
 pub mod inotify;
 pub mod namespace;
+pub mod network;
 pub mod ninep;
 pub mod pipe;
 pub mod remote;

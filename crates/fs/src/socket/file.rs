@@ -2,7 +2,6 @@
 
 use super::{
     far, inbox,
-    interfaces::no_interfaces,
     names::Found,
     transfer::{self, MSG_DONTWAIT, MSG_TRUNC},
     Role, Socket, SocketKind,
@@ -223,7 +222,7 @@ impl File for Socket {
             // There is no urgent data, and nobody who gets SIGIO.
             SIOCATMARK if self.kind != SocketKind::Stream => return ready(Err(Errno::EOPNOTSUPP)),
             SIOCATMARK | FIOGETOWN | SIOCGPGRP => answer_int(data, 0),
-            _ => return ready(no_interfaces(request, data).map(|()| 0)),
+            _ => return ready(Err(Errno::ENOTTY)),
         }
         ready(Ok(0))
     }

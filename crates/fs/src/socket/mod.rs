@@ -19,7 +19,6 @@ mod file;
 mod flight;
 mod inbox;
 mod inet;
-mod interfaces;
 mod names;
 mod options;
 mod others;

@@ -1,5 +1,6 @@
 //! ioctl(2): which way each request's argument goes and how large it is. What a request does is the file's.
 
+use super::socket::interfaces;
 use crate::call::Call;
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
@@ -25,8 +26,6 @@ const INT: usize = 4;
 const TERMIOS: usize = 36;
 const TERMIO: usize = 18;
 const WINSIZE: usize = 8;
-const IFREQ: usize = 40;
-const IFCONF: usize = 16;
 
 /// Requests from before the encoding (`asm-generic/ioctls.h`) are listed; later ones say it themselves.
 fn argument(request: u32) -> Argument {
@@ -57,8 +56,6 @@ fn argument(request: u32) -> Argument {
         | raw::TIOCSSOFTCAR => Argument::In(INT),
         // Encoded as if its argument were an address.
         raw::TIOCSIG => Argument::Value,
-        raw::SIOCGIFCONF => Argument::Both(IFCONF),
-        raw::SIOCADDRT..=0x89df => Argument::In(IFREQ),
         _ => encoded(request),
     }
 }
@@ -95,6 +92,9 @@ pub(crate) async fn ioctl(call: &mut Call<'_>) -> Result<u64> {
         }
         _ => {
             if let Some(answer) = for_any_file(call, &file, request).await? {
+                return Ok(answer);
+            }
+            if let Some(answer) = interfaces::ioctl(call, &*file, request).await? {
                 return Ok(answer);
             }
         }

@@ -1,14 +1,14 @@
 //! The small files of a process.
 
 use super::{
-    made::{put, Directory as Names, Made, Text},
+    made::{put, Text},
     Subject,
 };
 use ::machine::{errno::Result, BoxFuture, Errno};
 use alloc::{boxed::Box, vec::Vec};
 use fs::{
     namespace::mount::{flags, Mount},
-    synthetic::{Content, Fixed},
+    synthetic::Content,
     Caller,
 };
 use messages::{
@@ -228,15 +228,6 @@ pub(super) async fn mount_info(subject: Subject, _caller: Caller) -> Result<Vec<
         put!(text, " {}\n", if mount.flags() & flags::RDONLY != 0 { "ro" } else { "rw" });
     }
     Ok(text.0)
-}
-
-/// /proc/PID/net: there are no interfaces to show, only what programs insist on.
-pub(super) fn net(path: &str) -> Fixed {
-    let devices = "Inter-|   Receive                                                |  Transmit\n \
-                   face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n";
-    let sockets =
-        |_: (), _: Caller| async { Ok(b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec()) };
-    Names::new(path).constant("dev", devices).file("unix", Made { source: (), make: sockets }).done()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! | memory.rs | mem |
 //! | about.rs | the small files: cmdline, limits, mounts and their kin |
 //! | links.rs | fd, fdinfo, cwd, root, exe |
+//! | net | /proc/net |
 //! | machine.rs | stat, meminfo, loadavg, cpuinfo... |
 //! | sysctl.rs | /proc/sys |
 //! | cob.rs | what Linux does not have: kernels, slices |
@@ -27,6 +28,7 @@ mod machine;
 pub(crate) mod made;
 mod maps;
 mod memory;
+mod net;
 mod oom;
 mod process;
 mod root;

@@ -1,6 +1,6 @@
 //! /proc/PID, /proc/PID/task and /proc/PID/task/TID: which files there are, and whose.
 
-use super::{about, cob, links, maps, memory, oom, root::number, stat, Subject};
+use super::{about, cob, links, maps, memory, net, oom, root::number, stat, Subject};
 use ::machine::{errno::Result, BoxFuture, Errno, Pid};
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use fs::{
@@ -149,7 +149,7 @@ impl About {
             )
             .mode(0o555),
             "task" if self.subject.thread.is_none() => Node::directory(ino, Tasks { subject, owner: self.owner }),
-            "net" => Node::directory(ino, about::net(&format!("{}/net", self.at))),
+            "net" => Node::directory(ino, net::directory(&format!("{}/net", self.at), &subject.proc)),
             _ => return None,
         })
     }

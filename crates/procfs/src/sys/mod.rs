@@ -1,9 +1,10 @@
 //! /sys: the CPUs, caches and NUMA nodes of the machine (Documentation/ABI of Linux, sysfs-devices-system-cpu
-//! and -node), for lscpu, libnuma and the C library. Beside them only directories that programs expect to find.
+//! and -node), for lscpu, libnuma and the C library; and the network interface. Beside them only directories that programs expect to find.
 //!
 //! Kernels join while the machine runs, so what depends on them is made anew at every lookup ([`Rebuilt`]).
 
 mod cpu;
+mod net;
 mod node;
 
 pub use cpu::{Cache, Caches};
@@ -31,18 +32,29 @@ fn root(system: &Arc<System>, caches: Caches) -> Fixed {
     Names::new("/sys")
         .directory("block", empty)
         .directory("bus", |names| names.directory("cpu", empty).directory("node", empty))
-        .directory("class", |names| names.directory("block", empty).directory("net", empty).directory("tty", empty))
+        .directory("class", |names| {
+            names
+                .directory("block", empty)
+                .directory("net", |names| names.link("lo", net::LINK))
+                .directory("tty", empty)
+        })
         .directory("dev", |names| names.directory("block", empty).directory("char", empty))
         .directory("devices", |names| {
-            names.directory("virtual", empty).directory("system", |names| {
-                let (cpus, nodes) = (system.clone(), system.clone());
-                let rebuilt = |path: &str, make: Box<dyn Fn() -> Fixed + Send + Sync>| {
-                    Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
-                };
-                names
-                    .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus, caches))))
-                    .with("node", rebuilt(node::PATH, Box::new(move || node::directory(&nodes))))
-            })
+            names
+                .directory("virtual", |names| {
+                    names.directory("net", |names| {
+                        names.directory("lo", |names| net::interface(names, "/sys/devices/virtual/net/lo"))
+                    })
+                })
+                .directory("system", |names| {
+                    let (cpus, nodes) = (system.clone(), system.clone());
+                    let rebuilt = |path: &str, make: Box<dyn Fn() -> Fixed + Send + Sync>| {
+                        Node::directory(hash_ino(path.as_bytes()), Rebuilt(make))
+                    };
+                    names
+                        .with("cpu", rebuilt(cpu::PATH, Box::new(move || cpu::directory(&cpus, caches))))
+                        .with("node", rebuilt(node::PATH, Box::new(move || node::directory(&nodes))))
+                })
         })
         .directory("firmware", empty)
         .directory("fs", |names| names.directory("cgroup", empty))

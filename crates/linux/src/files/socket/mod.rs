@@ -1,6 +1,7 @@
-//! Sockets (man 7 socket, unix, ip, ipv6). Any other family than AF_UNIX, AF_INET and AF_INET6 answers EAFNOSUPPORT.
+//! Sockets (man 7 socket, unix, ip, ipv6, netlink). Any other family than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK answers EAFNOSUPPORT.
 
 mod address;
+pub(crate) mod interfaces;
 pub(crate) mod message;
 mod rights;
 pub(crate) mod timeout;
@@ -10,6 +11,10 @@ use address::{put_address, read_address, Address};
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
     control::{Control, ControlAnswer, SocketAddress, SocketControl, SocketType},
+    network::{
+        list::SocketLists,
+        netlink::{NetlinkPorts, NetlinkSocket, NetlinkType},
+    },
     socket::{Protocol, Socket, SocketKind, UnixNames},
     File, OpenFlags,
 };
@@ -18,6 +23,7 @@ use machine::{errno::Result, Errno};
 const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
+const AF_NETLINK: i32 = 16;
 const SOCK_STREAM: u32 = 1;
 const SOCK_DGRAM: u32 = 2;
 const SOCK_RAW: u32 = 3;
@@ -78,6 +84,7 @@ async fn done(call: &Call<'_>, operation: SocketControl) -> Result<u64> {
 enum Wanted {
     Unix(SocketKind),
     Internet { six: bool, protocol: Protocol },
+    Netlink(NetlinkType),
 }
 
 /// Type and flags as socket(2) and socketpair(2) take them, after the checks of family and protocol.
@@ -85,13 +92,16 @@ fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(Wanted, OpenFlags)>
     if kind & !(TYPE_MASK | SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    if !matches!(family, AF_UNIX | AF_INET | AF_INET6) {
+    if !matches!(family, AF_UNIX | AF_INET | AF_INET6 | AF_NETLINK) {
         return Err(Errno::EAFNOSUPPORT);
     }
     let flags = open_flags(kind);
     let kind = kind & TYPE_MASK;
     if kind >= SOCK_MAX {
         return Err(Errno::EINVAL);
+    }
+    if family == AF_NETLINK {
+        return Ok((Wanted::Netlink(NetlinkType::new(kind, protocol)?), flags));
     }
     if family != AF_UNIX {
         let protocol = internet_protocol(kind, protocol)?;
@@ -126,9 +136,13 @@ fn open_flags(flags: u32) -> OpenFlags {
 pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     let (kind, flags) = kind_of(call.int(0), call.arg(1) as u32, call.int(2))?;
     let names = call.system().extension::<UnixNames>();
-    let socket = match kind {
+    let socket: Arc<dyn File> = match kind {
         Wanted::Unix(kind) => Socket::new(&names, &call.caller(), kind, flags),
         Wanted::Internet { six, protocol } => Socket::internet(&names, &call.caller(), protocol, six, flags),
+        Wanted::Netlink(kind) => {
+            let (ports, lists) = (call.system().extension::<NetlinkPorts>(), call.system().extension::<SocketLists>());
+            NetlinkSocket::new(&ports, &lists, call.account(), &call.caller(), kind, flags)
+        }
     };
     call.install(socket, flags.contains(OpenFlags::CLOEXEC)).await
 }

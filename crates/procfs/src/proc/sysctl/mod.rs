@@ -1,5 +1,7 @@
 //! /proc/sys: what can be asked of it. Only the names of the machine can be set.
 
+mod net;
+
 use super::{
     made::{put, Directory as Names, Made, Text},
     Proc,
@@ -15,6 +17,7 @@ use fs::{
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .directory("kernel", |names| kernel(proc, names))
+        .directory("net", net::fill)
         .directory("vm", |names| {
             names
                 .constant("overcommit_memory", "0\n")
