@@ -2,7 +2,6 @@
 //! and one serial line that carries what the program prints. No host link, no disk, no network: what differs
 //! is the kernel.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use tempfile::TempDir;
 
+use super::content::Content;
 use crate::cli::{Accel, BenchOptions, Link, Rival};
 use crate::cpio::Archive;
 use crate::prepare::kernel_image;
@@ -122,11 +122,11 @@ impl Setup {
         }
         // Libraries among the flags are searched for what the sources need.
         outcome(gcc.args(["-O2", "-o"]).arg(&init).args(sources).args(flags))?;
-        let mut archive = Archive::with_init(&fs::read(&init)?);
+        let mut content = Content::default();
         if link == Link::Dynamic {
-            archive = with_libraries(archive, &init)?;
+            content.libraries_of(&init)?;
         }
-        fs::write(&initramfs, archive.finish())?;
+        fs::write(&initramfs, content.pack(Archive::with_init(&fs::read(&init)?)).finish())?;
         let (patience, interval) = (Duration::from_secs(180), Duration::from_millis(250));
         Ok(Setup {
             initramfs,
@@ -139,6 +139,15 @@ impl Setup {
             interval,
             _files: Arc::new(files),
         })
+    }
+
+    /// The same program in an initramfs with more files.
+    pub fn with_content(&self, content: Content) -> Result<Setup> {
+        let files = vm::private_directory()?;
+        let initramfs = files.path().join("initramfs.cpio");
+        let init = fs::read(self._files.path().join("init"))?;
+        fs::write(&initramfs, content.pack(Archive::with_init(&init)).finish())?;
+        Ok(Setup { initramfs, plugin: self.plugin.clone(), _files: Arc::new(files), ..*self })
     }
 
     /// The same in a QEMU with a plugin.
@@ -200,23 +209,6 @@ fn last_lines(text: &str) -> String {
     crate::test::tail(text, 20)
 }
 
-/// Adds what the dynamic linker of this machine finds for a program, under the same names.
-fn with_libraries(mut archive: Archive, program: &Path) -> Result<Archive> {
-    let listing = outcome(Command::new("ldd").arg(program))?;
-    let names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    let mut directories = BTreeSet::new();
-    for name in names {
-        for directory in Path::new(name).ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
-            let directory = directory.to_str().unwrap_or_default().trim_start_matches('/');
-            if !directory.is_empty() && directories.insert(directory.to_string()) {
-                archive = archive.directory(directory);
-            }
-        }
-        archive = archive.file(name.trim_start_matches('/'), 0o755, &fs::read(name)?);
-    }
-    Ok(archive)
-}
-
 /// All C files of a directory.
 pub fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
     let listing = fs::read_dir(directory)?;
@@ -249,7 +241,7 @@ fn vmlinuz(place: &Path) -> Option<PathBuf> {
     names.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
 }
 
-fn outcome(command: &mut Command) -> Result<String> {
+pub(super) fn outcome(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().with_context(|| name.clone())?;
     if !output.status.success() {

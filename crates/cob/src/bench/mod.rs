@@ -1,10 +1,12 @@
 //! `cob bench`: measurements. They print what was measured and on what. Nothing here passes or fails, but that a wrong result of a
 //! workload, or one that does not end, makes the status 1.
 //!
-//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are compared, in the same QEMU.
+//! `boot`, `idle`, `fabric`, `micro`, `npb`, `scale`, `streams`: one measurement each. `table`, `plot`: how results are shown. `machines`: the systems that are
+//! compared, in the same QEMU; `content`: what files they have.
 //! The programs that run inside are in `tests/bench`.
 
 mod boot;
+mod content;
 mod fabric;
 mod idle;
 mod machines;
@@ -14,6 +16,7 @@ mod plot;
 mod progress;
 mod sample;
 mod scale;
+mod streams;
 mod table;
 
 use std::fs;
@@ -30,7 +33,7 @@ pub fn main(options: BenchOptions) -> Result<u8> {
     let project = project()?;
     let machine = this_machine(&options)?;
     println!("{machine}");
-    let all = [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Fabric, Bench::Scale, Bench::Idle];
+    let all = [Bench::Boot, Bench::Micro, Bench::Npb, Bench::Streams, Bench::Fabric, Bench::Scale, Bench::Idle];
     let wanted = match options.what {
         None | Some(Bench::All) => all.to_vec(),
         Some(one) => vec![one],
@@ -55,6 +58,7 @@ fn one(bench: Bench, options: &BenchOptions, project: &Path, machine: &str) -> R
         Bench::Boot => boot::run(options, project)?,
         Bench::Micro => micro::run(options, project, machine)?,
         Bench::Npb => return npb::run(options, project, machine),
+        Bench::Streams => return streams::run(options, project, machine),
         Bench::Fabric => fabric::run(project)?,
         Bench::Scale => return scale::run(options, project, machine),
         Bench::Idle => idle::run(options, project)?,

@@ -1,0 +1,214 @@
+//! Tables and JSON of what talks.
+
+use serde_json::{json, Value};
+
+use super::{Case, Outcome, Results};
+use crate::bench::sample::Sample;
+use crate::bench::table::{aligned, duration, page, Table};
+
+/// Messages, doorbells and moves as [`Outcome::Ran`] has them.
+const COUNTED: [&str; 3] = ["messages", "doorbells", "moves"];
+
+impl Results {
+    fn rounds(&self, case: &Case, system: usize) -> impl Iterator<Item = (u16, &Outcome)> {
+        let found = move |round| Some((round, self.outcomes.get(&(case.clone(), system, round))?));
+        (1..=self.pairs).filter_map(found)
+    }
+
+    fn times(&self, case: &Case, system: usize) -> Sample {
+        sample(self.rounds(case, system).filter_map(|(_, outcome)| time(outcome)))
+    }
+
+    /// Of each pair of machines, how many times as long as Linux the system took.
+    fn ratios(&self, case: &Case, system: usize) -> Sample {
+        let linux = |round| time(self.outcomes.get(&(case.clone(), self.linux?, round))?);
+        let pairs = self.rounds(case, system).filter_map(|(round, outcome)| Some(time(outcome)? / linux(round)?));
+        sample(pairs)
+    }
+
+    /// For one operation, but of moves those of the whole row.
+    fn counts(&self, case: &Case, system: usize, what: usize) -> Sample {
+        let counts = |outcome: &Outcome| match outcome {
+            Outcome::Ran { counts, .. } => counts.map(|counts| counts[what]),
+            Outcome::NotYet => None,
+        };
+        sample(self.rounds(case, system).filter_map(|(_, outcome)| counts(outcome)))
+    }
+
+    fn lacks(&self, case: &Case, system: usize) -> bool {
+        self.rounds(case, system).any(|(_, outcome)| *outcome == Outcome::NotYet)
+    }
+
+    fn caption(&self) -> String {
+        format!(
+            "streams {}: medians of {} machines of each system, in turns; ± is half of what lies between the outermost, \"to Linux\" the median of \
+             the pairs. Time is that of one operation: a round trip, a block of 64 KiB, a request, a transaction, the whole of hackbench \
+             or make. apart: one program is pinned to the first CPU, the other to the last. free: nobody is pinned; of round trips and \
+             bandwidth what was measured began 1.5 s after the start.",
+            self.machine, self.pairs
+        )
+    }
+
+    fn time_table(&self) -> Table {
+        let mut head = vec!["row".to_string()];
+        for (at, system) in self.systems.iter().enumerate() {
+            head.push(system.clone());
+            head.extend(self.held_against(at).then(|| "to Linux".to_string()));
+        }
+        let line = |case: &Case| {
+            let mut line = vec![title(case)];
+            for at in 0..self.systems.len() {
+                line.push(self.time_cell(case, at));
+                line.extend(self.held_against(at).then(|| ratio(self.ratios(case, at).median())));
+            }
+            line
+        };
+        (head, self.cases.iter().map(line).collect())
+    }
+
+    fn held_against(&self, system: usize) -> bool {
+        self.linux.is_some_and(|linux| linux != system)
+    }
+
+    fn time_cell(&self, case: &Case, system: usize) -> String {
+        let times = self.times(case, system);
+        match times.is_empty() {
+            true if self.lacks(case, system) => "not yet".to_string(),
+            true => "-".to_string(),
+            false => format!("{} ±{:.0}%", duration(times.median()), times.spread() * 50.0),
+        }
+    }
+
+    /// What systems of several kernels count.
+    fn count_table(&self) -> Option<Table> {
+        let talks = |system: &usize| self.cases.iter().any(|case| self.counts(case, *system, 0).most() > 0.0);
+        let systems: Vec<usize> = (0..self.systems.len()).filter(talks).collect();
+        let mut head = vec!["row".to_string()];
+        systems.iter().for_each(|at| head.extend(COUNTED.map(|what| format!("{what}: {}", self.systems[*at]))));
+        let line = |case: &Case| {
+            let mut line = vec![title(case)];
+            for at in &systems {
+                line.extend((0..COUNTED.len()).map(|what| ratio(self.counts(case, *at, what).median())));
+            }
+            line
+        };
+        (!systems.is_empty()).then(|| (head, self.cases.iter().map(line).collect()))
+    }
+
+    fn tables(&self) -> Vec<(&'static str, Table)> {
+        let counts = self
+            .count_table()
+            .map(|table| ("For one operation; moves of threads between kernels: in the whole row", table));
+        [("", self.time_table())].into_iter().chain(counts).collect()
+    }
+}
+
+fn sample(values: impl Iterator<Item = f64>) -> Sample {
+    values.fold(Sample::default(), |mut sample, value| {
+        sample.add(value);
+        sample
+    })
+}
+
+fn time(outcome: &Outcome) -> Option<f64> {
+    match outcome {
+        Outcome::Ran { ns, .. } => Some(*ns),
+        Outcome::NotYet => None,
+    }
+}
+
+fn title(case: &Case) -> String {
+    format!("{}, {}", case.row, case.place)
+}
+
+fn ratio(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.2}"),
+        false => "-".to_string(),
+    }
+}
+
+pub fn text(results: &Results) -> String {
+    let mut text = results.caption() + "\n";
+    for (what, (head, body)) in results.tables() {
+        if !what.is_empty() {
+            text += &format!("\n{what}:\n");
+        }
+        text += &aligned(&head, &body);
+    }
+    results.skipped.iter().for_each(|row| text += &format!("skipped: {row}\n"));
+    text
+}
+
+pub fn markdown(results: &Results) -> String {
+    let skipped: String = results.skipped.iter().map(|row| format!("\nSkipped: {row}\n")).collect();
+    page(&results.caption(), results.tables(), &results.failures) + &skipped
+}
+
+pub fn json(results: &Results) -> Value {
+    let system = |case: &Case, at: usize| {
+        let times = results.times(case, at);
+        let mut value = json!({
+            "system": results.systems[at],
+            "median": times.median(),
+            "least": times.least(),
+            "most": times.most(),
+            "to_linux": results.ratios(case, at).median(),
+            "not_yet": results.lacks(case, at),
+        });
+        COUNTED
+            .iter()
+            .enumerate()
+            .for_each(|(what, name)| value[*name] = results.counts(case, at, what).median().into());
+        value
+    };
+    let row = |case: &Case| {
+        let systems: Vec<Value> = (0..results.systems.len()).map(|at| system(case, at)).collect();
+        json!({ "row": case.row, "place": case.place, "systems": systems })
+    };
+    json!({
+        "machine": results.machine,
+        "pairs": results.pairs,
+        "unit": "nanoseconds",
+        "rows": results.cases.iter().map(row).collect::<Vec<_>>(),
+        "skipped": results.skipped,
+        "failures": results.failures,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn results() -> Results {
+        let cases = vec![Case { row: "unix-1", place: "apart" }, Case { row: "tcp-1", place: "free" }];
+        let mut outcomes = BTreeMap::new();
+        for (round, (cob, linux)) in (1..).zip([(100.0, 50.0), (300.0, 100.0), (90.0, 90.0)]) {
+            let ran = |ns, counts| Outcome::Ran { ns, counts };
+            outcomes.insert((cases[0].clone(), 0, round), ran(cob, Some([4.0, 2.0, 0.0])));
+            outcomes.insert((cases[0].clone(), 1, round), ran(linux, None));
+            outcomes.insert((cases[1].clone(), 0, round), Outcome::NotYet);
+        }
+        let systems = ["Cob, 2 kernels", "Linux 6"].map(String::from).to_vec();
+        let (skipped, failures) = (vec!["make-j4: no gcc".to_string()], Vec::new());
+        Results { machine: "m".into(), pairs: 3, systems, linux: Some(1), cases, outcomes, skipped, failures }
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_pairs() {
+        let results = results();
+        let (head, body) = results.time_table();
+        assert_eq!(head, ["row", "Cob, 2 kernels", "to Linux", "Linux 6"]);
+        assert_eq!(body[0], ["unix-1, apart", "100 ns ±105%", "2.00", "90 ns ±28%"]);
+        assert_eq!(body[1], ["tcp-1, free", "not yet", "-", "-"]);
+        assert_eq!(results.count_table().unwrap().1[0], ["unix-1, apart", "4.00", "2.00", "0.00"]);
+    }
+
+    #[test]
+    fn what_was_skipped_is_said() {
+        assert!(text(&results()).contains("make-j4: no gcc") && markdown(&results()).contains("make-j4: no gcc"));
+        assert_eq!(json(&results())["rows"][1]["systems"][0]["not_yet"], json!(true));
+        assert_eq!(json(&results())["rows"][1]["systems"][0]["median"], Value::Null);
+    }
+}
