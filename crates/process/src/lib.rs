@@ -37,6 +37,7 @@ pub mod load;
 mod migrate;
 mod nodes;
 mod orphan;
+mod pairs;
 pub mod placement;
 mod pressure;
 mod process;

@@ -53,6 +53,16 @@ impl Usage {
     }
 }
 
+/// How a thread came together with another one that it talks with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Gathered {
+    /// When it last did, ns of the clock that all kernels share.
+    pub at: u64,
+    /// How often it has; 0: never.
+    pub times: u64,
+}
+
 /// Everything about a thread that goes with it when it moves, beside its registers.
 #[derive(Clone, Debug)]
 pub struct ThreadState {
@@ -100,6 +110,8 @@ pub struct ThreadState {
     pub visited: KernelSet,
     /// How often it has moved.
     pub moves: u64,
+    /// Keeps the balancer from moving it to and fro.
+    pub gathered: Gathered,
 }
 
 impl ThreadState {
@@ -142,6 +154,7 @@ struct Numbers {
     usage: Usage,
     started: u64,
     moves: u64,
+    gathered: Gathered,
     uid: u32,
     euid: u32,
     suid: u32,
@@ -194,6 +207,7 @@ impl Numbers {
             usage: state.usage,
             started: state.started,
             moves: state.moves,
+            gathered: state.gathered,
             uid: credentials.uid,
             euid: credentials.euid,
             suid: credentials.suid,
@@ -317,6 +331,7 @@ impl<'de> Deserialize<'de> for ThreadState {
             started: numbers.started,
             visited,
             moves: numbers.moves,
+            gathered: numbers.gathered,
         })
     }
 }
@@ -359,6 +374,7 @@ impl ThreadState {
             started,
             visited: KernelSet::new(),
             moves: 0,
+            gathered: Gathered::default(),
         }
     }
 }
