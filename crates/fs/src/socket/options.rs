@@ -291,9 +291,9 @@ impl Socket {
                 (false, set) => set,
             },
             (TCP, TCP_CONGESTION) => {
-                let mut name = ALGORITHMS[state.settings.algorithm].to_vec();
-                name.resize(ALGORITHM_MAX, 0);
-                return Ok(name);
+                let (algorithm, mut name) = (ALGORITHMS[state.settings.algorithm], [0; ALGORITHM_MAX]);
+                name[..algorithm.len()].copy_from_slice(algorithm);
+                return Ok(name.to_vec());
             }
             (TCP, TCP_INFO) => return Ok(tcp_info(&state.role, connected, state.read_shut, state.write_shut)),
             (IP, IP_MTU) | (IPV6, IPV6_MTU) => match self.inet.as_ref().and_then(|inet| inet.connection()) {
@@ -412,10 +412,10 @@ fn tcp_info(role: &Role, connected: bool, read_shut: bool, write_shut: bool) -> 
             (true, true) => CLOSE,
         },
     };
-    let mut info = alloc::vec![0; TCP_INFO_BYTES];
+    let mut info = [0; TCP_INFO_BYTES];
     info[0] = state;
     let segment = if connected { SEGMENT } else { SEGMENT_DEFAULT };
     info[16..20].copy_from_slice(&segment.to_ne_bytes());
     info[20..24].copy_from_slice(&segment.to_ne_bytes());
-    info
+    info.to_vec()
 }

@@ -10,8 +10,7 @@ pub const AF_INET: u16 = 2;
 pub const AF_INET6: u16 = 10;
 /// Of `struct sockaddr_in`.
 const SIZE_4: usize = 16;
-/// Of `struct sockaddr_in6`; the first version lacked the scope.
-const SIZE_6: usize = 28;
+/// Of the first version of `struct sockaddr_in6`, which lacked the scope.
 const LEAST_6: usize = 24;
 
 /// What an address is for who binds or sends.
@@ -118,23 +117,10 @@ fn parse_any(bytes: &[u8]) -> Result<InternetAddress> {
 /// As programs see it: of a socket of AF_INET6 (`six`), an IPv4 address is a mapped one.
 pub fn encode(six: bool, address: InternetAddress) -> Vec<u8> {
     let port = address.port.to_be_bytes();
-    let mut bytes = Vec::with_capacity(SIZE_6);
     match v4(address.ip) {
-        Some(ip) if !six => {
-            bytes.extend(AF_INET.to_ne_bytes());
-            bytes.extend(port);
-            bytes.extend(ip.octets());
-            bytes.resize(SIZE_4, 0);
-        }
-        _ => {
-            bytes.extend(AF_INET6.to_ne_bytes());
-            bytes.extend(port);
-            bytes.extend([0; 4]);
-            bytes.extend(address.ip.to_be_bytes());
-            bytes.resize(SIZE_6, 0);
-        }
+        Some(ip) if !six => [&AF_INET.to_ne_bytes()[..], &port, &ip.octets(), &[0; 8]].concat(),
+        _ => [&AF_INET6.to_ne_bytes()[..], &port, &[0; 4], &address.ip.to_be_bytes(), &[0; 4]].concat(),
     }
-    bytes
 }
 
 /// Between kernels a datagram's sender is told as a `sockaddr_in6`.

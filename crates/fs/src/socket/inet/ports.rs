@@ -134,7 +134,7 @@ impl Claims {
         let chosen = match shared {
             true => good().nth(mix(from) as usize % good().count()),
             // Of those that share it by SO_REUSEADDR the last one has it.
-            false => good().last(),
+            false => good().next_back(),
         };
         chosen.map(|kept| kept.holder).ok_or(Errno::ECONNREFUSED)
     }
@@ -152,13 +152,16 @@ fn mix(from: InternetAddress) -> u32 {
     (u32::from(from.port) ^ from.ip as u32).wrapping_mul(0x9e37_79b1) >> 8
 }
 
+/// By protocol and port: what sockets claim, and their numbers.
+type Held = BTreeMap<(u8, u16), Vec<(PortClaim, u64)>>;
+
 /// Ports that this kernel's sockets have.
 #[derive(Default)]
 pub(crate) struct Ports {
     /// Those kept here.
     pub claims: Claims,
     /// Those of this kernel's sockets, whoever keeps them.
-    held: Lock<BTreeMap<(u8, u16), Vec<(PortClaim, u64)>>>,
+    held: Lock<Held>,
     /// Where the search for a free port begins.
     next: AtomicU16,
 }

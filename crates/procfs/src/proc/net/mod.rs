@@ -13,12 +13,14 @@ use super::{
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
     network::lo,
-    synthetic::{Fixed, Text as Constant},
+    synthetic::{Fixed, Text as Made},
     Caller,
 };
 
-/// Texts that never change: their names, and what makes them.
-const CONSTANT: &[(&str, fn() -> Vec<u8>)] = &[
+/// A text that never changes: its name, and what makes it.
+type Constant = (&'static str, fn() -> Vec<u8>);
+
+const CONSTANT: &[Constant] = &[
     ("anycast6", Vec::new),
     ("arp", || line(b"IP address       HW type     Flags       HW address            Mask     Device")),
     ("dev", devices),
@@ -43,9 +45,8 @@ const CONSTANT: &[(&str, fn() -> Vec<u8>)] = &[
 
 /// The directory of a process, at `path`.
 pub(super) fn directory(path: &str, proc: &Arc<Proc>) -> Fixed {
-    let names = CONSTANT
-        .iter()
-        .fold(Names::new(path), |names, &(name, make)| names.file(name, Constant(move |_: &Caller| make())));
+    let names =
+        CONSTANT.iter().fold(Names::new(path), |names, &(name, make)| names.file(name, Made(move |_: &Caller| make())));
     sockets::fill(proc, names).done()
 }
 
