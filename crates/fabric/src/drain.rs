@@ -12,7 +12,6 @@ use crate::outbox::CREDIT_BATCH;
 use crate::wire::{Header, Packet, Role};
 use alloc::vec::Vec;
 use core::{mem, sync::atomic::Ordering};
-use machine::Actor;
 use messages::{MessageKind, Priority};
 
 /// Requests taken from a peer before it is the next one's turn.
@@ -181,13 +180,10 @@ impl Endpoint {
     fn handle(&self, incoming: Incoming<'_>) -> u32 {
         let Incoming { peer, boot_generation, header, .. } = incoming;
         self.counters.received(header.kind);
-        // Whom the handler wakes is woken by who sent the message.
-        let before = self.spawner.set_actor(header.actor);
         let outcome = match self.handlers.get(header.kind) {
             Some(handler) => self.begin(handler, incoming),
             None => Outcome::Refused,
         };
-        self.spawner.set_actor(before);
         if outcome == Outcome::Refused {
             self.counters.malformed.add_one();
         }
@@ -217,8 +213,7 @@ impl Endpoint {
     /// Credits travel in the lane of the requests they are for.
     fn return_credits(&self, source: Source<'_>, count: u32) {
         let Source { peer, priority, boot_generation } = source;
-        let header =
-            Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into(), actor: Actor::NOBODY };
+        let header = Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into() };
         self.transmit(peer, boot_generation, priority, &Packet::bare(header));
     }
 

@@ -18,7 +18,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    Actor, KernelId, KernelSet, Spawner,
+    KernelId, KernelSet, Spawner,
 };
 use messages::{Priority, Request};
 
@@ -230,7 +230,7 @@ impl Endpoint {
     /// Sends a notice: no answer. It never waits; a notice that there is no credit for yet is kept
     /// here, so who sends many should await [`Self::room`] in between.
     pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
-        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0, actor: self.spawner.actor() };
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
         let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;
@@ -290,7 +290,7 @@ impl Endpoint {
             (boot_generation, calls.insert(priority, then))
         };
         pending.id = Some(id);
-        packet.set_header(Header { id, actor: self.spawner.actor(), ..header });
+        packet.set_header(Header { id, ..header });
         self.transmit_request(peer, boot_generation, priority, id, packet);
         pending
     }
@@ -384,7 +384,7 @@ impl Endpoint {
             return;
         }
         let Some(boot_generation) = peer.boot_generation() else { return };
-        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id, actor: Actor::NOBODY };
+        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
         self.transmit(peer, boot_generation, call.priority, &Packet::bare(header));
     }
 
@@ -413,6 +413,6 @@ impl Endpoint {
 }
 
 fn request<M: Request>(message: &M) -> Packet {
-    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0, actor: Actor::NOBODY };
+    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0 };
     Packet::new(header, message)
 }

@@ -15,12 +15,10 @@
 //!   costs (as in renting skis: at most twice as bad as knowing). A thread that came to a kernel stays for a while, and goes
 //!   only where it is better off by a whole thread; so two kernels never pass one to and fro.
 //!
-//! - Two processes that **talk** much come together (pairs.rs).
-//!
 //! The board shows loads a moment late. Dangerous: ten programs started in that moment all see the same idle
 //! kernel. So what is on its way to a kernel from here is counted as if it were there (`under_way`).
 
-use crate::{pairs::stays_gathered, placement::Candidate, process::Flags, System, Thread};
+use crate::{placement::Candidate, process::Flags, System, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::{sync::Lock, HashMap, KernelId};
@@ -44,10 +42,8 @@ const HELD_UP_NS: u64 = 10_000_000;
 pub(crate) enum Destination {
     /// To this kernel, where it is counted as under way.
     Placed(KernelId),
-    /// To the kernel that the policy names by then, to have a CPU.
+    /// To the kernel that the policy names by then.
     Relief,
-    /// To the kernel that the policy names by then, to be with others.
-    Gathering,
 }
 
 /// What the balancer remembers.
@@ -83,11 +79,6 @@ impl Pressure {
     }
 }
 
-/// What the move of a thread costs that has touched so many pages, ns.
-pub(crate) fn cost_of_move(pages: u64) -> u64 {
-    MOVE_NS + pages * PAGE_NS
-}
-
 impl System {
     /// Whether `kernel` has a CPU of this affinity.
     pub(crate) fn reaches(&self, kernel: KernelId, affinity: &abi::CpuSet) -> bool {
@@ -102,7 +93,7 @@ impl System {
     }
 
     /// Shows `ask` the kernels that this affinity allows; `own` of the load here is the one in question.
-    pub(crate) fn with_candidates<T>(
+    fn with_candidates<T>(
         &self,
         affinity: &abi::CpuSet,
         own: usize,
@@ -154,7 +145,8 @@ impl System {
             Some((_, cost, _)) if waited < cost.min(PATIENCE_NS) => return,
             Some((thread, _, to)) => {
                 log::debug!("thread {} waits for a CPU: it goes to kernel {to}", thread.tid);
-                thread.go_later(Destination::Relief);
+                *thread.destination.lock() = Some(Destination::Relief);
+                thread.misplaced.store(true, SeqCst);
             }
             None => {}
         }
@@ -163,9 +155,6 @@ impl System {
 
     /// Called by a CPU on which no thread waits: notes that nobody here needs relief, unless a sibling CPU is crowded.
     pub fn relax(&self) {
-        if self.placement.gathers() {
-            self.pack();
-        }
         if !self.balance.pressed.load(Relaxed) || self.is_crowded() {
             return;
         }
@@ -186,14 +175,18 @@ impl System {
             let threads = self.threads.lock();
             threads.values().filter(|thread| thread.waits_for_cpu()).cloned().collect()
         };
-        let costs = waiting.iter().filter(|thread| thread.is_settled(now)).filter_map(|thread| {
+        let settled = |thread: &&Arc<Thread>| {
+            let stays = now.saturating_sub(thread.here_since.load(Relaxed)) < STAY_NS;
+            !stays && !thread.is_away() && thread.destination.lock().is_none()
+        };
+        let costs = waiting.iter().filter(settled).filter_map(|thread| {
             let (affinity, pages) = {
                 let state = thread.state.lock();
                 (state.affinity.clone(), state.usage.minor_faults)
             };
             let relieve = |all: &[Candidate<'_>]| self.placement.relieve(self.kernel, all);
             let to = self.with_candidates(&affinity, thread.class().worth(), relieve).flatten()?;
-            (to != self.kernel).then(|| (thread.clone(), cost_of_move(pages), to))
+            (to != self.kernel).then(|| (thread.clone(), MOVE_NS + pages * PAGE_NS, to))
         });
         costs.min_by_key(|(_, cost, _)| *cost)
     }
@@ -241,21 +234,6 @@ impl Thread {
         }
     }
 
-    /// Whether it has been here for a while, and may be sent elsewhere.
-    pub(crate) fn is_settled(&self, now: u64) -> bool {
-        let stays = now.saturating_sub(self.here_since.load(Relaxed)) < STAY_NS;
-        !stays
-            && !self.is_away()
-            && self.destination.lock().is_none()
-            && !stays_gathered(self.state.lock().gathered, now)
-    }
-
-    /// At its next user boundary the thread goes where the policy says then.
-    pub(crate) fn go_later(&self, destination: Destination) {
-        *self.destination.lock() = Some(destination);
-        self.misplaced.store(true, SeqCst);
-    }
-
     /// The thread goes to `kernel` at its next user boundary.
     pub(crate) fn send_to(&self, kernel: KernelId) {
         let system = &self.process.system;
@@ -283,11 +261,6 @@ impl Thread {
                 let relieve = |all: &[Candidate<'_>]| system.placement.relieve(system.kernel, all);
                 let to = system.with_candidates(affinity, self.class().worth(), relieve).flatten();
                 let to = to.filter(|&kernel| kernel != system.kernel)?;
-                system.note_under_way(to, true);
-                Some(to)
-            }
-            Destination::Gathering => {
-                let to = system.fuller(self, affinity)?;
                 system.note_under_way(to, true);
                 Some(to)
             }

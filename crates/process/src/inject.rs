@@ -137,14 +137,6 @@ impl Placement for RandomPlacement {
     fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
         self.policy.relieve(here, candidates)
     }
-
-    fn gathers(&self) -> bool {
-        self.policy.gathers()
-    }
-
-    fn gather(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
-        self.policy.gather(here, candidates)
-    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,6 @@ pub mod load;
 mod migrate;
 mod nodes;
 mod orphan;
-mod pairs;
 pub mod placement;
 mod pressure;
 mod process;

@@ -132,8 +132,6 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.views_here(),
         None => Vec::new(),
     });
-    answer!(AskTalker, |system, _from, ask| system.talker_here(ask.thread, ask.other));
-    answer!(Gather, |system, _from, ask| system.gather_here(ask.thread, ask.to));
     answer!(ChangeScheduling, |system, _from, ask| system.route_scheduling_change(ask).await);
 
     answer!(TimerCall, |system, _from, ask| match process!(system, ask) {

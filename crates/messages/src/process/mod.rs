@@ -52,23 +52,6 @@ pub struct Heaviest {
     pub points: i64,
 }
 
-/// A thread that talks with another.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Talker {
-    /// Its process.
-    pub process: Pid,
-    /// CPU time that it has used.
-    pub used_ns: u64,
-    /// Pages that it has touched.
-    pub pages: u64,
-    /// It may go to the other's kernel.
-    pub may_go: bool,
-    /// CPU time that threads have used on its kernel since that has booted.
-    pub threads_ns: u64,
-    /// CPUs of its kernel.
-    pub cpus: u16,
-}
-
 messages! {
     "process" 0x200;
 
@@ -633,24 +616,6 @@ messages! {
         /// The process that ended.
         process: Pid,
     } -> (), Low;
-
-    /// The kernel that has seen a thread talk with one of another kernel asks what it has used and what its move would cost. None: it is
-    /// not there any more.
-    ask_talker: AskTalker {
-        /// The thread.
-        thread: Pid,
-        /// Where the other one is.
-        other: KernelId,
-    } -> Option<Talker>, Low;
-
-    /// The same kernel wants two threads together on `to`, and says so first to the kernel of the one that is there, then to that of the one that moves.
-    /// The answer says whether the thread takes part; then it is marked, and is not moved again for a while.
-    gather: Gather {
-        /// The thread.
-        thread: Pid,
-        /// Where it goes, or stays.
-        to: KernelId,
-    } -> bool, Low;
 
     /// Enters a process into a sharing group that the receiver keeps, or takes it out.
     sharing_group_member: SharingGroupMember {

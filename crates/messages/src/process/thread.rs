@@ -53,16 +53,6 @@ impl Usage {
     }
 }
 
-/// How a thread came together with another one that it talks with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct Gathered {
-    /// When it last did, ns of the clock that all kernels share.
-    pub at: u64,
-    /// How often it has; 0: never.
-    pub times: u64,
-}
-
 /// Everything about a thread that goes with it when it moves, beside its registers.
 #[derive(Clone, Debug)]
 pub struct ThreadState {
@@ -110,8 +100,6 @@ pub struct ThreadState {
     pub visited: KernelSet,
     /// How often it has moved.
     pub moves: u64,
-    /// Keeps the balancer from moving it to and fro.
-    pub gathered: Gathered,
 }
 
 impl ThreadState {
@@ -154,7 +142,6 @@ struct Numbers {
     usage: Usage,
     started: u64,
     moves: u64,
-    gathered: Gathered,
     uid: u32,
     euid: u32,
     suid: u32,
@@ -207,7 +194,6 @@ impl Numbers {
             usage: state.usage,
             started: state.started,
             moves: state.moves,
-            gathered: state.gathered,
             uid: credentials.uid,
             euid: credentials.euid,
             suid: credentials.suid,
@@ -331,7 +317,6 @@ impl<'de> Deserialize<'de> for ThreadState {
             started: numbers.started,
             visited,
             moves: numbers.moves,
-            gathered: numbers.gathered,
         })
     }
 }
@@ -374,7 +359,6 @@ impl ThreadState {
             started,
             visited: KernelSet::new(),
             moves: 0,
-            gathered: Gathered::default(),
         }
     }
 }
