@@ -56,8 +56,8 @@ impl Content {
     /// What the dynamic linker of this machine finds for a program or a library.
     pub fn libraries_of(&mut self, program: &Path) -> Result<()> {
         let listing = outcome(Command::new("ldd").arg(program))?;
-        let names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-        names.map(|name| self.copy(Path::new(name), name)).collect()
+        let mut names = listing.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+        names.try_for_each(|name| self.copy(Path::new(name), name))
     }
 
     /// Adds all of it.
