@@ -76,7 +76,7 @@ static void polls(void) { struct pollfd one = {ends[0], POLLIN, 0}; poll(&one, 1
 static void selects(void) { select(0, NULL, NULL, NULL, NULL); }
 static void suspends(void) { sigset_t none; sigemptyset(&none); sigsuspend(&none); }
 static void waits_for_signal(void) { sigset_t one; sigemptyset(&one); sigaddset(&one, SIGUSR1); sigwaitinfo(&one, NULL); }
-static void waits_for_child(void) { if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); for (;;) pause(); } waitpid(-1, NULL, 0); }
+static void waits_for_child(void) { idle_child(); waitpid(-1, NULL, 0); }
 static void waits_for_word(void) { int word = 0; syscall(SYS_futex, &word, FUTEX_WAIT, 0, NULL, NULL, 0); }
 static void waits_for_events(void) { struct epoll_event event; epoll_wait(epoll_create1(0), &event, 1, -1); }
 static void locks(void) { int fd = open("locked", O_RDWR); flock(fd, LOCK_EX); }

@@ -46,7 +46,7 @@ static long for_eventfd(void) { return read(events, small, 8); }
 static long for_inotify(void) { static char much[1000]; return read(inotify, much, sizeof much); }
 static long for_timerfd(void) { return read(timer, small, 8); }
 static long for_signalfd(void) { static char much[128]; return read(signals, much, sizeof much); }
-static long for_child(void) { if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); for (;;) pause(); } return waitpid(-1, NULL, 0); }
+static long for_child(void) { idle_child(); return waitpid(-1, NULL, 0); }
 static long for_lock(void) { int fd = open("locked", O_RDWR); return flock(fd, LOCK_EX); }
 static long for_region(void) { struct flock all = {.l_type = F_WRLCK}; int fd = open("locked", O_RDWR); return fcntl(fd, F_SETLKW, &all); }
 static long for_fifo(void) { return open("fifo", O_RDONLY); }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -124,4 +125,16 @@ static inline void move_to(int cpu) {
     CPU_SET(cpu, &set);
     MUST(sched_setaffinity(0, sizeof set, &set) == 0);
     MUST(sched_getcpu() == cpu);
+}
+
+// A child that does nothing and dies with its parent, also if that was gone before it could say so.
+static inline void idle_child(void) {
+    pid_t parent = getpid();
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(0);
+        for (;;)
+            pause();
+    }
 }
