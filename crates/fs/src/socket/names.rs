@@ -137,6 +137,19 @@ impl UnixNames {
         self.bound.lock().sockets.remove(&serial);
     }
 
+    /// A socket of this kernel as others call it.
+    pub(super) fn here(&self, serial: u64) -> FarSocket {
+        FarSocket { kernel: self.others().map_or(KernelId(0), |others| others.me()), serial }
+    }
+
+    /// Returns when a socket of any kernel may have room, or is gone.
+    pub(super) async fn room_of(&self, there: FarSocket) -> Result<()> {
+        match self.here(there.serial) == there {
+            true => self.room(there.serial).await,
+            false => self.others()?.room(there).await,
+        }
+    }
+
     /// The claims of the ports that this kernel keeps.
     pub(crate) fn claims(&self) -> &Claims {
         &self.ports.claims

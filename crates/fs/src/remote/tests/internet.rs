@@ -85,3 +85,33 @@ fn every_kernel_gives_ports_of_its_own() {
     assert_eq!(machine.run(from.write(b"lost")), Ok(4));
     assert_eq!(machine.run(from.write(b"lost")), Err(Errno::ECONNREFUSED));
 }
+
+/// A connect that finds no room goes on by itself, and keeps nothing of a socket that is closed meanwhile.
+#[test]
+fn who_waits_for_room_keeps_no_closed_socket() {
+    for there in [0, 1] {
+        let (machine, names) = joined(2);
+        let server = new(&names, there, Protocol::Tcp);
+        bind(&machine, &server, 80).unwrap();
+        machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+        let first = new(&names, 0, Protocol::Tcp);
+        machine.socket(&first, SocketControl::Connect { place: at(80) }).unwrap();
+        let hurried = || {
+            let client: Arc<dyn File> =
+                Socket::internet(&names[0], &caller(1), Protocol::Tcp, false, OpenFlags::NONBLOCK);
+            let tried = machine.socket(&client, SocketControl::Connect { place: at(80) });
+            assert_eq!(tried.err(), Some(Errno::EINPROGRESS));
+            client
+        };
+        let (closed, waits) = (hurried(), hurried());
+        let gone = Arc::downgrade(&closed);
+        drop(closed);
+        machine.settle();
+        assert!(gone.upgrade().is_none());
+        assert!(waits.poll().is_empty());
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() }).unwrap();
+        machine.settle();
+        assert!(waits.poll().contains(crate::Events::OUT));
+        assert!(machine.socket(&waits, SocketControl::Connect { place: at(80) }).is_ok());
+    }
+}

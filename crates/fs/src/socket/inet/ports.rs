@@ -13,7 +13,7 @@ use crate::{
     socket::{names::Found, FarSocket, UnixNames},
 };
 use alloc::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
     vec::Vec,
 };
@@ -34,9 +34,44 @@ struct Kept {
     until: u64,
 }
 
+/// Most claims in TIME_WAIT that a kernel keeps, as net.ipv4.tcp_max_tw_buckets has it: nobody pays for them.
+const WAITING_MAX: usize = 4096;
+
+/// By protocol and port: who claims it.
+type KeptClaims = BTreeMap<(u8, u16), Vec<Kept>>;
+
+#[derive(Default)]
+struct Keeper {
+    claims: KeptClaims,
+    /// Those in TIME_WAIT, the first to end first: until when, which port, and whose.
+    waiting: VecDeque<(u64, (u8, u16), FarSocket)>,
+}
+
+impl Keeper {
+    fn remove(&mut self, port: (u8, u16), holder: FarSocket) {
+        if let Some(kept) = self.claims.get_mut(&port) {
+            kept.retain(|kept| kept.holder != holder);
+            if kept.is_empty() {
+                self.claims.remove(&port);
+            }
+        }
+    }
+
+    /// Forgets what is over, and of TIME_WAIT the oldest if there is more than `most`.
+    fn forget(&mut self, now: u64, most: usize) {
+        while let Some(&(until, port, holder)) = self.waiting.front() {
+            if until > now && self.waiting.len() <= most {
+                return;
+            }
+            self.waiting.pop_front();
+            self.remove(port, holder);
+        }
+    }
+}
+
 /// The claims of the ports that this kernel keeps.
 #[derive(Default)]
-pub(crate) struct Claims(Lock<BTreeMap<(u8, u16), Vec<Kept>>>);
+pub(crate) struct Claims(Lock<Keeper>);
 
 /// Which addresses a claim is for, of those of both families.
 fn covers(claim: &PortClaim, ip: u128) -> bool {
@@ -88,9 +123,9 @@ fn score(claim: &PortClaim, to: InternetAddress, from: InternetAddress) -> Optio
 impl Claims {
     /// Who is in the way.
     fn claim(&self, holder: FarSocket, claim: PortClaim, now: u64) -> core::result::Result<(), FarSocket> {
-        let mut claims = self.0.lock();
-        let kept = claims.entry((claim.protocol, claim.at.port)).or_default();
-        kept.retain(|kept| kept.until == 0 || kept.until > now);
+        let mut keeper = self.0.lock();
+        keeper.forget(now, WAITING_MAX);
+        let kept = keeper.claims.entry((claim.protocol, claim.at.port)).or_default();
         if let Some(other) = kept.iter().find(|kept| kept.holder != holder && excludes(kept, &claim)) {
             return Err(other.holder);
         }
@@ -103,30 +138,30 @@ impl Claims {
 
     /// Is nobody there any more, but TIME_WAIT not over?
     fn is_waiting(&self, holder: FarSocket, protocol: u8, port: u16) -> bool {
-        let claims = self.0.lock();
-        let kept = claims.get(&(protocol, port)).into_iter().flatten();
+        let keeper = self.0.lock();
+        let kept = keeper.claims.get(&(protocol, port)).into_iter().flatten();
         kept.filter(|kept| kept.holder == holder).any(|kept| kept.until > 0)
     }
 
     pub fn release(&self, holder: FarSocket, protocol: u8, port: u16, until: u64) {
-        let mut claims = self.0.lock();
-        let Some(kept) = claims.get_mut(&(protocol, port)) else { return };
-        match until {
-            0 => kept.retain(|kept| kept.holder != holder),
-            until => kept.iter_mut().filter(|kept| kept.holder == holder).for_each(|kept| {
-                kept.until = until;
-                kept.claim.listening = false;
-            }),
+        let mut keeper = self.0.lock();
+        let keeper = &mut *keeper;
+        if until == 0 {
+            return keeper.remove((protocol, port), holder);
         }
-        if kept.is_empty() {
-            claims.remove(&(protocol, port));
+        let kept = keeper.claims.get_mut(&(protocol, port)).into_iter().flatten();
+        for kept in kept.filter(|kept| kept.holder == holder && kept.until == 0) {
+            kept.until = until;
+            kept.claim.listening = false;
+            keeper.waiting.push_back((until, (protocol, port), holder));
         }
+        keeper.forget(0, WAITING_MAX);
     }
 
     /// The best; of several that are as good (SO_REUSEPORT) one that `from` chooses.
     pub fn find(&self, protocol: u8, to: InternetAddress, from: InternetAddress) -> Result<FarSocket> {
-        let claims = self.0.lock();
-        let kept = claims.get(&(protocol, to.port)).map(Vec::as_slice).unwrap_or_default();
+        let keeper = self.0.lock();
+        let kept = keeper.claims.get(&(protocol, to.port)).map(Vec::as_slice).unwrap_or_default();
         let fits = |kept: &Kept| if kept.until == 0 { score(&kept.claim, to, from) } else { None };
         let best = kept.iter().filter_map(fits).max().ok_or(Errno::ECONNREFUSED)?;
         let good = || kept.iter().filter(|kept| fits(kept) == Some(best));
@@ -140,7 +175,7 @@ impl Claims {
     }
 
     pub fn kernel_died(&self, kernel: KernelId) {
-        self.0.lock().retain(|_, kept| {
+        self.0.lock().claims.retain(|_, kept| {
             kept.retain(|kept| kept.holder.kernel != kernel || kept.until > 0);
             !kept.is_empty()
         });
@@ -182,7 +217,7 @@ impl Port {
         self.claim.lock().at.port
     }
 
-    /// The program named by the port's socket closes first: the port is in TIME_WAIT for a while.
+    /// A connection of this port was closed by this side first: the port is in TIME_WAIT until then.
     pub fn wait_until(&self, until: u64) {
         self.until.fetch_max(until, Ordering::Relaxed);
     }
@@ -422,6 +457,20 @@ mod tests {
         assert_eq!(claims.claim(holder(2), PortClaim { listening: true, ..shared }, 59), Ok(()));
         claims.release(holder(2), TCP, 80, 0);
         assert_eq!(claims.claim(holder(2), claim(TCP, LOCAL), 60), Ok(()));
+    }
+
+    #[test]
+    fn time_wait_is_bounded() {
+        let claims = Claims::default();
+        for serial in 1..=2 * WAITING_MAX as u64 {
+            let shared = PortClaim { reuse_address: true, ..claim(TCP, LOCAL) };
+            claims.claim(holder(serial), shared, 0).unwrap();
+            claims.release(holder(serial), TCP, 80, 60);
+        }
+        let count = || claims.0.lock().claims.get(&(TCP, 80)).map_or(0, Vec::len);
+        assert_eq!(count(), WAITING_MAX);
+        claims.claim(holder(1), claim(UDP, LOCAL), 60).unwrap();
+        assert_eq!(count(), 0);
     }
 
     #[test]

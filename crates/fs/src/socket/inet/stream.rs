@@ -7,15 +7,30 @@ use super::{
 use crate::{
     control::{InternetAddress, SocketMessage, UnixCredentials},
     file::Patience,
-    socket::{credentials_of, names::Found, Role, Socket},
+    socket::{credentials_of, names::Found, FarSocket, Role, Socket},
     waiting::attempt,
     Caller,
 };
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
+use core::{
+    future::{poll_fn, Future},
+    pin::pin,
+    task::Poll,
+};
 use machine::{errno::Result, Errno};
 
 /// How long a port stays taken by a connection that this side has closed first, in ns.
 pub(super) const TIME_WAIT: u64 = 60_000_000_000;
+
+/// Returns when one of the two is done.
+async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match (one.as_mut().poll(context), other.as_mut().poll(context)) {
+        (Poll::Pending, Poll::Pending) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+}
 
 impl Socket {
     pub(super) async fn listen_on_port(&self, inet: &Internet, backlog: i32, caller: &Caller) -> Result<()> {
@@ -191,23 +206,51 @@ impl Socket {
         }
     }
 
-    /// Of a connect that does not wait: a task does.
+    /// Of a connect that does not wait: a task does. It ends with the socket, which it does not keep.
     fn go_on_trying(&self, caller: &Caller) {
         let Ok(others) = self.names.others() else { return };
-        let (this, mut caller) = (self.this.clone(), caller.clone());
+        let (this, ended, names, mut caller) =
+            (self.this.clone(), self.room.clone(), self.names.clone(), caller.clone());
         caller.shield = Default::default();
         others.run(Box::pin(async move {
-            let Some(socket) = this.upgrade() else { return };
-            let Some(inet) = &socket.inet else { return };
-            let done = socket.reach(inet, &caller, Patience::Waits).await;
-            match done {
-                Ok(()) => {
-                    inet.ends.lock().progress = Progress::Connected;
-                    socket.changes.wake_all();
-                }
-                Err(error) => socket.fail(inet, error),
+            loop {
+                let Some(socket) = this.upgrade() else { return };
+                let full = socket.try_again(&caller).await;
+                drop(socket);
+                let Some(listener) = full else { return };
+                let gone = ended.wait_until(|| (this.strong_count() == 0).then_some(()));
+                first(names.room_of(listener), gone).await;
             }
         }));
+    }
+
+    /// Who has no room for this socket; None: it has come to an end, good or bad.
+    async fn try_again(&self, caller: &Caller) -> Option<FarSocket> {
+        let inet = self.inet.as_ref()?;
+        let ends = inet.connection()?;
+        let found = match self.names.find_port(inet.protocol as u8, ends.peer, ends.local).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.fail(inet, error);
+                return None;
+            }
+        };
+        let (tried, listener) = match found {
+            Found::Here(listener) => {
+                let serial = listener.inet.as_ref().map_or(0, |inet| inet.ends.lock().serial);
+                (self.try_connect(&listener, caller), self.names.here(serial))
+            }
+            Found::There(there) => (self.attach_far(there, caller).await, there),
+        };
+        match tried {
+            Ok(()) => {
+                inet.ends.lock().progress = Progress::Connected;
+                self.changes.wake_all();
+            }
+            Err(Errno::EAGAIN) => return Some(listener),
+            Err(error) => self.fail(inet, error),
+        }
+        None
     }
 
     /// connect(2) to AF_UNSPEC: as a new socket, but for the port that a program has chosen.
@@ -286,7 +329,7 @@ impl Socket {
         Ok(bytes)
     }
 
-    /// For who waits to write, and for the name of who listens.
+    /// What SO_PEERCRED of the accepted end tells of who connects: nothing by TCP.
     pub(in crate::socket) fn tells_credentials(&self, caller: &Caller) -> Option<UnixCredentials> {
         self.inet.is_none().then(|| credentials_of(caller))
     }
