@@ -1,31 +1,14 @@
 // TCP within the machine (man 7 tcp, ip, ipv6): a connection's life and its ends, errors, poll, ports and options; listener, client and accepted end each on any kernel.
 // cob: link=static,dynamic flags=-pthread kernels=1,4 compare=host net=lo timeout=120
 #include "hands.h"
-#include <arpa/inet.h>
+#include "internet.h"
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 static int listener, client, accepted;
-static int six;
-static struct sockaddr_storage where;
 static char buffer[1 << 16];
 
-static socklen_t length(void) { return six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in); }
-static void set_address(const char *text, int port) {
-    memset(&where, 0, sizeof where);
-    where.ss_family = six ? AF_INET6 : AF_INET;
-    void *at = six ? (void *)&((struct sockaddr_in6 *)&where)->sin6_addr : (void *)&((struct sockaddr_in *)&where)->sin_addr;
-    MUST(inet_pton(where.ss_family, text, at) == 1);
-    ((struct sockaddr_in *)&where)->sin_port = htons(port);
-}
-static int port_of(int fd) {
-    struct sockaddr_storage name;
-    socklen_t size = sizeof name;
-    MUST(getsockname(fd, (void *)&name, &size) == 0);
-    return ntohs(((struct sockaddr_in *)&name)->sin_port);
-}
 static void show_name(const char *what, int fd, int (*get)(int, struct sockaddr *, socklen_t *)) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;
@@ -39,11 +22,6 @@ static void show_name(const char *what, int fd, int (*get)(int, struct sockaddr 
     int port = ntohs(((struct sockaddr_in *)&name)->sin_port);
     printf("  %s: family %d size %d %s %s\n", what, name.ss_family, size, text,
            port == 0 ? "no port" : port == port_of(listener) ? "listener's port" : "own port");
-}
-static void show_poll(const char *what, int fd) {
-    struct pollfd poll_fd = {fd, POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDNORM | POLLWRNORM | POLLWRBAND, 0};
-    MUST(poll(&poll_fd, 1, 0) >= 0);
-    printf("  poll %s: %x\n", what, poll_fd.revents);
 }
 static int option(int fd, int level, int name) {
     int value = 0;
@@ -71,7 +49,7 @@ static void make_listener(void) {
 }
 static void make_client(void) { MUST((client = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM, IPPROTO_TCP)) >= 0); }
 static void connect_client(void) {
-    set_address(six ? "::1" : "127.0.0.1", port_of(listener));
+    set_address(local(), port_of(listener));
     SHOW(connect(client, (void *)&where, length()));
 }
 static void accept_one(void) {
@@ -156,7 +134,7 @@ static void story(int a, int b, int c) {
 // -- errors ------------------------------------------------------------------------------------------------------------
 
 static void refused(void) {
-    set_address(six ? "::1" : "127.0.0.1", 9);
+    set_address(local(), 9);
     make_client();
     SHOW(connect(client, (void *)&where, length()));
     SHOW(fcntl(client, F_SETFL, O_NONBLOCK));

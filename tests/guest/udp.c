@@ -1,32 +1,14 @@
 // UDP within the machine (man 7 udp): datagrams whole, to whom they go, what is lost and who hears of it; sender and receiver on any kernels.
 // cob: link=static,dynamic flags=-pthread kernels=1,4 compare=host net=lo timeout=60
 #include "hands.h"
-#include <arpa/inet.h>
-#include <poll.h>
+#include "internet.h"
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 static int here, there, third;
-static int six;
-static struct sockaddr_storage where;
 static char buffer[1 << 17];
 
-static socklen_t length(void) { return six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in); }
-static void set_address(const char *text, int port) {
-    memset(&where, 0, sizeof where);
-    where.ss_family = six ? AF_INET6 : AF_INET;
-    void *at = six ? (void *)&((struct sockaddr_in6 *)&where)->sin6_addr : (void *)&((struct sockaddr_in *)&where)->sin_addr;
-    MUST(inet_pton(where.ss_family, text, at) == 1);
-    ((struct sockaddr_in *)&where)->sin_port = htons(port);
-}
-static const char *local(void) { return six ? "::1" : "127.0.0.1"; }
-static int port_of(int fd) {
-    struct sockaddr_storage name;
-    socklen_t size = sizeof name;
-    MUST(getsockname(fd, (void *)&name, &size) == 0);
-    return ntohs(((struct sockaddr_in *)&name)->sin_port);
-}
 static void show_name(const char *what, int fd, int (*get)(int, struct sockaddr *, socklen_t *)) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;
@@ -39,11 +21,6 @@ static void show_name(const char *what, int fd, int (*get)(int, struct sockaddr 
     inet_ntop(name.ss_family, at, text, sizeof text);
     int port = ntohs(((struct sockaddr_in *)&name)->sin_port);
     printf("  %s: family %d size %d %s %s\n", what, name.ss_family, size, text, port ? "a port" : "no port");
-}
-static void show_poll(const char *what, int fd) {
-    struct pollfd poll_fd = {fd, POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDNORM | POLLWRNORM | POLLWRBAND, 0};
-    MUST(poll(&poll_fd, 1, 0) >= 0);
-    printf("  poll %s: %x\n", what, poll_fd.revents);
 }
 static void show_receive(int fd, int flags) {
     struct sockaddr_storage name;

@@ -251,7 +251,7 @@ fn kernels_for(link: &str, recipe: &Recipe) -> Vec<u16> {
 fn compile(source: &Path, link: &str, flags: &[String], binary: &PathBuf) -> Result<()> {
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     // The headers of the tests, of which any may be included.
-    let headers = ["test.h", "hands.h", "errnos.h", "errnos-each.h", "errnos-proc.h", "listing.h"];
+    let headers = ["test.h", "hands.h", "internet.h", "errnos.h", "errnos-each.h", "errnos-proc.h", "listing.h"];
     let headers = headers.map(|name| modified(&source.with_file_name(name)));
     let newest = headers.into_iter().fold(modified(source), Option::max);
     if modified(binary) > newest {

@@ -1,4 +1,4 @@
-//! AF_UNIX sockets (man 7 unix): stream, datagram, sequenced packets.
+//! Sockets: of AF_UNIX (man 7 unix) streams, datagrams and sequenced packets; on the same machinery those of AF_INET and AF_INET6 (inet/).
 //!
 //! A socket keeps what was sent *to* it; whoever sends puts a message into the receiver's inbox. No code
 //! holds the locks of two sockets at once, but for a listener's and one that waits in it. Each waits in its own queue: a reader that makes room wakes
