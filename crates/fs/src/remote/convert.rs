@@ -161,6 +161,16 @@ impl Remote {
         Ok((message.ok_or(Errno::EBADF)?, files))
     }
 
+    /// A message that leaves at once, whose files are settled ([`hand_over`](Self::hand_over) says how they are counted).
+    pub(super) fn give_message(&self, to: KernelId, message: SocketMessage) -> Result<fs::SocketMessage<Opened>> {
+        let mut names = try_with_capacity(message.files.len())?;
+        for file in &message.files {
+            names.push(self.count_anywhere(to, file)?);
+        }
+        let message = Files::<Arc<dyn File>, Opened>::replace(message, &mut names.into_iter().map(Counted::send));
+        message.ok_or(Errno::EBADF)
+    }
+
     pub(super) fn receive_message(&self, message: fs::SocketMessage<Opened>) -> Result<SocketMessage> {
         self.receive_files(message)
     }

@@ -20,10 +20,10 @@
 //! So a claim that finds the name taken asks the holder (UnixBound), whose own table is always right; and an
 //! unbinding names the number of the socket, lest it takes the successor out.
 
-use super::{loan, loan::Loan, Remote};
+use super::{leased, loan, loan::Loan, Remote};
 use crate::{
     control::{SocketMessage, UnixPlace},
-    socket::{Attached, FarSocket, OtherKernels, SocketLoan, UnixNames},
+    socket::{Connecting, FarSocket, Lent, OtherKernels, SocketLoan, UnixNames},
     Caller, File, FileRef,
 };
 use alloc::{
@@ -31,7 +31,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, BoxFuture, Errno, KernelId, KernelSet, Serials, Shield, Spawner};
+use machine::{errno::Result, BoxFuture, Errno, Frame, KernelId, KernelSet, Serials, Shield, Spawner};
 use messages::fs::*;
 
 fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
@@ -59,12 +59,26 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         Ok((there.kernel, there.serial))
     });
     serve.on_sync(|names, _, UnixMeet { serial, kind }| names.by_serial(serial)?.meet(kind));
+    serve.on_sync(|names, from, UnixAttach { serial, kind, end, name, ends, caller }| {
+        let client = Connecting { kind, end: FarSocket { kernel: from, serial: end }, name, ends };
+        names.by_serial(serial)?.attach_from(client, &caller)
+    });
     let this = Arc::downgrade(remote);
-    serve.on_sync(move |names, from, UnixAttach { serial, kind, name, ends, wants_credentials, caller }| {
-        let (client, listener) = names.by_serial(serial)?.attach(kind, name, ends, wants_credentials, &caller)?;
-        let client: Arc<dyn File> = client;
-        let remote = this.upgrade().ok_or(Errno::ECONNREFUSED)?;
-        Ok((remote.exports.add(remote.me(), &client, from), listener))
+    serve.on_sync(move |names, from, message: SocketSend| {
+        if let Some(remote) = this.upgrade() {
+            remote.receive_sent(&names, from, message);
+        }
+    });
+    serve.on_sync(|names, _, SocketCredited { to, credit }| {
+        if let Ok(socket) = names.by_serial(to) {
+            socket.credited(credit);
+        }
+    });
+    serve.on_sync(|names, _, SocketWant { to, room }| names.by_serial(to)?.wanted(room));
+    serve.on_sync(|names, _, SocketChanged { to, change }| {
+        if let Ok(socket) = names.by_serial(to) {
+            socket.changed_there(change);
+        }
     });
     serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
     serve.on(|names, _, UnixSurvey { survey, from }| async move { names.survey_page(survey, from).await });
@@ -92,6 +106,21 @@ fn deliver(remote: &Remote, names: &UnixNames, message: UnixDeliver) -> Result<u
 }
 
 impl Remote {
+    /// What a connection's end has sent to one of this kernel; a reset goes back if that is closed.
+    fn receive_sent(&self, names: &UnixNames, from: KernelId, message: SocketSend) {
+        let SocketSend { to, from: sender, credit, message, frames, sent } = message;
+        let arrived = self.receive_message(message).and_then(|mut message| {
+            loan::check(&*self.memory, &frames, sent as usize)?;
+            if sent > 0 {
+                message.bytes = loan::copy_out(&*self.memory, &frames, sent as usize);
+            }
+            names.by_serial(to)?.arrive(message, credit)
+        });
+        if arrived.is_err() {
+            self.tell(FarSocket { kernel: from, serial: sender }, SocketChange::reset());
+        }
+    }
+
     /// Sockets of this kernel, whose names are `names`, and those of others find each other from now on; `keeper` has the names of all.
     pub fn join_sockets(self: &Arc<Self>, names: &Arc<UnixNames>, keeper: KernelId) {
         names.join(self.clone(), keeper);
@@ -225,19 +254,57 @@ impl OtherKernels for Remote {
     fn attach<'a>(
         &'a self,
         there: FarSocket,
-        kind: u32,
-        name: Vec<u8>,
-        ends: Option<InternetEnds>,
-        wants_credentials: bool,
+        client: Connecting,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Attached>> {
-        let message = UnixAttach { serial: there.serial, kind, name, ends, wants_credentials, caller: caller.clone() };
+    ) -> BoxFuture<'a, Result<SocketAttached>> {
+        let Connecting { kind, end, name, ends } = client;
+        let message = UnixAttach { serial: there.serial, kind, end: end.serial, name, ends, caller: caller.clone() };
         let remote = self.shared();
-        let accept = move |reply: Result<_>| -> Result<Attached> {
-            let (client, listener) = reply?;
-            Ok((remote.accept(client)?, listener))
+        let stray = move |made: Result<SocketAttached>| {
+            if let Ok(made) = made {
+                // The one who wanted it has gone.
+                remote.tell(FarSocket { kernel: there.kernel, serial: made.end }, SocketChange::reset());
+            }
         };
-        Box::pin(async move { self.ask(there.kernel, message, accept, drop).await.map_err(gone)? })
+        Box::pin(async move { self.ask(there.kernel, message, |reply| reply, stray).await.map_err(gone)? })
+    }
+
+    fn transmit(&self, to: FarSocket, from: u64, credit: SocketCredit, message: SocketMessage) -> Result<Option<Lent>> {
+        let loan = Loan::for_message(&self.memory, message.bytes.len());
+        let mut message = self.give_message(to.kernel, message)?;
+        let mut sent = 0;
+        let fits = message.bytes.len() <= loan.capacity() && !loan.frames().is_empty();
+        let (frames, lent): (Vec<Frame>, Option<Lent>) = match fits {
+            true => {
+                loan.fill(&message.bytes);
+                sent = core::mem::take(&mut message.bytes).len() as u32;
+                (loan.frames().to_vec(), Some(Box::new(loan)))
+            }
+            // Few bytes, or there is no memory for frames.
+            false => (Vec::new(), None),
+        };
+        let message = SocketSend { to: to.serial, from, credit, message, frames, sent };
+        self.endpoint.send(to.kernel, message).map_err(|_| Errno::ECONNRESET)?;
+        Ok(lent)
+    }
+
+    fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>> {
+        let message = SocketWant { to: to.serial, room };
+        Box::pin(async move { self.endpoint.call(to.kernel, message).await.map_err(gone)? })
+    }
+
+    fn credit(&self, to: FarSocket, credit: SocketCredit) {
+        // If it has died, so has who would send.
+        let _ = self.endpoint.send(to.kernel, SocketCredited { to: to.serial, credit });
+    }
+
+    fn tell(&self, to: FarSocket, change: SocketChange) {
+        // If it has died, nobody is left to be told.
+        let _ = self.endpoint.send(to.kernel, SocketChanged { to: to.serial, change });
+    }
+
+    fn settle<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>> {
+        Box::pin(leased::settle(file))
     }
 
     fn deliver<'a>(

@@ -30,6 +30,9 @@ impl Socket {
         shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
+        if place.is_none() && matches!(self.state.lock().role, Role::Linked(_)) {
+            return self.send_linked(message, sender, shield, patience).await;
+        }
         // A waiting sender does not keep the other side open: its end is what may end the wait.
         let target = {
             // To look for a name is not to wait.
@@ -82,6 +85,19 @@ impl Socket {
         Ok(())
     }
 
+    /// getpeername(2).
+    fn peer_name(&self) -> Result<Vec<u8>> {
+        match &self.state.lock().role {
+            Role::Far(_, name) => return Ok(name.clone()),
+            Role::Linked(link) if link.closed => return Err(Errno::ENOTCONN),
+            Role::Linked(link) => return Ok(link.name.clone()),
+            _ => {}
+        }
+        let peer = self.peer()?.ok_or(Errno::ENOTCONN)?;
+        let name = peer.state.lock().name.clone();
+        Ok(name)
+    }
+
     /// A datagram socket gets another default destination: who waits to write hears of room there.
     fn associate(&self, role: Role, room: Option<Arc<WaitQueue>>) {
         let room = room.map(|room| {
@@ -101,12 +117,8 @@ impl Socket {
 
     async fn control_patiently(&self, caller: &Caller, control: Control, patience: Patience) -> Result<ControlAnswer> {
         let Control::Socket(control) = control else { return Err(Errno::EINVAL) };
-        match self.body() {
-            Some(body) => self.pass_on(&body, caller, control, patience).await,
-            None if self.inet.is_some() => {
-                let inet = self.inet.as_ref().ok_or(Errno::EINVAL)?;
-                self.internet_control(inet, caller, control, patience).await
-            }
+        match &self.inet {
+            Some(inet) => self.internet_control(inet, caller, control, patience).await,
             None => self.socket_control(caller, control, patience).await,
         }
     }
@@ -132,14 +144,7 @@ impl Socket {
             }
             Receive { bytes, flags } => self.receive(bytes, flags, flagged).await?,
             Name => ControlAnswer::Bytes(self.state.lock().name.clone()),
-            PeerName => {
-                if let Role::Far(_, name) = &self.state.lock().role {
-                    return Ok(ControlAnswer::Bytes(name.clone()));
-                }
-                let peer = self.peer()?.ok_or(Errno::ENOTCONN)?;
-                let name = peer.state.lock().name.clone();
-                ControlAnswer::Bytes(name)
-            }
+            PeerName => ControlAnswer::Bytes(self.peer_name()?),
             GetOption { level, name } => ControlAnswer::Bytes(self.option(level, name)?),
             SetOption { level, name, value } => {
                 self.set_option(caller, level, name, &value).map(|()| ControlAnswer::Done)?
@@ -204,16 +209,20 @@ impl File for Socket {
         ready(self.inode.set(caller, set))
     }
 
-    fn ioctl<'a>(&'a self, caller: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
-        if let Some(body) = self.body() {
-            return Box::pin(async move { body.ioctl(caller, request, data).await });
-        }
+    fn ioctl<'a>(&'a self, _: &'a Caller, request: u32, data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         let state = self.state.lock();
         match request {
             FIONREAD if matches!(state.role, Role::Listening { .. }) => return ready(Err(Errno::EINVAL)),
             FIONREAD if self.kind == SocketKind::Stream => answer_int(data, state.inbox.bytes()),
             FIONREAD => answer_int(data, state.inbox.first()),
             TIOCOUTQ if self.inet.is_some() => answer_int(data, 0),
+            TIOCOUTQ if matches!(state.role, Role::Linked(_)) => {
+                drop(state);
+                return Box::pin(async move {
+                    answer_int(data, self.unread_there().await as usize);
+                    Ok(0)
+                });
+            }
             TIOCOUTQ => {
                 drop(state);
                 let peer = self.peer().ok().flatten();
@@ -242,11 +251,6 @@ impl File for Socket {
         Some(self.timeouts())
     }
 
-    /// A shell's is.
-    fn is_elsewhere(&self) -> bool {
-        self.body().is_some()
-    }
-
     fn control_with<'a>(
         &'a self,
         caller: &'a Caller,
@@ -262,9 +266,6 @@ impl File for Socket {
 
     /// unix_poll.
     fn poll(&self) -> Events {
-        if let Some(body) = self.body() {
-            return body.poll();
-        }
         let (mut events, peer, payer, write_shut) = {
             let state = self.state.lock();
             let mut events = Events::empty();
@@ -278,7 +279,7 @@ impl File for Socket {
             if self.inet.as_ref().is_some_and(|inet| inet.is_trying()) {
                 return events;
             }
-            let unconnected = self.kind.connects() && matches!(state.role, Role::Alone);
+            let unconnected = self.kind.connects() && matches!(state.role, Role::Alone | Role::Linking(_));
             if state.read_shut && state.write_shut || unconnected {
                 events |= Events::HUP;
             }
@@ -288,6 +289,7 @@ impl File for Socket {
             let peer = match &state.role {
                 Role::Connected(peer) => peer.upgrade(),
                 Role::Listening { .. } => return events,
+                Role::Linked(link) if !link.closed && !link.has_room() && !state.write_shut => return events,
                 Role::Far(..) if state.full => return events,
                 _ => None,
             };
@@ -306,13 +308,6 @@ impl File for Socket {
 
     fn changes(&self) -> Option<&WaitQueue> {
         Some(&self.changes)
-    }
-
-    fn watch(&self) -> BoxFuture<'_, Result<()>> {
-        match self.body() {
-            Some(body) => Box::pin(async move { body.watch().await }),
-            None => ready(Ok(())),
-        }
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

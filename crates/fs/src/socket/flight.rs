@@ -28,7 +28,7 @@ pub struct Flight {
     graves: Lock<Graves>,
 }
 
-/// Sockets that hold others: in messages, and shells their ends.
+/// Sockets that hold others in messages.
 #[derive(Default)]
 struct Holders {
     /// By their address; how often.
@@ -143,7 +143,7 @@ impl Flight {
         }
     }
 
-    /// `socket` holds another one: in one of so many messages, or as a shell.
+    /// `socket` holds another one, in one of so many messages.
     fn note(&self, socket: &Socket, messages: usize) {
         let mut holders = self.holders.lock();
         holders.messages += messages;
@@ -158,14 +158,6 @@ impl Flight {
         if *count == 0 {
             holders.sockets.remove(&socket);
         }
-    }
-
-    pub(super) fn note_shell(&self, shell: &Socket) {
-        self.note(shell, 0);
-    }
-
-    pub(super) fn forget_shell(&self, shell: &Socket) {
-        self.forget(address(shell), 0);
     }
 
     /// How many sockets hold others. None if no message does, so that there can't be a circle.

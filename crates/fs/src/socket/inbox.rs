@@ -46,6 +46,11 @@ impl Inbox {
         self.bytes
     }
 
+    /// What it takes of a window (link.rs).
+    pub fn cost(&self) -> usize {
+        self.bytes + self.len() * MESSAGE_BYTES
+    }
+
     /// Messages.
     pub fn len(&self) -> usize {
         self.messages.len()

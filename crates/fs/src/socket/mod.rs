@@ -9,45 +9,51 @@
 //!
 //! Sockets in messages (flight.rs) may hold each other in a circle, also over kernels: circles/ finds and ends them.
 //!
-//! Across kernels (far.rs) a connection lives where its listener is: there both ends are made, and the
-//! socket that connected becomes a *shell* that passes everything to its end. Datagrams go straight into the
-//! far socket's inbox.
+//! Across kernels each end of a connection is where its programs are (ends.rs): where it was connected from, and where its listener is. Datagrams
+//! go straight into the far socket's inbox (far.rs).
 
 mod circles;
+mod ends;
 mod far;
 mod file;
 mod flight;
 mod inbox;
 mod inet;
+mod link;
 mod names;
 mod options;
 mod others;
 mod transfer;
 
 pub(crate) use circles::Circles;
+pub use ends::Connecting;
 pub use inet::Protocol;
+pub use link::Lent;
 pub use names::UnixNames;
-pub use others::{Attached, FarSocket, OtherKernels, SocketLoan};
+pub use others::{FarSocket, OtherKernels, SocketLoan};
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    control::{SocketAddress, UnixCredentials, UnixPlace},
+    control::{InternetEnds, SocketAddress, UnixCredentials, UnixPlace},
     file::Gained,
     Caller, File, Kind, OpenFlags,
 };
 use alloc::{
+    boxed::Box,
     collections::VecDeque,
     sync::{Arc, Weak},
     vec::Vec,
 };
 use inbox::Inbox;
 use inet::Internet;
+use link::Link;
 use machine::{
     account::Account,
     errno::Result,
     sync::{Lock, WaitQueue},
     Errno,
 };
+use messages::fs::SocketChange;
 use options::Settings;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +89,10 @@ enum Role {
         waiting: VecDeque<Arc<Socket>>,
     },
     Connected(Weak<Socket>),
-    /// This is a shell: the end of the connection is on the listener's kernel.
-    Elsewhere(Arc<dyn File>),
+    /// Another kernel is asked for the other end of the connection.
+    Linking(Box<Link>),
+    /// The other end is on another kernel.
+    Linked(Box<Link>),
     /// A datagram socket whose default destination is on another kernel; its name.
     Far(FarSocket, Vec<u8>),
 }
@@ -231,13 +239,16 @@ impl Socket {
                 Some(_) => Some(place),
                 None => {
                     state.place = Some((place, serial));
-                    state.name = name;
+                    state.name = name.clone();
                     None
                 }
             }
         };
         match given_up {
-            None => Ok(()),
+            None => {
+                self.tell(SocketChange { name: Some(name), ..SocketChange::default() });
+                Ok(())
+            }
             Some(place) => {
                 self.names.unbind(&place, serial);
                 Err(Errno::EINVAL)
@@ -256,7 +267,7 @@ impl Socket {
         }
         let wanted = backlog.clamp(0, 4096) as usize;
         match &mut state.role {
-            Role::Connected(_) | Role::Elsewhere(_) | Role::Far(..) => return Err(Errno::EINVAL),
+            Role::Connected(_) | Role::Linking(_) | Role::Linked(_) | Role::Far(..) => return Err(Errno::EINVAL),
             Role::Listening { backlog, .. } => *backlog = wanted,
             role => *role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
         }
@@ -288,7 +299,8 @@ impl Socket {
     /// May this socket connect at all?
     fn check_unconnected(&self) -> Result<()> {
         match self.state.lock().role {
-            Role::Connected(_) | Role::Elsewhere(_) | Role::Far(..) => Err(Errno::EISCONN),
+            Role::Connected(_) | Role::Linked(_) | Role::Far(..) => Err(Errno::EISCONN),
+            Role::Linking(_) => Err(Errno::EALREADY),
             Role::Listening { .. } => Err(Errno::EINVAL),
             Role::Alone => Ok(()),
         }
@@ -300,42 +312,76 @@ impl Socket {
             return Err(Errno::EPROTOTYPE);
         }
         // What is wrong there comes before what is wrong here, as in Linux.
-        match &listener.state.lock().role {
-            Role::Listening { backlog, waiting } if waiting.len() > *backlog => return Err(Errno::EAGAIN),
-            Role::Listening { .. } => {}
-            _ => return Err(Errno::ECONNREFUSED),
-        }
+        listener.check_backlog()?;
         self.check_unconnected()?;
+        let ends = self.inet.as_ref().and_then(|inet| inet.connection());
+        let mut other = Weak::new();
+        let credentials = listener.admit(ends, caller, |server| {
+            other = Arc::downgrade(server);
+            Ok(Role::Connected(self.this.clone()))
+        })?;
+        {
+            let mut state = self.state.lock();
+            state.role = Role::Connected(other);
+            state.peer_credentials = credentials;
+        }
+        self.changes.wake_all();
+        Ok(())
+    }
+
+    /// At the listener: makes the end that will be accepted, with the role that `role` says; who listens. EAGAIN: the backlog is full.
+    fn admit(
+        &self,
+        ends: Option<InternetEnds>,
+        caller: &Caller,
+        role: impl FnOnce(&Arc<Socket>) -> Result<Role>,
+    ) -> Result<Option<UnixCredentials>> {
+        self.check_backlog()?;
         let server = match self.inet {
-            Some(_) => listener.internet_server(self, caller).ok_or(Errno::EPROTOTYPE)?,
+            Some(_) => self.internet_server(ends, caller).ok_or(Errno::EPROTOTYPE)?,
             None => Self::new(&self.names, caller, self.kind, OpenFlags::empty()),
         };
-        let name = {
-            let mut state = listener.state.lock();
-            let State { role, name, peer_credentials, settings, .. } = &mut *state;
-            let Role::Listening { backlog, waiting } = role else { return Err(Errno::ECONNREFUSED) };
+        let role = role(&server)?;
+        let credentials = {
+            let mut state = self.state.lock();
+            let State { role: listening, name, peer_credentials, settings, .. } = &mut *state;
+            let Role::Listening { backlog, waiting } = listening else { return Err(Errno::ECONNREFUSED) };
             if waiting.len() > *backlog {
                 return Err(Errno::EAGAIN);
             }
             {
                 let mut there = server.state.lock();
-                there.role = Role::Connected(self.this.clone());
+                there.role = role;
                 there.name = name.clone();
-                there.listener = listener.this.clone();
-                there.peer_credentials = self.tells_credentials(caller);
+                there.listener = self.this.clone();
+                there.peer_credentials = server.tells_credentials(caller);
                 there.settings = settings.clone();
             }
-            waiting.push_back(server.clone());
+            waiting.push_back(server);
             *peer_credentials
         };
+        self.changes.wake_all();
+        Ok(credentials)
+    }
+
+    fn check_backlog(&self) -> Result<()> {
+        match &self.state.lock().role {
+            Role::Listening { backlog, waiting } if waiting.len() > *backlog => Err(Errno::EAGAIN),
+            Role::Listening { .. } => Ok(()),
+            _ => Err(Errno::ECONNREFUSED),
+        }
+    }
+
+    /// Of AF_UNIX: the other side has closed; `lost`: without having received all that it was sent.
+    fn has_lost_other(&self, lost: bool) {
         {
             let mut state = self.state.lock();
-            state.role = Role::Connected(Arc::downgrade(&server));
-            state.peer_credentials = name;
+            (state.read_shut, state.write_shut) = (true, true);
+            if lost {
+                state.error = Some(Errno::ECONNRESET);
+            }
         }
-        listener.changes.wake_all();
         self.changes.wake_all();
-        Ok(())
     }
 
     fn shutdown(&self, how: u32) -> Result<()> {
@@ -359,6 +405,11 @@ impl Socket {
             drop(state);
             peer.changes.wake_all();
         }
+        // By TCP the other side is not told that nobody reads.
+        let (read_shut, write_shut) = (write, read && self.inet.is_none());
+        if self.kind.connects() && (read_shut || write_shut) {
+            self.tell(SocketChange { read_shut, write_shut, ..SocketChange::default() });
+        }
         self.changes.wake_all();
         Ok(())
     }
@@ -374,38 +425,32 @@ impl Drop for Socket {
         if let Some((room, key)) = &state.room_there {
             room.unsubscribe(*key);
         }
-        let gone: Vec<Weak<Socket>> = match &state.role {
-            Role::Connected(peer) => alloc::vec![peer.clone()],
-            _ => Vec::new(),
-        };
-        let reset = !state.inbox.is_empty()
-            || state.settings.breaks_off()
-            || self.inet.as_ref().is_some_and(|inet| inet.is_unaccepted());
+        let unread = !state.inbox.is_empty();
+        let unaccepted = !state.listener.ptr_eq(&Weak::new());
+        let reset =
+            unread || state.settings.breaks_off() || self.inet.as_ref().is_some_and(|inet| inet.is_unaccepted());
         if self.inet.is_some() {
             self.leave_internet(reset);
         }
-        for peer in gone.iter().filter_map(Weak::upgrade).filter(|peer| peer.kind.connects()) {
-            if self.inet.is_some() {
-                match reset {
-                    true => peer.was_reset(),
-                    false => peer.was_closed(),
-                }
-                continue;
-            }
-            {
-                let mut there = peer.state.lock();
-                there.read_shut = true;
-                there.write_shut = true;
-                if !state.inbox.is_empty() {
-                    there.error = Some(Errno::ECONNRESET);
+        match &state.role {
+            Role::Connected(peer) => {
+                if let Some(peer) = peer.upgrade().filter(|peer| peer.kind.connects()) {
+                    match (&self.inet, reset) {
+                        (Some(_), true) => peer.was_reset(),
+                        (Some(_), false) => peer.was_closed(),
+                        (None, _) => peer.has_lost_other(unread || unaccepted),
+                    }
                 }
             }
-            peer.changes.wake_all();
+            Role::Linked(link) if !link.closed => {
+                if let (Some(there), Ok(others)) = (link.there, self.names.others()) {
+                    let hard = if self.inet.is_some() { reset } else { unread || unaccepted };
+                    others.tell(there, ends::end(self.inet.is_some(), hard));
+                }
+            }
+            _ => {}
         }
         // Connections that nobody accepted, and files in messages that nobody read, are closed here.
-        if matches!(state.role, Role::Elsewhere(_)) {
-            self.names.flight.forget_shell(self);
-        }
         if state.inbox.brings_files() || state.waiting().next().is_some() {
             self.names.flight.bury(state);
         }

@@ -243,6 +243,7 @@ impl UnixNames {
         self.forget_survey(None);
         self.claims.lock().retain(|_, holder| holder.kernel != kernel);
         self.ports.claims.kernel_died(kernel);
+        self.links_died(kernel);
     }
 
     // At the keeper.
@@ -284,6 +285,19 @@ impl UnixNames {
     }
 
     // At the kernel of the socket.
+
+    /// The sockets that have a number, and are open: each of them once or more, and those that come meanwhile or not.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = Arc<Socket>> + '_ {
+        let mut above = 0;
+        core::iter::from_fn(move || loop {
+            let bound = self.bound.lock();
+            let (number, socket) = bound.sockets.range(above + 1..).next()?;
+            above = *number;
+            if let Some(socket) = socket.upgrade() {
+                return Some(socket);
+            }
+        })
+    }
 
     pub(crate) fn by_serial(&self, serial: u64) -> Result<Arc<Socket>> {
         self.bound.lock().sockets.get(&serial).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)

@@ -18,7 +18,6 @@ const IPV6: u32 = 41;
 /// Level and name of an option.
 pub(super) type Name = (u32, u32);
 
-pub(super) const ERROR: Name = (SOL_SOCKET, SO_ERROR);
 pub(super) const REUSEADDR: Name = (SOL_SOCKET, 2);
 pub(super) const BROADCAST: Name = (SOL_SOCKET, 6);
 pub(super) const REUSEPORT: Name = (SOL_SOCKET, 15);
@@ -309,7 +308,7 @@ impl Socket {
     }
 
     fn is_connected_stream(&self) -> bool {
-        self.kind == SocketKind::Stream && matches!(self.state.lock().role, Role::Connected(_) | Role::Elsewhere(_))
+        self.kind == SocketKind::Stream && matches!(self.state.lock().role, Role::Connected(_) | Role::Linked(_))
     }
 
     pub(super) fn set_option(&self, caller: &Caller, level: u32, name: u32, value: &[u8]) -> Result<()> {

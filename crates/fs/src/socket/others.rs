@@ -1,12 +1,13 @@
 //! What sockets of this kernel ask of other kernels: [`OtherKernels`], which [`crate::remote`] implements.
 
+use super::{Connecting, Lent};
 use crate::{
-    control::{InternetAddress, InternetEnds, PortClaim, SocketMessage, UnixCredentials, UnixPlace},
+    control::{InternetAddress, PortClaim, SocketMessage, UnixPlace},
     Caller, File, FileRef,
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture, KernelId, KernelSet, Shield, Spawner};
-use messages::fs::SocketGraphPage;
+use messages::fs::{SocketAttached, SocketChange, SocketCredit, SocketGraphPage};
 
 /// A socket by its number on another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,6 @@ pub struct SocketLoan {
     /// Of each reference that one kernel has handed to another both have told.
     pub settled: bool,
 }
-
-/// The client's end of a new connection, and who listens.
-pub type Attached = (Arc<dyn File>, Option<UnixCredentials>);
 
 /// Other kernels answer as [`super::UnixNames`] and [`super::circles`] do here. `keeper` is the kernel that keeps the names.
 pub trait OtherKernels: Send + Sync {
@@ -70,16 +68,24 @@ pub trait OtherKernels: Send + Sync {
 
     /// The name of a datagram socket that one of this kernel connects to.
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>>;
-    /// connect(2).
+    /// connect(2): the other end is made there. EAGAIN: the backlog is full.
     fn attach<'a>(
         &'a self,
         there: FarSocket,
-        kind: u32,
-        name: Vec<u8>,
-        ends: Option<InternetEnds>,
-        wants_credentials: bool,
+        client: Connecting,
         caller: &'a Caller,
-    ) -> BoxFuture<'a, Result<Attached>>;
+    ) -> BoxFuture<'a, Result<SocketAttached>>;
+    /// Sends a message, for which there is room, from this kernel's end `from` to the other end of its connection. What is lent for it is to
+    /// be kept until it was received. Error: that kernel has died.
+    fn transmit(&self, to: FarSocket, from: u64, credit: SocketCredit, message: SocketMessage) -> Result<Option<Lent>>;
+    /// Asks that end for so much room; what may be sent now, and how many bytes nobody has received there. ENOBUFS: never so much.
+    fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
+    /// That end may send more. Nobody waits for the answer.
+    fn credit(&self, to: FarSocket, credit: SocketCredit);
+    /// This end was shut, closed or named. Nobody waits for the answer.
+    fn tell(&self, to: FarSocket, change: SocketChange);
+    /// A file as it can be sent without waiting.
+    fn settle<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>>;
     /// EAGAIN: no room.
     fn deliver<'a>(
         &'a self,

@@ -32,7 +32,8 @@ impl Socket {
     pub(super) async fn target(&self, place: Option<&SocketAddress>) -> Result<Found> {
         let near = match place {
             Some(_) if self.kind.connects() => {
-                return Err(if self.peer().is_ok() { Errno::EISCONN } else { Errno::EOPNOTSUPP })
+                let connected = matches!(self.state.lock().role, Role::Connected(_) | Role::Linked(_));
+                return Err(if connected { Errno::EISCONN } else { Errno::EOPNOTSUPP });
             }
             Some(place) => match self.names.find(&self.keyed(place.clone())?).await? {
                 Found::Here(target) if target.kind != self.kind => return Err(Errno::EPROTOTYPE),
@@ -58,7 +59,7 @@ impl Socket {
     ) -> Result<usize> {
         let (name, account) = {
             let mut state = self.state.lock();
-            if let (true, Some(error)) = (self.inet.is_some(), state.error.take()) {
+            if let Some(error) = state.error.take_if(|_| self.inet.is_some()) {
                 return Err(error);
             }
             if state.write_shut {
@@ -115,7 +116,7 @@ impl Socket {
     }
 
     /// The account of `sender`, who sends through this socket.
-    fn payer(&self, state: &mut State, sender: UnixCredentials) -> Option<Arc<Account>> {
+    pub(super) fn payer(&self, state: &mut State, sender: UnixCredentials) -> Option<Arc<Account>> {
         match &state.payer {
             Some((known, account)) if *known == sender => Some(account.clone()),
             _ => {
@@ -158,9 +159,9 @@ impl Socket {
 
     pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {
         let peek = flags & MSG_PEEK != 0;
-        let (mut message, files, peer) = {
+        let (mut message, files, peer, credit) = {
             let mut state = self.state.lock();
-            if self.kind.connects() && !matches!(state.role, Role::Connected(_)) {
+            if self.kind.connects() && !matches!(state.role, Role::Connected(_) | Role::Linked(_)) {
                 return match (&self.inet, self.kind) {
                     (None, SocketKind::Stream) => Err(Errno::EINVAL),
                     // Of a connect that failed.
@@ -174,7 +175,7 @@ impl Socket {
                 state.error = None;
                 return Err(error);
             }
-            let by_sender = state.wants_credentials;
+            let (by_sender, before) = (state.wants_credentials, state.inbox.cost());
             let taken = match self.kind {
                 SocketKind::Stream => state.inbox.take_stream(limit, peek, by_sender),
                 _ => state.inbox.take_datagram(limit, peek),
@@ -187,6 +188,7 @@ impl Socket {
                 }
                 return if state.read_shut { Ok(SocketMessage::default()) } else { Err(Errno::EAGAIN) };
             };
+            let brings_files = !files.is_empty();
             if !state.wants_credentials {
                 message.credentials = None;
             }
@@ -194,8 +196,10 @@ impl Socket {
                 Role::Connected(peer) => peer.upgrade(),
                 _ => None,
             };
-            (message, files, peer)
+            let received = before - state.inbox.cost();
+            (message, files, peer, Self::received(&mut state, received, brings_files))
         };
+        self.credit(credit);
         // What is only looked at is in the message already.
         if !files.is_empty() {
             message.files = files.open();

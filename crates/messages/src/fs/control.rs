@@ -2,7 +2,7 @@
 
 use abi::{signal::SignalSet, Events, FileRef, OpenFlags};
 use alloc::vec::Vec;
-use machine::KernelId;
+use machine::{Errno, KernelId};
 use serde::{Deserialize, Serialize};
 
 /// An operation that only some kinds of files have. `F` is how files are named: by reference on the
@@ -184,6 +184,54 @@ pub struct UnixCredentials {
     pub uid: u32,
     /// Effective group id of the sender, unless it gave another of its own.
     pub gid: u32,
+}
+
+/// The end of a new connection that the listener's kernel has made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SocketAttached {
+    /// Its number there.
+    pub end: u64,
+    /// `sun_path` of the listener.
+    pub name: Vec<u8>,
+    /// Who listens, for SO_PEERCRED.
+    pub credentials: Option<UnixCredentials>,
+}
+
+/// How much the other end of a connection may send, in bytes since the connection began; each message counts for some more than it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketCredit {
+    /// So much of what it has sent programs have received.
+    pub taken: u64,
+    /// So much it may have sent in all.
+    pub granted: u64,
+}
+
+/// What one end of a connection tells the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketChange {
+    /// Nothing more comes.
+    pub read_shut: bool,
+    /// Nothing more is received.
+    pub write_shut: bool,
+    /// The end is closed: nobody answers any more.
+    pub closed: bool,
+    /// What the next call is told.
+    pub error: Option<Errno>,
+    /// bind(2): a new `sun_path`.
+    pub name: Option<Vec<u8>>,
+}
+
+impl SocketChange {
+    /// The end is closed, and something was lost.
+    pub fn reset() -> Self {
+        SocketChange {
+            read_shut: true,
+            write_shut: true,
+            closed: true,
+            error: Some(Errno::ECONNRESET),
+            ..SocketChange::default()
+        }
+    }
 }
 
 /// What one sendmsg sends, or one recvmsg receives.

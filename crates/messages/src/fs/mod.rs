@@ -204,22 +204,64 @@ messages! {
         place: UnixPlace,
     } -> Result<(KernelId, u64)>, Low;
 
-    /// connect from another kernel: the listener's kernel makes both ends; the answer is the client's, and who
-    /// listens.
+    /// connect from another kernel: the listener's kernel makes the end that will be accepted. EAGAIN: the backlog is full.
     unix_attach: UnixAttach {
         /// Number of the listener at the receiver.
         serial: u64,
         /// SOCK_STREAM or SOCK_SEQPACKET, which must be the listener's.
         kind: u32,
+        /// Number of the connecting end at the sender.
+        end: u64,
         /// `sun_path` of the client, for getpeername.
         name: Vec<u8>,
         /// Instead, of a connection by TCP.
         ends: Option<InternetEnds>,
-        /// SO_PASSCRED of the client.
-        wants_credentials: bool,
         /// Who makes the system call.
         caller: Caller,
-    } -> Result<(Opened, Option<UnixCredentials>)>, Low;
+    } -> Result<SocketAttached>, Low;
+
+    /// What a connection's end has sent to the other, on another kernel, within its window; `sent` bytes of it are in frames, which stay
+    /// lent until a credit says that all of it was received.
+    socket_send: SocketSend {
+        /// Number of the receiving end at the receiver.
+        to: u64,
+        /// Number of the sending end at the sender.
+        from: u64,
+        /// What the other end may send.
+        credit: SocketCredit,
+        /// The data, and what comes with it.
+        message: SocketMessage<Opened>,
+        /// Frames of the sender; none: the data travels in the message.
+        frames: Vec<Frame>,
+        /// Bytes of it that are in `frames`.
+        sent: u32,
+    } -> (), Low;
+
+    /// A program has received what a connection's other end has sent: that may send more.
+    socket_credit: SocketCredited {
+        /// Number of the sending end at the receiver.
+        to: u64,
+        /// What it may send.
+        credit: SocketCredit,
+    } -> (), Low;
+
+    /// A connection's end wants to send more than its window allows. Answered with the window, which has grown if it could, and with how
+    /// many bytes nobody has received yet. If that is not enough a [`SocketCredited`] follows as soon as there is room. ENOBUFS: there never
+    /// will be so much.
+    socket_want: SocketWant {
+        /// Number of the receiving end at the receiver.
+        to: u64,
+        /// What it is to have room for, as [`SocketCredit`] counts.
+        room: u64,
+    } -> Result<(SocketCredit, u64)>, Low;
+
+    /// A connection's other end was shut, closed or named.
+    socket_changed: SocketChanged {
+        /// Number of the end at the receiver.
+        to: u64,
+        /// What has changed.
+        change: SocketChange,
+    } -> (), Low;
 
     /// connect of a datagram socket: the other one's name. EPROTOTYPE if it is of another kind.
     unix_meet: UnixMeet {

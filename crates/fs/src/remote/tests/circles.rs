@@ -320,7 +320,16 @@ impl World {
             return;
         }
         let Some(wanted) = self.sockets[number].inbox.pop_front() else { return };
-        let Ok(ControlAnswer::Message(got)) = self.control(file, receive()) else { panic!("nothing in {number}") };
+        // It may be on its way.
+        let mut answer = self.control(file, receive());
+        for _ in 0..10_000 {
+            if answer.as_ref().err() != Some(&Errno::EAGAIN) {
+                break;
+            }
+            self.stir();
+            answer = self.control(file, receive());
+        }
+        let Ok(ControlAnswer::Message(got)) = answer else { panic!("nothing in {number}") };
         assert_eq!(got.files.len(), wanted.len(), "in {number}");
         for (file, number) in got.files.into_iter().zip(wanted) {
             let path = self.path_of(kernel, &file);

@@ -43,7 +43,7 @@ fn new(names: &[Arc<UnixNames>], kernel: usize, kind: SocketKind) -> Arc<dyn Fil
 }
 
 #[test]
-fn a_shell_is_connected_where_the_listener_is_and_used_from_a_third_kernel() {
+fn a_connection_has_an_end_on_each_kernel_and_is_used_from_a_third() {
     let (machine, names) = joined(3);
     let (server, client) = (new(&names, 1, SocketKind::Stream), new(&names, 2, SocketKind::Stream));
     machine.bind(&server, b"s").unwrap();
@@ -80,10 +80,9 @@ fn a_shell_is_connected_where_the_listener_is_and_used_from_a_third_kernel() {
     assert_eq!(machine.frames(), 0);
 }
 
-#[test]
-fn an_interrupted_receive_brings_what_was_sent_first() {
-    let (machine, names) = joined(2);
-    let (server, client) = (new(&names, 0, SocketKind::Stream), new(&names, 1, SocketKind::Stream));
+/// A server on kernel 0, its accepted end, and a client on kernel 1.
+fn connected(machine: &Machine, names: &[Arc<UnixNames>], kind: SocketKind) -> [Arc<dyn File>; 3] {
+    let (server, client) = (new(names, 0, kind), new(names, 1, kind));
     machine.bind(&server, b"s").unwrap();
     machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
     machine.connect(&client, b"s").unwrap();
@@ -92,17 +91,134 @@ fn an_interrupted_receive_brings_what_was_sent_first() {
     else {
         panic!("nobody there")
     };
+    [server, accepted, client]
+}
+
+#[test]
+fn an_interrupted_receive_brings_what_was_sent_first() {
+    let (machine, names) = joined(3);
+    let [server, accepted, client] = connected(&machine, &names, SocketKind::Stream);
+    let far = machine.pass(1, 2, &client);
     machine.run(accepted.write(b"first")).unwrap();
+    machine.settle();
     let who = caller(1);
     let receive = || Control::Socket(SocketControl::Receive { bytes: 5, flags: 0 });
-    let mut receiving = client.control(&who, receive());
+    let mut receiving = far.control(&who, receive());
     assert!(once(receiving.as_mut()).is_none());
     machine.run(accepted.write(b"second")).unwrap();
     assert!(who.shield.must_stay(), "a signal does not make it leave");
-    let Ok(ControlAnswer::Message(message)) = machine.run(receiving) else { panic!() };
+    let Ok(ControlAnswer::Message(message)) = machine.run(receiving) else { panic!("it has left") };
     assert_eq!(message.bytes, b"first");
     let mut buf = [0; 9];
-    assert_eq!(machine.run(client.read(&mut buf)), Ok(6));
+    assert_eq!(machine.run(far.read(&mut buf)), Ok(6));
+    drop(server);
+}
+
+fn messages(machine: &Machine) -> u64 {
+    let all = machine.kernels.iter().map(|kernel| kernel.endpoint.stats());
+    all.map(|stats| stats.replies_sent + stats.types.iter().map(|kind| kind.sent).sum::<u64>()).sum()
+}
+
+/// What the two ends say to each other is all that is said.
+#[test]
+fn request_and_reply_are_a_message_each() {
+    let (machine, names) = joined(2);
+    let [_server, accepted, client] = connected(&machine, &names, SocketKind::Stream);
+    machine.settle();
+    let before = messages(&machine);
+    let mut buf = [0; 100];
+    for _ in 0..100 {
+        for (from, to) in [(&client, &accepted), (&accepted, &client)] {
+            assert!(!to.poll().contains(Events::IN));
+            machine.run(from.write(&[7; 90])).unwrap();
+            machine.settle();
+            assert!(to.poll().contains(Events::IN));
+            assert_eq!(machine.run(to.read(&mut buf)), Ok(90));
+        }
+    }
+    assert_eq!(messages(&machine) - before, 200);
+}
+
+#[test]
+fn a_stream_that_nobody_reads_is_full_and_goes_on() {
+    for bytes in [1, 1000, 50_000, 300_000] {
+        let (machine, names) = joined(2);
+        let [_server, accepted, client] = connected(&machine, &names, SocketKind::Stream);
+        machine.run(client.set_flags(OpenFlags::NONBLOCK)).unwrap();
+        let (data, mut sent) = (vec![7; bytes], 0);
+        let full = loop {
+            match machine.run(client.write(&data)) {
+                Ok(count) => sent += count,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, Errno::EAGAIN);
+        assert!(bytes < 1000 || sent > 150_000, "{sent} at {bytes} a write");
+        machine.settle();
+        assert!(!client.poll().contains(Events::OUT));
+        machine.run(client.set_flags(OpenFlags::empty())).unwrap();
+        let mut waiting = client.write(b"more");
+        assert!(machine.poll(&mut waiting).is_none());
+        let (mut buf, mut got) = (vec![0; 10_000], 0);
+        let written = loop {
+            got += machine.run(accepted.read(&mut buf)).unwrap();
+            if let Some(written) = machine.poll(&mut waiting) {
+                break written;
+            }
+        };
+        assert_eq!(written, Ok(4));
+        drop(waiting);
+        machine.run(accepted.set_flags(OpenFlags::NONBLOCK)).unwrap();
+        machine.settle();
+        while let Ok(count) = machine.run(accepted.read(&mut buf)) {
+            got += count;
+        }
+        assert_eq!(got, sent + 4);
+        machine.settle();
+        assert!(client.poll().contains(Events::OUT));
+        drop((accepted, client));
+        machine.settle();
+        assert_eq!(machine.frames(), 0);
+    }
+}
+
+#[test]
+fn the_longest_packet_goes_whole_and_ends_say_how_they_end() {
+    let (machine, names) = joined(2);
+    let [_server, accepted, client] = connected(&machine, &names, SocketKind::SeqPacket);
+    let data: Vec<u8> = (0..212_000u32).map(|index| (index % 251) as u8).collect();
+    assert_eq!(machine.run(client.write(&data)), Ok(data.len()));
+    machine.run(client.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    assert_eq!(machine.run(client.write(&data)), Err(Errno::EAGAIN));
+    assert_eq!(machine.run(client.write(&[0; 213_000])), Err(Errno::EMSGSIZE));
+    let mut back = vec![0; 300_000];
+    assert_eq!(machine.run(accepted.read(&mut back)), Ok(data.len()));
+    assert_eq!(back[..data.len()], data);
+    assert_eq!(machine.run(client.write(b"unread")), Ok(6));
+    machine.settle();
+    drop(accepted);
+    machine.settle();
+    assert_eq!(machine.run(client.write(b"x")), Err(Errno::EPIPE));
+    assert_eq!(machine.run(client.read(&mut back)), Err(Errno::ECONNRESET));
+    assert_eq!(machine.run(client.read(&mut back)), Ok(0));
+}
+
+/// What an end sent before the other's kernel died is read, and then there is a reset.
+#[test]
+fn an_end_outlives_the_kernel_of_the_other() {
+    let (machine, names) = joined(2);
+    let [_server, accepted, client] = connected(&machine, &names, SocketKind::Stream);
+    machine.run(client.write(b"last words")).unwrap();
+    machine.run(accepted.set_flags(OpenFlags::NONBLOCK)).unwrap();
+    machine.settle();
+    machine.kernels[0].endpoint.declare_dead(KernelId(1));
+    names[0].kernel_died(KernelId(1));
+    let mut buf = [0; 20];
+    assert_eq!(machine.run(accepted.read(&mut buf)), Ok(10));
+    assert_eq!(machine.run(accepted.read(&mut buf)), Err(Errno::ECONNRESET));
+    assert_eq!(machine.run(accepted.read(&mut buf)), Ok(0));
+    assert_eq!(machine.run(accepted.write(b"x")), Err(Errno::EPIPE));
+    assert!(accepted.poll().contains(Events::HUP | Events::IN));
 }
 
 #[test]

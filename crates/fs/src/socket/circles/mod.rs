@@ -1,7 +1,7 @@
 //! Sockets in messages that hold each other in a circle: nobody can ever receive them.
 //!
 //! As Linux's unix_gc did up to 6.8: of the sockets that others hold (in messages of their inbox, as the connections that wait in a
-//! listener, as the end that a shell stands for) those stay that somebody else has, too, and what they hold, and what that
+//! listener) those stay that somebody else has, too, and what they hold, and what that
 //! holds. The inboxes of the rest are emptied.
 //!
 //! # On one kernel

@@ -1,7 +1,7 @@
 //! What one kernel knows of its sockets that hold each other.
 
 use super::{
-    super::{OtherKernels, Role, Socket, UnixNames},
+    super::{OtherKernels, Socket, UnixNames},
     graph::{Graph, Mark, Pace},
 };
 use crate::File;
@@ -250,13 +250,10 @@ impl Seen {
 
 impl Socket {
     /// Calls `visit` with each socket, or stand-in of one, that this one holds: those in the messages here, connections that nobody has
-    /// accepted, and what a shell stands for.
+    /// accepted.
     fn for_each_held(&self, visit: &mut dyn FnMut(&Arc<dyn File>)) {
         let state = self.state.lock();
         state.inbox.sockets().for_each(&mut *visit);
-        if let Role::Elsewhere(body) = &state.role {
-            visit(body);
-        }
         for waiting in state.waiting() {
             let waiting: Arc<dyn File> = waiting.clone();
             visit(&waiting);

@@ -118,6 +118,10 @@ impl Internet {
         self.ends.lock().unaccepted = false;
     }
 
+    pub fn has_been_ended(&self) {
+        self.ends.lock().ended = true;
+    }
+
     /// The other side has closed in peace: what is sent now is lost.
     pub fn has_ended(&self) -> bool {
         self.ends.lock().ended
@@ -165,20 +169,10 @@ impl Socket {
         Self::of_family(names, caller, kind, flags, Some(Internet::new(six, protocol)))
     }
 
-    /// The end at the listener's kernel of a client on another.
-    pub(super) fn internet_client(names: &Arc<UnixNames>, caller: &Caller, ends: InternetEnds) -> Arc<Self> {
-        let inet = Internet::new(ends.six, Protocol::Tcp);
-        {
-            let mut there = inet.ends.lock();
-            (there.local, there.peer) = (ends.local, Some(ends.peer));
-        }
-        Self::of_family(names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet))
-    }
-
-    /// The accepted end for `client`, which is of this kernel.
-    pub(super) fn internet_server(&self, client: &Socket, caller: &Caller) -> Option<Arc<Self>> {
-        let (here, ends) = (self.inet.as_ref()?, client.inet.as_ref()?.connection()?);
-        let inet = Internet::accepted(here.six, ends, here.ends.lock().port.clone());
+    /// The accepted end, for a client with these `ends`.
+    pub(super) fn internet_server(&self, client: Option<InternetEnds>, caller: &Caller) -> Option<Arc<Self>> {
+        let here = self.inet.as_ref()?;
+        let inet = Internet::accepted(here.six, client?, here.ends.lock().port.clone());
         Some(Self::of_family(&self.names, caller, SocketKind::Stream, OpenFlags::empty(), Some(inet)))
     }
 
@@ -215,7 +209,7 @@ impl Socket {
                 let sender = Self::sender(caller, None, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 let count = match (stream, place) {
-                    (true, _) => self.send_stream(&mut message, sender, patience).await?,
+                    (true, _) => self.send_stream(&mut message, sender, &caller.shield, patience).await?,
                     (false, Some(SocketAddress::Unix(_))) => return Err(Errno::EINVAL),
                     (false, Some(SocketAddress::Other(bytes))) => {
                         self.send_datagram(inet, Some(&bytes), &mut message, sender, &caller.shield).await?
@@ -235,8 +229,7 @@ impl Socket {
     fn is_connected(&self) -> bool {
         let state = self.state.lock();
         match &state.role {
-            Role::Connected(_) => !(state.read_shut && state.write_shut && state.error.is_some()),
-            Role::Elsewhere(_) => true,
+            Role::Connected(_) | Role::Linked(_) => !(state.read_shut && state.write_shut && state.error.is_some()),
             _ => false,
         }
     }

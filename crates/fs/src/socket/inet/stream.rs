@@ -7,7 +7,7 @@ use super::{
 use crate::{
     control::{InternetAddress, SocketMessage, UnixCredentials},
     file::Patience,
-    socket::{credentials_of, names::Found, FarSocket, Role, Socket},
+    socket::{credentials_of, names::Found, FarSocket, Role, Socket, State},
     waiting::attempt,
     Caller,
 };
@@ -17,7 +17,8 @@ use core::{
     pin::pin,
     task::Poll,
 };
-use machine::{errno::Result, Errno};
+use machine::{errno::Result, Errno, Shield};
+use messages::fs::SocketChange;
 
 /// How long a port stays taken by a connection that this side has closed first, in ns.
 pub(super) const TIME_WAIT: u64 = 60_000_000_000;
@@ -139,7 +140,7 @@ impl Socket {
                 Err(Errno::EINPROGRESS)
             }
             Err(error) => {
-                if !matches!(self.state.lock().role, Role::Connected(_) | Role::Elsewhere(_)) {
+                if !matches!(self.state.lock().role, Role::Connected(_) | Role::Linked(_)) {
                     inet.forget_peer();
                 }
                 Err(error)
@@ -195,7 +196,7 @@ impl Socket {
                 }
                 Found::There(there) => there,
             };
-            match self.attach_far(room, caller).await {
+            match self.attach(room, caller).await {
                 Err(Errno::EAGAIN) if patience == Patience::Waits => {
                     drop(held);
                     self.names.others()?.room(room).await?;
@@ -240,7 +241,10 @@ impl Socket {
                 let serial = listener.inet.as_ref().map_or(0, |inet| inet.ends.lock().serial);
                 (self.try_connect(&listener, caller), self.names.here(serial))
             }
-            Found::There(there) => (self.attach_far(there, caller).await, there),
+            Found::There(there) => {
+                let _held = caller.shield.hold();
+                (self.attach(there, caller).await, there)
+            }
         };
         match tried {
             Ok(()) => {
@@ -263,12 +267,18 @@ impl Socket {
             (state.read_shut, state.write_shut, state.error) = (false, false, None);
             (core::mem::take(&mut state.role), core::mem::take(&mut state.inbox))
         };
-        let peer = match &role {
-            Role::Connected(peer) => peer.upgrade(),
-            _ => None,
-        };
-        if let Some(peer) = peer {
-            peer.was_reset();
+        match &role {
+            Role::Connected(peer) => {
+                if let Some(peer) = peer.upgrade() {
+                    peer.was_reset();
+                }
+            }
+            Role::Linked(link) if !link.closed => {
+                if let (Some(there), Ok(others)) = (link.there, self.names.others()) {
+                    others.tell(there, SocketChange::reset());
+                }
+            }
+            _ => {}
         }
         drop((role, inbox));
         {
@@ -293,7 +303,7 @@ impl Socket {
     pub(in crate::socket) fn was_closed(&self) {
         self.state.lock().read_shut = true;
         if let Some(inet) = &self.inet {
-            inet.ends.lock().ended = true;
+            inet.has_been_ended();
         }
         self.changes.wake_all();
     }
@@ -302,12 +312,15 @@ impl Socket {
         &self,
         message: &mut SocketMessage,
         sender: UnixCredentials,
+        shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
         let peer = match &self.state.lock().role {
-            Role::Connected(peer) => peer.clone(),
+            Role::Connected(peer) => Some(peer.clone()),
+            Role::Linked(_) => None,
             _ => return Err(Errno::EPIPE),
         };
+        let Some(peer) = peer else { return self.send_linked(message, sender, shield, patience).await };
         let send = || match peer.upgrade() {
             Some(peer) => self.try_send(&peer, message, sender),
             None => self.send_into_nowhere(message.bytes.len()),
@@ -317,15 +330,18 @@ impl Socket {
 
     /// The other side has closed. What is sent is answered with a reset, which is too late for this call.
     fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
-        {
-            let mut state = self.state.lock();
-            if state.write_shut {
-                return Err(state.error.take().unwrap_or(Errno::EPIPE));
-            }
-            (state.read_shut, state.write_shut) = (true, true);
-            state.error = Some(Errno::EPIPE);
-        }
+        let sent = self.send_into_nowhere_of(&mut self.state.lock(), bytes);
         self.changes.wake_all();
+        sent
+    }
+
+    /// The same for who has locked the state, and wakes those who wait.
+    pub(in crate::socket) fn send_into_nowhere_of(&self, state: &mut State, bytes: usize) -> Result<usize> {
+        if state.write_shut {
+            return Err(state.error.take().unwrap_or(Errno::EPIPE));
+        }
+        (state.read_shut, state.write_shut) = (true, true);
+        state.error = Some(Errno::EPIPE);
         Ok(bytes)
     }
 

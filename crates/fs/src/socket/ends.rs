@@ -1,0 +1,370 @@
+//! Connections whose ends are on two kernels: how they begin, what an end sends and receives, how they end. How much may be sent is link.rs's.
+//!
+//! ```text
+//! K1, which connects                          K2, which listens
+//! connect: a link -- UnixAttach ------------> makes the other end, into the backlog
+//!                 <- its number -------------
+//! write ------------ SocketSend ------------> into its inbox       (also before accept)
+//! shutdown, close -- SocketChanged ---------> end of file, or reset
+//! ```
+//!
+//! What comes for an end that is closed is answered with a reset, as is all that a dead kernel's ends had to do with.
+
+use super::{
+    circles,
+    flight::Parcel,
+    inbox,
+    link::{cost, Link},
+    FarSocket, Role, Socket, SocketKind, State, UnixNames,
+};
+use crate::{
+    control::{InternetEnds, SocketMessage, UnixCredentials},
+    waiting::Patience,
+    Caller,
+};
+use alloc::{sync::Arc, vec::Vec};
+use machine::{
+    account::{Account, Charge, OverLimit, Resource},
+    errno::Result,
+    Errno, KernelId, Shield,
+};
+use messages::fs::{SocketAttached, SocketChange, SocketCredit};
+
+/// Who connects, as the listener's kernel knows it.
+pub struct Connecting {
+    /// SOCK_*.
+    pub kind: u32,
+    /// The connecting end.
+    pub end: FarSocket,
+    /// `sun_path` of the client.
+    pub name: Vec<u8>,
+    /// Instead, of a connection by TCP.
+    pub ends: Option<InternetEnds>,
+}
+
+/// A try to send.
+enum Tried {
+    /// So many bytes.
+    Sent(usize),
+    /// So much room would be needed, at the other end of this link.
+    Short { there: FarSocket, room: u64 },
+}
+
+/// What the other end is told of a close; `hard`: a reset.
+pub(super) fn end(internet: bool, hard: bool) -> SocketChange {
+    match hard {
+        true => SocketChange::reset(),
+        // By TCP the other side may still send.
+        false => SocketChange { read_shut: true, write_shut: !internet, closed: true, ..SocketChange::default() },
+    }
+}
+
+impl State {
+    /// The link to the other end, if that is on another kernel and made.
+    pub(super) fn link(&mut self) -> Option<(FarSocket, &mut Link)> {
+        match &mut self.role {
+            Role::Linked(link) => Some((link.there?, link)),
+            _ => None,
+        }
+    }
+
+    /// Also while it is being made: the other end may send before connect(2) knows of it.
+    fn link_begun(&mut self) -> Option<&mut Link> {
+        match &mut self.role {
+            Role::Linked(link) | Role::Linking(link) => Some(link),
+            _ => None,
+        }
+    }
+}
+
+/// A connect that has not come to an end: if it never does, the socket is as it was.
+struct Begun<'a>(&'a Socket);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if matches!(state.role, Role::Linking(_)) {
+            let link = core::mem::take(&mut state.role);
+            drop(state);
+            drop(link);
+        }
+    }
+}
+
+impl Socket {
+    /// Asks the listener's kernel for the other end. EAGAIN: the backlog is full.
+    pub(super) async fn attach(&self, there: FarSocket, caller: &Caller) -> Result<()> {
+        let others = self.names.others()?;
+        let payer = self.names.account(super::credentials_of(caller));
+        let link = Link::new(&self.names, &self.this, payer)?;
+        let end = link.number();
+        let name = {
+            let mut state = self.state.lock();
+            match state.role {
+                Role::Alone => state.role = Role::Linking(link),
+                Role::Linking(_) => return Err(Errno::EALREADY),
+                Role::Listening { .. } => return Err(Errno::EINVAL),
+                _ => return Err(Errno::EISCONN),
+            }
+            state.name.clone()
+        };
+        let begun = Begun(self);
+        let ends = self.inet.as_ref().and_then(|inet| inet.connection());
+        let connecting = Connecting { kind: self.kind as u32, end: self.names.here(end), name, ends };
+        let SocketAttached { end, name, credentials } = others.attach(there, connecting, caller).await?;
+        {
+            let mut state = self.state.lock();
+            state.peer_credentials = credentials;
+            let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
+            (link.there, link.name) = (Some(FarSocket { kernel: there.kernel, serial: end }), name);
+            state.role = Role::Linked(link);
+        }
+        drop(begun);
+        self.changes.wake_all();
+        Ok(())
+    }
+
+    /// At the listener: the end that will be accepted, for a client of another kernel.
+    pub(crate) fn attach_from(self: &Arc<Self>, client: Connecting, caller: &Caller) -> Result<SocketAttached> {
+        if self.kind as u32 != client.kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        let payer = self.names.account(super::credentials_of(caller));
+        let mut number = 0;
+        let role = |server: &Arc<Socket>| {
+            let mut link = Link::new(&self.names, &server.this, payer)?;
+            (link.there, link.name) = (Some(client.end), client.name);
+            number = link.number();
+            Ok(Role::Linked(link))
+        };
+        let credentials = self.admit(client.ends, caller, role)?;
+        let name = self.state.lock().name.clone();
+        Ok(SocketAttached { end: number, name, credentials })
+    }
+
+    /// To the end of a connection on another kernel.
+    pub(super) async fn send_linked(
+        &self,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+        shield: &Shield,
+        patience: Patience,
+    ) -> Result<usize> {
+        let others = self.names.others()?;
+        for file in &mut message.files {
+            // To make one ready is not to wait.
+            let _held = shield.hold();
+            *file = others.settle(file).await?;
+        }
+        loop {
+            let (there, room) = match self.try_send_linked(message, sender, false)? {
+                Tried::Sent(count) => return Ok(count),
+                Tried::Short { there, room } => (there, room),
+            };
+            let asked = {
+                let _held = shield.hold();
+                others.want(there, room).await
+            };
+            match asked {
+                Ok((credit, _)) => self.credited(credit),
+                Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
+                // It has gone, and what we hear of that says how.
+                Err(_) => self.changed_there(SocketChange::reset()),
+            }
+            if let Tried::Sent(count) = self.try_send_linked(message, sender, true)? {
+                return Ok(count);
+            }
+            if patience != Patience::Waits {
+                return Err(patience.answer());
+            }
+            self.changes.wait_until(|| self.may_send().then_some(())).await;
+        }
+    }
+
+    /// There may be room, or an end of the wait.
+    fn may_send(&self) -> bool {
+        let mut state = self.state.lock();
+        let gone = state.write_shut || state.error.is_some() && self.inet.is_some();
+        gone || state.link().is_none_or(|(_, link)| link.closed || link.has_room())
+    }
+
+    /// `asked`: the window is as large as it will be now, and a stream takes what fits.
+    fn try_send_linked(&self, message: &mut SocketMessage, sender: UnixCredentials, asked: bool) -> Result<Tried> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(error) = state.error.take_if(|_| self.inet.is_some()) {
+            return Err(error);
+        }
+        if state.write_shut {
+            return Err(Errno::EPIPE);
+        }
+        let wanted = message.bytes.len();
+        match self.kind {
+            SocketKind::Stream if wanted == 0 => return Ok(Tried::Sent(0)),
+            SocketKind::Stream => {}
+            _ if wanted > inbox::LIMIT - 32 => return Err(Errno::EMSGSIZE),
+            _ => {}
+        }
+        let payer = match message.files.is_empty() {
+            true => None,
+            false => self.payer(state, sender),
+        };
+        let name = state.name.clone();
+        let (there, link) = state.link().ok_or(Errno::EPIPE)?;
+        if link.closed {
+            return match self.inet {
+                Some(_) => self.send_into_nowhere_of(state, wanted).map(Tried::Sent),
+                None => Err(Errno::EPIPE),
+            };
+        }
+        let room = cost(wanted);
+        let count = match (link.room() >= room, self.kind) {
+            (true, _) => wanted,
+            (false, SocketKind::Stream) if asked && link.room() > cost(0) => (link.room() - cost(0)) as usize,
+            (false, kind) => {
+                link.want(if kind == SocketKind::Stream { cost(1) } else { room });
+                return Ok(Tried::Short { there, room });
+            }
+        };
+        let charge = match payer {
+            Some(payer) => charge_descriptors(&payer, message)?,
+            None => Charge::FREE,
+        };
+        let bytes = match count == wanted {
+            true => core::mem::take(&mut message.bytes),
+            false => message.bytes[..count].to_vec(),
+        };
+        let files = core::mem::take(&mut message.files);
+        let part = SocketMessage { bytes, files, credentials: Some(sender), name, ..SocketMessage::default() };
+        let (number, credit) = (link.number(), link.credit());
+        // Under the lock, so that what is counted first also leaves first.
+        let frames = self.names.others()?.transmit(there, number, credit, part).map_err(|_| Errno::EPIPE)?;
+        link.sent(count, frames, charge);
+        Ok(Tried::Sent(count))
+    }
+
+    /// A message from the other end, which always has room. Error: this end is none any more.
+    pub(crate) fn arrive(&self, message: SocketMessage, credit: SocketCredit) -> Result<()> {
+        let SocketMessage { bytes, files, credentials, name, .. } = message;
+        let brings_files = !files.is_empty();
+        let files = match brings_files {
+            true => Parcel::new(self, files, Charge::FREE),
+            false => Parcel::empty(),
+        };
+        let length = bytes.len();
+        let mut unread = None;
+        let answer = {
+            let mut state = self.state.lock();
+            let shut = state.read_shut;
+            let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
+            link.hear(credit);
+            link.arrived(length);
+            if shut {
+                unread = Some(files);
+                link.take(cost(length), false).and_then(|credit| Some((link.there?, credit)))
+            } else {
+                state.inbox.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
+                None
+            }
+        };
+        // Outside the lock: they may be sockets.
+        drop(unread);
+        self.credit(answer);
+        self.changes.wake_all();
+        if brings_files {
+            circles::sent(&self.names);
+        }
+        Ok(())
+    }
+
+    /// A program has received part of what the other end has sent; the credit that it may be due. `at_once`: there were descriptors in it.
+    pub(super) fn received(state: &mut State, part: usize, at_once: bool) -> Option<(FarSocket, SocketCredit)> {
+        let (there, link) = state.link()?;
+        Some((there, link.take(part as u64, at_once)?))
+    }
+
+    pub(super) fn credit(&self, credit: Option<(FarSocket, SocketCredit)>) {
+        if let (Some((there, credit)), Ok(others)) = (credit, self.names.others()) {
+            others.credit(there, credit);
+        }
+    }
+
+    /// The other end may send more.
+    pub(crate) fn credited(&self, credit: SocketCredit) {
+        if let Some(link) = self.state.lock().link_begun() {
+            link.hear(credit);
+        }
+        self.changes.wake_all();
+    }
+
+    /// The other end wants to send so much; and how many bytes nobody has received yet.
+    pub(crate) fn wanted(&self, room: u64) -> Result<(SocketCredit, u64)> {
+        let mut state = self.state.lock();
+        let unread = state.inbox.bytes() as u64;
+        let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
+        Ok((link.make_room(room, self.kind == SocketKind::Stream)?, unread))
+    }
+
+    /// The other end was shut, closed or named.
+    pub(crate) fn changed_there(&self, change: SocketChange) {
+        {
+            let mut state = self.state.lock();
+            let Some(link) = state.link_begun() else { return };
+            let after_end = link.closed;
+            link.closed |= change.closed;
+            if let Some(name) = change.name {
+                link.name = name;
+            }
+            state.read_shut |= change.read_shut;
+            state.write_shut |= change.write_shut;
+            match (&self.inet, change.error) {
+                // What was sent after it had closed in peace (tcp_reset in Linux).
+                (Some(inet), Some(_)) if after_end && inet.has_ended() => state.error = Some(Errno::EPIPE),
+                (_, Some(error)) => state.error = Some(error),
+                (Some(inet), None) if change.closed => inet.has_been_ended(),
+                _ => {}
+            }
+        }
+        self.changes.wake_all();
+    }
+
+    /// Tells the other end, if it is on another kernel.
+    pub(super) fn tell(&self, change: SocketChange) {
+        let there = self.state.lock().link().filter(|(_, link)| !link.closed).map(|(there, _)| there);
+        if let (Some(there), Ok(others)) = (there, self.names.others()) {
+            others.tell(there, change);
+        }
+    }
+
+    /// How many bytes the other end has not received, which its kernel knows.
+    pub(super) async fn unread_there(&self) -> u64 {
+        let there = self.state.lock().link().map(|(there, _)| there);
+        match (there, self.names.others()) {
+            (Some(there), Ok(others)) => others.want(there, 0).await.map_or(0, |(_, unread)| unread),
+            _ => 0,
+        }
+    }
+
+    /// A kernel has died, and with it the other end, if that was there.
+    fn kernel_died(&self, kernel: KernelId) {
+        if self.state.lock().link().is_some_and(|(there, link)| there.kernel == kernel && !link.closed) {
+            self.changed_there(SocketChange::reset());
+        }
+    }
+}
+
+/// ETOOMANYREFS.
+fn charge_descriptors(payer: &Arc<Account>, message: &SocketMessage) -> Result<Charge> {
+    payer
+        .charge_within(Resource::DescriptorsInFlight, message.files.len(), message.most_in_flight as usize)
+        .map_err(|OverLimit| Errno::ETOOMANYREFS)
+}
+
+impl UnixNames {
+    /// The ends of connections whose other end was there are reset.
+    pub(super) fn links_died(&self, kernel: KernelId) {
+        for socket in self.sockets() {
+            socket.kernel_died(kernel);
+        }
+    }
+}
