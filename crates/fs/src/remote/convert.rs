@@ -5,7 +5,7 @@ use crate::{
     control::{Control, ControlAnswer, SocketMessage},
     File,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use machine::{collections::try_with_capacity, errno::Result, Errno, KernelId};
 use messages::fs::{self, Opened};
 
@@ -63,7 +63,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
                 S::Send { place, message, flags } => S::Send { place, message: message.replace(names)?, flags },
                 S::Bind { place, name } => S::Bind { place, name },
                 S::Listen { backlog } => S::Listen { backlog },
-                S::Accept { flags } => S::Accept { flags },
+                S::Accept { flags, end } => S::Accept { flags, end },
                 S::Connect { place } => S::Connect { place },
                 S::Shutdown { how } => S::Shutdown { how },
                 S::Receive { bytes, flags } => S::Receive { bytes, flags },
@@ -83,6 +83,10 @@ impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
         match self {
             fs::ControlAnswer::File(file) => alloc::vec![file.clone()],
             fs::ControlAnswer::Message(message) => message.files.clone(),
+            fs::ControlAnswer::Accepted(end) => {
+                let sent = end.unread.iter().flat_map(|message| &message.files);
+                end.port.iter().chain(sent).cloned().collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -97,8 +101,43 @@ impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
             Timer { value, interval } => Timer { value, interval },
             Events { ready, awaited } => Events { ready, awaited },
             Message(message) => Message(message.replace(names)?),
+            Accepted(end) => Accepted(Box::new(replace_end(*end, names)?)),
         })
     }
+}
+
+fn replace_end<F: Clone, G>(end: fs::AcceptedEnd<F>, given: &mut dyn Iterator<Item = G>) -> Option<fs::AcceptedEnd<G>> {
+    let fs::AcceptedEnd {
+        other,
+        names,
+        ends,
+        credentials,
+        settings,
+        read_shut,
+        write_shut,
+        granted,
+        arrived,
+        unread,
+        port,
+    } = end;
+    let port = match port {
+        Some(_) => Some(given.next()?),
+        None => None,
+    };
+    let unread = unread.into_iter().map(|message| message.replace(given)).collect::<Option<_>>()?;
+    Some(fs::AcceptedEnd {
+        other,
+        names,
+        ends,
+        credentials,
+        settings,
+        read_shut,
+        write_shut,
+        granted,
+        arrived,
+        unread,
+        port,
+    })
 }
 
 /// The files of a value, and how it is once they are replaced. Split off, so that no future has to hold

@@ -70,7 +70,7 @@ pub use file::RemoteFile;
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
 
-use crate::{event::SignalSources, lease::Recall, File, FileRef, Mappers, ObjectId, Paths};
+use crate::{event::SignalSources, lease::Recall, socket::UnixNames, File, FileRef, Mappers, ObjectId, Paths};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
@@ -117,6 +117,8 @@ pub struct Remote {
     mappers: Lock<Option<Arc<dyn Mappers>>>,
     /// What the owner of the root has answered about paths.
     names: Names,
+    /// Sockets of this kernel.
+    sockets: Lock<Weak<UnixNames>>,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
     this: Weak<Remote>,
@@ -148,6 +150,7 @@ impl Remote {
             aside: Lock::default(),
             mappers: Lock::new(None),
             names: Names::default(),
+            sockets: Lock::default(),
             paths,
             this: this.clone(),
         });

@@ -75,6 +75,9 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         }
     });
     serve.on_sync(|names, _, SocketWant { to, room }| names.by_serial(to)?.wanted(room));
+    serve.on_sync(|names, from, SocketMove { to, end: (kernel, serial) }| {
+        names.end_moves(to, FarSocket { kernel, serial }, from)
+    });
     serve.on_sync(|names, _, SocketChanged { to, change }| {
         if let Ok(socket) = names.by_serial(to) {
             socket.changed_there(change);
@@ -123,6 +126,7 @@ impl Remote {
 
     /// Sockets of this kernel, whose names are `names`, and those of others find each other from now on; `keeper` has the names of all.
     pub fn join_sockets(self: &Arc<Self>, names: &Arc<UnixNames>, keeper: KernelId) {
+        *self.sockets.lock() = Arc::downgrade(names);
         names.join(self.clone(), keeper);
         register(self, names);
     }
@@ -291,6 +295,11 @@ impl OtherKernels for Remote {
     fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>> {
         let message = SocketWant { to: to.serial, room };
         Box::pin(async move { self.endpoint.call(to.kernel, message).await.map_err(gone)? })
+    }
+
+    fn moves(&self, there: FarSocket, to: FarSocket) -> BoxFuture<'_, Result<u64>> {
+        let message = SocketMove { to: there.serial, end: (to.kernel, to.serial) };
+        Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
     }
 
     fn credit(&self, to: FarSocket, credit: SocketCredit) {

@@ -48,6 +48,8 @@ enum Tried {
     Sent(usize),
     /// So much room would be needed, at the other end of this link.
     Short { there: FarSocket, room: u64 },
+    /// The other end has come to this kernel.
+    Near,
 }
 
 /// What the other end is told of a close; `hard`: a reset.
@@ -142,14 +144,14 @@ impl Socket {
         Ok(SocketAttached { end: number, name, credentials })
     }
 
-    /// To the end of a connection on another kernel.
+    /// To the end of a connection on another kernel. None: it is on this one by now.
     pub(super) async fn send_linked(
         &self,
         message: &mut SocketMessage,
         sender: UnixCredentials,
         shield: &Shield,
         patience: Patience,
-    ) -> Result<usize> {
+    ) -> Result<Option<usize>> {
         let others = self.names.others()?;
         for file in &mut message.files {
             // To make one ready is not to wait.
@@ -158,8 +160,9 @@ impl Socket {
         }
         loop {
             let (there, room) = match self.try_send_linked(message, sender, false)? {
-                Tried::Sent(count) => return Ok(count),
+                Tried::Sent(count) => return Ok(Some(count)),
                 Tried::Short { there, room } => (there, room),
+                Tried::Near => return Ok(None),
             };
             let asked = {
                 let _held = shield.hold();
@@ -168,16 +171,18 @@ impl Socket {
             match asked {
                 Ok((credit, _)) => self.credited(credit),
                 Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
-                // It has gone, and what we hear of that says how.
-                Err(_) => self.changed_there(SocketChange::reset()),
+                // It has gone, and what we hear of that says how; or it has moved.
+                Err(_) if self.state.lock().link().is_some_and(|(now, _)| now == there) => {
+                    self.changed_there(SocketChange::reset())
+                }
+                Err(_) => continue,
             }
-            if let Tried::Sent(count) = self.try_send_linked(message, sender, true)? {
-                return Ok(count);
+            match self.try_send_linked(message, sender, true)? {
+                Tried::Sent(count) => return Ok(Some(count)),
+                Tried::Near => return Ok(None),
+                Tried::Short { .. } if patience != Patience::Waits => return Err(patience.answer()),
+                Tried::Short { .. } => self.changes.wait_until(|| self.may_send().then_some(())).await,
             }
-            if patience != Patience::Waits {
-                return Err(patience.answer());
-            }
-            self.changes.wait_until(|| self.may_send().then_some(())).await;
         }
     }
 
@@ -210,6 +215,9 @@ impl Socket {
             false => self.payer(state, sender),
         };
         let name = state.name.clone();
+        if matches!(state.role, Role::Connected(_)) {
+            return Ok(Tried::Near);
+        }
         let (there, link) = state.link().ok_or(Errno::EPIPE)?;
         if link.closed {
             return match self.inet {
@@ -310,6 +318,7 @@ impl Socket {
         {
             let mut state = self.state.lock();
             let Some(link) = state.link_begun() else { return };
+            link.hears();
             let after_end = link.closed;
             link.closed |= change.closed;
             if let Some(name) = change.name {
@@ -330,8 +339,11 @@ impl Socket {
 
     /// Tells the other end, if it is on another kernel.
     pub(super) fn tell(&self, change: SocketChange) {
-        let there = self.state.lock().link().filter(|(_, link)| !link.closed).map(|(there, _)| there);
-        if let (Some(there), Ok(others)) = (there, self.names.others()) {
+        let mut state = self.state.lock();
+        if let (Some((there, link)), Ok(others)) = (state.link().filter(|(_, link)| !link.closed), self.names.others())
+        {
+            // Under the lock: the other end may move.
+            link.told();
             others.tell(there, change);
         }
     }
@@ -347,7 +359,8 @@ impl Socket {
 
     /// A kernel has died, and with it the other end, if that was there.
     fn kernel_died(&self, kernel: KernelId) {
-        if self.state.lock().link().is_some_and(|(there, link)| there.kernel == kernel && !link.closed) {
+        let gone = |there: FarSocket, link: &Link| there.kernel == kernel || link.mover == Some(kernel);
+        if self.state.lock().link().is_some_and(|(there, link)| gone(there, link) && !link.closed) {
             self.changed_there(SocketChange::reset());
         }
     }

@@ -179,7 +179,7 @@ impl Socket {
             return match self.kind.connects() {
                 true => {
                     message.bytes.truncate(inbox::LIMIT);
-                    self.send_stream(&mut message, sender, access.shield(), patience).await
+                    self.send_connected(&mut message, sender, access.shield(), patience).await
                 }
                 false => self.send_datagram(inet, None, &mut message, sender, access.shield()).await,
             };

@@ -3,7 +3,7 @@
 use super::{
     far, inbox,
     names::Found,
-    transfer::{self, MSG_DONTWAIT, MSG_TRUNC},
+    transfer::{self, MOVED, MSG_DONTWAIT, MSG_TRUNC},
     Role, Socket, SocketKind,
 };
 use crate::{
@@ -30,8 +30,8 @@ impl Socket {
         shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
-        if place.is_none() && matches!(self.state.lock().role, Role::Linked(_)) {
-            return self.send_linked(message, sender, shield, patience).await;
+        if place.is_none() && self.kind.connects() {
+            return self.send_connected(message, sender, shield, patience).await;
         }
         // A waiting sender does not keep the other side open: its end is what may end the wait.
         let target = {
@@ -43,11 +43,47 @@ impl Socket {
             Found::Here(target) => (target.room.clone(), Arc::downgrade(&target)),
             Found::There(there) => return self.send_far(there, message, sender, shield, patience).await,
         };
-        let (queue, gone) = match self.kind.connects() {
-            true => (&self.changes, Errno::EPIPE),
-            false => (&*room, Errno::ECONNREFUSED),
+        let target = move || target.upgrade().ok_or(Errno::ECONNREFUSED);
+        attempt(&room, patience, || self.try_send(&*target()?, message, sender)).await
+    }
+
+    /// To the other end of a connection, which may move to another kernel and back.
+    pub(super) async fn send_connected(
+        &self,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+        shield: &Shield,
+        patience: Patience,
+    ) -> Result<usize> {
+        loop {
+            let linked = matches!(self.state.lock().role, Role::Linked(_));
+            let sent = match linked {
+                true => self.send_linked(message, sender, shield, patience).await?,
+                false => attempt(&self.changes, patience, || self.try_send_near(message, sender)).await?,
+            };
+            if let Some(sent) = sent {
+                return Ok(sent);
+            }
+        }
+    }
+
+    /// None: the other end has moved to another kernel.
+    fn try_send_near(&self, message: &mut SocketMessage, sender: UnixCredentials) -> Result<Option<usize>> {
+        let other = match &self.state.lock().role {
+            Role::Connected(other) => other.clone(),
+            Role::Linked(_) => return Ok(None),
+            _ if self.inet.is_some() => return Err(Errno::EPIPE),
+            _ => return Err(Errno::ENOTCONN),
         };
-        attempt(queue, patience, || self.try_send(&*target.upgrade().ok_or(gone)?, message, sender)).await
+        match (other.upgrade(), &self.inet) {
+            (Some(other), _) => match self.try_send(&other, message, sender) {
+                // It is on its way to another kernel.
+                Err(MOVED) => Err(Errno::EAGAIN),
+                sent => sent.map(Some),
+            },
+            (None, Some(_)) => self.send_into_nowhere(message.bytes.len()).map(Some),
+            (None, None) => Err(Errno::EPIPE),
+        }
     }
 
     async fn connect(&self, place: Option<SocketAddress>, caller: &Caller, patience: Patience) -> Result<()> {
@@ -134,7 +170,7 @@ impl Socket {
         Ok(match control {
             Bind { place, name } => self.bind(place, name).await.map(|()| ControlAnswer::Done)?,
             Listen { backlog } => self.listen(backlog, caller).map(|()| ControlAnswer::Done)?,
-            Accept { flags } => ControlAnswer::File(attempt(&self.changes, flagged, || self.try_accept(flags)).await?),
+            Accept { flags, end } => self.accept(flags, end, caller, flagged).await?,
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {

@@ -6,7 +6,11 @@ use crate::{
     File,
 };
 use alloc::{sync::Arc, vec::Vec};
-use machine::{account::Charge, collections::Queue};
+use machine::{
+    account::Charge,
+    collections::{try_with_capacity, Queue},
+    errno::Result,
+};
 
 /// net.core.wmem_default: bytes on their way to one socket.
 pub const LIMIT: usize = 212_992;
@@ -73,6 +77,28 @@ impl Inbox {
     pub fn push(&mut self, bytes: Vec<u8>, files: Parcel, sender: UnixCredentials, name: Vec<u8>, charge: Charge) {
         self.bytes += bytes.len();
         self.messages.push_back(Message { bytes, read: 0, files, sender, name, _charge: charge });
+    }
+
+    /// Puts what was sent earlier in front.
+    pub fn prepend(&mut self, earlier: Inbox) {
+        let mut earlier = earlier;
+        self.bytes += earlier.bytes;
+        while let Some(message) = earlier.messages.pop_back() {
+            self.messages.push_front(message);
+        }
+    }
+
+    /// All of it for another kernel, as messages of their own; the files are to be [opened](Parcel::open) when the inbox is not locked any more.
+    pub fn take_all(&mut self) -> Result<Vec<Taken>> {
+        let mut all = try_with_capacity(self.messages.len())?;
+        self.bytes = 0;
+        while let Some(message) = self.messages.pop_front() {
+            let Message { mut bytes, read, mut files, sender, name, _charge } = message;
+            bytes.drain(..read);
+            let length = bytes.len() as u64;
+            all.push((received(bytes, Vec::new(), sender, name, length), files.leave()));
+        }
+        Ok(all)
     }
 
     /// The sockets in all messages, and stand-ins of sockets.

@@ -30,14 +30,14 @@ use machine::{
     account::{Account, Charge, Resource},
     collections::Queue,
     errno::Result,
-    Errno, PAGE_SIZE,
+    Errno, KernelId, PAGE_SIZE,
 };
 use messages::fs::SocketCredit;
 
 /// What a window begins with.
 const LEAST: usize = PAGE_SIZE;
 /// The longest packet fits, and as much of a stream as an inbox takes otherwise.
-const MOST: usize = inbox::LIMIT + PAGE_SIZE;
+pub(super) const MOST: usize = inbox::LIMIT + PAGE_SIZE;
 
 /// So many messages of the size that did not fit are to fit.
 const SPARE: usize = 8;
@@ -73,6 +73,13 @@ impl Drop for Number {
 
 pub(super) struct Link {
     here: Number,
+    /// Of an end that is for a connection accepted elsewhere (handover.rs): the other end, which is of this kernel, and the link it had.
+    pub pair: Option<(Weak<Socket>, Box<Link>)>,
+    /// The listener's kernel, if the other end has moved and has not been heard of since.
+    pub mover: Option<KernelId>,
+    /// Messages that were sent and have come, credits not among them.
+    told_count: u64,
+    heard_count: u64,
     /// The other end; None until the listener's kernel has made it.
     pub there: Option<FarSocket>,
     /// `sun_path` of the other end.
@@ -101,6 +108,10 @@ impl Link {
         window.grow(LEAST).map_err(|_| Errno::ENOBUFS)?;
         Ok(Box::new(Link {
             here: Number { names: names.clone(), number: names.register(socket) },
+            pair: None,
+            mover: None,
+            told_count: 0,
+            heard_count: 0,
             there: None,
             name: Vec::new(),
             closed: false,
@@ -122,6 +133,50 @@ impl Link {
         self.here.number
     }
 
+    /// A change was sent, too.
+    pub fn told(&mut self) {
+        self.told_count += 1;
+    }
+
+    pub fn told_count(&self) -> u64 {
+        self.told_count
+    }
+
+    /// A message that is no credit has come.
+    pub fn hears(&mut self) {
+        self.heard_count += 1;
+        self.mover = None;
+    }
+
+    /// How many have.
+    pub fn heard(&self) -> u64 {
+        self.heard_count
+    }
+
+    /// So much the other end may send in all.
+    pub fn granted(&self) -> u64 {
+        self.told + self.window.amount() as u64
+    }
+
+    /// So much has arrived.
+    pub fn come(&self) -> u64 {
+        self.arrived
+    }
+
+    /// For an end whose other end was of this kernel, and has moved to `there` with so much that was sent: how much may be sent in all.
+    pub fn begin_at(&mut self, there: FarSocket, name: Vec<u8>, sent: u64) -> u64 {
+        (self.there, self.name, self.sent) = (Some(there), name, sent);
+        self.credit.granted = sent + LEAST as u64;
+        self.credit.granted
+    }
+
+    /// For an end of a connection that was accepted elsewhere: so much was granted there, and so much has arrived, of which this is unread.
+    pub fn take_over(&mut self, granted: u64, arrived: u64, unread: u64) {
+        self.window.grow_anyway((granted as usize).saturating_sub(self.window.amount()));
+        self.arrived += arrived;
+        self.taken = arrived.saturating_sub(unread);
+    }
+
     /// What may be sent now, with what each message takes beside its bytes.
     pub fn room(&self) -> u64 {
         self.credit.granted - self.sent
@@ -141,6 +196,7 @@ impl Link {
     /// A message of so many bytes was sent.
     pub fn sent(&mut self, bytes: usize, frames: Option<Lent>, charge: Charge) {
         self.sent += cost(bytes);
+        self.told_count += 1;
         self.wanted = 0;
         if frames.is_some() || charge.is_charged() {
             self.kept.push_back(Kept { end: self.sent, _frames: frames, _charge: charge });
@@ -148,6 +204,7 @@ impl Link {
     }
 
     pub fn hear(&mut self, credit: SocketCredit) {
+        self.mover = None;
         self.credit.taken = self.credit.taken.max(credit.taken);
         self.credit.granted = self.credit.granted.max(credit.granted);
         while self.kept.front().is_some_and(|kept| kept.end <= self.credit.taken) {
@@ -158,6 +215,7 @@ impl Link {
     /// A message of so many bytes has come into the inbox.
     pub fn arrived(&mut self, bytes: usize) {
         self.arrived += cost(bytes);
+        self.hears();
     }
 
     /// So much of the window was received; `at_once`: the sender is to hear of it now. The credit that is to be sent.

@@ -17,6 +17,7 @@ mod ends;
 mod far;
 mod file;
 mod flight;
+mod handover;
 mod inbox;
 mod inet;
 mod link;
@@ -93,6 +94,8 @@ enum Role {
     Linking(Box<Link>),
     /// The other end is on another kernel.
     Linked(Box<Link>),
+    /// The connection was accepted on another kernel: its end is there.
+    Moved,
     /// A datagram socket whose default destination is on another kernel; its name.
     Far(FarSocket, Vec<u8>),
 }
@@ -111,6 +114,8 @@ struct State {
     place: Option<(UnixPlace, u64)>,
     /// In whose queue it waits to be accepted.
     listener: Weak<Socket>,
+    /// Of a connection that was accepted here with a listener elsewhere: what keeps the port.
+    port: Option<Arc<dyn File>>,
     /// A datagram to another kernel found no room; a task waits for it.
     full: bool,
     /// Our place among those who wait for room at the default destination of datagrams.
@@ -267,7 +272,9 @@ impl Socket {
         }
         let wanted = backlog.clamp(0, 4096) as usize;
         match &mut state.role {
-            Role::Connected(_) | Role::Linking(_) | Role::Linked(_) | Role::Far(..) => return Err(Errno::EINVAL),
+            Role::Connected(_) | Role::Linking(_) | Role::Linked(_) | Role::Moved | Role::Far(..) => {
+                return Err(Errno::EINVAL)
+            }
             Role::Listening { backlog, .. } => *backlog = wanted,
             role => *role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
         }
@@ -275,7 +282,7 @@ impl Socket {
         Ok(())
     }
 
-    fn try_accept(&self, flags: OpenFlags) -> Result<Arc<dyn File>> {
+    fn try_accept(&self, flags: OpenFlags) -> Result<Arc<Socket>> {
         let accepted = match &mut self.state.lock().role {
             Role::Listening { waiting, .. } => {
                 let accepted = waiting.pop_front().ok_or(Errno::EAGAIN)?;
@@ -299,7 +306,7 @@ impl Socket {
     /// May this socket connect at all?
     fn check_unconnected(&self) -> Result<()> {
         match self.state.lock().role {
-            Role::Connected(_) | Role::Linked(_) | Role::Far(..) => Err(Errno::EISCONN),
+            Role::Connected(_) | Role::Linked(_) | Role::Moved | Role::Far(..) => Err(Errno::EISCONN),
             Role::Linking(_) => Err(Errno::EALREADY),
             Role::Listening { .. } => Err(Errno::EINVAL),
             Role::Alone => Ok(()),
@@ -448,6 +455,7 @@ impl Drop for Socket {
                     others.tell(there, ends::end(self.inet.is_some(), hard));
                 }
             }
+            Role::Linking(link) => Self::give_up_pair(link),
             _ => {}
         }
         // Connections that nobody accepted, and files in messages that nobody read, are closed here.

@@ -8,6 +8,7 @@ use super::{inbox, Role, Socket, SocketKind};
 use crate::Caller;
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
+use messages::fs::SocketSettings;
 
 const SOL_SOCKET: u32 = 1;
 const IP: u32 = 0;
@@ -182,6 +183,22 @@ pub(super) struct Settings {
 const ALGORITHMS: [&[u8]; 2] = [b"cubic", b"reno"];
 
 impl Settings {
+    /// For another kernel.
+    pub fn give(&self) -> SocketSettings {
+        let Settings { values, buffers, linger, timeouts, segment, algorithm } = self;
+        let values = values.iter().map(|((level, name), value)| (*level, *name, *value)).collect();
+        let (buffers, timeouts, algorithm) = (*buffers, *timeouts, *algorithm as u32);
+        SocketSettings { values, buffers, linger: *linger, timeouts, segment: *segment, algorithm }
+    }
+
+    /// As another kernel gave them.
+    pub fn take(given: SocketSettings) -> Self {
+        let SocketSettings { values, buffers, linger, timeouts, segment, algorithm } = given;
+        let values = values.into_iter().map(|(level, name, value)| ((level, name), value)).collect();
+        let algorithm = (algorithm as usize).min(ALGORITHMS.len() - 1);
+        Settings { values, buffers, linger, timeouts, segment, algorithm }
+    }
+
     fn get(&self, known: &Known) -> i32 {
         let set = self.values.iter().find(|(name, _)| *name == known.name);
         set.map_or(known.default, |(_, value)| *value)

@@ -80,6 +80,8 @@ pub trait OtherKernels: Send + Sync {
     fn transmit(&self, to: FarSocket, from: u64, credit: SocketCredit, message: SocketMessage) -> Result<Option<Lent>>;
     /// Asks that end for so much room; what may be sent now, and how many bytes nobody has received there. ENOBUFS: never so much.
     fn want(&self, to: FarSocket, room: u64) -> BoxFuture<'_, Result<(SocketCredit, u64)>>;
+    /// Tells that end where the other end of its connection is from now on; how many messages it has sent to this kernel. ECONNRESET.
+    fn moves(&self, there: FarSocket, to: FarSocket) -> BoxFuture<'_, Result<u64>>;
     /// That end may send more. Nobody waits for the answer.
     fn credit(&self, to: FarSocket, credit: SocketCredit);
     /// This end was shut, closed or named. Nobody waits for the answer.

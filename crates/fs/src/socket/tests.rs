@@ -150,7 +150,7 @@ fn a_server_accepts_what_connects() {
     assert_eq!(second, Err(Errno::EADDRINUSE));
     assert_eq!(done(&client, SocketControl::Connect { place: place(b"s") }), Err(Errno::ECONNREFUSED));
     done(&server, SocketControl::Listen { backlog: 0 }).unwrap();
-    let accept = || control(&server, SocketControl::Accept { flags: OpenFlags::empty() });
+    let accept = || control(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None });
     assert_eq!(accept().err(), Some(Errno::EAGAIN));
     done(&client, SocketControl::Connect { place: place(b"s") }).unwrap();
     // Room there is looked for before what the client is.

@@ -26,6 +26,8 @@ pub const MSG_PEEK: u32 = 0x2;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
 const MSG_OOB: u32 = 0x1;
+/// [`Socket::try_send`]: the other end is on its way to another kernel, and the socket about to hear of it.
+pub(super) const MOVED: Errno = Errno(541);
 
 impl Socket {
     /// Whom a message goes to.
@@ -45,7 +47,7 @@ impl Socket {
                 }
                 self.peer()?.ok_or(Errno::ECONNREFUSED)?
             }
-            None => self.peer()?.ok_or(Errno::EPIPE)?,
+            None => return Err(Errno::ENOTCONN),
         };
         Ok(Found::Here(near))
     }
@@ -71,6 +73,9 @@ impl Socket {
         let files = target.parcel(account.as_ref(), message)?;
         let count = {
             let mut there = target.state.lock();
+            if matches!(there.role, Role::Moved) {
+                return Err(MOVED);
+            }
             if there.read_shut && self.inet.is_none() {
                 return Err(Errno::EPIPE);
             }

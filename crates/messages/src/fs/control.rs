@@ -1,7 +1,7 @@
 //! What only some kinds of files can do, and what they answer: epolls, sockets, pipes, signalfds.
 
 use abi::{signal::SignalSet, Events, FileRef, OpenFlags};
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use machine::{Errno, KernelId};
 use serde::{Deserialize, Serialize};
 
@@ -197,6 +197,50 @@ pub struct SocketAttached {
     pub credentials: Option<UnixCredentials>,
 }
 
+/// A connection that was accepted on another kernel than the listener's: what its end there needs to know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AcceptedEnd<F> {
+    /// The kernel of the other end, and its number there.
+    pub other: (KernelId, u64),
+    /// `sun_path` of the listener, and of the other end.
+    pub names: [Vec<u8>; 2],
+    /// Of a connection by TCP.
+    pub ends: Option<InternetEnds>,
+    /// Who connected, for SO_PEERCRED.
+    pub credentials: Option<UnixCredentials>,
+    /// Options that the listener has set.
+    pub settings: SocketSettings,
+    /// The other side sends nothing more.
+    pub read_shut: bool,
+    /// The other side receives nothing more.
+    pub write_shut: bool,
+    /// So much the other end may send in all.
+    pub granted: u64,
+    /// So much it has sent to the listener's kernel.
+    pub arrived: u64,
+    /// That, as far as nobody has received it.
+    pub unread: Vec<SocketMessage<F>>,
+    /// What keeps the port of TCP.
+    pub port: Option<F>,
+}
+
+/// What programs have set of a socket's options (setsockopt(2)).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketSettings {
+    /// Level, name and value.
+    pub values: Vec<(u32, u32, i32)>,
+    /// SO_SNDBUF and SO_RCVBUF as they are told; 0: the default.
+    pub buffers: [i32; 2],
+    /// SO_LINGER: seconds.
+    pub linger: Option<i32>,
+    /// SO_RCVTIMEO and SO_SNDTIMEO, in ns; 0: for ever.
+    pub timeouts: [u64; 2],
+    /// TCP_MAXSEG; 0: not set.
+    pub segment: i32,
+    /// TCP_CONGESTION, by its place among those known.
+    pub algorithm: u32,
+}
+
 /// How much the other end of a connection may send, in bytes since the connection began; each message counts for some more than it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketCredit {
@@ -325,6 +369,8 @@ pub enum SocketControl<F> {
     Accept {
         /// SOCK_NONBLOCK and SOCK_CLOEXEC, as flags of the new file.
         flags: OpenFlags,
+        /// Who asks is another kernel, and has this end (its number there) for the connection.
+        end: Option<(KernelId, u64)>,
     },
     /// connect(2).
     Connect {
@@ -401,4 +447,6 @@ pub enum ControlAnswer<F> {
     },
     /// What recvmsg received.
     Message(SocketMessage<F>),
+    /// An accepted connection for the end that the asking kernel has.
+    Accepted(Box<AcceptedEnd<F>>),
 }

@@ -255,6 +255,15 @@ messages! {
         room: u64,
     } -> Result<(SocketCredit, u64)>, Low;
 
+    /// A connection was accepted on another kernel: its other end is there from now on. Answered with how many messages were sent to the
+    /// one that moves, so that it knows when it has all. ECONNRESET: closed.
+    socket_move: SocketMove {
+        /// Number of the end that stays, at the receiver.
+        to: u64,
+        /// Where the other end is now, and its number there.
+        end: (KernelId, u64),
+    } -> Result<u64>, Low;
+
     /// A connection's other end was shut, closed or named.
     socket_changed: SocketChanged {
         /// Number of the end at the receiver.

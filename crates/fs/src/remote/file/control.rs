@@ -5,9 +5,11 @@ use super::{interrupted, Loan, RemoteFile};
 use crate::File;
 use crate::{
     control::{Control, ControlAnswer, SocketControl},
+    socket::Socket,
     waiting::Patience,
-    Caller,
+    Caller, OpenFlags,
 };
+use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 use messages::fs::{FileControl, SocketType, INLINE_BYTES};
 
@@ -57,8 +59,25 @@ impl RemoteFile {
         Ok(Packed { control, loan, sent })
     }
 
+    /// Of a listener: an end of this kernel for what may be accepted.
+    fn end_for(&self, caller: &Caller, flags: OpenFlags) -> Result<Option<(Arc<Socket>, OpenFlags, u64)>> {
+        let names = self.remote.sockets.lock().upgrade();
+        match (names, self.socket()) {
+            (Some(names), Some(of)) if Socket::is_accepted(of) => {
+                let (socket, number) = Socket::accepting(&names, caller, of)?;
+                Ok(Some((socket, flags, number)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     async fn try_control(&self, caller: &Caller, control: Control, waits: bool) -> Result<ControlAnswer> {
-        let Packed { control, loan, sent } = self.pack(control)?;
+        let Packed { mut control, loan, sent } = self.pack(control)?;
+        let mut accepting = None;
+        if let Control::Socket(SocketControl::Accept { flags, end }) = &mut control {
+            accepting = self.end_for(caller, *flags)?;
+            *end = accepting.as_ref().map(|(.., number)| (self.remote.me(), *number));
+        }
         let cancels = matches!(control, Control::MeetPartner);
         // From here on: the references in a control are counted before it is sent.
         let _held = caller.shield.hold();
@@ -77,6 +96,11 @@ impl RemoteFile {
             drop(files);
             let (answer, in_frames): (_, u32) = reply?;
             let mut answer = remote.receive_answer(answer)?;
+            if let (ControlAnswer::Accepted(_), Some((socket, flags, _))) = (&answer, accepting) {
+                let ControlAnswer::Accepted(end) = answer else { return Err(Errno::EIO) };
+                socket.take_over(*end, flags)?;
+                return Ok(ControlAnswer::File(socket));
+            }
             if let (ControlAnswer::Message(message), true) = (&mut answer, in_frames > 0) {
                 message.bytes = loan.collect(in_frames as usize);
             }

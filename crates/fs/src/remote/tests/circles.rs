@@ -101,10 +101,10 @@ struct Model {
     listens: bool,
 }
 
-struct Dice(u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -310,7 +310,7 @@ impl World {
 
     fn receive_from(&mut self, kernel: usize, file: &Arc<dyn File>, number: usize) {
         if self.sockets[number].listens {
-            let accepted = self.control(file, SocketControl::Accept { flags: OpenFlags::NONBLOCK });
+            let accepted = self.control(file, SocketControl::Accept { flags: OpenFlags::NONBLOCK, end: None });
             let server = self.sockets[number].waiting.pop_front();
             match (accepted, server) {
                 (Ok(ControlAnswer::File(file)), Some(server)) => self.held.push((kernel, file, server)),

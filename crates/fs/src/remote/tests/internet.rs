@@ -36,7 +36,7 @@ fn a_port_is_the_machines_and_a_connection_goes_over_kernels() {
     let client = new(&names, 2, Protocol::Tcp);
     machine.socket(&client, SocketControl::Connect { place: at(80) }).unwrap();
     let Ok(ControlAnswer::File(accepted)) =
-        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None })
     else {
         panic!("nobody there")
     };
@@ -54,6 +54,43 @@ fn a_port_is_the_machines_and_a_connection_goes_over_kernels() {
     drop(server);
     // Whether or not the keeper has heard of it yet.
     bind(&machine, &other, 80).unwrap();
+}
+
+/// The end is on kernel 0, what keeps the port on kernel 1.
+#[test]
+fn a_connection_that_was_accepted_elsewhere_has_its_port() {
+    let (machine, names) = joined(3);
+    let (server, other) = (new(&names, 1, Protocol::Tcp), new(&names, 2, Protocol::Tcp));
+    bind(&machine, &server, 80).unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 5 }).unwrap();
+    let client = new(&names, 2, Protocol::Tcp);
+    machine.socket(&client, SocketControl::Connect { place: at(80) }).unwrap();
+    assert_eq!(machine.run(client.write(b"early")), Ok(5));
+    let there = machine.pass(1, 0, &server);
+    let Ok(ControlAnswer::File(accepted)) =
+        machine.socket(&there, SocketControl::Accept { flags: OpenFlags::empty(), end: None })
+    else {
+        panic!("nobody there")
+    };
+    assert!(accepted.remote().is_none());
+    assert_eq!(name(&machine, &accepted, SocketControl::Name), (80, 1));
+    let ours = name(&machine, &client, SocketControl::Name);
+    assert_eq!(name(&machine, &accepted, SocketControl::PeerName), ours);
+    let mut buf = [0; 9];
+    assert_eq!(machine.run(accepted.read(&mut buf)), Ok(5));
+    assert_eq!(machine.run(accepted.write(b"back")), Ok(4));
+    machine.settle();
+    assert_eq!(machine.run(client.read(&mut buf)), Ok(4));
+    drop((there, server));
+    machine.settle();
+    assert_eq!(bind(&machine, &other, 80), Err(Errno::EADDRINUSE));
+    drop(client);
+    machine.settle();
+    assert_eq!(machine.run(accepted.read(&mut buf)), Ok(0));
+    drop(accepted);
+    machine.settle();
+    bind(&machine, &other, 80).unwrap();
+    assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
 }
 
 #[test]
@@ -109,7 +146,7 @@ fn who_waits_for_room_keeps_no_closed_socket() {
         machine.settle();
         assert!(gone.upgrade().is_none());
         assert!(waits.poll().is_empty());
-        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() }).unwrap();
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None }).unwrap();
         machine.settle();
         assert!(waits.poll().contains(crate::Events::OUT));
         assert!(machine.socket(&waits, SocketControl::Connect { place: at(80) }).is_ok());

@@ -112,7 +112,7 @@ fn an_interrupted_accept_does_not_close_the_connection_it_got() {
         machine.bind(&server, b"s").unwrap();
         machine.socket(&server, SocketControl::Listen { backlog: 1 }).unwrap();
         let far = machine.pass(0, 1, &server);
-        let accept = || Control::Socket(SocketControl::Accept { flags: OpenFlags::empty() });
+        let accept = || Control::Socket(SocketControl::Accept { flags: OpenFlags::empty(), end: None });
         let none = interrupted_after(&machine, &who, far.control(&who, accept()), early);
         assert_eq!(none.err(), Some(Errno::RESTART));
         let client = new(0);
@@ -140,7 +140,7 @@ fn an_interrupted_connect_connects_once() {
         let connect = Control::Socket(SocketControl::Connect { place: place() });
         assert!(interrupted_after(&machine, &who, client.control(&who, connect), early).is_ok());
         machine.settle();
-        let accept = || machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() });
+        let accept = || machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None });
         assert!(accept().is_ok());
         assert_eq!(accept().err(), Some(Errno::EAGAIN));
     }

@@ -1,6 +1,6 @@
 //! AF_UNIX between kernels.
 
-use super::*;
+use super::{circles::Dice, *};
 use crate::{
     control::{SocketAddress, SocketControl, SocketMessage, UnixPlace},
     file::{Access, Source},
@@ -52,7 +52,7 @@ fn a_connection_has_an_end_on_each_kernel_and_is_used_from_a_third() {
     machine.connect(&far, b"s").unwrap();
     assert_eq!(machine.connect(&client, b"s").err(), Some(Errno::EISCONN));
     let Ok(ControlAnswer::File(accepted)) =
-        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None })
     else {
         panic!("nobody there")
     };
@@ -87,7 +87,7 @@ fn connected(machine: &Machine, names: &[Arc<UnixNames>], kind: SocketKind) -> [
     machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
     machine.connect(&client, b"s").unwrap();
     let Ok(ControlAnswer::File(accepted)) =
-        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty() })
+        machine.socket(&server, SocketControl::Accept { flags: OpenFlags::empty(), end: None })
     else {
         panic!("nobody there")
     };
@@ -291,5 +291,109 @@ fn a_datagram_longer_than_a_transfer_goes_whole_by_read_and_write_too() {
     assert_eq!(back[..data.len()], data);
     drop((one, other, far, far_other));
     machine.settle();
+    assert_eq!(machine.frames(), 0);
+}
+
+/// A listener on kernel 0, who accepts on any, and a client on any that writes all the time: nothing is lost or comes out of order.
+#[test]
+fn the_accepted_end_is_made_where_it_is_accepted() {
+    for kind in [SocketKind::Stream, SocketKind::SeqPacket] {
+        for (acceptor, client) in (0..9).map(|pair| (pair / 3, pair % 3)) {
+            (0..30).for_each(|seed| accepted_elsewhere(kind, acceptor, client, seed));
+        }
+    }
+}
+
+fn accepted_elsewhere(kind: SocketKind, on: usize, from: usize, seed: u64) {
+    let (machine, names) = joined(3);
+    let mut dice = Dice((seed * 9 + on as u64 * 3 + from as u64 + 1) * 0x9e37_79b9);
+    let (server, client) = (new(&names, 0, kind), new(&names, from, kind));
+    machine.bind(&server, b"s").unwrap();
+    machine.bind(&client, b"c").unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
+    machine.connect(&client, b"s").unwrap();
+    let there = if on == 0 { server.clone() } else { machine.pass(0, on, &server) };
+    // Numbers, a few or many at a time.
+    let packets: Vec<Vec<u8>> = (0..30u32)
+        .map(|packet| {
+            let count = if dice.below(4) == 0 { 1000 } else { 3 };
+            (0..count).flat_map(|number| (packet * 1000 + number).to_le_bytes()).collect()
+        })
+        .collect();
+    let all: Vec<u8> = packets.concat();
+    let early = dice.below(4);
+    packets[..early].iter().for_each(|packet| assert_eq!(machine.run(client.write(packet)), Ok(packet.len())));
+    let (client_there, packets, total) = (client.clone(), packets[early..].to_vec(), all.len());
+    let mut writer: BoxFuture<'static, ()> = Box::pin(async move {
+        for packet in packets {
+            let mut done = 0;
+            while done < packet.len() {
+                done += client_there.write(&packet[done..]).await.unwrap();
+            }
+        }
+    });
+    let mut reader: BoxFuture<'static, (Arc<dyn File>, Vec<u8>)> = Box::pin(async move {
+        let (who, accept) = (caller(1), SocketControl::Accept { flags: OpenFlags::empty(), end: None });
+        let Ok(ControlAnswer::File(accepted)) = there.control(&who, Control::Socket(accept)).await else {
+            panic!("nobody there")
+        };
+        let (mut got, mut buf) = (Vec::new(), [0; 5000]);
+        while got.len() < total {
+            let count = accepted.read(&mut buf).await.unwrap();
+            got.extend_from_slice(&buf[..count]);
+        }
+        (accepted, got)
+    });
+    let (mut written, mut read) = (false, None);
+    for step in 0.. {
+        assert!(step < 100_000, "{kind:?} on {on} from {from}, seed {seed}: it waits for ever");
+        match dice.below(6) {
+            0 if !written => written = once(writer.as_mut()).is_some(),
+            1 if read.is_none() => read = once(reader.as_mut()),
+            2 => machine.run_tasks(),
+            kernel => drop(machine.kernels[kernel % 3].endpoint.drain(1)),
+        }
+        if written && read.is_some() {
+            break;
+        }
+    }
+    drop((writer, reader));
+    let (accepted, got) = read.unwrap();
+    assert!(got == all, "{kind:?} on {on} from {from}, seed {seed}");
+    machine.settle();
+    assert!(accepted.remote().is_none(), "it is here");
+    let name = |socket, whose| match machine.socket(socket, whose) {
+        Ok(ControlAnswer::Bytes(name)) => name,
+        _ => panic!("no name"),
+    };
+    assert_eq!(
+        (name(&accepted, SocketControl::Name), name(&accepted, SocketControl::PeerName)),
+        (b"s".to_vec(), b"c".to_vec())
+    );
+    // Both ways, and each hears of the other's end.
+    let mut buf = [0; 10];
+    machine.run(accepted.write(b"back")).unwrap();
+    assert_eq!(machine.run(client.read(&mut buf)), Ok(4));
+    let before = messages(&machine);
+    machine.run(client.write(b"and there")).unwrap();
+    machine.settle();
+    assert_eq!(messages(&machine) - before, u64::from(on != from), "{on} {from}");
+    assert_eq!(machine.run(accepted.read(&mut buf)), Ok(9));
+    match seed % 2 {
+        0 => {
+            drop(accepted);
+            machine.settle();
+            assert_eq!(machine.run(client.read(&mut buf)), Ok(0));
+        }
+        _ => {
+            drop(client);
+            machine.settle();
+            assert_eq!(machine.run(accepted.read(&mut buf)), Ok(0));
+            drop(accepted);
+        }
+    }
+    drop(server);
+    machine.settle();
+    assert!(machine.kernels.iter().all(|kernel| kernel.exported() == 0));
     assert_eq!(machine.frames(), 0);
 }

@@ -10,7 +10,6 @@ use super::{transfer::MSG_DONTWAIT, Role, Socket, SocketKind, UnixNames};
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},
     file::Patience,
-    waiting::attempt,
     Caller, OpenFlags,
 };
 use address::{encode, family_of, parse, scope_of, Scope, AF_INET, AF_INET6, AF_UNSPEC, ANY_4};
@@ -86,6 +85,12 @@ impl Internet {
             ends.unaccepted = true;
         }
         inet
+    }
+
+    /// Of an end for a connection that another kernel has accepted.
+    pub fn take_over(&self, connection: InternetEnds) {
+        let mut ends = self.ends.lock();
+        (ends.local, ends.peer) = (connection.local, Some(connection.peer));
     }
 
     /// Both addresses of a connected socket.
@@ -198,9 +203,7 @@ impl Socket {
             }
             Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
             Listen { backlog } => self.listen_on_port(inet, backlog, caller).await.map(|()| ControlAnswer::Done),
-            Accept { flags } => {
-                attempt(&self.changes, flagged, || self.try_accept(flags)).await.map(ControlAnswer::File)
-            }
+            Accept { flags, end } => self.accept(flags, end, caller, flagged).await,
             Shutdown { how } => self.shutdown_internet(inet, how).map(|()| ControlAnswer::Done),
             Name => Ok(ControlAnswer::Bytes(inet.name())),
             PeerName if stream && !self.is_connected() => Err(Errno::ENOTCONN),
@@ -209,7 +212,7 @@ impl Socket {
                 let sender = Self::sender(caller, None, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 let count = match (stream, place) {
-                    (true, _) => self.send_stream(&mut message, sender, &caller.shield, patience).await?,
+                    (true, _) => self.send_connected(&mut message, sender, &caller.shield, patience).await?,
                     (false, Some(SocketAddress::Unix(_))) => return Err(Errno::EINVAL),
                     (false, Some(SocketAddress::Other(bytes))) => {
                         self.send_datagram(inet, Some(&bytes), &mut message, sender, &caller.shield).await?

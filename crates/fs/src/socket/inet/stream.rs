@@ -5,7 +5,7 @@ use super::{
     Internet, Progress,
 };
 use crate::{
-    control::{InternetAddress, SocketMessage, UnixCredentials},
+    control::{InternetAddress, UnixCredentials},
     file::Patience,
     socket::{credentials_of, names::Found, FarSocket, Role, Socket, State},
     waiting::attempt,
@@ -17,7 +17,7 @@ use core::{
     pin::pin,
     task::Poll,
 };
-use machine::{errno::Result, Errno, Shield};
+use machine::{errno::Result, Errno};
 use messages::fs::SocketChange;
 
 /// How long a port stays taken by a connection that this side has closed first, in ns.
@@ -308,28 +308,8 @@ impl Socket {
         self.changes.wake_all();
     }
 
-    pub(in crate::socket) async fn send_stream(
-        &self,
-        message: &mut SocketMessage,
-        sender: UnixCredentials,
-        shield: &Shield,
-        patience: Patience,
-    ) -> Result<usize> {
-        let peer = match &self.state.lock().role {
-            Role::Connected(peer) => Some(peer.clone()),
-            Role::Linked(_) => None,
-            _ => return Err(Errno::EPIPE),
-        };
-        let Some(peer) = peer else { return self.send_linked(message, sender, shield, patience).await };
-        let send = || match peer.upgrade() {
-            Some(peer) => self.try_send(&peer, message, sender),
-            None => self.send_into_nowhere(message.bytes.len()),
-        };
-        attempt(&self.changes, patience, send).await
-    }
-
     /// The other side has closed. What is sent is answered with a reset, which is too late for this call.
-    fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
+    pub(in crate::socket) fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
         let sent = self.send_into_nowhere_of(&mut self.state.lock(), bytes);
         self.changes.wake_all();
         sent

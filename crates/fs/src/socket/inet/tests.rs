@@ -32,7 +32,7 @@ fn connect(socket: &Socket, port: u16) -> Result<()> {
 }
 
 fn accept(socket: &Socket) -> Result<Arc<dyn File>> {
-    match control(socket, SocketControl::Accept { flags: OpenFlags::NONBLOCK })? {
+    match control(socket, SocketControl::Accept { flags: OpenFlags::NONBLOCK, end: None })? {
         ControlAnswer::File(file) => Ok(file),
         _ => unreachable!(),
     }

@@ -209,7 +209,9 @@ async fn accept_with(call: &Call<'_>, raw: u32) -> Result<u64> {
     }
     let flags = open_flags(raw);
     let status = flags - OpenFlags::CLOEXEC;
-    let ControlAnswer::File(accepted) = control(call, &file, SocketControl::Accept { flags: status }).await? else {
+    let ControlAnswer::File(accepted) =
+        control(call, &file, SocketControl::Accept { flags: status, end: None }).await?
+    else {
         return Err(Errno::EIO);
     };
     if !call.pointer(1).is_null() {

@@ -1,0 +1,283 @@
+//! accept(2) on another kernel than the listener's: the accepted end is made there, and the other end told where it is.
+//!
+//! ```text
+//! K1: accept                          K2: the listener                    K3: connects
+//!                                     an end waits in the backlog <------ write: SocketSend
+//! makes an end -- Accept, its number -> takes the one out of the backlog
+//!                                     -- SocketMove --------------------> sends to K1 from now on
+//!                                     <- how much was sent here --------
+//!                                     waits until it has come
+//!              <- all that has come ---
+//! puts it in front of what has come from K3 meanwhile
+//! ```
+//!
+//! Where K3 is K2 the other end is at hand; where it is K1 the two become a pair of one kernel. A connection that nobody can move (its other
+//! end is closed) is accepted where it is, and K1 gets a reference, as to any file.
+
+use super::{
+    flight::Parcel,
+    inbox::{Inbox, Taken},
+    inet::Protocol,
+    link::{Link, MOST},
+    options::Settings,
+    FarSocket, Role, Socket, SocketKind, State, UnixNames,
+};
+use crate::{
+    control::{AcceptedEnd, ControlAnswer, SocketMessage},
+    waiting::{attempt, Patience},
+    Caller, File, OpenFlags,
+};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use machine::{account::Charge, errno::Result, Errno, KernelId};
+use messages::fs::{SocketChange, SocketType};
+
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// The other end of a connection that is to move.
+enum Other {
+    Near(Arc<Socket>),
+    Far(FarSocket),
+}
+
+impl Socket {
+    /// `end`: of the other kernel that asks.
+    pub(super) async fn accept(
+        &self,
+        flags: OpenFlags,
+        end: Option<(KernelId, u64)>,
+        caller: &Caller,
+        patience: Patience,
+    ) -> Result<ControlAnswer> {
+        let accepted = attempt(&self.changes, patience, || self.try_accept(flags)).await?;
+        if let Some((kernel, serial)) = end {
+            if let Some(end) = accepted.hand_over(FarSocket { kernel, serial }, caller).await {
+                return Ok(ControlAnswer::Accepted(Box::new(end)));
+            }
+        }
+        Ok(ControlAnswer::File(accepted))
+    }
+
+    /// None: it stays here.
+    async fn hand_over(self: &Arc<Self>, to: FarSocket, caller: &Caller) -> Option<AcceptedEnd> {
+        let others = self.names.others().ok()?;
+        let other = match &self.state.lock().role {
+            Role::Linked(link) if !link.closed => Other::Far(link.there?),
+            Role::Connected(other) => Other::Near(other.upgrade()?),
+            _ => return None,
+        };
+        match other {
+            Other::Near(other) => self.leave_near(&other, to, caller),
+            Other::Far(there) => {
+                let sent = others.moves(there, to).await.ok()?;
+                self.changes.wait_until(|| self.has_heard(sent).then_some(())).await;
+                self.leave_far(there)
+            }
+        }
+    }
+
+    /// All that the other end has sent, or that its kernel has died.
+    fn has_heard(&self, sent: u64) -> bool {
+        self.state.lock().link().is_none_or(|(_, link)| link.closed || link.heard() == sent)
+    }
+
+    fn leave_far(self: &Arc<Self>, there: FarSocket) -> Option<AcceptedEnd> {
+        let (taken, end) = {
+            let mut state = self.state.lock();
+            let Role::Linked(link) = &state.role else { return None };
+            if link.closed {
+                return None;
+            }
+            let (granted, arrived, name) = (link.granted(), link.come(), link.name.clone());
+            // It is not shorter than what it is made of: no memory for it is the end of the connection.
+            let taken = state.inbox.take_all().ok()?;
+            let end = self.end_of(&state, (there.kernel, there.serial), name, granted, arrived);
+            state.role = Role::Moved;
+            (taken, end)
+        };
+        Some(self.moved(taken, end))
+    }
+
+    /// `other` is of this kernel: it gets a link.
+    fn leave_near(self: &Arc<Self>, other: &Arc<Socket>, to: FarSocket, caller: &Caller) -> Option<AcceptedEnd> {
+        let payer = self.names.account(super::credentials_of(caller));
+        let mut link = Link::new(&self.names, &other.this, payer).ok()?;
+        let me = self.names.others().ok()?.me();
+        let name = other.state.lock().name.clone();
+        let (taken, end, sent) = {
+            let mut state = self.state.lock();
+            if !matches!(state.role, Role::Connected(_)) || state.inbox.cost() > MOST / 2 {
+                return None;
+            }
+            let sent = state.inbox.cost() as u64;
+            let granted = link.begin_at(to, state.name.clone(), sent);
+            let taken = state.inbox.take_all().ok()?;
+            let end = self.end_of(&state, (me, link.number()), name, granted, sent);
+            state.role = Role::Moved;
+            (taken, end, sent)
+        };
+        debug_assert!(sent <= end.granted);
+        {
+            let mut there = other.state.lock();
+            match &there.role {
+                Role::Connected(here) if here.ptr_eq(&self.this) => there.role = Role::Linked(link),
+                // It was disconnected meanwhile: whoever accepts finds a connection that was reset.
+                _ => drop(there),
+            }
+        }
+        other.changes.wake_all();
+        Some(self.moved(taken, end))
+    }
+
+    fn end_of(
+        self: &Arc<Self>,
+        state: &State,
+        other: (KernelId, u64),
+        name: Vec<u8>,
+        granted: u64,
+        arrived: u64,
+    ) -> AcceptedEnd {
+        let port: Option<Arc<dyn File>> = match &self.inet {
+            Some(_) => Some(self.clone()),
+            None => None,
+        };
+        AcceptedEnd {
+            other,
+            names: [state.name.clone(), name],
+            ends: self.inet.as_ref().and_then(|inet| inet.connection()),
+            credentials: state.peer_credentials,
+            settings: state.settings.give(),
+            read_shut: state.read_shut,
+            write_shut: state.write_shut,
+            granted,
+            arrived,
+            unread: Vec::new(),
+            port,
+        }
+    }
+
+    /// Outside the lock: the files of messages are opened.
+    fn moved(&self, taken: Vec<Taken>, mut end: AcceptedEnd) -> AcceptedEnd {
+        let open = |(message, files): Taken| match files.is_empty() {
+            true => message,
+            false => SocketMessage { files: files.open(), ..message },
+        };
+        end.unread = taken.into_iter().map(open).collect();
+        if let Some(inet) = &self.inet {
+            // The end that has moved sees to TIME_WAIT.
+            inet.has_been_ended();
+        }
+        end
+    }
+
+    /// Whether connections of such a socket's kind are accepted.
+    pub(crate) fn is_accepted(of: SocketType) -> bool {
+        matches!(of.family, AF_UNIX | AF_INET | AF_INET6) && matches!(of.kind, 1 | 5)
+    }
+
+    /// An end for whatever will be accepted from a listener on another kernel, and its number here.
+    pub(crate) fn accepting(names: &Arc<UnixNames>, caller: &Caller, of: SocketType) -> Result<(Arc<Self>, u64)> {
+        let (kind, flags) = (SocketKind::new(u32::from(of.kind))?, OpenFlags::empty());
+        let socket = match of.family {
+            AF_UNIX => Self::new(names, caller, kind, flags),
+            family => Self::internet(names, caller, Protocol::Tcp, family == AF_INET6, flags),
+        };
+        let link = Link::new(names, &socket.this, names.account(super::credentials_of(caller)))?;
+        let number = link.number();
+        socket.state.lock().role = Role::Linking(link);
+        Ok((socket, number))
+    }
+
+    /// The connection that was accepted for this end.
+    pub(crate) fn take_over(&self, end: AcceptedEnd, flags: OpenFlags) -> Result<()> {
+        let AcceptedEnd { other: (kernel, serial), names: [name, other_name], unread, .. } = end;
+        let mut earlier = Inbox::default();
+        for message in unread {
+            let SocketMessage { bytes, files, credentials, name, .. } = message;
+            let files = match files.is_empty() {
+                true => Parcel::empty(),
+                false => Parcel::new(self, files, Charge::FREE),
+            };
+            earlier.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
+        }
+        let former = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
+            link.take_over(end.granted, end.arrived, earlier.cost() as u64);
+            state.inbox.prepend(earlier);
+            (state.name, state.port) = (name, end.port);
+            (state.peer_credentials, state.settings) = (end.credentials, Settings::take(end.settings));
+            state.read_shut |= end.read_shut;
+            state.write_shut |= end.write_shut;
+            match link.pair.take() {
+                Some((other, former)) => {
+                    state.role = Role::Connected(other);
+                    // What was lent by it has come, and pays no more for a window.
+                    Some((former, link))
+                }
+                None => {
+                    (link.there, link.name) = (Some(FarSocket { kernel, serial }), other_name);
+                    state.role = Role::Linked(link);
+                    None
+                }
+            }
+        };
+        drop(former);
+        self.flags.set(flags);
+        if let (Some(inet), Some(ends)) = (&self.inet, end.ends) {
+            inet.take_over(ends);
+        }
+        self.changes.wake_all();
+        Ok(())
+    }
+
+    /// At the kernel of the end that stays: the other one is there from now on. How many messages were sent to it before.
+    fn other_moves(self: &Arc<Self>, to: FarSocket, from: KernelId) -> Result<u64> {
+        let mut state = self.state.lock();
+        let (_, link) = state.link().filter(|(_, link)| !link.closed).ok_or(Errno::ECONNRESET)?;
+        if self.names.here(to.serial) != to {
+            link.there = Some(to);
+            link.mover = Some(from);
+            return Ok(link.told_count());
+        }
+        // It comes to this kernel: they become a pair.
+        let end = self.names.by_serial(to.serial)?;
+        let Role::Linked(link) = core::mem::replace(&mut state.role, Role::Connected(Arc::downgrade(&end))) else {
+            return Err(Errno::ECONNRESET);
+        };
+        drop(state);
+        let sent = link.told_count();
+        let unused = match &mut end.state.lock().role {
+            Role::Linking(there) => there.pair.replace((self.this.clone(), link)),
+            _ => Some((Weak::new(), link)),
+        };
+        drop(unused);
+        self.changes.wake_all();
+        Ok(sent)
+    }
+
+    /// This end was closed before it took over what was accepted for it.
+    pub(super) fn give_up_pair(link: &Link) {
+        if let Some(other) = link.pair.as_ref().and_then(|(other, _)| other.upgrade()) {
+            let SocketChange { error, .. } = SocketChange::reset();
+            {
+                let mut state = other.state.lock();
+                (state.read_shut, state.write_shut, state.error) = (true, true, error);
+            }
+            other.changes.wake_all();
+        }
+    }
+}
+
+impl UnixNames {
+    /// A listener's kernel says that the other end of a connection is accepted elsewhere.
+    pub(crate) fn end_moves(&self, number: u64, to: FarSocket, from: KernelId) -> Result<u64> {
+        self.by_serial(number)?.other_moves(to, from)
+    }
+}
