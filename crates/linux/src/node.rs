@@ -8,8 +8,9 @@ use alloc::{
     sync::{Arc, Weak},
 };
 use fabric::Endpoint;
+use fs::network::list::SocketLists;
 use fs::remote::{Remote, RemotePaths};
-use fs::socket::UnixNames;
+use fs::socket::{AllSockets, UnixNames};
 use fs::{File, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
 use futex::{Futexes, Words};
 use machine::{
@@ -99,6 +100,7 @@ impl Node {
         names.set_accounts(&services.accounts);
         names.set_timers(Arc::new(crate::tree::FileTimers(system.scheduler.timers().clone())));
         remote.join_sockets(&names, root);
+        system.extension::<SocketLists>().set(Arc::new(AllSockets(names)));
         ipc::start(&system, &services);
         clock.0.call_once(|| Arc::downgrade(&system));
         Node { system, endpoint, services, paths: late, remote }

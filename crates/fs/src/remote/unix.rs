@@ -83,6 +83,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
             socket.changed_there(change);
         }
     });
+    serve.on_sync(|names, _, SocketsListed { protocol, from }| names.listed(protocol, from));
     serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
     serve.on(|names, _, UnixSurvey { survey, from }| async move { names.survey_page(survey, from).await });
     serve.on_sync(|_, _, UnixFlush {}| ());
@@ -329,6 +330,15 @@ impl OtherKernels for Remote {
     fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>> {
         let message = UnixRoom { serial: there.serial };
         Box::pin(async move { self.endpoint.call(there.kernel, message).await.map_err(gone)? })
+    }
+
+    fn listed(
+        &self,
+        of: KernelId,
+        protocol: Option<(u8, bool)>,
+        from: u64,
+    ) -> BoxFuture<'_, (Vec<ListedSocket>, Option<u64>)> {
+        Box::pin(async move { self.endpoint.call(of, SocketsListed { protocol, from }).await.unwrap_or_default() })
     }
 
     fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {

@@ -21,6 +21,7 @@ mod handover;
 mod inbox;
 mod inet;
 mod link;
+mod list;
 mod names;
 mod options;
 mod others;
@@ -30,6 +31,7 @@ pub(crate) use circles::Circles;
 pub use ends::Connecting;
 pub use inet::Protocol;
 pub use link::Lent;
+pub use list::AllSockets;
 pub use names::UnixNames;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
 
@@ -184,7 +186,7 @@ impl Socket {
         flags: OpenFlags,
         inet: Option<Internet>,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Socket {
+        let socket = Arc::new_cyclic(|this| Socket {
             kind,
             inet,
             state: Lock::default(),
@@ -195,7 +197,9 @@ impl Socket {
             gained: Gained::default(),
             names: names.clone(),
             this: this.clone(),
-        })
+        });
+        names.opened(&socket);
+        socket
     }
 
     /// socketpair(2).
@@ -424,6 +428,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        self.names.closed(self.inode.number());
         let state = core::mem::take(self.state.get_mut());
         if let Some((place, serial)) = &state.place {
             self.names.unbind(place, *serial);

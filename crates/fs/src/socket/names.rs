@@ -59,6 +59,8 @@ pub struct UnixNames {
     accounts: Lock<Option<Arc<Accounts>>>,
     timers: Lock<Option<Arc<dyn Timers>>>,
     pub(super) ports: Ports,
+    /// All sockets of this kernel, by inode number.
+    open: Lock<BTreeMap<u64, Weak<Socket>>>,
 }
 
 /// Where a name leads.
@@ -122,6 +124,21 @@ impl UnixNames {
     /// ns since the machine started.
     pub(crate) fn now(&self) -> u64 {
         self.timers.lock().as_ref().map_or(u64::MAX, |timers| timers.now())
+    }
+
+    pub(super) fn opened(&self, socket: &Arc<Socket>) {
+        self.open.lock().insert(socket.inode.number(), Arc::downgrade(socket));
+    }
+
+    pub(super) fn closed(&self, inode: u64) {
+        self.open.lock().remove(&inode);
+    }
+
+    /// The first socket with an inode number above that, unless it is just being closed.
+    pub(super) fn next_open(&self, above: u64) -> Option<(u64, Option<Arc<Socket>>)> {
+        let open = self.open.lock();
+        let (number, socket) = open.range(above + 1..).next()?;
+        Some((*number, socket.upgrade()))
     }
 
     /// Gives a socket a number by which other kernels find it.

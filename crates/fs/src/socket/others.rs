@@ -7,7 +7,7 @@ use crate::{
 };
 use alloc::{sync::Arc, vec::Vec};
 use machine::{errno::Result, BoxFuture, KernelId, KernelSet, Shield, Spawner};
-use messages::fs::{SocketAttached, SocketChange, SocketCredit, SocketGraphPage};
+use messages::fs::{ListedSocket, SocketAttached, SocketChange, SocketCredit, SocketGraphPage};
 
 /// A socket by its number on another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,14 @@ pub trait OtherKernels: Send + Sync {
     ) -> BoxFuture<'a, Result<usize>>;
     /// Returns when `there` may have room again.
     fn room(&self, there: FarSocket) -> BoxFuture<'_, Result<()>>;
+
+    /// A part of that kernel's sockets for a list (list.rs); nothing of a dead one.
+    fn listed(
+        &self,
+        of: KernelId,
+        protocol: Option<(u8, bool)>,
+        from: u64,
+    ) -> BoxFuture<'_, (Vec<ListedSocket>, Option<u64>)>;
 
     /// What other kernels have of a file of this one.
     fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan>;

@@ -241,6 +241,48 @@ pub struct SocketSettings {
     pub algorithm: u32,
 }
 
+/// What /proc/net tells of a socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedSocket {
+    /// As in `struct tcp_info`; a datagram socket or one of AF_UNIX is ESTABLISHED with a peer, and CLOSE without.
+    pub state: u8,
+    /// Bytes to be read. Of a listener: connections that wait to be accepted.
+    pub receive_queue: u32,
+    /// Of a listener: how many may wait.
+    pub send_queue: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its inode number.
+    pub inode: u64,
+    /// SHUT_RD (1), SHUT_WR (2).
+    pub shut: u8,
+    /// Where it is bound, and to whom.
+    pub ends: ListedEnds,
+}
+
+/// What each family has of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ListedEnds {
+    /// AF_INET, AF_INET6.
+    Internet {
+        /// getsockname(2) and getpeername(2).
+        ends: [InternetAddress; 2],
+        /// IPV6_V6ONLY.
+        only_six: bool,
+    },
+    /// AF_UNIX.
+    Unix {
+        /// SOCK_*.
+        kind: u8,
+        /// `sun_path` as bound.
+        name: Vec<u8>,
+        /// Device and inode number of that path.
+        place: Option<((u32, u32), u64)>,
+        /// The inode number of the other end, if that is of the same kernel.
+        peer: Option<u64>,
+    },
+}
+
 /// How much the other end of a connection may send, in bytes since the connection began; each message counts for some more than it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketCredit {

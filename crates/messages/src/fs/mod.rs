@@ -342,6 +342,15 @@ messages! {
         serial: u64,
     } -> Result<()>, Low;
 
+    /// A part of the receiver's sockets, for /proc/net and sock_diag: those with inode numbers above `from`. Answered also with where the
+    /// next part begins; None: there are no more.
+    socket_list: SocketsListed {
+        /// IPPROTO_* and whether AF_INET6; None: of AF_UNIX.
+        protocol: Option<(u8, bool)>,
+        /// The last inode number of the part before, or 0.
+        from: u64,
+    } -> (Vec<ListedSocket>, Option<u64>), Low;
+
     /// Sockets of the sender and of other kernels may hold each other in a circle. Told to the kernel that keeps the names.
     unix_suspect: UnixSuspect {} -> (), Low;
 

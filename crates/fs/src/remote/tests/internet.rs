@@ -3,7 +3,8 @@
 use super::{sockets::joined, *};
 use crate::{
     control::{SocketAddress, SocketControl},
-    socket::{Protocol, Socket, UnixNames},
+    network::list::{self, SocketList},
+    socket::{AllSockets, Protocol, Socket, UnixNames},
 };
 
 fn new(names: &[Arc<UnixNames>], kernel: usize, protocol: Protocol) -> Arc<dyn File> {
@@ -151,4 +152,39 @@ fn who_waits_for_room_keeps_no_closed_socket() {
         assert!(waits.poll().contains(crate::Events::OUT));
         assert!(machine.socket(&waits, SocketControl::Connect { place: at(80) }).is_ok());
     }
+}
+
+#[test]
+fn lists_name_the_sockets_of_all_kernels() {
+    let (machine, names) = joined(3);
+    let mut open = Vec::new();
+    for kernel in 0..3 {
+        for port in 0..40 {
+            let socket = new(&names, kernel, Protocol::Tcp);
+            bind(&machine, &socket, 4000 + kernel as u16 * 100 + port).unwrap();
+            machine.socket(&socket, SocketControl::Listen { backlog: 7 }).unwrap();
+            open.push(socket);
+        }
+        open.push(new(&names, kernel, Protocol::Tcp));
+        open.push(new(&names, kernel, Protocol::Udp));
+    }
+    let client = new(&names, 2, Protocol::Tcp);
+    machine.socket(&client, SocketControl::Connect { place: at(4000) }).unwrap();
+    let list = AllSockets(names[1].clone());
+    let (mut all, mut from) = (Vec::new(), Some(0));
+    while let Some(at) = from {
+        let tcp = list::Protocol { number: 6, six: false };
+        let page = machine.run(list.internet(tcp, at)).unwrap();
+        all.extend(page.sockets.into_iter().map(|socket| (socket.local.port(), socket.info)));
+        from = page.next;
+    }
+    let mut listening: Vec<u16> =
+        all.iter().filter(|(_, info)| info.state == list::state::LISTEN).map(|(port, _)| *port).collect();
+    // In tests inode numbers do not say the kernel: each is asked for all, so only the one asked first is seen whole.
+    listening.sort_unstable();
+    listening.dedup();
+    assert!(listening.len() >= 40, "{listening:?}");
+    let waits = all.iter().find(|(port, info)| *port == 4000 && info.state == list::state::LISTEN).unwrap();
+    assert_eq!((waits.1.receive_queue, waits.1.send_queue), (1, 7));
+    assert!(all.iter().any(|(_, info)| info.state == list::state::ESTABLISHED));
 }

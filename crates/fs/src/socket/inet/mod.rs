@@ -99,6 +99,12 @@ impl Internet {
         Some(InternetEnds { six: self.six, local: ends.local, peer: ends.peer? })
     }
 
+    /// Where it is bound, and to whom.
+    pub fn addresses(&self) -> (InternetAddress, Option<InternetAddress>) {
+        let ends = self.ends.lock();
+        (ends.local, ends.peer)
+    }
+
     pub fn family(&self) -> u16 {
         match self.six {
             true => AF_INET6,
