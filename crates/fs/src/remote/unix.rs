@@ -109,15 +109,21 @@ impl Remote {
     /// What a connection's end has sent to one of this kernel; a reset goes back if that is closed.
     fn receive_sent(&self, names: &UnixNames, from: KernelId, message: SocketSend) {
         let SocketSend { to, from: sender, credit, message, frames, sent } = message;
+        let end = names.by_serial(to);
         let arrived = self.receive_message(message).and_then(|mut message| {
+            let end = end.as_ref().map_err(|error| *error)?;
             loan::check(&*self.memory, &frames, sent as usize)?;
             if sent > 0 {
                 message.bytes = loan::copy_out(&*self.memory, &frames, sent as usize);
             }
-            names.by_serial(to)?.arrive(message, credit)
+            end.arrive(message, credit)
         });
         if arrived.is_err() {
             self.tell(FarSocket { kernel: from, serial: sender }, SocketChange::reset());
+            // A message that nobody understands: both ends hear of it.
+            if let Ok(end) = end {
+                end.changed_there(SocketChange::reset());
+            }
         }
     }
 

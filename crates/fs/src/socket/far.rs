@@ -143,16 +143,17 @@ impl Socket {
         }
     }
 
-    /// Until `there` has room this socket is not writable; then its watchers hear of it.
+    /// Until `there` has room this socket is not writable; then its watchers hear of it. The task ends with the socket.
     fn hear_of_room(&self, there: FarSocket) {
         if core::mem::replace(&mut self.state.lock().full, true) {
             return;
         }
         let Ok(others) = self.names.others() else { return };
-        let (this, asks) = (self.this.clone(), others.clone());
+        let (this, asks, ended) = (self.this.clone(), others.clone(), self.room.clone());
         others.run(Box::pin(async move {
-            // Gone is news as well: the next try says so.
-            let _ = asks.room(there).await;
+            // Gone is news as well: the next try says so. Who was closed waits for nothing.
+            let gone = ended.wait_until(|| (this.strong_count() == 0).then_some(()));
+            inet::first(asks.room(there), gone).await;
             if let Some(socket) = this.upgrade() {
                 socket.state.lock().full = false;
                 socket.changes.wake_all();

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     control::{InternetAddress, SocketMessage, UnixCredentials},
     file::Patience,
-    socket::{credentials_of, names::Found, FarSocket, Role, Socket, State},
+    socket::{credentials_of, names::Found, FarSocket, Role, Socket},
     waiting::attempt,
     Caller,
 };
@@ -24,7 +24,7 @@ use messages::fs::SocketChange;
 pub(super) const TIME_WAIT: u64 = 60_000_000_000;
 
 /// Returns when one of the two is done.
-async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
+pub(in crate::socket) async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| match (one.as_mut().poll(context), other.as_mut().poll(context)) {
         (Poll::Pending, Poll::Pending) => Poll::Pending,
@@ -329,19 +329,16 @@ impl Socket {
     }
 
     /// The other side has closed. What is sent is answered with a reset, which is too late for this call.
-    fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
-        let sent = self.send_into_nowhere_of(&mut self.state.lock(), bytes);
-        self.changes.wake_all();
-        sent
-    }
-
-    /// The same for who has locked the state, and wakes those who wait.
-    pub(in crate::socket) fn send_into_nowhere_of(&self, state: &mut State, bytes: usize) -> Result<usize> {
-        if state.write_shut {
-            return Err(state.error.take().unwrap_or(Errno::EPIPE));
+    pub(in crate::socket) fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
+        {
+            let mut state = self.state.lock();
+            if state.write_shut {
+                return Err(state.error.take().unwrap_or(Errno::EPIPE));
+            }
+            (state.read_shut, state.write_shut) = (true, true);
+            state.error = Some(Errno::EPIPE);
         }
-        (state.read_shut, state.write_shut) = (true, true);
-        state.error = Some(Errno::EPIPE);
+        self.changes.wake_all();
         Ok(bytes)
     }
 
