@@ -80,6 +80,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
             socket.changed_there(change);
         }
     });
+    serve.on(|names, _, SocketReceived { to }| async move { names.received(to).await });
     serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
     serve.on(|names, _, UnixSurvey { survey, from }| async move { names.survey_page(survey, from).await });
     serve.on_sync(|_, _, UnixFlush {}| ());
@@ -307,6 +308,12 @@ impl OtherKernels for Remote {
     fn tell(&self, to: FarSocket, change: SocketChange) {
         // If it has died, nobody is left to be told.
         let _ = self.endpoint.send(to.kernel, SocketChanged { to: to.serial, change });
+    }
+
+    fn received(&self, to: FarSocket) -> BoxFuture<'_, ()> {
+        let message = SocketReceived { to: to.serial };
+        // A dead kernel copies nothing.
+        Box::pin(async move { self.endpoint.call(to.kernel, message).await.unwrap_or_default() })
     }
 
     fn settle<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>> {

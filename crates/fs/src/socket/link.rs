@@ -44,7 +44,7 @@ pub(super) fn cost(bytes: usize) -> u64 {
     (bytes + inbox::MESSAGE_BYTES) as u64
 }
 
-/// Frames that are lent for a message, until it was received or, if this end goes, copied.
+/// Frames that are lent for a message, until it was received (or, if this end goes, copied).
 pub type Lent = Box<dyn Send + Sync>;
 
 /// What is kept until the other side has received a message.
@@ -92,14 +92,13 @@ pub(super) struct Link {
 }
 
 impl Drop for Link {
-    /// What was sent may be on its way, and in frames.
+    /// What was sent may be on its way in frames, or unread with descriptors, which are charged until then.
     fn drop(&mut self) {
         let kept = core::mem::take(&mut self.kept);
         let (Some(there), Ok(others), false) = (self.there, self.here.names.others(), kept.is_empty()) else { return };
-        let copies = others.clone();
+        let asks = others.clone();
         others.run(Box::pin(async move {
-            // Answered behind all messages; a dead kernel copies nothing.
-            let _ = copies.flush(there.kernel).await;
+            asks.received(there).await;
             drop(kept);
         }));
     }
