@@ -180,18 +180,15 @@ impl Socket {
                 }
                 Tried::Short { there, room } => (there, room),
             };
-            let answer = {
-                let _held = shield.hold();
-                others.want(there, room).await
-            };
-            asked = true;
-            match (answer, patience) {
-                (Ok((credit, _)), _) => self.credited(credit),
-                (Err(Errno::ENOBUFS), _) => return Err(Errno::ENOBUFS),
+            // To ask is not to wait.
+            let _held = shield.hold();
+            match others.want(there, room).await {
+                Ok((credit, _)) => self.credited(credit),
+                Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
                 // It has gone. How is in a message that this answer may have overtaken, or its kernel has died.
-                (Err(_), Patience::Waits) => self.changes.wait_until(|| self.is_alone().then_some(())).await,
-                (Err(_), refuses) => return Err(refuses.answer()),
+                Err(_) => self.changes.wait_until(|| self.is_alone().then_some(())).await,
             }
+            asked = true;
         }
     }
 
@@ -251,7 +248,13 @@ impl Socket {
             false => message.bytes[..count].to_vec(),
         };
         // The caller has them, too: nothing is closed under the lock.
-        let part = SocketMessage { bytes, files: message.files.clone(), credentials: Some(sender), name, ..SocketMessage::default() };
+        let part = SocketMessage {
+            bytes,
+            files: message.files.clone(),
+            credentials: Some(sender),
+            name,
+            ..SocketMessage::default()
+        };
         let (number, credit) = (link.number(), link.credit());
         // Under the lock, so that what is counted first also leaves first.
         let frames = self.names.others()?.transmit(there, number, credit, part).map_err(|_| Errno::EPIPE)?;
@@ -294,12 +297,11 @@ impl Socket {
         }
     }
 
-    /// The other end may send more.
+    /// This end may send more. Who waits is not woken for what was known: a stand-in would ask once more, and hear it again.
     pub(crate) fn credited(&self, credit: SocketCredit) {
-        if let Some(link) = self.state.lock().link_begun() {
-            link.hear(credit);
+        if self.state.lock().link_begun().is_some_and(|link| link.hear(credit)) {
+            self.changes.wake_all();
         }
-        self.changes.wake_all();
     }
 
     /// The other end wants to send so much; and how many bytes nobody has received yet.

@@ -157,12 +157,15 @@ impl Link {
         }
     }
 
-    pub fn hear(&mut self, credit: SocketCredit) {
-        self.credit.taken = self.credit.taken.max(credit.taken);
-        self.credit.granted = self.credit.granted.max(credit.granted);
+    /// Whether that is news.
+    pub fn hear(&mut self, credit: SocketCredit) -> bool {
+        let before = self.credit;
+        self.credit.taken = before.taken.max(credit.taken);
+        self.credit.granted = before.granted.max(credit.granted);
         while self.kept.front().is_some_and(|kept| kept.end <= self.credit.taken) {
             self.kept.pop_front();
         }
+        self.credit != before
     }
 
     /// A message of so many bytes has come into the inbox.

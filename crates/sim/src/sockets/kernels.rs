@@ -33,12 +33,13 @@ pub struct Kernels {
     pub all: Vec<Kernel>,
     /// The user may have little memory.
     pub tight: bool,
+    /// There is little of it at all, and a transfer over kernels may fail.
+    pub scarce: bool,
 }
 
 pub fn caller(process: u32) -> Caller {
     let pid = Pid(process);
-    let credentials =
-        Credentials { uid: USER, euid: USER, effective: CapabilitySet::NONE, ..Credentials::default() };
+    let credentials = Credentials { uid: USER, euid: USER, effective: CapabilitySet::NONE, ..Credentials::default() };
     Caller { credentials, process: pid, thread: pid, group: pid, session: pid, umask: 0, shield: Shield::new() }
 }
 
@@ -63,7 +64,7 @@ impl Kernels {
             Kernel { id: node.id, remote, names, endpoint: node.endpoint.clone(), accounts }
         };
         let all = machine.nodes().iter().map(kernel).collect();
-        Kernels { machine, all, tight }
+        Kernels { machine, all, tight, scarce: shape.scarce }
     }
 
     pub fn of(&self, kernel: KernelId) -> &Kernel {

@@ -116,8 +116,9 @@ pub struct View {
     pub family: Family,
     pub before: Both,
     pub after: Both,
-    /// Memory may be refused.
+    /// Memory may be refused, to windows or at all.
     pub tight: bool,
+    pub scarce: bool,
 }
 
 impl Connection {
@@ -175,7 +176,8 @@ impl Connection {
         let next = position + if packets { 1 } else { got.len() as u64 };
         assert!(from.facts.torn || next <= from.facts.sent, "{end:?} got more than was sent");
         if let (Some(files), false) = (files, from.facts.torn) {
-            let expected: Vec<u64> = from.files.range(position..next).flat_map(|(_, numbers)| numbers).copied().collect();
+            let expected: Vec<u64> =
+                from.files.range(position..next).flat_map(|(_, numbers)| numbers).copied().collect();
             let same = files.len() == expected.len()
                 && files.iter().zip(&expected).all(|(file, number)| file.is_none_or(|file| file == *number));
             assert!(same, "{end:?} got the files {files:?} at {position}, not {expected:?}");
@@ -207,6 +209,11 @@ impl View {
         explained && self.complete(to)
     }
 
+    /// By TCP the other side's reset ends the connection.
+    pub fn may_be_unconnected(&self, side: usize) -> bool {
+        self.family == Family::Tcp && self.after[1 - side].gone
+    }
+
     /// There was nothing to be read.
     pub fn may_be_empty(&self, to: usize) -> bool {
         unread(&self.before, to) == 0 && !read_ended(&self.before, to)
@@ -227,7 +234,7 @@ impl View {
             Errno::EPIPE => write_ended(self.family, &self.after, from),
             Errno::ECONNRESET => self.family == Family::Tcp && self.after[1 - from].gone,
             Errno::EAGAIN => self.is_full(&self.before, from, bytes),
-            Errno::ENOBUFS => self.tight,
+            Errno::ENOBUFS => self.tight || self.scarce,
             _ => false,
         }
     }

@@ -44,11 +44,22 @@ pub enum What {
 enum Act {
     Task(What),
     /// A new connection through a listener, or a pair; the numbers choose kernels.
-    Connect { listener: usize, at: [usize; 2], waits: bool },
-    Pair { family: Family, at: [usize; 3] },
+    Connect {
+        listener: usize,
+        at: [usize; 2],
+        waits: bool,
+    },
+    Pair {
+        family: Family,
+        at: [usize; 3],
+    },
     Close(End),
     Hang(usize),
-    Listen { family: Family, at: [usize; 2], backlog: usize },
+    Listen {
+        family: Family,
+        at: [usize; 2],
+        backlog: usize,
+    },
     Interrupt(usize),
     Die(KernelId),
 }
@@ -226,7 +237,8 @@ impl Program {
                 Act::Connect { listener: listener?, at: [numbers[0], numbers[1]], waits }
             }
             16..=25 => {
-                let accepts = |call: &Call| matches!(call.what, What::Accept { listener: of, .. } if Some(of) == listener);
+                let accepts =
+                    |call: &Call| matches!(call.what, What::Accept { listener: of, .. } if Some(of) == listener);
                 let listener = listener.filter(|_| self.calls.iter().filter(|call| accepts(call)).count() < 2)?;
                 Act::Task(What::Accept { listener, waits })
             }

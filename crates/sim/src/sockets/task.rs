@@ -103,7 +103,12 @@ impl Task {
     }
 }
 
-async fn control(file: &Arc<dyn File>, who: &Caller, control: SocketControl, patience: Patience) -> Result<ControlAnswer> {
+async fn control(
+    file: &Arc<dyn File>,
+    who: &Caller,
+    control: SocketControl,
+    patience: Patience,
+) -> Result<ControlAnswer> {
     file.control_with(who, Control::Socket(control), patience).await
 }
 
@@ -139,6 +144,8 @@ pub async fn receive(file: Arc<dyn File>, who: Caller, bytes: usize, peek: bool,
     let got = control(&file, &who, SocketControl::Receive { bytes: bytes as u64, flags }, Patience::Waits).await;
     Answer::Received(match got {
         Ok(ControlAnswer::Message(message)) => {
+            // What was received is not to be lost.
+            let _held = who.shield.hold();
             let mut numbers = Vec::new();
             for file in &message.files {
                 let mut count = [0; 8];

@@ -1,6 +1,7 @@
 //! What came of a step, held against the model.
 
 use super::{
+    kernels::Kernels,
     model::{Both, Connection, End, Phase, View},
     program::{Before, Call, Program, What},
     task::Answer,
@@ -81,8 +82,12 @@ impl Program {
                 && matches!(it.phase, Phase::Established | Phase::Unknown)
                 && it.sides[1].file.is_none()
         };
-        let reset = || self.connections.iter().position(|it| waits(it) && it.sides[0].facts.gone);
-        let number = self.accepted(family, *which).or_else(reset).expect("it was accepted, and nobody has connected");
+        // By TCP one that was reset does not say whose it was.
+        let reset =
+            |phase| self.connections.iter().position(|it| waits(it) && it.sides[0].facts.gone && it.phase == phase);
+        let number = self.accepted(family, *which);
+        let number = number.or_else(|| reset(Phase::Established)).or_else(|| reset(Phase::Unknown));
+        let number = number.expect("it was accepted, and nobody has connected");
         let it = &mut self.connections[number];
         assert!(waits(it), "connection {number} was accepted, and is {:?}", it.phase);
         // It is known now.
@@ -91,7 +96,8 @@ impl Program {
     }
 
     fn note_received(&mut self, what: &What, answer: &Answer) {
-        let (What::Receive { end, limit, peek, by_read, .. }, Answer::Received(Ok((bytes, files)))) = (what, answer) else {
+        let (What::Receive { end, limit, peek, by_read, .. }, Answer::Received(Ok((bytes, files)))) = (what, answer)
+        else {
             return;
         };
         let (peek, files) = match *by_read && !*peek {
@@ -106,12 +112,17 @@ impl Program {
     fn view(&self, before: &Before, connection: usize) -> View {
         let it = &self.connections[connection];
         let both: Both = before.both.get(connection).copied().unwrap_or_default();
-        View { family: it.family, before: both, after: it.both(), tight: self.kernels.tight }
+        self.explain(it, both)
+    }
+
+    fn explain(&self, it: &Connection, before: Both) -> View {
+        let Kernels { tight, scarce, .. } = self.kernels;
+        View { family: it.family, before, after: it.both(), tight, scarce }
     }
 
     fn now(&self, connection: usize) -> View {
         let it = &self.connections[connection];
-        View { family: it.family, before: it.both(), after: it.both(), tight: self.kernels.tight }
+        self.explain(it, it.both())
     }
 
     /// Its kernel, or its program's, has died: it may answer anything.
@@ -123,13 +134,16 @@ impl Program {
     fn check(&self, before: &Before, what: &What, answer: &Answer, busy: &[(End, bool)], connects: usize) {
         let fine = match (what, answer) {
             (_, Answer::Interrupted) => true,
-            (What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. }, _) if self.is_lost(*end) => true,
+            (What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. }, _) if self.is_lost(*end) => {
+                true
+            }
             (What::Receive { end, waits, .. }, Answer::Received(got)) => {
                 let view = self.view(before, end.0);
                 match got {
                     Ok((bytes, _)) if bytes.is_empty() => view.may_end(end.1, None),
                     Ok(_) => true,
                     Err(Errno::EAGAIN) => !waits && view.may_be_empty(end.1),
+                    Err(Errno::ENOBUFS) => self.kernels.scarce,
                     Err(error) => view.may_end(end.1, Some(*error)),
                 }
             }
@@ -141,7 +155,10 @@ impl Program {
                     Err(error) => view.may_fail_to_send(end.1, *bytes, *error),
                 }
             }
-            (What::Shut { .. }, Answer::Done(done)) => done.is_ok(),
+            (What::Shut { end, .. }, Answer::Done(done)) => match done {
+                Err(Errno::ENOTCONN) => self.view(before, end.0).may_be_unconnected(end.1),
+                done => done.is_ok(),
+            },
             (What::Connect { connection, waits }, Answer::Done(done)) => {
                 let number = self.connections[*connection].listener.expect("it connects to one");
                 let listener = &self.listeners[number];
@@ -157,14 +174,22 @@ impl Program {
             }
             (What::Accept { listener, waits }, Answer::Accepted(accepted)) => match accepted {
                 Ok(_) => true,
-                Err(Errno::EAGAIN) => !waits && before.waiting[*listener].0 == 0,
+                Err(Errno::EAGAIN) => !waits && before.waiting.get(*listener).is_none_or(|(waiting, _)| *waiting == 0),
                 Err(_) => self.is_dead(self.listeners[*listener].kernel),
             },
             (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_lost(*end)) => true,
-            (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => self.may_be_told(before, ends, told, *waits, busy),
+            (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => {
+                self.may_be_told(before, ends, told, *waits, busy)
+            }
             _ => false,
         };
-        assert!(fine, "{what:?} was answered {}; before: {:?}, after: {:?}", said(answer), shown(before, what), self.shown(what));
+        assert!(
+            fine,
+            "{what:?} was answered {}; before: {:?}, after: {:?}",
+            said(answer),
+            shown(before, what),
+            self.shown(what)
+        );
     }
 
     fn may_be_told(
@@ -187,7 +212,9 @@ impl Program {
 
     fn may_wait(&self, what: &What) -> bool {
         match what {
-            What::Receive { end, waits, .. } => *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_read(end.1),
+            What::Receive { end, waits, .. } => {
+                *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_read(end.1)
+            }
             What::Send { end, bytes, waits, .. } => {
                 *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_send(end.1, *bytes)
             }

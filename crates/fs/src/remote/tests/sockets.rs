@@ -114,7 +114,7 @@ fn an_interrupted_receive_brings_what_was_sent_first() {
     drop(server);
 }
 
-fn messages(machine: &Machine) -> u64 {
+pub(super) fn messages(machine: &Machine) -> u64 {
     let all = machine.kernels.iter().map(|kernel| kernel.endpoint.stats());
     all.map(|stats| stats.replies_sent + stats.types.iter().map(|kind| kind.sent).sum::<u64>()).sum()
 }

@@ -190,9 +190,8 @@ impl Socket {
             let room = match found {
                 Found::Here(listener) => {
                     drop(held);
-                    let (room, listener) = (listener.room.clone(), Arc::downgrade(&listener));
-                    let connect = || self.try_connect(&listener.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
-                    return attempt(&room, patience, connect).await;
+                    let room = listener.room.clone();
+                    return self.connect_near(Arc::downgrade(&listener), room, caller, patience).await;
                 }
                 Found::There(there) => there,
             };
@@ -201,7 +200,12 @@ impl Socket {
                     drop(held);
                     self.names.others()?.room(room).await?;
                 }
-                Err(Errno::EAGAIN) => return Err(patience.answer()),
+                Err(Errno::EAGAIN) => {
+                    if patience == Patience::Tries {
+                        self.hear_of_room(room);
+                    }
+                    return Err(patience.answer());
+                }
                 done => return done,
             }
         }
