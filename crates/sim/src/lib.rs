@@ -39,6 +39,7 @@
 //! | nodes | kernels with all services and the Linux ABI on top; programs that run on them |
 //! | life | processes, threads, signals and waits, compared with a model |
 //! | order | futexes; descriptors and the files behind them: is there an order of the calls that explains the answers? |
+//! | sockets | connections over kernels: nothing is lost, and nobody waits for ever |
 //! | calls | any calls with any arguments (crate `fuzz`): nothing breaks, and nothing is left |
 //!
 //! Another scenario builds its services on `Machine` as cluster.rs does, implements [`scenario::Scenario`], and is
@@ -65,6 +66,7 @@ pub mod scenario;
 pub mod seeds;
 pub mod shape;
 pub mod shrink;
+pub mod sockets;
 pub mod table;
 pub mod world;
 
@@ -75,6 +77,7 @@ pub const KINDS: &[scenario::Kind] = &[
     scenario::Kind::of::<life::Program>(),
     scenario::Kind::of::<order::Program<order::Futex>>(),
     scenario::Kind::of::<order::Program<order::Files>>(),
+    scenario::Kind::of::<sockets::Program>(),
     scenario::Kind::of::<calls::Program>(),
 ];
 

@@ -84,6 +84,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         }
     });
     serve.on_sync(|names, _, SocketsListed { protocol, from }| names.listed(protocol, from));
+    serve.on(|names, _, SocketReceived { to }| async move { names.received(to).await });
     serve.on_sync(|names, _, UnixSuspect {}| names.suspected());
     serve.on(|names, _, UnixSurvey { survey, from }| async move { names.survey_page(survey, from).await });
     serve.on_sync(|_, _, UnixFlush {}| ());
@@ -113,15 +114,21 @@ impl Remote {
     /// What a connection's end has sent to one of this kernel; a reset goes back if that is closed.
     fn receive_sent(&self, names: &UnixNames, from: KernelId, message: SocketSend) {
         let SocketSend { to, from: sender, credit, message, frames, sent } = message;
+        let end = names.by_serial(to);
         let arrived = self.receive_message(message).and_then(|mut message| {
+            let end = end.as_ref().map_err(|error| *error)?;
             loan::check(&*self.memory, &frames, sent as usize)?;
             if sent > 0 {
                 message.bytes = loan::copy_out(&*self.memory, &frames, sent as usize);
             }
-            names.by_serial(to)?.arrive(message, credit)
+            end.arrive(message, credit)
         });
         if arrived.is_err() {
             self.tell(FarSocket { kernel: from, serial: sender }, SocketChange::reset());
+            // A message that nobody understands: both ends hear of it.
+            if let Ok(end) = end {
+                end.changed_there(SocketChange::reset());
+            }
         }
     }
 
@@ -311,6 +318,12 @@ impl OtherKernels for Remote {
     fn tell(&self, to: FarSocket, change: SocketChange) {
         // If it has died, nobody is left to be told.
         let _ = self.endpoint.send(to.kernel, SocketChanged { to: to.serial, change });
+    }
+
+    fn received(&self, to: FarSocket) -> BoxFuture<'_, ()> {
+        let message = SocketReceived { to: to.serial };
+        // A dead kernel copies nothing.
+        Box::pin(async move { self.endpoint.call(to.kernel, message).await.unwrap_or_default() })
     }
 
     fn settle<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>> {

@@ -22,7 +22,10 @@ use crate::{
     waiting::Patience,
     Caller,
 };
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
@@ -50,6 +53,8 @@ enum Tried {
     Short { there: FarSocket, room: u64 },
     /// The other end has come to this kernel.
     Near,
+    /// The other end is closed.
+    Alone,
 }
 
 /// What the other end is told of a close; `hard`: a reset.
@@ -123,6 +128,7 @@ impl Socket {
         }
         drop(begun);
         self.changes.wake_all();
+        self.check_alive(there.kernel);
         Ok(())
     }
 
@@ -132,14 +138,18 @@ impl Socket {
             return Err(Errno::EPROTOTYPE);
         }
         let payer = self.names.account(super::credentials_of(caller));
-        let mut number = 0;
+        let (mut number, mut made) = (0, Weak::new());
         let role = |server: &Arc<Socket>| {
+            made = server.this.clone();
             let mut link = Link::new(&self.names, &server.this, payer)?;
             (link.there, link.name) = (Some(client.end), client.name);
             number = link.number();
             Ok(Role::Linked(link))
         };
         let credentials = self.admit(client.ends, caller, role)?;
+        if let Some(server) = made.upgrade() {
+            server.check_alive(client.end.kernel);
+        }
         let name = self.state.lock().name.clone();
         Ok(SocketAttached { end: number, name, credentials })
     }
@@ -158,32 +168,39 @@ impl Socket {
             let _held = shield.hold();
             *file = others.settle(file).await?;
         }
+        let mut asked = false;
         loop {
-            let (there, room) = match self.try_send_linked(message, sender, false)? {
+            let (there, room) = match self.try_send_linked(message, sender, asked)? {
                 Tried::Sent(count) => return Ok(Some(count)),
-                Tried::Short { there, room } => (there, room),
                 Tried::Near => return Ok(None),
+                Tried::Alone if self.inet.is_some() => return self.send_into_nowhere(message.bytes.len()).map(Some),
+                Tried::Alone => return Err(Errno::EPIPE),
+                Tried::Short { .. } if asked && patience != Patience::Waits => return Err(patience.answer()),
+                Tried::Short { .. } if asked => {
+                    self.changes.wait_until(|| self.may_send().then_some(())).await;
+                    asked = false;
+                    continue;
+                }
+                Tried::Short { there, room } => (there, room),
             };
-            let asked = {
-                let _held = shield.hold();
-                others.want(there, room).await
-            };
-            match asked {
+            // To ask is not to wait.
+            let _held = shield.hold();
+            match others.want(there, room).await {
                 Ok((credit, _)) => self.credited(credit),
                 Err(Errno::ENOBUFS) => return Err(Errno::ENOBUFS),
-                // It has gone, and what we hear of that says how; or it has moved.
-                Err(_) if self.state.lock().link().is_some_and(|(now, _)| now == there) => {
-                    self.changed_there(SocketChange::reset())
+                // It has gone, or moved. What tells of that this answer may have overtaken, or its kernel has died.
+                Err(_) => {
+                    self.changes.wait_until(|| self.has_left(there).then_some(())).await;
+                    continue;
                 }
-                Err(_) => continue,
             }
-            match self.try_send_linked(message, sender, true)? {
-                Tried::Sent(count) => return Ok(Some(count)),
-                Tried::Near => return Ok(None),
-                Tried::Short { .. } if patience != Patience::Waits => return Err(patience.answer()),
-                Tried::Short { .. } => self.changes.wait_until(|| self.may_send().then_some(())).await,
-            }
+            asked = true;
         }
+    }
+
+    /// The other end is known to have gone from there.
+    fn has_left(&self, there: FarSocket) -> bool {
+        self.state.lock().link().is_none_or(|(now, link)| link.closed || now != there)
     }
 
     /// There may be room, or an end of the wait.
@@ -220,10 +237,7 @@ impl Socket {
         }
         let (there, link) = state.link().ok_or(Errno::EPIPE)?;
         if link.closed {
-            return match self.inet {
-                Some(_) => self.send_into_nowhere_of(state, wanted).map(Tried::Sent),
-                None => Err(Errno::EPIPE),
-            };
+            return Ok(Tried::Alone);
         }
         let room = cost(wanted);
         let count = match (link.room() >= room, self.kind) {
@@ -242,8 +256,14 @@ impl Socket {
             true => core::mem::take(&mut message.bytes),
             false => message.bytes[..count].to_vec(),
         };
-        let files = core::mem::take(&mut message.files);
-        let part = SocketMessage { bytes, files, credentials: Some(sender), name, ..SocketMessage::default() };
+        // The caller has them, too: nothing is closed under the lock.
+        let part = SocketMessage {
+            bytes,
+            files: message.files.clone(),
+            credentials: Some(sender),
+            name,
+            ..SocketMessage::default()
+        };
         let (number, credit) = (link.number(), link.credit());
         // Under the lock, so that what is counted first also leaves first.
         let frames = self.names.others()?.transmit(there, number, credit, part).map_err(|_| Errno::EPIPE)?;
@@ -259,25 +279,14 @@ impl Socket {
             true => Parcel::new(self, files, Charge::FREE),
             false => Parcel::empty(),
         };
-        let length = bytes.len();
-        let mut unread = None;
-        let answer = {
+        {
             let mut state = self.state.lock();
-            let shut = state.read_shut;
             let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
             link.hear(credit);
-            link.arrived(length);
-            if shut {
-                unread = Some(files);
-                link.take(cost(length), false).and_then(|credit| Some((link.there?, credit)))
-            } else {
-                state.inbox.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
-                None
-            }
-        };
-        // Outside the lock: they may be sockets.
-        drop(unread);
-        self.credit(answer);
+            link.arrived(bytes.len());
+            // Also if this end was shut meanwhile: it was sent before that was known.
+            state.inbox.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
+        }
         self.changes.wake_all();
         if brings_files {
             circles::sent(&self.names);
@@ -297,12 +306,11 @@ impl Socket {
         }
     }
 
-    /// The other end may send more.
+    /// This end may send more. Who waits is not woken for what was known: a stand-in would ask once more, and hear it again.
     pub(crate) fn credited(&self, credit: SocketCredit) {
-        if let Some(link) = self.state.lock().link_begun() {
-            link.hear(credit);
+        if self.state.lock().link_begun().is_some_and(|link| link.hear(credit)) {
+            self.changes.wake_all();
         }
-        self.changes.wake_all();
     }
 
     /// The other end wants to send so much; and how many bytes nobody has received yet.
@@ -351,9 +359,16 @@ impl Socket {
     /// How many bytes the other end has not received, which its kernel knows.
     pub(super) async fn unread_there(&self) -> u64 {
         let there = self.state.lock().link().map(|(there, _)| there);
-        match (there, self.names.others()) {
-            (Some(there), Ok(others)) => others.want(there, 0).await.map_or(0, |(_, unread)| unread),
-            _ => 0,
+        let (Some(there), Ok(others)) = (there, self.names.others()) else { return 0 };
+        let Ok((credit, unread)) = others.want(there, 0).await else { return 0 };
+        self.credited(credit);
+        unread
+    }
+
+    /// If that kernel died before it was known that the other end is there, nobody has told this one.
+    fn check_alive(&self, kernel: KernelId) {
+        if self.names.others().is_ok_and(|others| !others.present().contains(kernel)) {
+            self.kernel_died(kernel);
         }
     }
 

@@ -16,7 +16,12 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{errno::Result, sync::Subscriber, Errno, Shield};
+use core::future::Future;
+use machine::{
+    errno::Result,
+    sync::{Subscriber, WaitQueue},
+    Errno, Shield,
+};
 
 /// Kept in another socket's queue: what changes there has changed here.
 struct PassOn(Weak<Socket>);
@@ -143,16 +148,31 @@ impl Socket {
         }
     }
 
-    /// Until `there` has room this socket is not writable; then its watchers hear of it.
-    fn hear_of_room(&self, there: FarSocket) {
+    /// Until `there` has room this socket is not writable; then its watchers hear of it. The task ends with the socket.
+    pub(super) fn hear_of_room(&self, there: FarSocket) {
+        let names = self.names.clone();
+        // Gone is news as well: the next try says so.
+        self.hear_of(async move {
+            let _ = names.room_of(there).await;
+        });
+    }
+
+    /// The same of a listener of this kernel, for a stand-in that waits to connect.
+    pub(super) fn hear_of_backlog(&self, listener: Weak<Socket>, room: Arc<WaitQueue>) {
+        self.hear_of(async move {
+            room.wait_until(|| listener.upgrade().is_none_or(|listener| listener.has_room()).then_some(())).await;
+        });
+    }
+
+    fn hear_of(&self, room: impl Future<Output = ()> + Send + 'static) {
+        let Ok(others) = self.names.others() else { return };
         if core::mem::replace(&mut self.state.lock().full, true) {
             return;
         }
-        let Ok(others) = self.names.others() else { return };
-        let (this, asks) = (self.this.clone(), others.clone());
+        let (this, ended) = (self.this.clone(), self.room.clone());
         others.run(Box::pin(async move {
-            // Gone is news as well: the next try says so.
-            let _ = asks.room(there).await;
+            let gone = ended.wait_until(|| (this.strong_count() == 0).then_some(()));
+            inet::first(room, gone).await;
             if let Some(socket) = this.upgrade() {
                 socket.state.lock().full = false;
                 socket.changes.wake_all();

@@ -10,10 +10,14 @@ use crate::{
     anonymous::answer_int,
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
     file::{ready, Access, Destination, Gained, Source, Transfer},
-    waiting::{attempt, Patience},
+    waiting::{attempt, Patience, MUST_WAIT},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
 };
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{
+    boxed::Box,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use core::any::Any;
 use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
@@ -106,8 +110,7 @@ impl Socket {
                 Found::There(there) => return self.connect_far(there, caller, patience).await,
             };
             let patience = patience.unless(self.flags.nonblocking());
-            let connect = || self.try_connect(&other.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
-            return attempt(&room, patience, connect).await;
+            return self.connect_near(other, room, caller, patience).await;
         }
         let (role, room) = match found {
             Found::Here(other) if other.kind != self.kind => return Err(Errno::EPROTOTYPE),
@@ -119,6 +122,22 @@ impl Socket {
         };
         self.associate(role, room);
         Ok(())
+    }
+
+    /// To a listener of this kernel.
+    pub(super) async fn connect_near(
+        &self,
+        listener: Weak<Socket>,
+        room: Arc<WaitQueue>,
+        caller: &Caller,
+        patience: Patience,
+    ) -> Result<()> {
+        let connect = || self.try_connect(&listener.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
+        let tried = attempt(&room, patience, connect).await;
+        if tried == Err(MUST_WAIT) {
+            self.hear_of_backlog(listener, room.clone());
+        }
+        tried
     }
 
     /// getpeername(2).

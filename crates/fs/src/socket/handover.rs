@@ -23,7 +23,7 @@ use super::{
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
 };
 use crate::{
-    control::{AcceptedEnd, ControlAnswer, SocketMessage},
+    control::{AcceptedEnd, ControlAnswer, SocketMessage, UnixCredentials},
     waiting::{attempt, Patience},
     Caller, File, OpenFlags,
 };
@@ -32,7 +32,11 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use machine::{account::Charge, errno::Result, Errno, KernelId};
+use machine::{
+    account::{Charge, Resource},
+    errno::Result,
+    Errno, KernelId,
+};
 use messages::fs::{SocketChange, SocketType};
 
 const AF_UNIX: u16 = 1;
@@ -111,7 +115,9 @@ impl Socket {
         let name = other.state.lock().name.clone();
         let (taken, end, sent) = {
             let mut state = self.state.lock();
-            if !matches!(state.role, Role::Connected(_)) || state.inbox.cost() > MOST / 2 {
+            // Who pays for descriptors would not know when they are received.
+            let stays = state.inbox.brings_files() || state.inbox.cost() > MOST / 2;
+            if stays || !matches!(state.role, Role::Connected(_)) {
                 return None;
             }
             let sent = state.inbox.cost() as u64;
@@ -201,7 +207,10 @@ impl Socket {
             let SocketMessage { bytes, files, credentials, name, .. } = message;
             let files = match files.is_empty() {
                 true => Parcel::empty(),
-                false => Parcel::new(self, files, Charge::FREE),
+                false => {
+                    let charge = self.charge_for(&files, credentials.unwrap_or_default());
+                    Parcel::new(self, files, charge)
+                }
             };
             earlier.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
         }
@@ -235,6 +244,14 @@ impl Socket {
         }
         self.changes.wake_all();
         Ok(())
+    }
+
+    /// What has been sent is charged whatever the limits say.
+    fn charge_for(&self, files: &[Arc<dyn File>], sender: UnixCredentials) -> Charge {
+        let Some(payer) = self.names.account(sender) else { return Charge::FREE };
+        let mut charge = payer.nothing(Resource::DescriptorsInFlight);
+        charge.grow_anyway(files.len());
+        charge
     }
 
     /// At the kernel of the end that stays: the other one is there from now on. How many messages were sent to it before.

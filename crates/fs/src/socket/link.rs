@@ -47,7 +47,7 @@ pub(super) fn cost(bytes: usize) -> u64 {
     (bytes + inbox::MESSAGE_BYTES) as u64
 }
 
-/// Frames that are lent for a message, until it was received.
+/// Frames that are lent for a message, until it was received (or, if this end goes, copied).
 pub type Lent = Box<dyn Send + Sync>;
 
 /// What is kept until the other side has received a message.
@@ -99,6 +99,19 @@ pub(super) struct Link {
     awaited: u64,
     window: Charge,
     payer: Option<Arc<Account>>,
+}
+
+impl Drop for Link {
+    /// What was sent may be on its way in frames, or unread with descriptors, which are charged until then.
+    fn drop(&mut self) {
+        let kept = core::mem::take(&mut self.kept);
+        let (Some(there), Ok(others), false) = (self.there, self.here.names.others(), kept.is_empty()) else { return };
+        let asks = others.clone();
+        others.run(Box::pin(async move {
+            asks.received(there).await;
+            drop(kept);
+        }));
+    }
 }
 
 impl Link {
@@ -203,13 +216,16 @@ impl Link {
         }
     }
 
-    pub fn hear(&mut self, credit: SocketCredit) {
+    /// Whether that is news.
+    pub fn hear(&mut self, credit: SocketCredit) -> bool {
+        let before = self.credit;
         self.mover = None;
-        self.credit.taken = self.credit.taken.max(credit.taken);
-        self.credit.granted = self.credit.granted.max(credit.granted);
+        self.credit.taken = before.taken.max(credit.taken);
+        self.credit.granted = before.granted.max(credit.granted);
         while self.kept.front().is_some_and(|kept| kept.end <= self.credit.taken) {
             self.kept.pop_front();
         }
+        self.credit != before
     }
 
     /// A message of so many bytes has come into the inbox.

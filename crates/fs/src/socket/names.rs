@@ -320,6 +320,13 @@ impl UnixNames {
         self.bound.lock().sockets.get(&serial).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
     }
 
+    /// Returns when nothing that was sent to a connection's end brings files any more, or it is gone.
+    pub(crate) async fn received(&self, serial: u64) {
+        let Ok(room) = self.by_serial(serial).map(|socket| socket.room.clone()) else { return };
+        let holds_files = || self.by_serial(serial).is_ok_and(|socket| socket.state.lock().inbox.brings_files());
+        room.wait_until(|| (!holds_files()).then_some(())).await;
+    }
+
     /// Waits without keeping the socket.
     pub(crate) async fn room(&self, serial: u64) -> Result<()> {
         let room: Arc<WaitQueue> = self.by_serial(serial)?.room.clone();

@@ -86,6 +86,8 @@ pub trait OtherKernels: Send + Sync {
     fn credit(&self, to: FarSocket, credit: SocketCredit);
     /// This end was shut, closed or named. Nobody waits for the answer.
     fn tell(&self, to: FarSocket, change: SocketChange);
+    /// This end is closed. Returns when frames that it has lent were copied, and descriptors that it has sent received.
+    fn received(&self, to: FarSocket) -> BoxFuture<'_, ()>;
     /// A file as it can be sent without waiting.
     fn settle<'a>(&'a self, file: &'a Arc<dyn File>) -> BoxFuture<'a, Result<Arc<dyn File>>>;
     /// EAGAIN: no room.

@@ -164,7 +164,7 @@ impl Socket {
 
     pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {
         let peek = flags & MSG_PEEK != 0;
-        let (mut message, files, peer, credit) = {
+        let (mut message, files, peer, credit, brings_files) = {
             let mut state = self.state.lock();
             if self.kind.connects() && !matches!(state.role, Role::Connected(_) | Role::Linked(_)) {
                 return match (&self.inet, self.kind) {
@@ -202,7 +202,7 @@ impl Socket {
                 _ => None,
             };
             let received = before - state.inbox.cost();
-            (message, files, peer, Self::received(&mut state, received, brings_files))
+            (message, files, peer, Self::received(&mut state, received, brings_files), brings_files)
         };
         self.credit(credit);
         // What is only looked at is in the message already.
@@ -216,6 +216,8 @@ impl Socket {
             }
             if !self.kind.connects() {
                 self.changes.wake_all();
+            }
+            if !self.kind.connects() || brings_files {
                 self.room.wake_all();
             }
         }

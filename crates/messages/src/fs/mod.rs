@@ -272,6 +272,13 @@ messages! {
         change: SocketChange,
     } -> (), Low;
 
+    /// A connection's end is closed, and frames or descriptors that it has sent are not known to have been received. Answered when the frames
+    /// were copied and the descriptors received, or the other end is closed, too.
+    socket_received: SocketReceived {
+        /// Number of the other end at the receiver.
+        to: u64,
+    } -> (), Low;
+
     /// connect of a datagram socket: the other one's name. EPROTOTYPE if it is of another kind.
     unix_meet: UnixMeet {
         /// Number of the other socket at the receiver.

@@ -7,11 +7,11 @@ use crate::{
     socket::{AllSockets, Protocol, Socket, UnixNames},
 };
 
-fn new(names: &[Arc<UnixNames>], kernel: usize, protocol: Protocol) -> Arc<dyn File> {
+pub(super) fn new(names: &[Arc<UnixNames>], kernel: usize, protocol: Protocol) -> Arc<dyn File> {
     Socket::internet(&names[kernel], &caller(1), protocol, false, OpenFlags::empty())
 }
 
-fn at(port: u16) -> Option<SocketAddress> {
+pub(super) fn at(port: u16) -> Option<SocketAddress> {
     let [high, low] = port.to_be_bytes();
     Some(SocketAddress::Other(vec![2, 0, high, low, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]))
 }

@@ -2,6 +2,7 @@
 
 mod balance;
 mod circles;
+mod connections;
 mod internet;
 mod interrupted;
 mod names;

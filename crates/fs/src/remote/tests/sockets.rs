@@ -19,7 +19,7 @@ pub(super) fn joined(count: usize) -> (Machine, Vec<Arc<UnixNames>>) {
     (machine, names)
 }
 
-fn place(name: &[u8]) -> Option<SocketAddress> {
+pub(super) fn place(name: &[u8]) -> Option<SocketAddress> {
     Some(SocketAddress::Unix(UnixPlace::Abstract(name.to_vec())))
 }
 
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-fn new(names: &[Arc<UnixNames>], kernel: usize, kind: SocketKind) -> Arc<dyn File> {
+pub(super) fn new(names: &[Arc<UnixNames>], kernel: usize, kind: SocketKind) -> Arc<dyn File> {
     Socket::new(&names[kernel], &caller(1), kind, OpenFlags::empty())
 }
 
@@ -81,7 +81,7 @@ fn a_connection_has_an_end_on_each_kernel_and_is_used_from_a_third() {
 }
 
 /// A server on kernel 0, its accepted end, and a client on kernel 1.
-fn connected(machine: &Machine, names: &[Arc<UnixNames>], kind: SocketKind) -> [Arc<dyn File>; 3] {
+pub(super) fn connected(machine: &Machine, names: &[Arc<UnixNames>], kind: SocketKind) -> [Arc<dyn File>; 3] {
     let (server, client) = (new(names, 0, kind), new(names, 1, kind));
     machine.bind(&server, b"s").unwrap();
     machine.socket(&server, SocketControl::Listen { backlog: 0 }).unwrap();
@@ -114,7 +114,7 @@ fn an_interrupted_receive_brings_what_was_sent_first() {
     drop(server);
 }
 
-fn messages(machine: &Machine) -> u64 {
+pub(super) fn messages(machine: &Machine) -> u64 {
     let all = machine.kernels.iter().map(|kernel| kernel.endpoint.stats());
     all.map(|stats| stats.replies_sent + stats.types.iter().map(|kind| kind.sent).sum::<u64>()).sum()
 }

@@ -6,6 +6,8 @@ pub(super) mod ports;
 mod stream;
 mod udp;
 
+pub(super) use stream::first;
+
 use super::{transfer::MSG_DONTWAIT, Role, Socket, SocketKind, UnixNames};
 use crate::{
     control::{ControlAnswer, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketControl},

@@ -7,8 +7,7 @@ use super::{
 use crate::{
     control::{InternetAddress, UnixCredentials},
     file::Patience,
-    socket::{credentials_of, names::Found, FarSocket, Role, Socket, State},
-    waiting::attempt,
+    socket::{credentials_of, names::Found, FarSocket, Role, Socket},
     Caller,
 };
 use alloc::{boxed::Box, collections::VecDeque, sync::Arc};
@@ -24,7 +23,7 @@ use messages::fs::SocketChange;
 pub(super) const TIME_WAIT: u64 = 60_000_000_000;
 
 /// Returns when one of the two is done.
-async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
+pub(in crate::socket) async fn first<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| match (one.as_mut().poll(context), other.as_mut().poll(context)) {
         (Poll::Pending, Poll::Pending) => Poll::Pending,
@@ -190,9 +189,8 @@ impl Socket {
             let room = match found {
                 Found::Here(listener) => {
                     drop(held);
-                    let (room, listener) = (listener.room.clone(), Arc::downgrade(&listener));
-                    let connect = || self.try_connect(&listener.upgrade().ok_or(Errno::ECONNREFUSED)?, caller);
-                    return attempt(&room, patience, connect).await;
+                    let room = listener.room.clone();
+                    return self.connect_near(Arc::downgrade(&listener), room, caller, patience).await;
                 }
                 Found::There(there) => there,
             };
@@ -201,7 +199,12 @@ impl Socket {
                     drop(held);
                     self.names.others()?.room(room).await?;
                 }
-                Err(Errno::EAGAIN) => return Err(patience.answer()),
+                Err(Errno::EAGAIN) => {
+                    if patience == Patience::Tries {
+                        self.hear_of_room(room);
+                    }
+                    return Err(patience.answer());
+                }
                 done => return done,
             }
         }
@@ -310,18 +313,15 @@ impl Socket {
 
     /// The other side has closed. What is sent is answered with a reset, which is too late for this call.
     pub(in crate::socket) fn send_into_nowhere(&self, bytes: usize) -> Result<usize> {
-        let sent = self.send_into_nowhere_of(&mut self.state.lock(), bytes);
-        self.changes.wake_all();
-        sent
-    }
-
-    /// The same for who has locked the state, and wakes those who wait.
-    pub(in crate::socket) fn send_into_nowhere_of(&self, state: &mut State, bytes: usize) -> Result<usize> {
-        if state.write_shut {
-            return Err(state.error.take().unwrap_or(Errno::EPIPE));
+        {
+            let mut state = self.state.lock();
+            if state.write_shut {
+                return Err(state.error.take().unwrap_or(Errno::EPIPE));
+            }
+            (state.read_shut, state.write_shut) = (true, true);
+            state.error = Some(Errno::EPIPE);
         }
-        (state.read_shut, state.write_shut) = (true, true);
-        state.error = Some(Errno::EPIPE);
+        self.changes.wake_all();
         Ok(bytes)
     }
 

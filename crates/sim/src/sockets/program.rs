@@ -1,0 +1,477 @@
+//! Random programs: what they do in a step.
+
+use super::{
+    kernels::{caller, Kernels},
+    model::{Both, Connection, End, Family, Phase, Side},
+    task::{self, Task},
+};
+use crate::{
+    machine::Machine,
+    rng::Rng,
+    scenario::{Log, Scenario, Step},
+    shape::Shape,
+};
+use ::machine::KernelId;
+use fs::{
+    control::{SocketAddress, SocketControl, UnixPlace},
+    event::EventFd,
+    socket::{Protocol, Socket, SocketKind},
+    Control, Events, File, OpenFlags,
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+const MOST_ACTS: usize = 5;
+const MOST_CONNECTIONS: usize = 8;
+const LISTENERS: usize = 3;
+/// Numbers of the processes that connect, and of the ports that they connect from, begin here.
+const FIRST_PROCESS: u32 = 1000;
+const FIRST_PORT: u16 = 10_000;
+const SERVER_PORT: u16 = 2000;
+
+/// What a task does.
+#[derive(Clone, Debug)]
+pub enum What {
+    Receive { end: End, limit: usize, peek: bool, by_read: bool, waits: bool },
+    Send { end: End, bytes: usize, files: Vec<u64>, waits: bool },
+    Shut { end: End, how: u32 },
+    Connect { connection: usize, waits: bool },
+    Accept { listener: usize, waits: bool },
+    Poll { ends: Vec<(End, Events)>, waits: bool },
+}
+
+/// What happens in a step.
+#[derive(Clone, Debug)]
+enum Act {
+    Task(What),
+    /// A new connection through a listener, or a pair; the numbers choose kernels.
+    Connect {
+        listener: usize,
+        at: [usize; 2],
+        waits: bool,
+    },
+    Pair {
+        family: Family,
+        at: [usize; 3],
+    },
+    Close(End),
+    Hang(usize),
+    Listen {
+        family: Family,
+        at: [usize; 2],
+        backlog: usize,
+    },
+    Interrupt(usize),
+    Die(KernelId),
+}
+
+pub struct Listener {
+    pub family: Family,
+    pub kernel: KernelId,
+    pub user: KernelId,
+    pub backlog: usize,
+    /// None: it is closed.
+    pub file: Option<Arc<dyn File>>,
+}
+
+/// A call that has not ended.
+pub struct Call {
+    pub what: What,
+    pub on: KernelId,
+    pub task: Task,
+}
+
+pub struct Program {
+    pub(super) kernels: Kernels,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) calls: Vec<Call>,
+    /// Files that were sent have numbers.
+    files: u64,
+    dead: BTreeSet<KernelId>,
+    longest: usize,
+    operations: u64,
+}
+
+/// What was so before a step.
+pub struct Before {
+    pub both: Vec<Both>,
+    /// Connections that certainly wait to be accepted, by listener; and those that were begun, or may be there.
+    pub waiting: Vec<(usize, usize)>,
+}
+
+impl Scenario for Program {
+    const NAME: &'static str = "sockets";
+    const STEPS: u32 = 80;
+
+    fn new(shape: Shape) -> Self {
+        let shape = Shape { kernels: shape.kernels.min(8), ..shape };
+        // In many small messages, much takes long.
+        let longest = if shape.weather.longest < 1000 { 6000 } else { 212_900 };
+        Program {
+            kernels: Kernels::new(shape),
+            listeners: Vec::new(),
+            connections: Vec::new(),
+            calls: Vec::new(),
+            files: 0,
+            dead: BTreeSet::new(),
+            longest,
+            operations: 0,
+        }
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.kernels.machine
+    }
+
+    fn step(&mut self, step: Step, rng: &Rng, log: &Log) {
+        let before = self.before();
+        let mut dies = None;
+        for number in 0..1 + rng.below(MOST_ACTS) {
+            let Some(act) = self.draw(rng) else { continue };
+            if !step.acts.contains(number) {
+                continue;
+            }
+            log.line(|| format!("{:>4}  {act:?}", step.number));
+            self.operations += 1;
+            match act {
+                Act::Die(kernel) => dies = Some(kernel),
+                act => self.act(act),
+            }
+        }
+        if let Some(kernel) = dies {
+            self.kernels.some_steps(40);
+            self.die(kernel);
+        }
+        self.kernels.machine.settle();
+        self.judge(&before, log);
+    }
+
+    fn finish(&mut self, log: &Log) {
+        log.line(|| " end  all is interrupted and closed");
+        let before = self.before();
+        self.calls.iter().for_each(|call| call.task.interrupt());
+        self.kernels.machine.settle();
+        self.judge(&before, log);
+        assert!(self.calls.is_empty(), "not interrupted: {:?}", self.calls[0].what);
+        self.connections.clear();
+        self.listeners.clear();
+        self.kernels.machine.settle();
+        self.kernels.check_empty();
+    }
+
+    fn operations(&self) -> u64 {
+        self.operations
+    }
+}
+
+impl Program {
+    pub(super) fn before(&self) -> Before {
+        let waiting = (0..self.listeners.len()).map(|listener| (self.waiting(listener), self.perhaps(listener)));
+        Before { both: self.connections.iter().map(Connection::both).collect(), waiting: waiting.collect() }
+    }
+
+    /// Connections that wait to be accepted.
+    pub(super) fn waiting(&self, listener: usize) -> usize {
+        self.unaccepted(listener, Phase::Established)
+    }
+
+    /// ...and that may.
+    pub(super) fn perhaps(&self, listener: usize) -> usize {
+        self.unaccepted(listener, Phase::Unknown)
+    }
+
+    fn unaccepted(&self, listener: usize, phase: Phase) -> usize {
+        let waits = |it: &&Connection| {
+            it.listener == Some(listener) && it.phase == phase && it.sides[1].file.is_none() && !it.sides[1].facts.gone
+        };
+        self.connections.iter().filter(waits).count()
+    }
+
+    pub(super) fn is_dead(&self, kernel: KernelId) -> bool {
+        self.dead.contains(&kernel)
+    }
+
+    /// Ends that programs have.
+    fn ends(&self) -> Vec<End> {
+        let ends = (0..self.connections.len()).flat_map(|number| [(number, 0), (number, 1)]);
+        ends.filter(|(number, side)| {
+            let connection = &self.connections[*number];
+            connection.phase == Phase::Established && connection.sides[*side].file.is_some()
+        })
+        .collect()
+    }
+
+    pub(super) fn receives(&self, end: End) -> bool {
+        self.calls.iter().any(|call| matches!(&call.what, What::Receive { end: of, .. } if *of == end))
+    }
+
+    pub(super) fn sends(&self, end: End) -> bool {
+        self.calls.iter().any(|call| matches!(&call.what, What::Send { end: of, .. } if *of == end))
+    }
+
+    fn is_in_use(&self, end: End) -> bool {
+        self.calls.iter().any(|call| match &call.what {
+            What::Receive { end: of, .. } | What::Send { end: of, .. } | What::Shut { end: of, .. } => *of == end,
+            What::Poll { ends, .. } => ends.iter().any(|(of, _)| *of == end),
+            What::Connect { .. } | What::Accept { .. } => false,
+        })
+    }
+
+    fn draw(&self, rng: &Rng) -> Option<Act> {
+        let ends = self.ends();
+        let (which, chance) = (rng.next() as usize, rng.below(100));
+        let (waits, flag, rare) = (rng.one_in(2), rng.one_in(2), rng.one_in(12));
+        let numbers = [rng.next() as usize, rng.next() as usize, rng.next() as usize];
+        let size = *rng.pick(&[1, 8, 90, 1000, 3000, 5000, 20_000, 60_000, 212_900]);
+        let (files, how) = (1 + rng.below(3), rng.below(3) as u32);
+        let families = [Family::Stream, Family::Packets, Family::Tcp];
+        let family = families[numbers[2] % 3];
+        let open = self.listeners.iter().filter(|listener| listener.file.is_some()).count();
+        let listener = (!self.listeners.is_empty()).then(|| which % self.listeners.len());
+        let listener = listener.filter(|listener| self.listeners[*listener].file.is_some());
+        let end = (!ends.is_empty()).then(|| ends[which % ends.len()]);
+        let size = size.min(self.longest);
+        Some(match chance {
+            0..=5 if open < LISTENERS => Act::Listen { family, at: [numbers[0], numbers[1]], backlog: how as usize },
+            0..=15 if ends.len() < 2 * MOST_CONNECTIONS => {
+                Act::Connect { listener: listener?, at: [numbers[0], numbers[1]], waits }
+            }
+            16..=25 => {
+                let accepts =
+                    |call: &Call| matches!(call.what, What::Accept { listener: of, .. } if Some(of) == listener);
+                let listener = listener.filter(|_| self.calls.iter().filter(|call| accepts(call)).count() < 2)?;
+                Act::Task(What::Accept { listener, waits })
+            }
+            26..=28 if ends.len() < 2 * MOST_CONNECTIONS && family != Family::Tcp => Act::Pair { family, at: numbers },
+            29..=52 => {
+                let end = end.filter(|end| !self.sends(*end))?;
+                let by_unix = self.connections[end.0].family != Family::Tcp;
+                let files = if flag && by_unix && rare { files } else { 0 };
+                let files = (1..=files as u64).map(|number| self.files + number).collect();
+                Act::Task(What::Send { end, bytes: size, files, waits })
+            }
+            53..=76 => {
+                let end = end.filter(|end| !self.receives(*end))?;
+                let (peek, by_read) = (how == 0 && flag, how == 1);
+                Act::Task(What::Receive { end, limit: size.max(90), peek, by_read, waits })
+            }
+            77..=84 => {
+                let mut polled: Vec<(End, Events)> = Vec::new();
+                let user = self.user(end?);
+                for number in numbers {
+                    let end = ends[number % ends.len()];
+                    let wanted = if number & 1024 == 0 { Events::IN } else { Events::IN | Events::OUT };
+                    if self.user(end) == user && polled.iter().all(|(other, _)| *other != end) {
+                        polled.push((end, wanted));
+                    }
+                }
+                (!polled.is_empty()).then_some(Act::Task(What::Poll { ends: polled, waits }))?
+            }
+            85..=87 => Act::Task(What::Shut { end: end?, how }),
+            88..=92 => Act::Close(end.filter(|end| !self.is_in_use(*end))?),
+            93..=97 => Act::Interrupt((!self.calls.is_empty()).then(|| which % self.calls.len())?),
+            98 => {
+                let listener = listener?;
+                let accepts = |call: &Call| matches!(call.what, What::Accept { listener: of, .. } if of == listener);
+                (!self.calls.iter().any(accepts)).then_some(Act::Hang(listener))?
+            }
+            99 => {
+                let others: Vec<KernelId> = self.alive().into_iter().filter(|kernel| kernel.0 != 0).collect();
+                (flag && !others.is_empty()).then(|| Act::Die(others[which % others.len()]))?
+            }
+            _ => return None,
+        })
+    }
+
+    fn alive(&self) -> Vec<KernelId> {
+        self.kernels.machine.alive()
+    }
+
+    fn user(&self, end: End) -> KernelId {
+        self.connections[end.0].sides[end.1].user
+    }
+
+    fn file(&self, end: End) -> Arc<dyn File> {
+        self.connections[end.0].sides[end.1].file.clone().expect("somebody has it")
+    }
+
+    /// A kernel for a socket and one for its program, mostly the same.
+    fn places(&self, at: [usize; 2]) -> [KernelId; 2] {
+        let alive = self.alive();
+        let kernel = alive[at[0] % alive.len()];
+        let other = alive[at[1] % alive.len()];
+        [kernel, if at[1] & 0x3000 == 0 { other } else { kernel }]
+    }
+
+    fn socket(&self, kernel: KernelId, process: u32, family: Family) -> Arc<dyn File> {
+        let (names, who, flags) = (&self.kernels.of(kernel).names, caller(process), OpenFlags::empty());
+        match family {
+            Family::Stream => Socket::new(names, &who, SocketKind::Stream, flags),
+            Family::Packets => Socket::new(names, &who, SocketKind::SeqPacket, flags),
+            Family::Tcp => Socket::internet(names, &who, Protocol::Tcp, false, flags),
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Task(what) => self.start(what),
+            Act::Connect { listener, at, waits } => {
+                let family = self.listeners[listener].family;
+                let [kernel, user] = self.places(at);
+                let file = self.socket(kernel, 1, family);
+                let file = self.kernels.hand(kernel, user, file);
+                let server = &self.listeners[listener];
+                let sides = [Side::new(kernel, user, Some(file)), Side::new(server.kernel, server.user, None)];
+                let connection = self.connections.len();
+                self.connections.push(Connection { family, phase: Phase::Connecting, listener: Some(listener), sides });
+                self.start(What::Connect { connection, waits });
+            }
+            Act::Pair { family, at } => {
+                let [kernel, user] = self.places([at[0], at[1]]);
+                let kind = if family == Family::Stream { SocketKind::Stream } else { SocketKind::SeqPacket };
+                let names = &self.kernels.of(kernel).names;
+                let (one, other) = Socket::pair(names, &caller(1), kind, OpenFlags::empty());
+                let other = self.kernels.hand(kernel, user, other);
+                let sides = [Side::new(kernel, kernel, Some(one)), Side::new(kernel, user, Some(other))];
+                self.connections.push(Connection { family, phase: Phase::Established, listener: None, sides });
+            }
+            Act::Close(end) => {
+                let connection = &mut self.connections[end.0];
+                connection.sides[end.1].facts.gone = true;
+                connection.sides[end.1].file = None;
+            }
+            Act::Hang(listener) => {
+                self.listeners[listener].file = None;
+                self.lose_unaccepted(listener);
+            }
+            Act::Listen { family, at, backlog } => self.listen(family, at, backlog),
+            Act::Interrupt(call) => self.calls[call].task.interrupt(),
+            Act::Die(_) => unreachable!("kernels die after all has begun"),
+        }
+    }
+
+    /// The ends that wait to be accepted are closed with their listener.
+    fn lose_unaccepted(&mut self, listener: usize) {
+        for connection in self.connections.iter_mut().filter(|it| it.listener == Some(listener)) {
+            let server = &mut connection.sides[1];
+            if server.file.is_none() {
+                (server.facts.gone, server.facts.hard) = (true, true);
+            }
+        }
+    }
+
+    fn listen(&mut self, family: Family, at: [usize; 2], backlog: usize) {
+        let number = self.listeners.len();
+        let [kernel, user] = self.places(at);
+        let (file, who) = (self.socket(kernel, 1, family), caller(1));
+        let (place, listening) = (address(family, number), file.clone());
+        let done = self.kernels.machine.start_on(kernel, async move {
+            let bind = SocketControl::Bind { place: Some(place), name: Vec::new() };
+            listening.control(&who, Control::Socket(bind)).await.map(drop)?;
+            let listen = SocketControl::Listen { backlog: backlog as i32 };
+            listening.control(&who, Control::Socket(listen)).await.map(drop)
+        });
+        self.kernels.machine.settle();
+        assert_eq!(done.take(), Some(Ok(())), "nobody else has the name");
+        let file = Some(self.kernels.hand(kernel, user, file));
+        self.listeners.push(Listener { family, kernel, user, backlog, file });
+    }
+
+    fn start(&mut self, what: What) {
+        let who = caller(1);
+        let (on, task) = match &what {
+            What::Receive { end, limit, by_read: true, peek: false, waits } => {
+                let work = task::read(self.file(*end), who.clone(), *limit, *waits);
+                (self.user(*end), Task::start(&self.kernels, self.user(*end), &who, work))
+            }
+            What::Receive { end, limit, peek, waits, .. } => {
+                let work = task::receive(self.file(*end), who.clone(), *limit, *peek, *waits);
+                (self.user(*end), Task::start(&self.kernels, self.user(*end), &who, work))
+            }
+            What::Send { end, bytes, files, waits } => {
+                let (end, user) = (*end, self.user(*end));
+                let bytes = self.connections[end.0].next(end, *bytes);
+                let files: Vec<Arc<dyn File>> = files.iter().map(|number| self.eventfd(*number, user)).collect();
+                self.files += files.len() as u64;
+                let work = task::send(self.file(end), who.clone(), bytes, files, *waits);
+                (user, Task::start(&self.kernels, user, &who, work))
+            }
+            What::Shut { end, how } => {
+                let work = task::shut(self.file(*end), who.clone(), *how);
+                (self.user(*end), Task::start(&self.kernels, self.user(*end), &who, work))
+            }
+            What::Connect { connection, waits } => {
+                let who = caller(FIRST_PROCESS + *connection as u32);
+                let listener = self.connections[*connection].listener.expect("it connects to one");
+                let family = self.listeners[listener].family;
+                let bound = (family == Family::Tcp).then(|| port(FIRST_PORT + *connection as u16));
+                let (file, user) = (self.file((*connection, 0)), self.user((*connection, 0)));
+                let work = task::connect(file, who.clone(), bound, address(family, listener), *waits);
+                (user, Task::start(&self.kernels, user, &who, work))
+            }
+            What::Accept { listener, waits } => {
+                let Listener { family, user, file, .. } = &self.listeners[*listener];
+                let file = file.clone().expect("it is open");
+                let work = task::accept(file, who.clone(), *family == Family::Tcp, *waits);
+                (*user, Task::start(&self.kernels, *user, &who, work))
+            }
+            What::Poll { ends, waits } => {
+                let files = ends.iter().map(|(end, wanted)| (self.file(*end), *wanted)).collect();
+                let user = self.user(ends[0].0);
+                (user, Task::start(&self.kernels, user, &who, task::poll(files, who.clone(), *waits)))
+            }
+        };
+        self.calls.push(Call { what, on, task });
+    }
+
+    /// A file that says its number, of any kernel.
+    fn eventfd(&self, number: u64, user: KernelId) -> Arc<dyn File> {
+        let alive = self.alive();
+        let kernel = alive[number as usize % alive.len()];
+        self.kernels.hand(kernel, user, EventFd::new(number as u32, 0).expect("these are no flags"))
+    }
+
+    /// Which connection an accepted end is of.
+    pub(super) fn accepted(&self, family: Family, which: u64) -> Option<usize> {
+        let first = if family == Family::Tcp { u64::from(FIRST_PORT) } else { u64::from(FIRST_PROCESS) };
+        which.checked_sub(first).map(|number| number as usize).filter(|number| *number < self.connections.len())
+    }
+
+    fn die(&mut self, dead: KernelId) {
+        // First of all: what it has is dropped and says nothing.
+        self.kernels.machine.kill(dead);
+        self.dead.insert(dead);
+        let lost: Vec<Call> = self.calls.extract_if(.., |call| call.on == dead).collect();
+        for connection in &mut self.connections {
+            for side in &mut connection.sides {
+                if side.kernel == dead || side.user == dead {
+                    (side.facts.gone, side.facts.torn, side.facts.hard) = (true, true, true);
+                    side.file = None;
+                }
+            }
+            if connection.sides[0].facts.gone && connection.phase == Phase::Connecting {
+                connection.phase = Phase::Unknown;
+            }
+        }
+        for listener in 0..self.listeners.len() {
+            if self.listeners[listener].kernel == dead || self.listeners[listener].user == dead {
+                self.listeners[listener].file = None;
+                self.lose_unaccepted(listener);
+            }
+        }
+        drop(lost);
+        self.kernels.mourn(dead);
+    }
+}
+
+fn port(number: u16) -> SocketAddress {
+    let [high, low] = number.to_be_bytes();
+    SocketAddress::Other(vec![2, 0, high, low, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
+fn address(family: Family, listener: usize) -> SocketAddress {
+    match family {
+        Family::Tcp => port(SERVER_PORT + listener as u16),
+        _ => SocketAddress::Unix(UnixPlace::Abstract(format!("listener {listener}").into_bytes())),
+    }
+}

@@ -1,0 +1,303 @@
+//! What came of a step, held against the model.
+
+use super::{
+    kernels::Kernels,
+    model::{Both, Connection, End, Phase, View},
+    program::{Before, Call, Program, What},
+    task::Answer,
+};
+use crate::scenario::Log;
+use ::machine::{Errno, KernelId};
+use fs::Events;
+
+impl Program {
+    /// The machine rests.
+    pub(super) fn judge(&mut self, before: &Before, log: &Log) {
+        let busy: Vec<(End, bool)> = self.calls.iter().filter_map(|call| moving(&call.what)).collect();
+        let connects = self.calls.iter().filter(|call| matches!(call.what, What::Connect { .. })).count();
+        let mut ended: Vec<(What, KernelId, Answer)> = Vec::new();
+        for Call { what, on, task } in std::mem::take(&mut self.calls) {
+            match task.answer.take() {
+                Some(answer) => ended.push((what, on, answer)),
+                None => self.calls.push(Call { what, on, task }),
+            }
+        }
+        ended.iter().for_each(|(what, _, answer)| log.line(|| format!("          {what:?}: {}", said(answer))));
+        // Who sent, who has connected, who was accepted, who received, in this order: each may be due to those before.
+        ended.iter().for_each(|(what, _, answer)| self.note_sent(what, answer));
+        ended.iter().for_each(|(what, _, answer)| self.note_connected(what, answer));
+        for (what, _, answer) in &mut ended {
+            self.note_accepted(what, answer);
+        }
+        ended.iter().for_each(|(what, _, answer)| self.note_received(what, answer));
+        for connection in &mut self.connections {
+            connection.conclude();
+        }
+        for (what, _, answer) in &ended {
+            self.check(before, what, answer, &busy, connects);
+        }
+        for call in &self.calls {
+            assert!(self.may_wait(&call.what), "{:?} on {:?} waits for ever", call.what, call.on);
+        }
+        self.look();
+    }
+
+    fn note_sent(&mut self, what: &What, answer: &Answer) {
+        match (what, answer) {
+            (What::Send { end, files, .. }, Answer::Sent(Ok(count))) => {
+                self.connections[end.0].has_sent(*end, *count, files);
+            }
+            (What::Shut { end, how }, Answer::Done(Ok(()))) => {
+                let facts = &mut self.connections[end.0].sides[end.1].facts;
+                facts.shut_read |= *how != 1;
+                facts.shut_write |= *how != 0;
+            }
+            _ => {}
+        }
+    }
+
+    fn note_connected(&mut self, what: &What, answer: &Answer) {
+        let What::Connect { connection, .. } = what else { return };
+        let it = &mut self.connections[*connection];
+        it.phase = match answer {
+            Answer::Done(Ok(())) => Phase::Established,
+            Answer::Done(Err(Errno::EAGAIN | Errno::ECONNREFUSED | Errno::ENOBUFS)) => Phase::Failed,
+            // Interrupted, or something has died.
+            _ => Phase::Unknown,
+        };
+        if it.phase != Phase::Established {
+            let client = &mut it.sides[0];
+            (client.facts.gone, client.facts.torn, client.facts.hard) = (true, true, true);
+            client.file = None;
+            // Later, so that no step ends with something under way.
+            self.kernels.machine.settle();
+        }
+    }
+
+    fn note_accepted(&mut self, what: &What, answer: &mut Answer) {
+        let (What::Accept { listener, .. }, Answer::Accepted(Ok((file, which)))) = (what, answer) else { return };
+        let family = self.listeners[*listener].family;
+        let waits = |it: &Connection| {
+            it.listener == Some(*listener)
+                && matches!(it.phase, Phase::Established | Phase::Unknown)
+                && it.sides[1].file.is_none()
+        };
+        // By TCP one that was reset does not say whose it was.
+        let reset =
+            |phase| self.connections.iter().position(|it| waits(it) && it.sides[0].facts.gone && it.phase == phase);
+        let number = self.accepted(family, *which);
+        let number = number.or_else(|| reset(Phase::Established)).or_else(|| reset(Phase::Unknown));
+        let number = number.expect("it was accepted, and nobody has connected");
+        let it = &mut self.connections[number];
+        assert!(waits(it), "connection {number} was accepted, and is {:?}", it.phase);
+        // It is known now.
+        it.phase = Phase::Established;
+        it.sides[1].file = Some(file.clone());
+    }
+
+    fn note_received(&mut self, what: &What, answer: &Answer) {
+        let (What::Receive { end, limit, peek, by_read, .. }, Answer::Received(Ok((bytes, files)))) = (what, answer)
+        else {
+            return;
+        };
+        let (peek, files) = match *by_read && !*peek {
+            true => (false, None),
+            false => (*peek, Some(&files[..])),
+        };
+        if !bytes.is_empty() {
+            self.connections[end.0].has_received(*end, bytes, *limit, peek, files);
+        }
+    }
+
+    fn view(&self, before: &Before, connection: usize) -> View {
+        let it = &self.connections[connection];
+        let both: Both = before.both.get(connection).copied().unwrap_or_default();
+        self.explain(it, both)
+    }
+
+    fn explain(&self, it: &Connection, before: Both) -> View {
+        let Kernels { tight, scarce, .. } = self.kernels;
+        View { family: it.family, before, after: it.both(), tight, scarce }
+    }
+
+    fn now(&self, connection: usize) -> View {
+        let it = &self.connections[connection];
+        self.explain(it, it.both())
+    }
+
+    /// Its kernel, or its program's, has died: it may answer anything.
+    fn is_lost(&self, end: End) -> bool {
+        let side = &self.connections[end.0].sides[end.1];
+        self.is_dead(side.kernel) || self.is_dead(side.user)
+    }
+
+    fn check(&self, before: &Before, what: &What, answer: &Answer, busy: &[(End, bool)], connects: usize) {
+        let fine = match (what, answer) {
+            (_, Answer::Interrupted) => true,
+            (What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. }, _) if self.is_lost(*end) => {
+                true
+            }
+            (What::Receive { end, waits, .. }, Answer::Received(got)) => {
+                let view = self.view(before, end.0);
+                match got {
+                    Ok((bytes, _)) if bytes.is_empty() => view.may_end(end.1, None),
+                    Ok(_) => true,
+                    Err(Errno::EAGAIN) => !waits && view.may_be_empty(end.1),
+                    Err(Errno::ENOBUFS) => self.kernels.scarce,
+                    Err(error) => view.may_end(end.1, Some(*error)),
+                }
+            }
+            (What::Send { end, bytes, waits, .. }, Answer::Sent(sent)) => {
+                let view = self.view(before, end.0);
+                match sent {
+                    Ok(count) => *count > 0 && view.may_send(end.1),
+                    Err(Errno::EAGAIN) if *waits => false,
+                    Err(error) => view.may_fail_to_send(end.1, *bytes, *error),
+                }
+            }
+            (What::Shut { end, .. }, Answer::Done(done)) => match done {
+                Err(Errno::ENOTCONN) => self.view(before, end.0).may_be_unconnected(end.1),
+                done => done.is_ok(),
+            },
+            (What::Connect { connection, waits }, Answer::Done(done)) => {
+                let number = self.connections[*connection].listener.expect("it connects to one");
+                let listener = &self.listeners[number];
+                let lost = self.is_lost((*connection, 0)) || self.is_dead(listener.kernel);
+                let (waiting, perhaps) = before.waiting.get(number).copied().unwrap_or_default();
+                match done {
+                    Ok(()) => self.waiting(number) <= listener.backlog + 1,
+                    Err(Errno::EAGAIN) => !waits && waiting + perhaps + connects - 1 > listener.backlog,
+                    Err(Errno::ECONNREFUSED) => listener.file.is_none(),
+                    Err(Errno::ENOBUFS) => self.kernels.tight,
+                    Err(_) => lost,
+                }
+            }
+            (What::Accept { listener, waits }, Answer::Accepted(accepted)) => match accepted {
+                Ok(_) => true,
+                Err(Errno::EAGAIN) => !waits && before.waiting.get(*listener).is_none_or(|(waiting, _)| *waiting == 0),
+                Err(_) => self.is_dead(self.listeners[*listener].kernel),
+            },
+            (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_lost(*end)) => true,
+            (What::Poll { ends, waits }, Answer::Polled(Ok(told))) => {
+                self.may_be_told(before, ends, told, *waits, busy)
+            }
+            _ => false,
+        };
+        assert!(
+            fine,
+            "{what:?} was answered {}; before: {:?}, after: {:?}",
+            said(answer),
+            shown(before, what),
+            self.shown(what)
+        );
+    }
+
+    fn may_be_told(
+        &self,
+        before: &Before,
+        ends: &[(End, Events)],
+        told: &[Events],
+        waits: bool,
+        busy: &[(End, bool)],
+    ) -> bool {
+        let nothing = told.iter().all(|told| told.is_empty());
+        let so = |((end, wanted), told): (&(End, Events), &Events)| {
+            let view = self.view(before, end.0);
+            let (receives, sends) = (busy.contains(&(*end, true)), busy.contains(&(*end, false)));
+            let must = view.must_before(end.1, receives, sends) & *wanted;
+            view.may_be_told(end.1, *told) && (!nothing || must.is_empty())
+        };
+        !(nothing && waits) && ends.iter().zip(told).all(so)
+    }
+
+    fn may_wait(&self, what: &What) -> bool {
+        match what {
+            What::Receive { end, waits, .. } => {
+                *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_read(end.1)
+            }
+            What::Send { end, bytes, waits, .. } => {
+                *waits && !self.is_lost(*end) && self.now(end.0).may_wait_to_send(end.1, *bytes)
+            }
+            What::Shut { .. } => false,
+            What::Connect { connection, waits } => {
+                let number = self.connections[*connection].listener.expect("it connects to one");
+                let listener = &self.listeners[number];
+                let full = self.waiting(number) + self.perhaps(number) > listener.backlog;
+                *waits && listener.file.is_some() && full && !self.is_lost((*connection, 0))
+            }
+            What::Accept { listener, waits } => {
+                *waits && self.waiting(*listener) == 0 && !self.is_dead(self.listeners[*listener].kernel)
+            }
+            What::Poll { ends, waits } => {
+                let quiet = |(end, wanted): &(End, Events)| {
+                    !self.is_lost(*end) && (self.now(end.0).must_after(end.1) & *wanted).is_empty()
+                };
+                *waits && ends.iter().all(quiet)
+            }
+        }
+    }
+
+    /// What poll tells at rest of those who are on the kernel of their sockets.
+    fn look(&self) {
+        for (number, connection) in self.connections.iter().enumerate() {
+            for (side, it) in connection.sides.iter().enumerate() {
+                let Some(file) = it.file.as_ref().filter(|_| it.kernel == it.user) else { continue };
+                if connection.phase != Phase::Established {
+                    continue;
+                }
+                let (told, view) = (file.poll(), self.now(number));
+                let both = connection.both();
+                assert!(view.may_be_told(side, told), "({number}, {side}) is {told:?}: {both:?}");
+                assert!(told.contains(view.must_after(side)), "({number}, {side}) is only {told:?}: {both:?}");
+            }
+        }
+    }
+
+    fn shown(&self, what: &What) -> Vec<Both> {
+        ends(what).into_iter().map(|end| self.connections[end.0].both()).collect()
+    }
+}
+
+impl Connection {
+    /// A side that has gone went hard if it has not received all.
+    fn conclude(&mut self) {
+        for side in 0..2 {
+            let sent = self.sides[1 - side].facts.sent;
+            let facts = &mut self.sides[side].facts;
+            facts.hard |= facts.gone && facts.received < sent;
+        }
+    }
+}
+
+/// The end that a call moves data at, and whether it receives.
+fn moving(what: &What) -> Option<(End, bool)> {
+    match what {
+        What::Receive { end, .. } => Some((*end, true)),
+        What::Send { end, .. } => Some((*end, false)),
+        _ => None,
+    }
+}
+
+fn ends(what: &What) -> Vec<End> {
+    match what {
+        What::Receive { end, .. } | What::Send { end, .. } | What::Shut { end, .. } => vec![*end],
+        What::Connect { connection, .. } => vec![(*connection, 0)],
+        What::Accept { .. } => Vec::new(),
+        What::Poll { ends, .. } => ends.iter().map(|(end, _)| *end).collect(),
+    }
+}
+
+fn shown(before: &Before, what: &What) -> Vec<Both> {
+    ends(what).into_iter().filter_map(|end| before.both.get(end.0).copied()).collect()
+}
+
+fn said(answer: &Answer) -> String {
+    match answer {
+        Answer::Received(got) => format!("{:?}", got.as_ref().map(|(bytes, files)| (bytes.len(), files))),
+        Answer::Sent(sent) => format!("{sent:?}"),
+        Answer::Done(done) => format!("{done:?}"),
+        Answer::Accepted(accepted) => format!("accepted {:?}", accepted.as_ref().map(|(_, which)| *which)),
+        Answer::Polled(told) => format!("{told:?}"),
+        Answer::Interrupted => "interrupted".into(),
+    }
+}
