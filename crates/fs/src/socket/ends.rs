@@ -13,7 +13,7 @@
 use super::{
     circles,
     flight::Parcel,
-    inbox,
+    inbox::{self, Incoming},
     link::{cost, Link},
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
 };
@@ -113,10 +113,10 @@ impl Socket {
         let begun = Begun(self);
         let ends = self.inet.as_ref().and_then(|inet| inet.connection());
         let connecting = Connecting { kind: self.kind as u32, end: self.names.here(end), name, ends };
-        let SocketAttached { end, name, credentials } = others.attach(there, connecting, caller).await?;
+        let SocketAttached { end, name, credentials, groups } = others.attach(there, connecting, caller).await?;
         {
             let mut state = self.state.lock();
-            state.peer_credentials = credentials;
+            (state.peer_credentials, state.peer_groups) = (credentials, groups.into());
             let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
             (link.there, link.name) = (Some(FarSocket { kernel: there.kernel, serial: end }), name);
             state.role = Role::Linked(link);
@@ -139,9 +139,9 @@ impl Socket {
             number = link.number();
             Ok(Role::Linked(link))
         };
-        let credentials = self.admit(client.ends, caller, role)?;
+        let (credentials, groups) = self.admit(client.ends, caller, role)?;
         let name = self.state.lock().name.clone();
-        Ok(SocketAttached { end: number, name, credentials })
+        Ok(SocketAttached { end: number, name, credentials, groups: groups.to_vec() })
     }
 
     /// To the end of a connection on another kernel. None: it is on this one by now.
@@ -243,7 +243,9 @@ impl Socket {
             false => message.bytes[..count].to_vec(),
         };
         let files = core::mem::take(&mut message.files);
-        let part = SocketMessage { bytes, files, credentials: Some(sender), name, ..SocketMessage::default() };
+        // The last byte of all is the urgent one.
+        let extra = if count == wanted { message.extra.take() } else { None };
+        let part = SocketMessage { bytes, files, credentials: Some(sender), name, extra, ..SocketMessage::default() };
         let (number, credit) = (link.number(), link.credit());
         // Under the lock, so that what is counted first also leaves first.
         let frames = self.names.others()?.transmit(there, number, credit, part).map_err(|_| Errno::EPIPE)?;
@@ -253,6 +255,7 @@ impl Socket {
 
     /// A message from the other end, which always has room. Error: this end is none any more.
     pub(crate) fn arrive(&self, message: SocketMessage, credit: SocketCredit) -> Result<()> {
+        let urgent = message.is_urgent();
         let SocketMessage { bytes, files, credentials, name, .. } = message;
         let brings_files = !files.is_empty();
         let files = match brings_files {
@@ -271,7 +274,8 @@ impl Socket {
                 unread = Some(files);
                 link.take(cost(length), false).and_then(|credit| Some((link.there?, credit)))
             } else {
-                state.inbox.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
+                let (sender, charge) = (credentials.unwrap_or_default(), Charge::FREE);
+                self.take_in(&mut state, Incoming { bytes, files, sender, name, charge, urgent, datagram: None });
                 None
             }
         };
@@ -307,10 +311,17 @@ impl Socket {
 
     /// The other end wants to send so much; and how many bytes nobody has received yet.
     pub(crate) fn wanted(&self, room: u64) -> Result<(SocketCredit, u64)> {
-        let mut state = self.state.lock();
-        let unread = state.inbox.bytes() as u64;
-        let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
-        Ok((link.make_room(room, self.kind == SocketKind::Stream)?, unread))
+        let (answer, awaited) = {
+            let mut state = self.state.lock();
+            let unread = state.inbox.bytes() as u64;
+            let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
+            let credit = link.make_room(room, self.kind == SocketKind::Stream)?;
+            ((credit, unread), link.is_awaited())
+        };
+        if awaited {
+            self.is_awaited();
+        }
+        Ok(answer)
     }
 
     /// The other end was shut, closed or named.
