@@ -67,11 +67,12 @@ fn check_interface(index: u32) -> Result<()> {
     }
 }
 
-/// The source address that a sender names, if it names one; EINVAL: it is not this machine's.
+/// The source address that a sender names, if it names one; EINVAL, of IPv4 ENETUNREACH: it is not this machine's.
 fn source(ip: u128) -> Result<Option<u128>> {
     match scope_of(ip) {
         Scope::Any => Ok(None),
         Scope::Local => Ok(Some(ip)),
+        _ if is_v4(ip) => Err(Errno::ENETUNREACH),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -135,9 +136,10 @@ fn octets(ip: u128) -> [u8; 4] {
     (ip as u32).to_be_bytes()
 }
 
-/// What the headers say, to a socket that wants to know. `own`: the address is the socket's own, so that answers may come from it.
-fn headers(wishes: Wishes, header: DatagramHeader, own: bool, to: &mut Vec<ControlMessage>) {
+/// What the headers say, to a socket that wants to know. Of a packet that came to no port (of ICMP) it is not told from where to answer.
+fn headers(wishes: Wishes, header: DatagramHeader, to: &mut Vec<ControlMessage>) {
     let DatagramHeader { to: ip, port, ttl, tos } = header;
+    let own = port != 0;
     let (ttl, place) = (u32::from(ttl), InternetAddress { ip, port });
     if wishes.contains(Wishes::PKTINFO_6) {
         let data = [&ip.to_be_bytes()[..], &INTERFACE.to_ne_bytes()].concat();
@@ -216,7 +218,7 @@ impl Socket {
             _ => {}
         }
         if let Some(header) = along.and_then(|along| along.datagram) {
-            headers(wishes, header, true, &mut control);
+            headers(wishes, header, &mut control);
         }
         if is_stream && wishes.contains(Wishes::INQ) {
             control.push(Self::left(state));
@@ -250,7 +252,7 @@ impl Socket {
             control.push(stamp(state.settings.stamp, time));
         }
         let header = along.datagram.unwrap_or_default();
-        headers(state.settings.wishes, header, false, &mut control);
+        headers(state.settings.wishes, header, &mut control);
         control.push(refusal(inet.six, header.to));
         message.extra = Some(Box::new(MessageExtra { control, flags: MSG_ERRQUEUE, ..MessageExtra::default() }));
         message
@@ -282,7 +284,7 @@ mod tests {
         let info = |index: u32, ip: [u8; 4]| given(IP, IP_PKTINFO, &[&index.to_ne_bytes()[..], &ip, &[0; 4]].concat());
         assert_eq!(parse(&info(1, [127, 0, 0, 1]), false).map(|options| options.from), Ok(Some(LOCAL)));
         assert_eq!(parse(&info(7, [0; 4]), false), Err(Errno::ENODEV));
-        assert_eq!(parse(&info(0, [10, 0, 0, 1]), false), Err(Errno::EINVAL));
+        assert_eq!(parse(&info(0, [10, 0, 0, 1]), false), Err(Errno::ENETUNREACH));
         assert_eq!(parse(&given(SOL_SOCKET, SCM_RIGHTS, &[]), false), Ok(SendOptions::default()));
         assert_eq!(parse(&given(SOL_SOCKET, 99, &[]), false), Err(Errno::EINVAL));
     }

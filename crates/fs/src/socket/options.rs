@@ -170,8 +170,8 @@ const KNOWN: &[Known] = &[
     known(UDP, 104, 0, Flag),                    // GRO: two datagrams are never one.
     known(IP, 1, 0, Any),                        // TOS
     known(IP, 2, 64, RangeOrDefault(1, 255)),    // TTL
-    known(IP, 6, 0, Default),                    // RECVOPTS
-    known(IP, 7, 0, Default),                    // RETOPTS
+    known(IP, 6, 0, Flag),                    // RECVOPTS
+    known(IP, 7, 0, Flag),                    // RETOPTS
     known(IP, 8, 0, Wish(Wishes::PKTINFO)),                    // PKTINFO
     known(IP, 10, 1, Range(0, 5)),               // MTU_DISCOVER
     known(IP, 11, 0, Wish(Wishes::ERRORS)),                   // RECVERR

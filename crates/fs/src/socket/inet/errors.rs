@@ -38,7 +38,7 @@ impl Socket {
             let (time, limit) = (state.wants_time().then(|| self.names.realtime()), state.settings.receive_buffer());
             let full = state.errors.as_ref().is_some_and(|errors| is_full(errors, limit));
             if let (true, false, Ok(charge)) = (wants, full, charge) {
-                let header = DatagramHeader { to: to.ip, port: to.port, ttl: ERROR_TTL, tos: ERROR_TOS };
+                let header = DatagramHeader { to: to.ip, port: 0, ttl: ERROR_TTL, tos: ERROR_TOS };
                 let (bytes, name) = (core::mem::take(&mut message.bytes), encode(inet.six, to));
                 let incoming =
                     Incoming { bytes, name, charge, datagram: Some(header), ..Incoming::default() };

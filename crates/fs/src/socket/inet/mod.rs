@@ -353,4 +353,4 @@ impl Socket {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

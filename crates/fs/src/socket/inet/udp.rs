@@ -106,7 +106,7 @@ impl Socket {
             return Err(Errno::ENETUNREACH);
         }
         if inet.protocol.is_echo() {
-            return self.send_echo(inet, to, header, message, sender);
+            return self.send_echo(inet, to, DatagramHeader { to: ip, ..header }, message, sender);
         }
         let delivered = match self.names.find_port(inet.protocol as u8, to, from).await {
             Ok(Found::Here(target)) => target.take_datagram(from, header, &mut message.bytes, sender),
