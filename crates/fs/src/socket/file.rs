@@ -229,7 +229,8 @@ impl Socket {
     ) -> Result<usize> {
         let bytes = match self.kind {
             SocketKind::Stream => buf[..buf.len().min(inbox::LIMIT)].to_vec(),
-            _ => buf.to_vec(),
+            // Longer ones are too long for any buffer.
+            _ => buf[..buf.len().min(2 * inbox::LIMIT)].to_vec(),
         };
         let mut message = SocketMessage { bytes, ..SocketMessage::default() };
         self.send(None, &mut message, sender, shield, patience).await

@@ -21,6 +21,7 @@ mod flight;
 mod handover;
 mod inbox;
 mod inet;
+mod known;
 mod link;
 mod names;
 mod options;
@@ -34,6 +35,7 @@ pub use inet::Protocol;
 pub use link::Lent;
 pub use names::UnixNames;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
+pub(crate) use transfer::MSG_OOB;
 
 use crate::{
     anonymous::{Identity, StatusFlags},

@@ -285,7 +285,11 @@ impl Socket {
             state.error = None;
             return Err(error);
         }
-        if state.read_shut { Ok(self.end_message(state)) } else { Err(Errno::EAGAIN) }
+        if state.read_shut {
+            Ok(self.end_message(state))
+        } else {
+            Err(Errno::EAGAIN)
+        }
     }
 
     /// SO_RCVLOWAT: a stream has less than that, and more may come before.

@@ -101,7 +101,9 @@ mod tests {
                     let message = SocketMessage { bytes: text.as_bytes().to_vec(), ..SocketMessage::default() };
                     let flags = u32::from(what == "!");
                     let send = SocketControl::Send { place: None, message, flags };
-                    assert!(matches!(control(from, send), Ok(ControlAnswer::Number(sent)) if sent == text.len() as i64));
+                    assert!(
+                        matches!(control(from, send), Ok(ControlAnswer::Number(sent)) if sent == text.len() as i64)
+                    );
                     continue;
                 }
                 "i" => {
@@ -113,7 +115,12 @@ mod tests {
                     let mark = if number(to, SIOCATMARK) != 0 { "^" } else { "" };
                     let poll = to.poll();
                     let (read, urgent) = (poll.contains(Events::IN), poll.contains(Events::PRI));
-                    told += &format!("{mark}{}{}{}", number(to, FIONREAD), if read { "r" } else { "" }, if urgent { "u" } else { "" });
+                    told += &format!(
+                        "{mark}{}{}{}",
+                        number(to, FIONREAD),
+                        if read { "r" } else { "" },
+                        if urgent { "u" } else { "" }
+                    );
                 }
                 _ => {
                     let flags = match what {
@@ -147,7 +154,11 @@ mod tests {
 
     /// As Linux 6.18 has it; of AF_UNIX, of TCP. (Linux counts a byte that was passed over in FIONREAD of AF_UNIX; Cob does not.)
     const STORIES: &[(&str, &str, &str)] = &[
-        ("? o !ab! ? q p r ? o o ? r ? +cd ? r ?", "0 none 3ru ! ab ab ^1ru ! none ^0r - 0 2r cd 0 ", "0 none 2ru ! ab ab ^0u ! none ^0 - 0 2r cd 0 "),
+        (
+            "? o !ab! ? q p r ? o o ? r ? +cd ? r ?",
+            "0 none 3ru ! ab ab ^1ru ! none ^0r - 0 2r cd 0 ",
+            "0 none 2ru ! ab ab ^0u ! none ^0 - 0 2r cd 0 ",
+        ),
         ("!ab! +cd ? r ? p ? r ? o", "5ru ab ^3ru cd ^3ru cd 0 none ", "2ru ab ^0ru cd ^0ru cd 0 none "),
         ("!! ? p r ? o +x r", "^1ru - - 0 none x ", "^0u - - 0 none x "),
         ("!a1 !b2 ? r ? o r ?", "4ru a1b ^1ru 2 - 0 ", "3ru a1b ^0u 2 - 0 "),

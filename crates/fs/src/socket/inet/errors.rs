@@ -40,8 +40,7 @@ impl Socket {
             if let (true, false, Ok(charge)) = (wants, full, charge) {
                 let header = DatagramHeader { to: to.ip, port: 0, ttl: ERROR_TTL, tos: ERROR_TOS };
                 let (bytes, name) = (core::mem::take(&mut message.bytes), encode(inet.six, to));
-                let incoming =
-                    Incoming { bytes, name, charge, datagram: Some(header), ..Incoming::default() };
+                let incoming = Incoming { bytes, name, charge, datagram: Some(header), ..Incoming::default() };
                 state.errors.get_or_insert_default().push(incoming, time);
             }
         }

@@ -69,7 +69,9 @@ impl Socket {
         }
         let peer = inet.ends.lock().peer;
         let to = match place {
-            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET && !inet.protocol.is_echo() => self.destination(parse(false, bytes)?)?,
+            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET && !inet.protocol.is_echo() => {
+                self.destination(parse(false, bytes)?)?
+            }
             Some(bytes) => {
                 let to = parse(inet.six, bytes)?;
                 if to.port == 0 && !inet.protocol.is_echo() {
