@@ -275,8 +275,11 @@ impl Socket {
                 link.take(cost(length), false).and_then(|credit| Some((link.there?, credit)))
             } else {
                 let (sender, charge) = (credentials.unwrap_or_default(), Charge::FREE);
-                self.take_in(&mut state, Incoming { bytes, files, sender, name, charge, urgent, datagram: None });
-                None
+                let incoming = Incoming { bytes, files, sender, name, charge, urgent, datagram: None };
+                match self.take_in(&mut state, incoming) {
+                    0 => None,
+                    passed => Self::received(&mut state, passed, false),
+                }
             }
         };
         // Outside the lock: they may be sockets.

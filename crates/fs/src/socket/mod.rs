@@ -194,14 +194,16 @@ fn groups_of(caller: &Caller) -> Arc<[u32]> {
 }
 
 impl Socket {
-    /// Puts into the inbox what has come.
-    fn take_in(&self, state: &mut State, incoming: Incoming) {
+    /// Puts into the inbox what has come. How much of what was there is passed over for it (as [`Inbox::cost`] counts).
+    fn take_in(&self, state: &mut State, incoming: Incoming) -> usize {
         let (urgent, passes) = (incoming.urgent, self.inet.is_some() && !state.settings.inline());
         let time = state.wants_time().then(|| self.names.realtime());
         state.inbox.push(incoming, time);
+        let before = state.inbox.cost();
         if urgent {
             state.inbox.mark_urgent(passes);
         }
+        before - state.inbox.cost()
     }
 
     /// socket(2).

@@ -69,6 +69,8 @@ const CAP_NET_ADMIN: u32 = 12;
 const BUFFER_MAX: i32 = 212_992;
 const SEND_MIN: i32 = 4608;
 const RECEIVE_MIN: i32 = 2304;
+/// Of net.ipv4.tcp_rmem.
+const RECEIVE_MAX: i32 = 6_291_456;
 /// Of lo.
 const MTU: i32 = 65_536;
 /// Largest segment on lo, of IPv4 with time stamps; before there is a connection.
@@ -175,6 +177,14 @@ impl Settings {
     /// How many bytes may wait in a socket to be read.
     pub fn receive_buffer(&self) -> usize {
         self.buffer(1)
+    }
+
+    /// Of TCP: what SO_RCVLOWAT can be at most, half of SO_RCVBUF or of net.ipv4.tcp_rmem's largest.
+    fn most_wanted(&self) -> i32 {
+        match self.buffers[1] {
+            0 => RECEIVE_MAX / 2,
+            set => set / 2,
+        }
     }
 
     fn buffer(&self, which: usize) -> usize {
@@ -335,7 +345,7 @@ impl Socket {
             (SOL_SOCKET, SO_PASSPIDFD) => state.settings.wishes.set(Wishes::PIDFD, number != 0),
             (SOL_SOCKET, SO_RCVLOWAT) => {
                 let most = if self.inet.is_some() && self.kind == SocketKind::Stream {
-                    state.settings.receive_buffer() as i32 / 2
+                    state.settings.most_wanted()
                 } else {
                     i32::MAX
                 };

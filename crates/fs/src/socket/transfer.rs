@@ -224,8 +224,8 @@ impl Socket {
                 SocketKind::Stream => state.inbox.take_stream(limit, Reading { peek, by_sender, inline }),
                 _ => state.inbox.take_datagram(limit, peek),
             };
-            state.awaited = false;
             let (received, lost) = (before - state.inbox.cost(), state.inbox.take_lost());
+            state.awaited &= received == 0;
             let (message, files) = match taken {
                 Some(Taken { mut message, files, along }) => {
                     self.accompany(&state, &mut message, along.as_deref());
