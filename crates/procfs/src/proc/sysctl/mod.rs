@@ -1,4 +1,4 @@
-//! /proc/sys: what can be asked of it. Only the names of the machine can be set.
+//! /proc/sys: what can be asked of it. Only the names of the machine and who may have ICMP sockets can be set.
 
 mod net;
 mod ping;
