@@ -270,14 +270,7 @@ static const struct row rows[] = {
     ANY(shmctl, O(&segment), C(SHM_INFO), W),
 };
 
-static const struct left_out not_shown[] = {
-    // MSG_OOB: see docs/limits.md.
-    {"sendto", "3 -1"},
-    {NULL, NULL},
-};
-
 int main(int argc, char **argv) {
-    left_out = not_shown;
     make_more = make_objects;
     begin_child = attach;
     int status = show_table(rows, sizeof rows / sizeof rows[0], argv + 1);

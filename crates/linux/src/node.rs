@@ -98,6 +98,7 @@ impl Node {
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
         let names = system.extension::<UnixNames>();
         names.set_accounts(&services.accounts);
+        names.set_clock(services.clock.clone());
         names.set_timers(Arc::new(crate::tree::FileTimers(system.scheduler.timers().clone())));
         remote.join_sockets(&names, root);
         system.extension::<SocketLists>().set(Arc::new(AllSockets(names)));

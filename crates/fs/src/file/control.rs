@@ -4,7 +4,8 @@
 use crate::File;
 use alloc::sync::Arc;
 pub use messages::fs::{
-    EpollInterest, InternetAddress, InternetEnds, PortClaim, SocketAddress, SocketType, UnixCredentials, UnixPlace,
+    ControlMessage, DatagramHeader, EpollInterest, InternetAddress, InternetEnds, MessageExtra, PortClaim,
+    SocketAddress, SocketType, UnixCredentials, UnixPlace,
 };
 
 /// What one file is asked to do, with open files of this kernel.

@@ -25,8 +25,8 @@ impl<F: Clone, G> Files<F, G> for fs::SocketMessage<F> {
 
     fn replace(self, names: &mut dyn Iterator<Item = G>) -> Option<Self::With> {
         let files: Vec<G> = names.take(self.files.len()).collect();
-        let fs::SocketMessage { bytes, credentials, name, full_length, most_in_flight, .. } = self;
-        Some(fs::SocketMessage { bytes, files, credentials, name, full_length, most_in_flight })
+        let fs::SocketMessage { bytes, credentials, name, full_length, most_in_flight, extra, .. } = self;
+        Some(fs::SocketMessage { bytes, files, credentials, name, full_length, most_in_flight, extra })
     }
 }
 
@@ -112,6 +112,7 @@ fn replace_end<F: Clone, G>(end: fs::AcceptedEnd<F>, given: &mut dyn Iterator<It
         names,
         ends,
         credentials,
+        groups,
         settings,
         read_shut,
         write_shut,
@@ -130,6 +131,7 @@ fn replace_end<F: Clone, G>(end: fs::AcceptedEnd<F>, given: &mut dyn Iterator<It
         names,
         ends,
         credentials,
+        groups,
         settings,
         read_shut,
         write_shut,

@@ -58,6 +58,7 @@ fn register(remote: &Arc<Remote>, names: &Arc<UnixNames>) {
         let there = names.claims().find(protocol, to, from)?;
         Ok((there.kernel, there.serial))
     });
+    serve.on_sync(|names, _, PingGroups {}| names.ping_groups());
     serve.on_sync(|names, _, UnixMeet { serial, kind }| names.by_serial(serial)?.meet(kind));
     serve.on_sync(|names, from, UnixAttach { serial, kind, end, name, ends, caller }| {
         let client = Connecting { kind, end: FarSocket { kernel: from, serial: end }, name, ends };
@@ -256,6 +257,10 @@ impl OtherKernels for Remote {
             let (kernel, serial) = self.endpoint.call(keeper, message).await.map_err(gone)??;
             Ok(FarSocket { kernel, serial })
         })
+    }
+
+    fn ping_groups(&self, keeper: KernelId) -> BoxFuture<'_, Result<(u32, u32)>> {
+        Box::pin(async move { Ok(self.endpoint.call(keeper, PingGroups {}).await?) })
     }
 
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>> {

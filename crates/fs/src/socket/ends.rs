@@ -13,7 +13,7 @@
 use super::{
     circles,
     flight::Parcel,
-    inbox,
+    inbox::{self, Incoming},
     link::{cost, Link},
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
 };
@@ -118,10 +118,10 @@ impl Socket {
         let begun = Begun(self);
         let ends = self.inet.as_ref().and_then(|inet| inet.connection());
         let connecting = Connecting { kind: self.kind as u32, end: self.names.here(end), name, ends };
-        let SocketAttached { end, name, credentials } = others.attach(there, connecting, caller).await?;
+        let SocketAttached { end, name, credentials, groups } = others.attach(there, connecting, caller).await?;
         {
             let mut state = self.state.lock();
-            state.peer_credentials = credentials;
+            (state.peer_credentials, state.peer_groups) = (credentials, groups.into());
             let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
             (link.there, link.name) = (Some(FarSocket { kernel: there.kernel, serial: end }), name);
             state.role = Role::Linked(link);
@@ -146,12 +146,12 @@ impl Socket {
             number = link.number();
             Ok(Role::Linked(link))
         };
-        let credentials = self.admit(client.ends, caller, role)?;
+        let (credentials, groups) = self.admit(client.ends, caller, role)?;
         if let Some(server) = made.upgrade() {
             server.check_alive(client.end.kernel);
         }
         let name = self.state.lock().name.clone();
-        Ok(SocketAttached { end: number, name, credentials })
+        Ok(SocketAttached { end: number, name, credentials, groups: groups.to_vec() })
     }
 
     /// To the end of a connection on another kernel. None: it is on this one by now.
@@ -256,12 +256,14 @@ impl Socket {
             true => core::mem::take(&mut message.bytes),
             false => message.bytes[..count].to_vec(),
         };
-        // The caller has them, too: nothing is closed under the lock.
+        // The caller has the files, too: nothing is closed under the lock. The last byte of all is the urgent one.
+        let extra = if count == wanted { message.extra.take() } else { None };
         let part = SocketMessage {
             bytes,
             files: message.files.clone(),
             credentials: Some(sender),
             name,
+            extra,
             ..SocketMessage::default()
         };
         let (number, credit) = (link.number(), link.credit());
@@ -273,20 +275,27 @@ impl Socket {
 
     /// A message from the other end, which always has room. Error: this end is none any more.
     pub(crate) fn arrive(&self, message: SocketMessage, credit: SocketCredit) -> Result<()> {
+        let urgent = message.is_urgent();
         let SocketMessage { bytes, files, credentials, name, .. } = message;
         let brings_files = !files.is_empty();
         let files = match brings_files {
             true => Parcel::new(self, files, Charge::FREE),
             false => Parcel::empty(),
         };
-        {
+        let due = {
             let mut state = self.state.lock();
             let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
             link.hear(credit);
             link.arrived(bytes.len());
             // Also if this end was shut meanwhile: it was sent before that was known.
-            state.inbox.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
-        }
+            let (sender, charge) = (credentials.unwrap_or_default(), Charge::FREE);
+            let incoming = Incoming { bytes, files, sender, name, charge, urgent, datagram: None };
+            match self.take_in(&mut state, incoming) {
+                0 => None,
+                passed => Self::received(&mut state, passed, false),
+            }
+        };
+        self.credit(due);
         self.changes.wake_all();
         if brings_files {
             circles::sent(&self.names);
@@ -315,10 +324,17 @@ impl Socket {
 
     /// The other end wants to send so much; and how many bytes nobody has received yet.
     pub(crate) fn wanted(&self, room: u64) -> Result<(SocketCredit, u64)> {
-        let mut state = self.state.lock();
-        let unread = state.inbox.bytes() as u64;
-        let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
-        Ok((link.make_room(room, self.kind == SocketKind::Stream)?, unread))
+        let (answer, awaited) = {
+            let mut state = self.state.lock();
+            let unread = state.inbox.bytes() as u64;
+            let link = state.link_begun().ok_or(Errno::ECONNRESET)?;
+            let credit = link.make_room(room, self.kind == SocketKind::Stream)?;
+            ((credit, unread), link.is_awaited())
+        };
+        if awaited {
+            self.is_awaited();
+        }
+        Ok(answer)
     }
 
     /// The other end was shut, closed or named.

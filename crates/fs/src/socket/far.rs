@@ -4,7 +4,13 @@
 //! room; who may wait asks that kernel to tell of room (and of the end: a name keeps no socket alive), and a
 //! task does so for those who poll.
 
-use super::{circles, credentials_of, inbox, inet, transfer::pay, FarSocket, Role, Socket};
+use super::{
+    circles, credentials_of,
+    inbox::{self, Incoming},
+    inet,
+    transfer::pay,
+    FarSocket, Role, Socket,
+};
 use crate::{
     control::{SocketMessage, UnixCredentials},
     file::{Access, Transfer},
@@ -78,7 +84,7 @@ impl Socket {
         match &state.role {
             Role::Listening { backlog, waiting } => waiting.len() <= *backlog,
             // A socket that listens no more refuses, which is news too.
-            _ => self.kind.connects() || state.inbox.takes(1),
+            _ => self.kind.connects() || state.inbox.takes(1, inbox::LIMIT),
         }
     }
 
@@ -91,7 +97,8 @@ impl Socket {
         let count = message.bytes.len();
         if self.inet.is_some() {
             let (from, sender) = (inet::address::decode(&message.name)?, message.credentials.unwrap_or_default());
-            return self.take_datagram(from, &mut message, sender).map(|()| count);
+            let header = message.extra.as_ref().and_then(|extra| extra.datagram).unwrap_or_default();
+            return self.take_datagram(from, header, &mut message.bytes, sender).map(|()| count);
         }
         let (sender, brings_files) = (message.credentials.unwrap_or_default(), !message.files.is_empty());
         let account = self.names.account(sender);
@@ -101,11 +108,12 @@ impl Socket {
             if state.read_shut {
                 return Err(Errno::EPIPE);
             }
-            if !state.inbox.takes(count) {
+            if !state.inbox.takes(count, inbox::LIMIT) {
                 return Err(Errno::EAGAIN);
             }
             let charge = pay(account.as_ref(), count, &files)?;
-            state.inbox.push(message.bytes, files, sender, message.name, charge);
+            let SocketMessage { bytes, name, .. } = message;
+            self.take_in(&mut state, Incoming { bytes, files, sender, name, charge, ..Incoming::default() });
         }
         self.changes.wake_all();
         if brings_files {
@@ -122,11 +130,11 @@ impl Socket {
         shield: &Shield,
         patience: Patience,
     ) -> Result<usize> {
-        if message.bytes.len() > inbox::LIMIT - 32 {
-            return Err(Errno::EMSGSIZE);
-        }
         let name = {
             let state = self.state.lock();
+            if message.bytes.len() > state.settings.send_buffer().min(inbox::LIMIT) - 32 {
+                return Err(Errno::EMSGSIZE);
+            }
             if state.write_shut {
                 return Err(Errno::EPIPE);
             }
@@ -184,7 +192,7 @@ impl Socket {
         let patience = self.patience(access.patience);
         attempt(&self.changes, patience, move || {
             // Files that come along are closed: read(2) cannot give them.
-            let message = self.try_receive(buf.len(), 0)?;
+            let message = self.try_receive(buf.len(), 0, patience)?;
             buf[..message.bytes.len()].copy_from_slice(&message.bytes);
             Ok(message.bytes.len())
         })
@@ -196,13 +204,11 @@ impl Socket {
         let sender = access.caller().map(credentials_of).unwrap_or_default();
         if let Some(inet) = &self.inet {
             let mut message = SocketMessage { bytes: buf.to_vec(), ..SocketMessage::default() };
-            return match self.kind.connects() {
-                true => {
-                    message.bytes.truncate(inbox::LIMIT);
-                    self.send_connected(&mut message, sender, access.shield(), patience).await
-                }
-                false => self.send_datagram(inet, None, &mut message, sender, access.shield()).await,
-            };
+            if self.kind.connects() {
+                message.bytes.truncate(inbox::LIMIT);
+                return self.send_connected(&mut message, sender, access.shield(), patience).await;
+            }
+            return self.send_datagram(inet, None, &mut message, sender, access.shield()).await;
         }
         self.write_message(sender, access.shield(), buf, patience).await
     }

@@ -3,8 +3,9 @@
 use super::{
     far, inbox,
     names::Found,
-    transfer::{self, MOVED, MSG_DONTWAIT, MSG_TRUNC},
-    Role, Socket, SocketKind,
+    options::Wishes,
+    transfer::{self, Sending, MOVED, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC},
+    Role, Socket, SocketKind, State,
 };
 use crate::{
     anonymous::answer_int,
@@ -140,6 +141,18 @@ impl Socket {
         tried
     }
 
+    /// A read would give something, though it may only be that it passes the place of a byte that was received as urgent.
+    fn is_readable(&self, state: &State) -> bool {
+        if self.kind != SocketKind::Stream {
+            return !state.inbox.is_empty();
+        }
+        match &self.inet {
+            Some(_) if state.awaited => state.tcp_has(1),
+            Some(_) => state.tcp_has(state.settings.least(inbox::LIMIT)),
+            None => !state.inbox.is_empty() || state.inbox.is_at_mark(),
+        }
+    }
+
     /// getpeername(2).
     fn peer_name(&self) -> Result<Vec<u8>> {
         match &self.state.lock().role {
@@ -193,7 +206,8 @@ impl Socket {
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {
-                let sender = Self::sender(caller, message.credentials, flags)?;
+                let sender = Self::sender(caller, message.credentials)?;
+                self.mark_urgent(&mut message, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 ControlAnswer::Number(self.send(place, &mut message, sender, &caller.shield, patience).await? as i64)
             }
@@ -208,9 +222,17 @@ impl Socket {
     }
 
     pub(super) async fn receive(&self, bytes: u64, flags: u32, patience: Patience) -> Result<ControlAnswer> {
-        let limit = bytes.min(inbox::LIMIT as u64) as usize;
+        let limit = bytes.min(2 * inbox::LIMIT as u64) as usize;
         let patience = patience.unless(flags & MSG_DONTWAIT != 0);
-        let mut message = attempt(&self.changes, patience, || self.try_receive(limit, flags)).await?;
+        let mut message = match &self.inet {
+            Some(inet) if flags & MSG_ERRQUEUE != 0 => self.receive_error(inet, limit)?,
+            // A datagram can't be urgent, and UDP does not look whether it is to be.
+            Some(_) if flags & MSG_OOB != 0 && self.kind != SocketKind::Datagram => {
+                self.receive_urgent(limit, flags & MSG_PEEK != 0)?
+            }
+            None if flags & MSG_OOB != 0 => self.receive_urgent(limit, flags & MSG_PEEK != 0)?,
+            _ => attempt(&self.changes, patience, || self.try_receive(limit, flags, patience)).await?,
+        };
         if flags & MSG_TRUNC == 0 {
             message.full_length = message.full_length.max(message.bytes.len() as u64);
         }
@@ -224,7 +246,11 @@ impl Socket {
         buf: &[u8],
         patience: Patience,
     ) -> Result<usize> {
-        let bytes = buf[..buf.len().min(inbox::LIMIT)].to_vec();
+        let bytes = match self.kind {
+            SocketKind::Stream => buf[..buf.len().min(inbox::LIMIT)].to_vec(),
+            // Longer ones are too long for any buffer.
+            _ => buf[..buf.len().min(2 * inbox::LIMIT)].to_vec(),
+        };
         let mut message = SocketMessage { bytes, ..SocketMessage::default() };
         self.send(None, &mut message, sender, shield, patience).await
     }
@@ -268,7 +294,14 @@ impl File for Socket {
         let state = self.state.lock();
         match request {
             FIONREAD if matches!(state.role, Role::Listening { .. }) => return ready(Err(Errno::EINVAL)),
-            FIONREAD if self.kind == SocketKind::Stream => answer_int(data, state.inbox.bytes()),
+            FIONREAD if self.kind == SocketKind::Stream => {
+                let all = state.inbox.bytes();
+                let before = match (&self.inet, state.settings.inline()) {
+                    (Some(_), false) => state.inbox.before_urgent().unwrap_or(all),
+                    _ => all,
+                };
+                answer_int(data, before);
+            }
             FIONREAD => answer_int(data, state.inbox.first()),
             TIOCOUTQ if self.inet.is_some() => answer_int(data, 0),
             TIOCOUTQ if matches!(state.role, Role::Linked(_)) => {
@@ -283,9 +316,10 @@ impl File for Socket {
                 let peer = self.peer().ok().flatten();
                 answer_int(data, peer.map_or(0, |peer| peer.state.lock().inbox.bytes()));
             }
-            // There is no urgent data, and nobody who gets SIGIO.
             SIOCATMARK if self.kind != SocketKind::Stream => return ready(Err(Errno::EOPNOTSUPP)),
-            SIOCATMARK | FIOGETOWN | SIOCGPGRP => answer_int(data, 0),
+            SIOCATMARK => answer_int(data, state.inbox.is_at_mark().into()),
+            // Nobody gets SIGIO, or SIGURG.
+            FIOGETOWN | SIOCGPGRP => answer_int(data, 0),
             _ => return ready(Err(Errno::ENOTTY)),
         }
         ready(Ok(0))
@@ -321,12 +355,15 @@ impl File for Socket {
 
     /// unix_poll.
     fn poll(&self) -> Events {
-        let (mut events, peer, payer, write_shut) = {
+        let (mut events, peer, from, write_shut) = {
             let state = self.state.lock();
             let mut events = Events::empty();
             let waiting = matches!(&state.role, Role::Listening { waiting, .. } if !waiting.is_empty());
-            if !state.inbox.is_empty() || waiting || state.read_shut {
+            if self.is_readable(&state) || waiting || state.read_shut {
                 events |= Events::IN | Events::RDNORM;
+            }
+            if state.has_urgent() {
+                events |= Events::PRI;
             }
             if state.read_shut {
                 events |= Events::RDHUP;
@@ -338,8 +375,9 @@ impl File for Socket {
             if state.read_shut && state.write_shut || unconnected {
                 events |= Events::HUP;
             }
-            if state.error.is_some() {
+            if state.error.is_some() || state.errors.is_some() {
                 events |= Events::ERR;
+                events.set(Events::PRI, state.settings.wishes.contains(Wishes::ERRORS_PRI));
             }
             let peer = match &state.role {
                 Role::Connected(peer) => peer.upgrade(),
@@ -348,10 +386,15 @@ impl File for Socket {
                 Role::Far(..) if state.full => return events,
                 _ => None,
             };
-            (events, peer, state.payer.clone(), state.write_shut)
+            let from = Sending {
+                kind: self.kind,
+                internet: self.inet.is_some(),
+                account: state.payer.as_ref().map(|(_, account)| account.clone()),
+                buffer: state.settings.send_buffer(),
+            };
+            (events, peer, from, state.write_shut)
         };
-        let payer = payer.as_ref().map(|(_, account)| account);
-        let room = peer.is_none_or(|peer| transfer::has_room(&peer.state.lock().inbox, self.kind, payer));
+        let room = peer.is_none_or(|peer| transfer::has_room(&peer.state.lock(), &from));
         if room || write_shut {
             events |= Events::OUT | Events::WRNORM;
             if self.inet.is_none() || !self.kind.connects() {

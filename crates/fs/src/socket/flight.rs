@@ -56,6 +56,12 @@ fn address(socket: &Socket) -> usize {
     core::ptr::from_ref(socket).addr()
 }
 
+impl Default for Parcel {
+    fn default() -> Self {
+        Parcel::empty()
+    }
+}
+
 impl Parcel {
     pub fn empty() -> Self {
         Parcel { files: Vec::new(), noted: None, _charge: Charge::FREE }

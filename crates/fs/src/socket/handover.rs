@@ -16,7 +16,7 @@
 
 use super::{
     flight::Parcel,
-    inbox::{Inbox, Taken},
+    inbox::{Inbox, Incoming, Taken},
     inet::Protocol,
     link::{Link, MOST},
     options::Settings,
@@ -157,6 +157,7 @@ impl Socket {
             names: [state.name.clone(), name],
             ends: self.inet.as_ref().and_then(|inet| inet.connection()),
             credentials: state.peer_credentials,
+            groups: state.peer_groups.to_vec(),
             settings: state.settings.give(),
             read_shut: state.read_shut,
             write_shut: state.write_shut,
@@ -169,7 +170,7 @@ impl Socket {
 
     /// Outside the lock: the files of messages are opened.
     fn moved(&self, taken: Vec<Taken>, mut end: AcceptedEnd) -> AcceptedEnd {
-        let open = |(message, files): Taken| match files.is_empty() {
+        let open = |Taken { message, files, .. }: Taken| match files.is_empty() {
             true => message,
             false => SocketMessage { files: files.open(), ..message },
         };
@@ -204,6 +205,7 @@ impl Socket {
         let AcceptedEnd { other: (kernel, serial), names: [name, other_name], unread, .. } = end;
         let mut earlier = Inbox::default();
         for message in unread {
+            let urgent = message.is_urgent();
             let SocketMessage { bytes, files, credentials, name, .. } = message;
             let files = match files.is_empty() {
                 true => Parcel::empty(),
@@ -212,7 +214,11 @@ impl Socket {
                     Parcel::new(self, files, charge)
                 }
             };
-            earlier.push(bytes, files, credentials.unwrap_or_default(), name, Charge::FREE);
+            let (sender, charge) = (credentials.unwrap_or_default(), Charge::FREE);
+            earlier.push(Incoming { bytes, files, sender, name, charge, urgent, datagram: None }, None);
+            if urgent {
+                earlier.mark_urgent(false);
+            }
         }
         let former = {
             let mut state = self.state.lock();
@@ -221,7 +227,8 @@ impl Socket {
             link.take_over(end.granted, end.arrived, earlier.cost() as u64);
             state.inbox.prepend(earlier);
             (state.name, state.port) = (name, end.port);
-            (state.peer_credentials, state.settings) = (end.credentials, Settings::take(end.settings));
+            (state.peer_credentials, state.peer_groups) = (end.credentials, end.groups.into());
+            state.settings = Settings::take(end.settings);
             state.read_shut |= end.read_shut;
             state.write_shut |= end.write_shut;
             match link.pair.take() {

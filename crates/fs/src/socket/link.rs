@@ -243,6 +243,11 @@ impl Link {
         (part > 0 && (at_once || waits || much) && !self.closed).then(|| self.credit())
     }
 
+    /// The other side waits for room.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
     /// What travels with something that is sent anyway.
     pub fn credit(&mut self) -> SocketCredit {
         if self.free() >= self.awaited || self.taken == self.arrived {

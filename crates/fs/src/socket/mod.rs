@@ -12,6 +12,7 @@
 //! Across kernels each end of a connection is where its programs are (ends.rs): where it was connected from, and where its listener is. Datagrams
 //! go straight into the far socket's inbox (far.rs).
 
+mod ancillary;
 mod circles;
 mod ends;
 mod far;
@@ -20,12 +21,14 @@ mod flight;
 mod handover;
 mod inbox;
 mod inet;
+mod known;
 mod link;
 mod list;
 mod names;
 mod options;
 mod others;
 mod transfer;
+mod urgent;
 
 pub(crate) use circles::Circles;
 pub use ends::Connecting;
@@ -34,6 +37,7 @@ pub use link::Lent;
 pub use list::AllSockets;
 pub use names::UnixNames;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
+pub(crate) use transfer::MSG_OOB;
 
 use crate::{
     anonymous::{Identity, StatusFlags},
@@ -47,7 +51,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use inbox::Inbox;
+use inbox::{Inbox, Incoming};
 use inet::Internet;
 use link::Link;
 use machine::{
@@ -126,6 +130,12 @@ struct State {
     wants_credentials: bool,
     /// SO_PEERCRED.
     peer_credentials: Option<UnixCredentials>,
+    /// SO_PEERGROUPS.
+    peer_groups: Arc<[u32]>,
+    /// Somebody waits for room in the inbox: what there is may be read even if SO_RCVLOWAT wants more.
+    awaited: bool,
+    /// IP_RECVERR: what could not be delivered.
+    errors: Option<Box<Inbox>>,
     /// Who sent last: whom the next message is charged to, most likely.
     payer: Option<(UnixCredentials, Arc<Account>)>,
     settings: Settings,
@@ -140,6 +150,14 @@ impl State {
         }
         .into_iter()
         .flatten()
+    }
+
+    /// The other side on this kernel, if it is open.
+    fn peer(&self) -> Option<Arc<Socket>> {
+        match &self.role {
+            Role::Connected(peer) => peer.upgrade(),
+            _ => None,
+        }
     }
 
     /// What was sent to it and not read, and connections that nobody has accepted: all that it holds of others.
@@ -173,7 +191,23 @@ fn credentials_of(caller: &Caller) -> UnixCredentials {
     UnixCredentials { pid: caller.process.0, uid: caller.credentials.euid, gid: caller.credentials.egid }
 }
 
+fn groups_of(caller: &Caller) -> Arc<[u32]> {
+    caller.credentials.groups.as_slice().into()
+}
+
 impl Socket {
+    /// Puts into the inbox what has come. How much of what was there is passed over for it (as [`Inbox::cost`] counts).
+    fn take_in(&self, state: &mut State, incoming: Incoming) -> usize {
+        let (urgent, passes) = (incoming.urgent, self.inet.is_some() && !state.settings.inline());
+        let time = state.wants_time().then(|| self.names.realtime());
+        state.inbox.push(incoming, time);
+        let before = state.inbox.cost();
+        if urgent {
+            state.inbox.mark_urgent(passes);
+        }
+        before - state.inbox.cost()
+    }
+
     /// socket(2).
     pub fn new(names: &Arc<UnixNames>, caller: &Caller, kind: SocketKind, flags: OpenFlags) -> Arc<Self> {
         Self::of_family(names, caller, kind, flags, None)
@@ -209,6 +243,7 @@ impl Socket {
             let mut state = one.state.lock();
             state.role = Role::Connected(Arc::downgrade(other));
             state.peer_credentials = Some(credentials_of(caller));
+            state.peer_groups = groups_of(caller);
         }
         (a, b)
     }
@@ -283,6 +318,7 @@ impl Socket {
             role => *role = Role::Listening { backlog: wanted, waiting: VecDeque::new() },
         }
         state.peer_credentials = Some(credentials_of(caller));
+        state.peer_groups = groups_of(caller);
         Ok(())
     }
 
@@ -327,14 +363,14 @@ impl Socket {
         self.check_unconnected()?;
         let ends = self.inet.as_ref().and_then(|inet| inet.connection());
         let mut other = Weak::new();
-        let credentials = listener.admit(ends, caller, |server| {
+        let (credentials, groups) = listener.admit(ends, caller, |server| {
             other = Arc::downgrade(server);
             Ok(Role::Connected(self.this.clone()))
         })?;
         {
             let mut state = self.state.lock();
             state.role = Role::Connected(other);
-            state.peer_credentials = credentials;
+            (state.peer_credentials, state.peer_groups) = (credentials, groups);
         }
         self.changes.wake_all();
         Ok(())
@@ -346,7 +382,7 @@ impl Socket {
         ends: Option<InternetEnds>,
         caller: &Caller,
         role: impl FnOnce(&Arc<Socket>) -> Result<Role>,
-    ) -> Result<Option<UnixCredentials>> {
+    ) -> Result<(Option<UnixCredentials>, Arc<[u32]>)> {
         self.check_backlog()?;
         let server = match self.inet {
             Some(_) => self.internet_server(ends, caller).ok_or(Errno::EPROTOTYPE)?,
@@ -355,7 +391,7 @@ impl Socket {
         let role = role(&server)?;
         let credentials = {
             let mut state = self.state.lock();
-            let State { role: listening, name, peer_credentials, settings, .. } = &mut *state;
+            let State { role: listening, name, peer_credentials, peer_groups, settings, .. } = &mut *state;
             let Role::Listening { backlog, waiting } = listening else { return Err(Errno::ECONNREFUSED) };
             if waiting.len() > *backlog {
                 return Err(Errno::EAGAIN);
@@ -366,10 +402,11 @@ impl Socket {
                 there.name = name.clone();
                 there.listener = self.this.clone();
                 there.peer_credentials = server.tells_credentials(caller);
+                there.peer_groups = groups_of(caller);
                 there.settings = settings.clone();
             }
             waiting.push_back(server);
-            *peer_credentials
+            (*peer_credentials, peer_groups.clone())
         };
         self.changes.wake_all();
         Ok(credentials)

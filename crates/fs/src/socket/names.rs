@@ -9,7 +9,7 @@ use super::{
     Circles, FarSocket, OtherKernels, Socket, SocketKind,
 };
 use crate::control::{UnixCredentials, UnixPlace};
-use crate::event::Timers;
+use crate::{cache::Clock, event::Timers, Timestamp};
 use alloc::{
     collections::BTreeMap,
     format,
@@ -47,6 +47,19 @@ struct Machine {
     keeper: KernelId,
 }
 
+/// Which groups may have ICMP sockets.
+struct PingGroups {
+    first: u32,
+    last: u32,
+}
+
+impl Default for PingGroups {
+    /// None.
+    fn default() -> Self {
+        PingGroups { first: 1, last: 0 }
+    }
+}
+
 #[derive(Default)]
 pub struct UnixNames {
     bound: Lock<Bound>,
@@ -58,6 +71,9 @@ pub struct UnixNames {
     pub(super) circles: Circles,
     accounts: Lock<Option<Arc<Accounts>>>,
     timers: Lock<Option<Arc<dyn Timers>>>,
+    clock: Lock<Option<Arc<dyn Clock>>>,
+    /// net.ipv4.ping_group_range; on the kernel that has /proc.
+    ping_groups: Lock<PingGroups>,
     pub(super) ports: Ports,
     /// All sockets of this kernel, by inode number.
     open: Lock<BTreeMap<u64, Weak<Socket>>>,
@@ -119,6 +135,33 @@ impl UnixNames {
     /// What TIME_WAIT goes by; without this, there is none.
     pub fn set_timers(&self, timers: Arc<dyn Timers>) {
         *self.timers.lock() = Some(timers);
+    }
+
+    /// What SO_TIMESTAMP goes by; without this, it is always 1970.
+    pub fn set_clock(&self, clock: Arc<dyn Clock>) {
+        *self.clock.lock() = Some(clock);
+    }
+
+    pub(super) fn realtime(&self) -> Timestamp {
+        self.clock.lock().as_ref().map_or(Timestamp::default(), |clock| clock.realtime())
+    }
+
+    /// net.ipv4.ping_group_range, as this kernel has it: first and last group.
+    pub fn ping_groups(&self) -> (u32, u32) {
+        let groups = self.ping_groups.lock();
+        (groups.first, groups.last)
+    }
+
+    pub fn set_ping_groups(&self, first: u32, last: u32) {
+        *self.ping_groups.lock() = PingGroups { first, last };
+    }
+
+    /// The same, as the kernel that has /proc knows it.
+    pub async fn ping_groups_of_all(&self) -> Result<(u32, u32)> {
+        match self.keeper() {
+            Ok((others, keeper)) if others.me() != keeper => others.ping_groups(keeper).await,
+            _ => Ok(self.ping_groups()),
+        }
     }
 
     /// ns since the machine started.

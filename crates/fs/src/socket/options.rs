@@ -1,20 +1,29 @@
 //! getsockopt and setsockopt (man 7 socket, ip, ipv6, tcp, udp).
 //!
 //! Most options are numbers that a socket keeps and tells: what they would change are packets, of which there are none, or it is looked at
-//! where it matters ([`Socket::setting`]). They are in [`KNOWN`], with Linux's default values and limits. Of an option that asks for
-//! something that Cob does not have, only the default can be set (ENOPROTOOPT).
+//! where it matters ([`Socket::setting`]). They are in [`KNOWN`] (known.rs), with Linux's default values and limits. What a receiver asks for is in
+//! [`Wishes`]. Of an option that asks for something that Cob does not have, only the default can be set (ENOPROTOOPT).
 
-use super::{inbox, Role, Socket, SocketKind};
+pub(super) use super::known::Wishes;
+use super::{
+    inbox,
+    known::{
+        Known,
+        Takes::{Admin, Any, Default, Flag, Range, RangeOrDefault, ReadOnly, Wish},
+        KNOWN,
+    },
+    Protocol, Role, Socket, SocketKind,
+};
 use crate::Caller;
 use alloc::vec::Vec;
 use machine::{errno::Result, Errno};
 use messages::fs::SocketSettings;
 
-const SOL_SOCKET: u32 = 1;
-const IP: u32 = 0;
-const TCP: u32 = 6;
-const UDP: u32 = 17;
-const IPV6: u32 = 41;
+pub(super) const SOL_SOCKET: u32 = 1;
+pub(super) const IP: u32 = 0;
+pub(super) const TCP: u32 = 6;
+pub(super) const UDP: u32 = 17;
+pub(super) const IPV6: u32 = 41;
 
 /// Level and name of an option.
 pub(super) type Name = (u32, u32);
@@ -31,17 +40,24 @@ const SO_RCVBUF: u32 = 8;
 const SO_LINGER: u32 = 13;
 const SO_PASSCRED: u32 = 16;
 const SO_PEERCRED: u32 = 17;
-const SO_SNDLOWAT: u32 = 19;
+const SO_RCVLOWAT: u32 = 18;
 const SO_RCVTIMEO: u32 = 20;
 const SO_SNDTIMEO: u32 = 21;
 const SO_BINDTODEVICE: u32 = 25;
+const SO_TIMESTAMP: u32 = 29;
 const SO_ACCEPTCONN: u32 = 30;
 const SO_SNDBUFFORCE: u32 = 32;
 const SO_RCVBUFFORCE: u32 = 33;
+const SO_TIMESTAMPNS: u32 = 35;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
+const SO_PEEK_OFF: u32 = 42;
+const SO_PEERGROUPS: u32 = 59;
+const SO_TIMESTAMP_NEW: u32 = 63;
+const SO_TIMESTAMPNS_NEW: u32 = 64;
 const SO_RCVTIMEO_NEW: u32 = 66;
 const SO_SNDTIMEO_NEW: u32 = 67;
+const SO_PASSPIDFD: u32 = 76;
 const TCP_MAXSEG: u32 = 2;
 const TCP_INFO: u32 = 11;
 const TCP_CONGESTION: u32 = 13;
@@ -53,6 +69,8 @@ const CAP_NET_ADMIN: u32 = 12;
 const BUFFER_MAX: i32 = 212_992;
 const SEND_MIN: i32 = 4608;
 const RECEIVE_MIN: i32 = 2304;
+/// Of net.ipv4.tcp_rmem.
+const RECEIVE_MAX: i32 = 6_291_456;
 /// Of lo.
 const MTU: i32 = 65_536;
 /// Largest segment on lo, of IPv4 with time stamps; before there is a connection.
@@ -63,111 +81,16 @@ const ALGORITHM_MAX: usize = 16;
 /// Of `struct tcp_info`.
 const TCP_INFO_BYTES: usize = 248;
 
-/// What an option takes.
-#[derive(Clone, Copy)]
-enum Takes {
-    /// Zero or not.
-    Flag,
-    /// What is out of the range is EINVAL.
-    Range(i32, i32),
-    /// The same; -1 sets the default.
-    RangeOrDefault(i32, i32),
-    Any,
-    /// Nothing but its default: there is nothing behind it.
-    Default,
-    /// Only CAP_NET_ADMIN may set it (EPERM).
-    Admin,
-    /// It can't be set (ENOPROTOOPT).
-    ReadOnly,
-}
-
-use Takes::*;
-
-struct Known {
-    name: Name,
-    default: i32,
-    takes: Takes,
-}
-
-const fn known(level: u32, name: u32, default: i32, takes: Takes) -> Known {
-    Known { name: (level, name), default, takes }
-}
-
-const KNOWN: &[Known] = &[
-    known(SOL_SOCKET, 1, 0, Admin),        // DEBUG
-    known(SOL_SOCKET, 2, 0, Flag),         // REUSEADDR
-    known(SOL_SOCKET, 5, 0, Flag),         // DONTROUTE
-    known(SOL_SOCKET, 6, 0, Flag),         // BROADCAST
-    known(SOL_SOCKET, 9, 0, Flag),         // KEEPALIVE
-    known(SOL_SOCKET, 10, 0, Flag),        // OOBINLINE
-    known(SOL_SOCKET, 11, 0, Flag),        // NO_CHECK
-    known(SOL_SOCKET, 12, 0, Range(0, 6)), // PRIORITY
-    known(SOL_SOCKET, 14, 0, ReadOnly),    // BSDCOMPAT
-    known(SOL_SOCKET, 15, 0, Flag),        // REUSEPORT
-    known(SOL_SOCKET, 18, 1, Default),     // RCVLOWAT
-    known(SOL_SOCKET, SO_SNDLOWAT, 1, ReadOnly),
-    known(SOL_SOCKET, 29, 0, Default),           // TIMESTAMP
-    known(SOL_SOCKET, 35, 0, Default),           // TIMESTAMPNS
-    known(SOL_SOCKET, 36, 0, Admin),             // MARK
-    known(SOL_SOCKET, 40, 0, Flag),              // RXQ_OVFL
-    known(SOL_SOCKET, 42, -1, Default),          // PEEK_OFF
-    known(SOL_SOCKET, 43, 0, Flag),              // NOFCS
-    known(SOL_SOCKET, 45, 0, Flag),              // SELECT_ERR_QUEUE
-    known(SOL_SOCKET, 46, 0, Admin),             // BUSY_POLL
-    known(SOL_SOCKET, 48, 64, ReadOnly),         // BPF_EXTENSIONS
-    known(SOL_SOCKET, 49, -1, Any),              // INCOMING_CPU
-    known(SOL_SOCKET, 60, 0, Default),           // ZEROCOPY
-    known(TCP, 1, 0, Flag),                      // NODELAY
-    known(TCP, 3, 0, Flag),                      // CORK
-    known(TCP, 4, 7200, Range(1, 32767)),        // KEEPIDLE
-    known(TCP, 5, 75, Range(1, 32767)),          // KEEPINTVL
-    known(TCP, 6, 9, Range(1, 127)),             // KEEPCNT
-    known(TCP, 7, 6, Range(1, 127)),             // SYNCNT
-    known(TCP, 8, 60, Any),                      // LINGER2
-    known(TCP, 9, 0, Any),                       // DEFER_ACCEPT
-    known(TCP, 10, 0, Any),                      // WINDOW_CLAMP
-    known(TCP, 12, 1, Any),                      // QUICKACK
-    known(TCP, 18, 0, Range(0, i32::MAX)),       // USER_TIMEOUT
-    known(TCP, 23, 0, Default),                  // FASTOPEN
-    known(TCP, 25, 0, Any),                      // NOTSENT_LOWAT
-    known(TCP, 30, 0, Default),                  // FASTOPEN_CONNECT
-    known(TCP, 36, 0, Default),                  // INQ
-    known(UDP, 1, 0, Default),                   // CORK
-    known(UDP, 103, 0, Default),                 // SEGMENT
-    known(UDP, 104, 0, Flag),                    // GRO: two datagrams are never one.
-    known(IP, 1, 0, Any),                        // TOS
-    known(IP, 2, 64, RangeOrDefault(1, 255)),    // TTL
-    known(IP, 6, 0, Default),                    // RECVOPTS
-    known(IP, 7, 0, Default),                    // RETOPTS
-    known(IP, 8, 0, Default),                    // PKTINFO
-    known(IP, 10, 1, Range(0, 5)),               // MTU_DISCOVER
-    known(IP, 11, 0, Default),                   // RECVERR
-    known(IP, 12, 0, Default),                   // RECVTTL
-    known(IP, 13, 0, Default),                   // RECVTOS
-    known(IP, 15, 0, Flag),                      // FREEBIND
-    known(IP, 19, 0, Admin),                     // TRANSPARENT
-    known(IP, 24, 0, Flag),                      // BIND_ADDRESS_NO_PORT
-    known(IP, 33, 1, RangeOrDefault(0, 255)),    // MULTICAST_TTL
-    known(IP, 34, 1, Flag),                      // MULTICAST_LOOP
-    known(IPV6, 16, 64, RangeOrDefault(0, 255)), // UNICAST_HOPS
-    known(IPV6, 18, 1, RangeOrDefault(0, 255)),  // MULTICAST_HOPS
-    known(IPV6, 19, 1, Range(0, 1)),             // MULTICAST_LOOP
-    known(IPV6, 23, 1, Range(0, 5)),             // MTU_DISCOVER
-    known(IPV6, 25, 0, Default),                 // RECVERR
-    known(IPV6, 26, 0, Flag),                    // V6ONLY
-    known(IPV6, 49, 0, Default),                 // RECVPKTINFO
-    known(IPV6, 51, 0, Default),                 // RECVHOPLIMIT
-    known(IPV6, 62, 0, Flag),                    // DONTFRAG
-    known(IPV6, 66, 0, Default),                 // RECVTCLASS
-    known(IPV6, 67, 0, RangeOrDefault(0, 255)),  // TCLASS
-    known(IPV6, 70, 1, Flag),                    // AUTOFLOWLABEL
-];
-
 /// What programs have set.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     /// At most one for each of [`KNOWN`].
     values: Vec<(Name, i32)>,
+    pub wishes: Wishes,
+    /// SO_TIMESTAMP or its kin, whichever it is that messages bring; 0: none.
+    pub stamp: u32,
+    /// SO_RCVLOWAT less one.
+    least: i32,
     /// SO_SNDBUF and SO_RCVBUF as they are told; 0: the default.
     buffers: [i32; 2],
     /// SO_LINGER: seconds.
@@ -185,21 +108,36 @@ const ALGORITHMS: [&[u8]; 2] = [b"cubic", b"reno"];
 impl Settings {
     /// For another kernel.
     pub fn give(&self) -> SocketSettings {
-        let Settings { values, buffers, linger, timeouts, segment, algorithm } = self;
+        let Settings { values, wishes, stamp, least, buffers, linger, timeouts, segment, algorithm } = self;
         let values = values.iter().map(|((level, name), value)| (*level, *name, *value)).collect();
         let (buffers, timeouts, algorithm) = (*buffers, *timeouts, *algorithm as u32);
-        SocketSettings { values, buffers, linger: *linger, timeouts, segment: *segment, algorithm }
+        let (wishes, stamp, least) = (wishes.bits(), *stamp, *least);
+        SocketSettings {
+            values,
+            wishes,
+            stamp,
+            least,
+            buffers,
+            linger: *linger,
+            timeouts,
+            segment: *segment,
+            algorithm,
+        }
     }
 
     /// As another kernel gave them.
     pub fn take(given: SocketSettings) -> Self {
-        let SocketSettings { values, buffers, linger, timeouts, segment, algorithm } = given;
+        let SocketSettings { values, wishes, stamp, least, buffers, linger, timeouts, segment, algorithm } = given;
+        let wishes = Wishes::from_bits_truncate(wishes);
         let values = values.into_iter().map(|(level, name, value)| ((level, name), value)).collect();
         let algorithm = (algorithm as usize).min(ALGORITHMS.len() - 1);
-        Settings { values, buffers, linger, timeouts, segment, algorithm }
+        Settings { values, wishes, stamp, least, buffers, linger, timeouts, segment, algorithm }
     }
 
     fn get(&self, known: &Known) -> i32 {
+        if let Wish(wish) = known.takes {
+            return i32::from(self.wishes.contains(wish));
+        }
         let set = self.values.iter().find(|(name, _)| *name == known.name);
         set.map_or(known.default, |(_, value)| *value)
     }
@@ -207,6 +145,53 @@ impl Settings {
     fn set(&mut self, name: Name, value: i32) {
         self.values.retain(|(other, _)| *other != name);
         self.values.push((name, value));
+    }
+
+    /// Time to live and type of service of datagrams; `six`: hop limit and traffic class.
+    pub fn ttl_and_tos(&self, six: bool) -> (u8, u8) {
+        let set = |name: Name, usual: i32| {
+            let set = self.values.iter().find(|(other, _)| *other == name);
+            set.map_or(usual, |(_, value)| *value) as u8
+        };
+        match six {
+            true => (set((IPV6, 16), 64), set((IPV6, 67), 0)),
+            false => (set((IP, 2), 64), set((IP, 1), 0)),
+        }
+    }
+
+    /// SO_OOBINLINE.
+    pub fn inline(&self) -> bool {
+        self.wishes.contains(Wishes::INLINE)
+    }
+
+    /// SO_RCVLOWAT, as far as a read of `limit` bytes is concerned.
+    pub fn least(&self, limit: usize) -> usize {
+        (self.least as usize + 1).min(limit)
+    }
+
+    /// How many bytes may be on their way from a socket.
+    pub fn send_buffer(&self) -> usize {
+        self.buffer(0)
+    }
+
+    /// How many bytes may wait in a socket to be read.
+    pub fn receive_buffer(&self) -> usize {
+        self.buffer(1)
+    }
+
+    /// Of TCP: what SO_RCVLOWAT can be at most, half of SO_RCVBUF or of net.ipv4.tcp_rmem's largest.
+    fn most_wanted(&self) -> i32 {
+        match self.buffers[1] {
+            0 => RECEIVE_MAX / 2,
+            set => set / 2,
+        }
+    }
+
+    fn buffer(&self, which: usize) -> usize {
+        match self.buffers[which] {
+            0 => inbox::LIMIT,
+            set => set as usize,
+        }
     }
 
     /// SO_LINGER of no time at all: close(2) breaks the connection off.
@@ -243,11 +228,10 @@ impl Socket {
         let Some(inet) = &self.inet else {
             return if level == SOL_SOCKET { Ok(()) } else { Err(Errno::EOPNOTSUPP) };
         };
-        let stream = self.kind == SocketKind::Stream;
         match level {
             SOL_SOCKET | IP => Ok(()),
-            TCP if stream => Ok(()),
-            UDP if !stream => Ok(()),
+            TCP if inet.protocol == Protocol::Tcp => Ok(()),
+            UDP if inet.protocol == Protocol::Udp => Ok(()),
             IPV6 if inet.six => Ok(()),
             _ => Err(Errno::ENOPROTOOPT),
         }
@@ -275,15 +259,21 @@ impl Socket {
         let value = match (level, name) {
             (SOL_SOCKET, SO_TYPE) => self.kind as i32,
             (SOL_SOCKET, SO_ERROR) => state.error.take().map_or(0, |errno| i32::from(errno.0)),
-            (SOL_SOCKET, SO_SNDBUF | SO_RCVBUF) => {
-                let set = state.settings.buffers[usize::from(name == SO_RCVBUF)];
-                if set > 0 {
-                    set
-                } else {
-                    inbox::LIMIT as i32
-                }
+            (SOL_SOCKET, SO_SNDBUF) => state.settings.send_buffer() as i32,
+            (SOL_SOCKET, SO_RCVBUF) => state.settings.receive_buffer() as i32,
+            (SOL_SOCKET, SO_RCVLOWAT) => state.settings.least + 1,
+            (SOL_SOCKET, SO_TIMESTAMP | SO_TIMESTAMPNS | SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW) => {
+                i32::from(state.settings.stamp == name)
             }
-            (SOL_SOCKET, SO_PASSCRED) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PEEK_OFF) => {
+                state.inbox.peek_from().map_or(-1, |from| i32::try_from(from).unwrap_or(i32::MAX))
+            }
+            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSPIDFD) => i32::from(state.settings.wishes.contains(Wishes::PIDFD)),
+            (SOL_SOCKET, SO_PEERGROUPS) => {
+                state.peer_credentials.ok_or(Errno::ENODATA)?;
+                return Ok(state.peer_groups.iter().flat_map(|group| group.to_ne_bytes()).collect());
+            }
             (SOL_SOCKET, SO_PASSCRED) => i32::from(state.wants_credentials),
             (SOL_SOCKET, SO_ACCEPTCONN) => i32::from(matches!(state.role, Role::Listening { .. })),
             (SOL_SOCKET, SO_DOMAIN) => self.inet.as_ref().map_or(AF_UNIX, |inet| i32::from(inet.family())),
@@ -351,7 +341,23 @@ impl Socket {
         }
         let number = argument(value)?;
         match (level, name) {
-            (SOL_SOCKET, SO_PASSCRED) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSCRED | SO_PASSPIDFD) if self.inet.is_some() => return Err(Errno::EOPNOTSUPP),
+            (SOL_SOCKET, SO_PASSPIDFD) => state.settings.wishes.set(Wishes::PIDFD, number != 0),
+            (SOL_SOCKET, SO_RCVLOWAT) => {
+                let most = if self.inet.is_some() && self.kind == SocketKind::Stream {
+                    state.settings.most_wanted()
+                } else {
+                    i32::MAX
+                };
+                let least = if number < 0 { most } else { number.min(most) };
+                state.settings.least = (least - 1).max(0);
+                drop(state);
+                self.changes.wake_all();
+            }
+            (SOL_SOCKET, SO_TIMESTAMP | SO_TIMESTAMPNS | SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW) => {
+                state.settings.stamp = if number != 0 { name } else { 0 };
+            }
+            (SOL_SOCKET, SO_PEEK_OFF) => state.inbox.set_peek_from(usize::try_from(number).ok()),
             (SOL_SOCKET, SO_PASSCRED) => state.wants_credentials = number != 0,
             (SOL_SOCKET, SO_SNDBUF | SO_SNDBUFFORCE) => {
                 check_force(caller, name)?;
@@ -386,6 +392,10 @@ impl Socket {
     fn set_known(&self, caller: &Caller, name: Name, number: i32) -> Result<()> {
         let known = KNOWN.iter().find(|known| known.name == name).ok_or(Errno::ENOPROTOOPT)?;
         let value = match known.takes {
+            Wish(wish) => {
+                self.wish(wish, number != 0);
+                return Ok(());
+            }
             Flag => i32::from(number != 0),
             Range(least, most) | RangeOrDefault(least, most) if (least..=most).contains(&number) => number,
             RangeOrDefault(..) if number == -1 => known.default,
@@ -400,6 +410,22 @@ impl Socket {
         };
         self.state.lock().settings.set(name, value);
         Ok(())
+    }
+}
+
+impl Socket {
+    fn wish(&self, wish: Wishes, on: bool) {
+        let errors = {
+            let mut state = self.state.lock();
+            state.settings.wishes.set(wish, on);
+            match wish {
+                Wishes::ERRORS | Wishes::ERRORS_6 if !on => state.errors.take(),
+                _ => None,
+            }
+        };
+        drop(errors);
+        // More or less may be ready now.
+        self.changes.wake_all();
     }
 }
 

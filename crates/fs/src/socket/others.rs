@@ -66,6 +66,9 @@ pub trait OtherKernels: Send + Sync {
         from: InternetAddress,
     ) -> BoxFuture<'_, Result<FarSocket>>;
 
+    /// net.ipv4.ping_group_range of the kernel that has /proc.
+    fn ping_groups(&self, keeper: KernelId) -> BoxFuture<'_, Result<(u32, u32)>>;
+
     /// The name of a datagram socket that one of this kernel connects to.
     fn meet(&self, there: FarSocket, kind: u32) -> BoxFuture<'_, Result<Vec<u8>>>;
     /// connect(2): the other end is made there. EAGAIN: the backlog is full.

@@ -376,3 +376,68 @@ fn who_may_have_no_more_waits_for_its_own_to_be_read() {
         drop((b, write));
     }
 }
+
+fn set(socket: &Socket, name: u32, value: i32) {
+    done(socket, SocketControl::SetOption { level: 1, name, value: value.to_ne_bytes().to_vec() }).unwrap();
+}
+
+fn peek(socket: &Socket) -> Result<Vec<u8>> {
+    match control(socket, SocketControl::Receive { bytes: 100, flags: 2 })? {
+        ControlAnswer::Message(message) => Ok(message.bytes),
+        _ => unreachable!(),
+    }
+}
+
+#[test]
+fn who_looks_goes_on_from_where_it_looked_before() {
+    let (a, b) = pair(SocketKind::Stream);
+    set(&b, 42, 1);
+    write(&a, b"abc").unwrap();
+    write(&a, b"def").unwrap();
+    assert_eq!((peek(&b), peek(&b)), (Ok(b"bcdef".to_vec()), Err(Errno::EAGAIN)));
+    assert_eq!(read(&b, 2), Ok(b"ab".to_vec()));
+    write(&a, b"g").unwrap();
+    assert_eq!(peek(&b), Ok(b"g".to_vec()));
+    let (a, b) = pair(SocketKind::Datagram);
+    set(&b, 42, 0);
+    for part in [&b"one"[..], b"twoo", b"", b"three"] {
+        let send = SocketControl::Send { place: None, message: message(part, Vec::new()), flags: 0 };
+        done(&a, send).unwrap();
+    }
+    for part in [&b"one"[..], b"twoo", b"", b"three"] {
+        assert_eq!(peek(&b), Ok(part.to_vec()));
+    }
+    assert_eq!(peek(&b), Err(Errno::EAGAIN));
+    set(&b, 42, 2);
+    assert_eq!((peek(&b), read(&b, 9)), (Ok(b"e".to_vec()), Ok(b"one".to_vec())));
+    set(&b, 42, 4);
+    assert_eq!(peek(&b), Ok(b"three".to_vec()));
+}
+
+#[test]
+fn a_socket_sends_as_much_as_its_buffer_takes() {
+    let sent = |wanted: i32| {
+        let (a, b) = pair(SocketKind::Stream);
+        set(&a, 7, wanted);
+        set(&b, 8, 1);
+        core::iter::from_fn(|| write(&a, &[0; 1000]).ok()).sum::<usize>()
+    };
+    assert_eq!((sent(1), sent(1 << 20)), (4608, 425_984));
+    let (a, _b) = pair(SocketKind::SeqPacket);
+    set(&a, 7, 5000);
+    assert_eq!((write(&a, &[0; 9969]), write(&a, &[0; 9968])), (Err(Errno::EMSGSIZE), Ok(9968)));
+}
+
+#[test]
+fn who_wants_more_than_the_sender_may_send_takes_what_there_is() {
+    let (a, b) = pair(SocketKind::Stream);
+    b.flags.set(OpenFlags::empty());
+    set(&b, 18, 1 << 20);
+    set(&a, 7, 1);
+    let mut buf = vec![0; 10_000];
+    let mut reading = b.read(&mut buf);
+    let mut context = Context::from_waker(core::task::Waker::noop());
+    assert!(reading.as_mut().poll(&mut context).is_pending());
+    let sent = core::iter::from_fn(|| write(&a, &[0; 1000]).ok()).sum::<usize>();
+    assert_eq!(block_on(reading), Ok(sent));
+}

@@ -7,15 +7,17 @@
 use super::{
     circles, credentials_of,
     flight::Parcel,
-    inbox::{self, Inbox},
+    inbox::{self, Incoming, Reading, Taken},
     names::Found,
+    options::Wishes,
     Role, Socket, SocketKind, State,
 };
 use crate::{
     control::{SocketAddress, SocketMessage, UnixCredentials},
+    waiting::Patience,
     Caller,
 };
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use machine::{
     account::{Account, Charge, OverLimit, Resource},
     errno::Result,
@@ -25,7 +27,8 @@ use machine::{
 pub const MSG_PEEK: u32 = 0x2;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
-const MSG_OOB: u32 = 0x1;
+pub const MSG_OOB: u32 = 0x1;
+pub const MSG_ERRQUEUE: u32 = 0x2000;
 /// [`Socket::try_send`]: the other end is on its way to another kernel, and the socket about to hear of it.
 pub(super) const MOVED: Errno = Errno(541);
 
@@ -59,7 +62,7 @@ impl Socket {
         message: &mut SocketMessage,
         sender: UnixCredentials,
     ) -> Result<usize> {
-        let (name, account) = {
+        let (name, account, limit) = {
             let mut state = self.state.lock();
             if let Some(error) = state.error.take_if(|_| self.inet.is_some()) {
                 return Err(error);
@@ -67,57 +70,90 @@ impl Socket {
             if state.write_shut {
                 return Err(Errno::EPIPE);
             }
-            (state.name.clone(), self.payer(&mut state, sender))
+            (state.name.clone(), self.payer(&mut state, sender), state.settings.send_buffer())
         };
-        // Before the inbox is locked, as flight.rs says.
-        let files = target.parcel(account.as_ref(), message)?;
-        let count = {
-            let mut there = target.state.lock();
-            if matches!(there.role, Role::Moved) {
-                return Err(MOVED);
-            }
-            if there.read_shut && self.inet.is_none() {
-                return Err(Errno::EPIPE);
-            }
-            let wanted = message.bytes.len();
-            let mut count = match self.kind {
-                SocketKind::Stream if wanted == 0 => return Ok(0),
-                SocketKind::Stream => wanted.min(there.inbox.room()),
-                _ if wanted > inbox::LIMIT - 32 => return Err(Errno::EMSGSIZE),
-                _ => wanted,
-            };
-            let fits = if self.kind == SocketKind::Stream { count > 0 } else { there.inbox.takes(count) };
-            if !fits {
+        let count = match self.put(target, message, sender, name, account.as_ref(), limit) {
+            Err(Errno::EAGAIN) => {
+                target.is_awaited();
                 return Err(Errno::EAGAIN);
             }
-            let charge = match pay(account.as_ref(), count, &files) {
-                Err(_) if self.kind == SocketKind::Stream => {
-                    count = count.min(affordable(account.as_ref(), &files));
-                    // As by Linux, less than a page is not sent in parts.
-                    if count < wanted.min(PAGE_SIZE) {
-                        Err(Errno::ENOBUFS)
-                    } else {
-                        pay(account.as_ref(), count, &files)
-                    }
-                }
-                paid => paid,
-            };
-            let charge = match charge {
-                Err(_) if !there.inbox.is_empty() => return Err(Errno::EAGAIN),
-                charge => charge?,
-            };
-            let bytes = match count == wanted {
-                true => core::mem::take(&mut message.bytes),
-                false => message.bytes[..count].to_vec(),
-            };
-            there.inbox.push(bytes, files, sender, name, charge);
-            count
+            count => count?,
         };
+        if count == 0 && self.kind == SocketKind::Stream {
+            return Ok(0);
+        }
         target.changes.wake_all();
         if !message.files.is_empty() {
             circles::sent(&self.names);
         }
         Ok(count)
+    }
+
+    /// Into the inbox of `target`.
+    fn put(
+        &self,
+        target: &Socket,
+        message: &mut SocketMessage,
+        sender: UnixCredentials,
+        name: Vec<u8>,
+        account: Option<&Arc<Account>>,
+        buffer: usize,
+    ) -> Result<usize> {
+        // Before the inbox is locked, as flight.rs says.
+        let files = target.parcel(account, message)?;
+        let mut there = target.state.lock();
+        if matches!(there.role, Role::Moved) {
+            return Err(MOVED);
+        }
+        if there.read_shut && self.inet.is_none() {
+            return Err(Errno::EPIPE);
+        }
+        let limit = limit_between(buffer, &there, self.inet.is_some());
+        let wanted = message.bytes.len();
+        let mut count = match self.kind {
+            SocketKind::Stream if wanted == 0 => return Ok(0),
+            SocketKind::Stream => wanted.min(there.inbox.room(limit)),
+            _ if wanted > limit - 32 => return Err(Errno::EMSGSIZE),
+            _ => wanted,
+        };
+        let fits = if self.kind == SocketKind::Stream { count > 0 } else { there.inbox.takes(count, limit) };
+        if !fits {
+            return Err(Errno::EAGAIN);
+        }
+        let charge = match pay(account, count, &files) {
+            Err(_) if self.kind == SocketKind::Stream => {
+                count = count.min(affordable(account, &files));
+                // As by Linux, less than a page is not sent in parts.
+                if count < wanted.min(PAGE_SIZE) {
+                    Err(Errno::ENOBUFS)
+                } else {
+                    pay(account, count, &files)
+                }
+            }
+            paid => paid,
+        };
+        let charge = match charge {
+            Err(_) if !there.inbox.is_empty() => return Err(Errno::EAGAIN),
+            charge => charge?,
+        };
+        let bytes = match count == wanted {
+            true => core::mem::take(&mut message.bytes),
+            false => message.bytes[..count].to_vec(),
+        };
+        let urgent = count == wanted && message.is_urgent();
+        target.take_in(&mut there, Incoming { bytes, files, sender, name, charge, urgent, datagram: None });
+        Ok(count)
+    }
+
+    /// A sender has found no room: who waits here for more (SO_RCVLOWAT) takes what there is.
+    pub(super) fn is_awaited(&self) {
+        let waits = {
+            let mut state = self.state.lock();
+            state.settings.least(usize::MAX) > 1 && !core::mem::replace(&mut state.awaited, true)
+        };
+        if waits {
+            self.changes.wake_all();
+        }
     }
 
     /// The account of `sender`, who sends through this socket.
@@ -144,11 +180,20 @@ impl Socket {
         Ok(Parcel::new(self, message.files.clone(), charge))
     }
 
-    /// Checks what a sender claims to be (man 7 unix, SCM_CREDENTIALS).
-    pub(super) fn sender(caller: &Caller, claimed: Option<UnixCredentials>, flags: u32) -> Result<UnixCredentials> {
-        if flags & MSG_OOB != 0 {
+    /// MSG_OOB. EOPNOTSUPP: nothing of this message can be urgent.
+    pub(super) fn mark_urgent(&self, message: &mut SocketMessage, flags: u32) -> Result<()> {
+        if flags & MSG_OOB == 0 {
+            return Ok(());
+        }
+        if self.kind != SocketKind::Stream || self.inet.is_none() && message.bytes.is_empty() {
             return Err(Errno::EOPNOTSUPP);
         }
+        message.extra.get_or_insert_default().urgent = true;
+        Ok(())
+    }
+
+    /// Checks what a sender claims to be (man 7 unix, SCM_CREDENTIALS).
+    pub(super) fn sender(caller: &Caller, claimed: Option<UnixCredentials>) -> Result<UnixCredentials> {
         let real = credentials_of(caller);
         let Some(claimed) = claimed else { return Ok(real) };
         let who = &caller.credentials;
@@ -162,51 +207,44 @@ impl Socket {
         }
     }
 
-    pub(super) fn try_receive(&self, limit: usize, flags: u32) -> Result<SocketMessage> {
+    /// `patience`: who waits does so until there is as much as SO_RCVLOWAT says.
+    pub(super) fn try_receive(&self, limit: usize, flags: u32, patience: Patience) -> Result<SocketMessage> {
         let peek = flags & MSG_PEEK != 0;
-        let (mut message, files, peer, credit, brings_files) = {
+        let (mut message, files, lost, peer, credit, brings_files) = {
             let mut state = self.state.lock();
-            if self.kind.connects() && !matches!(state.role, Role::Connected(_) | Role::Linked(_)) {
-                return match (&self.inet, self.kind) {
-                    (None, SocketKind::Stream) => Err(Errno::EINVAL),
-                    // Of a connect that failed.
-                    (Some(_), _) if state.error.is_some() => Err(state.error.take().unwrap_or(Errno::EIO)),
-                    (Some(_), _) if state.read_shut => Ok(SocketMessage::default()),
-                    (Some(inet), _) if inet.is_trying() => Err(Errno::EAGAIN),
-                    _ => Err(Errno::ENOTCONN),
-                };
+            if let Some(told) = self.cannot_receive(&mut state) {
+                return told;
             }
-            if let (Some(_), false, Some(error)) = (&self.inet, self.kind.connects(), state.error) {
-                state.error = None;
-                return Err(error);
+            if patience != Patience::Refuses && self.waits_for_more(&state, limit, peek) {
+                return Err(Errno::EAGAIN);
             }
-            let (by_sender, before) = (state.wants_credentials, state.inbox.cost());
+            let by_sender = state.wants_credentials || state.settings.wishes.contains(Wishes::PIDFD);
+            let (before, inline) = (state.inbox.cost(), state.settings.inline());
             let taken = match self.kind {
-                SocketKind::Stream => state.inbox.take_stream(limit, peek, by_sender),
+                SocketKind::Stream => state.inbox.take_stream(limit, Reading { peek, by_sender, inline }),
                 _ => state.inbox.take_datagram(limit, peek),
             };
-            let Some((mut message, files)) = taken else {
-                let ended = self.inet.as_ref().is_some_and(|inet| inet.has_ended());
-                if let (false, Some(error)) = (ended, state.error) {
-                    state.error = None;
-                    return Err(error);
+            let (received, lost) = (before - state.inbox.cost(), state.inbox.take_lost());
+            state.awaited &= received == 0;
+            let (message, files) = match taken {
+                Some(Taken { mut message, files, along }) => {
+                    self.accompany(&state, &mut message, along.as_deref());
+                    if !state.wants_credentials {
+                        message.credentials = None;
+                    }
+                    (Ok(message), files)
                 }
-                return if state.read_shut { Ok(SocketMessage::default()) } else { Err(Errno::EAGAIN) };
+                None => (self.nothing_received(&mut state), Parcel::empty()),
             };
             let brings_files = !files.is_empty();
-            if !state.wants_credentials {
-                message.credentials = None;
-            }
-            let peer = match &state.role {
-                Role::Connected(peer) => peer.upgrade(),
-                _ => None,
-            };
-            let received = before - state.inbox.cost();
-            (message, files, peer, Self::received(&mut state, received, brings_files), brings_files)
+            let peer = if received > 0 || message.is_ok() { state.peer() } else { None };
+            (message, files, lost, peer, Self::received(&mut state, received, brings_files), brings_files)
         };
         self.credit(credit);
-        // What is only looked at is in the message already.
-        if !files.is_empty() {
+        // Outside the lock: they may be sockets.
+        drop(lost);
+        if let (Ok(message), false) = (&mut message, files.is_empty()) {
+            // What is only looked at is in the message already.
             message.files = files.open();
         }
         if !peek {
@@ -214,14 +252,59 @@ impl Socket {
             if let Some(peer) = peer {
                 peer.changes.wake_all();
             }
-            if !self.kind.connects() {
+            if !self.kind.connects() && message.is_ok() {
                 self.changes.wake_all();
             }
             if !self.kind.connects() || brings_files {
                 self.room.wake_all();
             }
         }
-        Ok(message)
+        message
+    }
+
+    /// What there is to say before the inbox is looked at.
+    fn cannot_receive(&self, state: &mut State) -> Option<Result<SocketMessage>> {
+        if self.kind.connects() && !matches!(state.role, Role::Connected(_) | Role::Linked(_)) {
+            return Some(match (&self.inet, self.kind) {
+                (None, SocketKind::Stream) => Err(Errno::EINVAL),
+                // Of a connect that failed.
+                (Some(_), _) if state.error.is_some() => Err(state.error.take().unwrap_or(Errno::EIO)),
+                (Some(_), _) if state.read_shut => Ok(SocketMessage::default()),
+                (Some(inet), _) if inet.is_trying() => Err(Errno::EAGAIN),
+                _ => Err(Errno::ENOTCONN),
+            });
+        }
+        match (&self.inet, self.kind.connects()) {
+            (Some(_), false) => state.error.take().map(Err),
+            _ => None,
+        }
+    }
+
+    /// The inbox has nothing to give.
+    fn nothing_received(&self, state: &mut State) -> Result<SocketMessage> {
+        let ended = self.inet.as_ref().is_some_and(|inet| inet.has_ended());
+        if let (false, Some(error)) = (ended, state.error) {
+            state.error = None;
+            return Err(error);
+        }
+        if state.read_shut {
+            Ok(self.end_message(state))
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+
+    /// SO_RCVLOWAT: a stream has less than that, and more may come before.
+    fn waits_for_more(&self, state: &State, limit: usize, peek: bool) -> bool {
+        let least = state.settings.least(limit);
+        least > 1
+            && self.kind == SocketKind::Stream
+            && state.inbox.bytes() < least
+            // What is urgent or brings files ends a read.
+            && !(peek && self.inet.is_none())
+            && state.inbox.urgent().is_none()
+            && !state.inbox.brings_files()
+            && !(state.awaited || state.read_shut || state.error.is_some())
     }
 }
 
@@ -240,12 +323,36 @@ fn affordable(account: Option<&Arc<Account>>, files: &Parcel) -> usize {
     account.map_or(usize::MAX, |account| account.room(Resource::Memory).saturating_sub(overhead(files)))
 }
 
-/// Is there room in `inbox` for something that this account would pay for? A stream takes some, a packet goes whole: like Linux's, a socket
-/// of packets has room if three quarters are free. Into an empty one something can always be tried.
-pub(super) fn has_room(inbox: &Inbox, kind: SocketKind, account: Option<&Arc<Account>>) -> bool {
-    let (fits, least) = match kind {
-        SocketKind::Stream => (inbox.room() > 0, PAGE_SIZE),
-        _ => (inbox.takes(1) && inbox.bytes() * 4 <= inbox::LIMIT, inbox::LIMIT),
+/// Who sends, as far as it decides how much may be on its way.
+pub(super) struct Sending {
+    pub kind: SocketKind,
+    pub internet: bool,
+    pub account: Option<Arc<Account>>,
+    /// SO_SNDBUF.
+    pub buffer: usize,
+}
+
+impl Sending {
+    fn limit(&self, there: &State) -> usize {
+        limit_between(self.buffer, there, self.internet)
+    }
+}
+
+/// How much may be on its way to `there` from a socket with such a SO_SNDBUF. By TCP half of it waits on either side.
+fn limit_between(buffer: usize, there: &State, internet: bool) -> usize {
+    match internet {
+        true => (buffer + there.settings.receive_buffer()) / 2,
+        false => buffer,
+    }
+}
+
+/// Is there room for something that `from` would send to `there`, and this account pay for? A stream takes some, a packet goes whole: like
+/// Linux's, a socket of packets has room if three quarters are free. Into an empty inbox something can always be tried.
+pub(super) fn has_room(there: &State, from: &Sending) -> bool {
+    let (inbox, limit) = (&there.inbox, from.limit(there));
+    let (fits, least) = match from.kind {
+        SocketKind::Stream => (inbox.room(limit) > 0, PAGE_SIZE),
+        _ => (inbox.takes(1, limit) && inbox.bytes() * 4 <= limit, limit),
     };
-    inbox.is_empty() || fits && affordable(account, &Parcel::empty()) >= least
+    inbox.is_empty() || fits && affordable(from.account.as_ref(), &Parcel::empty()) >= least
 }

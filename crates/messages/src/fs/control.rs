@@ -195,6 +195,8 @@ pub struct SocketAttached {
     pub name: Vec<u8>,
     /// Who listens, for SO_PEERCRED.
     pub credentials: Option<UnixCredentials>,
+    /// The groups of who listens, for SO_PEERGROUPS.
+    pub groups: Vec<u32>,
 }
 
 /// A connection that was accepted on another kernel than the listener's: what its end there needs to know.
@@ -208,6 +210,8 @@ pub struct AcceptedEnd<F> {
     pub ends: Option<InternetEnds>,
     /// Who connected, for SO_PEERCRED.
     pub credentials: Option<UnixCredentials>,
+    /// The groups of who connected, for SO_PEERGROUPS.
+    pub groups: Vec<u32>,
     /// Options that the listener has set.
     pub settings: SocketSettings,
     /// The other side sends nothing more.
@@ -229,6 +233,12 @@ pub struct AcceptedEnd<F> {
 pub struct SocketSettings {
     /// Level, name and value.
     pub values: Vec<(u32, u32, i32)>,
+    /// Which control messages are wanted, one bit each; and SO_OOBINLINE.
+    pub wishes: u32,
+    /// SO_TIMESTAMP or its kin, whichever is set; 0: none.
+    pub stamp: u32,
+    /// SO_RCVLOWAT less one.
+    pub least: i32,
     /// SO_SNDBUF and SO_RCVBUF as they are told; 0: the default.
     pub buffers: [i32; 2],
     /// SO_LINGER: seconds.
@@ -320,6 +330,45 @@ impl SocketChange {
     }
 }
 
+/// A control message (`struct cmsghdr`) that brings neither descriptors nor credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlMessage {
+    /// SOL_SOCKET and so on.
+    pub level: u32,
+    /// SCM_TIMESTAMP, IP_PKTINFO and so on.
+    pub kind: u32,
+    /// What follows the header.
+    pub data: Vec<u8>,
+}
+
+/// What the headers of a datagram say beside where it comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramHeader {
+    /// The address that it was sent to, as [`InternetAddress::ip`] has it.
+    pub to: u128,
+    /// The port that it was sent to.
+    pub port: u16,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Type of service, or traffic class.
+    pub tos: u8,
+}
+
+/// What few messages bring, or say about themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageExtra {
+    /// MSG_OOB: the last byte is urgent.
+    pub urgent: bool,
+    /// Of a datagram of AF_INET or AF_INET6 on its way between kernels.
+    pub datagram: Option<DatagramHeader>,
+    /// Control messages: what the sender gave, or what the receiver has asked for.
+    pub control: Vec<ControlMessage>,
+    /// SO_PASSPIDFD: the process that a pidfd is to be made for.
+    pub process: Option<u32>,
+    /// Of a received message: MSG_OOB, MSG_ERRQUEUE, MSG_TRUNC.
+    pub flags: u32,
+}
+
 /// What one sendmsg sends, or one recvmsg receives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketMessage<F> {
@@ -336,6 +385,20 @@ pub struct SocketMessage<F> {
     pub full_length: u64,
     /// How many descriptors the sender's user may have in messages; of one that was received 0.
     pub most_in_flight: u64,
+    /// What few messages have.
+    pub extra: Option<Box<MessageExtra>>,
+}
+
+impl<F> SocketMessage<F> {
+    /// MSG_OOB: its last byte is urgent.
+    pub fn is_urgent(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.urgent)
+    }
+
+    /// The control messages that it brings.
+    pub fn control(&self) -> &[ControlMessage] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.control)
+    }
 }
 
 impl<F> Default for SocketMessage<F> {
@@ -347,6 +410,7 @@ impl<F> Default for SocketMessage<F> {
             name: Vec::new(),
             full_length: 0,
             most_in_flight: 0,
+            extra: None,
         }
     }
 }

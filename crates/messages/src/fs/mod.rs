@@ -328,6 +328,9 @@ messages! {
         from: InternetAddress,
     } -> Result<(KernelId, u64)>, Low;
 
+    /// socket(2) of ICMP: net.ipv4.ping_group_range, asked of the kernel that has /proc: first and last group.
+    ping_groups: PingGroups {} -> (u32, u32), Low;
+
     /// A datagram for a socket of another kernel; `sent` bytes of it are in frames. EAGAIN: no room.
     unix_deliver: UnixDeliver {
         /// Number of the receiving socket at the receiver.

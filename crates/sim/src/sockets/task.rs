@@ -200,7 +200,7 @@ pub async fn connect(
 }
 
 pub async fn accept(file: Arc<dyn File>, who: Caller, tcp: bool, waits: bool) -> Answer {
-    let accept = SocketControl::Accept { flags: fs::OpenFlags::empty() };
+    let accept = SocketControl::Accept { flags: fs::OpenFlags::empty(), end: None };
     let accepted = match control(&file, &who, accept, patience(waits)).await {
         Ok(ControlAnswer::File(accepted)) => accepted,
         Ok(_) => return Answer::Accepted(Err(Errno::EINVAL)),

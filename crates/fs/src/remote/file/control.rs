@@ -2,6 +2,7 @@
 //! lent frames if they are many.
 
 use super::{interrupted, Loan, RemoteFile};
+use crate::socket::MSG_OOB;
 use crate::File;
 use crate::{
     control::{Control, ControlAnswer, SocketControl},
@@ -30,12 +31,16 @@ impl RemoteFile {
     fn pack(&self, mut control: Control) -> Result<Packed> {
         let mut sent = 0;
         let loan = match &mut control {
-            Control::Socket(SocketControl::Send { message, .. }) => {
+            Control::Socket(SocketControl::Send { message, flags, .. }) => {
                 let loan = Loan::for_message(&self.remote.memory, message.bytes.len());
                 if message.bytes.len() > INLINE_BYTES {
                     match loan.capacity() {
                         room if room >= message.bytes.len() => {}
-                        room if self.is_stream() => message.bytes.truncate(room),
+                        room if self.is_stream() => {
+                            message.bytes.truncate(room);
+                            // The last byte of all is the urgent one.
+                            *flags &= !MSG_OOB;
+                        }
                         _ => return Err(Errno::ENOBUFS),
                     }
                     if !loan.frames().is_empty() {

@@ -2,7 +2,7 @@
 
 use super::{sockets::joined, *};
 use crate::{
-    control::{SocketAddress, SocketControl},
+    control::{SocketAddress, SocketControl, SocketMessage},
     network::list::{self, SocketList},
     socket::{AllSockets, Protocol, Socket, UnixNames},
 };
@@ -187,4 +187,68 @@ fn lists_name_the_sockets_of_all_kernels() {
     let waits = all.iter().find(|(port, info)| *port == 4000 && info.state == list::state::LISTEN).unwrap();
     assert_eq!((waits.1.receive_queue, waits.1.send_queue), (1, 7));
     assert!(all.iter().any(|(_, info)| info.state == list::state::ESTABLISHED));
+}
+
+fn send(machine: &Machine, socket: &Arc<dyn File>, place: Option<SocketAddress>, bytes: &[u8], flags: u32) {
+    let message = SocketMessage { bytes: bytes.to_vec(), ..SocketMessage::default() };
+    machine.socket(socket, SocketControl::Send { place, message, flags }).unwrap();
+    machine.settle();
+}
+
+fn receive(machine: &Machine, socket: &Arc<dyn File>, flags: u32) -> Result<SocketMessage> {
+    match machine.socket(socket, SocketControl::Receive { bytes: 100, flags })? {
+        ControlAnswer::Message(message) => Ok(message),
+        _ => unreachable!(),
+    }
+}
+
+fn set(machine: &Machine, socket: &Arc<dyn File>, level: u32, name: u32, value: i32) {
+    let value = value.to_ne_bytes().to_vec();
+    machine.socket(socket, SocketControl::SetOption { level, name, value }).unwrap();
+}
+
+/// Sent before it was accepted, on a third kernel, and afterwards.
+#[test]
+fn urgent_bytes_go_over_kernels() {
+    const MSG_OOB: u32 = 1;
+    let (machine, names) = joined(3);
+    let server = new(&names, 1, Protocol::Tcp);
+    bind(&machine, &server, 80).unwrap();
+    machine.socket(&server, SocketControl::Listen { backlog: 5 }).unwrap();
+    let client = new(&names, 2, Protocol::Tcp);
+    machine.socket(&client, SocketControl::Connect { place: at(80) }).unwrap();
+    send(&machine, &client, None, b"ab!", MSG_OOB);
+    send(&machine, &client, None, b"cd", 0);
+    let there = machine.pass(1, 0, &server);
+    let accept = SocketControl::Accept { flags: OpenFlags::empty(), end: None };
+    let Ok(ControlAnswer::File(accepted)) = machine.socket(&there, accept) else { panic!("nobody there") };
+    let received = |flags| receive(&machine, &accepted, flags).map(|message| message.bytes);
+    assert_eq!(received(0), Ok(b"ab".to_vec()));
+    assert_eq!((received(MSG_OOB), received(MSG_OOB)), (Ok(b"!".to_vec()), Err(Errno::EINVAL)));
+    assert_eq!(received(0), Ok(b"cd".to_vec()));
+    send(&machine, &client, None, b"ef?", MSG_OOB);
+    assert_eq!((received(0), received(MSG_OOB)), (Ok(b"ef".to_vec()), Ok(b"?".to_vec())));
+    send(&machine, &accepted, None, b"!", MSG_OOB);
+    assert_eq!(receive(&machine, &client, MSG_OOB).map(|message| message.bytes), Ok(b"!".to_vec()));
+}
+
+#[test]
+fn a_datagram_brings_its_header_over_kernels() {
+    let (machine, names) = joined(3);
+    let (from, to) = (new(&names, 1, Protocol::Udp), new(&names, 2, Protocol::Udp));
+    bind(&machine, &to, 80).unwrap();
+    for name in [8, 12] {
+        set(&machine, &to, 0, name, 1);
+    }
+    set(&machine, &from, 0, 2, 33);
+    send(&machine, &from, at(80), b"data", 0);
+    let message = receive(&machine, &to, 0).unwrap();
+    let control: Vec<_> = message.control().iter().map(|control| (control.kind, control.data.clone())).collect();
+    assert_eq!(control, [(8, vec![1, 0, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]), (2, vec![33, 0, 0, 0])]);
+    // Of nobody's port the sender hears, whichever kernel has looked for it.
+    set(&machine, &from, 0, 11, 1);
+    send(&machine, &from, at(81), b"lost", 0);
+    assert_eq!(receive(&machine, &from, 0x2000).unwrap().bytes, b"lost");
+    names[0].set_ping_groups(5, 7);
+    assert_eq!(machine.run(names[2].ping_groups_of_all()), Ok((5, 7)));
 }

@@ -2,6 +2,8 @@
 //! from socket to socket as those of AF_UNIX do; what is TCP's and UDP's own is here: addresses, ports, how connections begin and end.
 
 pub(super) mod address;
+mod echo;
+mod errors;
 pub(super) mod ports;
 mod stream;
 mod udp;
@@ -28,6 +30,10 @@ const CAP_NET_BIND_SERVICE: u32 = 10;
 pub enum Protocol {
     Tcp = 6,
     Udp = 17,
+    /// Echo requests alone.
+    Icmp = 1,
+    /// The same of AF_INET6.
+    Icmp6 = 58,
 }
 
 /// How far a connect has come that did not wait.
@@ -177,7 +183,7 @@ impl Socket {
     ) -> Arc<Self> {
         let kind = match protocol {
             Protocol::Tcp => SocketKind::Stream,
-            Protocol::Udp => SocketKind::Datagram,
+            Protocol::Udp | Protocol::Icmp | Protocol::Icmp6 => SocketKind::Datagram,
         };
         Self::of_family(names, caller, kind, flags, Some(Internet::new(six, protocol)))
     }
@@ -217,7 +223,8 @@ impl Socket {
             PeerName if stream && !self.is_connected() => Err(Errno::ENOTCONN),
             PeerName => inet.peer_name().map(ControlAnswer::Bytes),
             Send { place, mut message, flags } => {
-                let sender = Self::sender(caller, None, flags)?;
+                let sender = Self::sender(caller, None)?;
+                self.mark_urgent(&mut message, flags)?;
                 let patience = flagged.unless(flags & MSG_DONTWAIT != 0);
                 let count = match (stream, place) {
                     (true, _) => self.send_connected(&mut message, sender, &caller.shield, patience).await?,
@@ -262,7 +269,8 @@ impl Socket {
         if inet.six && self.setting(super::options::V6ONLY) != 0 && address::is_v4(at.ip) {
             return Err(Errno::EINVAL);
         }
-        if at.port != 0 && at.port < UNPRIVILEGED && !caller.credentials.can(CAP_NET_BIND_SERVICE) {
+        let privileged = (1..UNPRIVILEGED).contains(&at.port) && !inet.protocol.is_echo();
+        if privileged && !caller.credentials.can(CAP_NET_BIND_SERVICE) {
             return Err(Errno::EACCES);
         }
         if inet.is_bound() || !matches!(self.state.lock().role, Role::Alone) {
@@ -326,13 +334,13 @@ impl Socket {
         }
         let connected = match inet.protocol {
             Protocol::Tcp => self.is_connected(),
-            Protocol::Udp => inet.ends.lock().peer.is_some(),
+            _ => inet.ends.lock().peer.is_some(),
         };
         match (connected, inet.protocol) {
             (true, _) => self.shutdown(how),
             // Those who wait hear of it all the same (inet_shutdown in Linux).
-            (false, Protocol::Udp) => self.shutdown(how).and(Err(Errno::ENOTCONN)),
             (false, Protocol::Tcp) => Err(Errno::ENOTCONN),
+            (false, _) => self.shutdown(how).and(Err(Errno::ENOTCONN)),
         }
     }
 
@@ -353,4 +361,4 @@ impl Socket {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

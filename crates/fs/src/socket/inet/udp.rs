@@ -2,13 +2,21 @@
 
 use super::{
     address::{encode, family_of, is_v4, parse, reachable, scope_of, source_for, Scope, AF_UNSPEC, BROADCAST},
-    Internet,
+    Internet, Protocol,
 };
 use crate::{
-    control::{InternetAddress, SocketMessage, UnixCredentials},
-    socket::{flight::Parcel, inbox, names::Found, transfer::pay, Socket},
+    control::{DatagramHeader, InternetAddress, MessageExtra, SocketMessage, UnixCredentials},
+    socket::{
+        ancillary::SendOptions,
+        flight::Parcel,
+        inbox::{self, Inbox, Incoming},
+        names::Found,
+        transfer::pay,
+        Socket,
+    },
     Caller,
 };
+use alloc::{boxed::Box, vec::Vec};
 use machine::{errno::Result, Errno, Shield};
 
 /// Longest datagram: 65,535 bytes with its headers.
@@ -54,22 +62,28 @@ impl Socket {
         shield: &Shield,
     ) -> Result<usize> {
         let count = message.bytes.len();
-        if count > if inet.six { LONGEST_6 } else { LONGEST_4 } {
-            return Err(Errno::EMSGSIZE);
+        match inet.protocol {
+            Protocol::Icmp | Protocol::Icmp6 => Self::check_echo(count)?,
+            _ if count > if inet.six { LONGEST_6 } else { LONGEST_4 } => return Err(Errno::EMSGSIZE),
+            _ => {}
         }
         let peer = inet.ends.lock().peer;
         let to = match place {
-            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET => self.destination(parse(false, bytes)?)?,
+            Some(bytes) if inet.six && family_of(bytes)? == super::AF_INET && !inet.protocol.is_echo() => {
+                self.destination(parse(false, bytes)?)?
+            }
             Some(bytes) => {
                 let to = parse(inet.six, bytes)?;
-                if to.port == 0 {
+                if to.port == 0 && !inet.protocol.is_echo() {
                     return Err(Errno::EINVAL);
                 }
                 self.destination(to)?
             }
             None => peer.ok_or(Errno::EDESTADDRREQ)?,
         };
-        {
+        let six = !is_v4(to.ip);
+        let options = SendOptions::parse(message.control(), inet.six, six)?;
+        let (ttl, tos) = {
             let mut state = self.state.lock();
             if let Some(error) = state.error.take() {
                 return Err(error);
@@ -77,35 +91,40 @@ impl Socket {
             if state.write_shut {
                 return Err(Errno::EPIPE);
             }
-        }
+            let (ttl, tos) = state.settings.ttl_and_tos(six);
+            (options.ttl.unwrap_or(ttl), options.tos.unwrap_or(tos))
+        };
+        let header = DatagramHeader { to: to.ip, port: to.port, ttl, tos };
         let _held = shield.hold();
         self.ensure_port(inet, sender.uid).await?;
         let local = inet.ends.lock().local;
-        let ip = match scope_of(local.ip) {
-            Scope::Any => source_for(to.ip),
-            _ => local.ip,
+        let ip = match (options.from, scope_of(local.ip)) {
+            (Some(ip), _) => ip,
+            (None, Scope::Any) => source_for(to.ip),
+            (None, _) => local.ip,
         };
         let from = InternetAddress { ip, ..local };
         if is_v4(from.ip) != is_v4(to.ip) {
             return Err(Errno::ENETUNREACH);
         }
+        if inet.protocol.is_echo() {
+            return self.send_echo(inet, to, DatagramHeader { to: ip, ..header }, message, sender);
+        }
         let delivered = match self.names.find_port(inet.protocol as u8, to, from).await {
-            Ok(Found::Here(target)) => target.take_datagram(from, message, sender),
+            Ok(Found::Here(target)) => target.take_datagram(from, header, &mut message.bytes, sender),
             Ok(Found::There(there)) => {
                 let name = encode(true, from);
-                let message = SocketMessage { name, credentials: Some(sender), ..core::mem::take(message) };
-                let delivered = self.names.others()?.deliver(there, self.kind as u32, &message, shield).await;
+                let extra = Some(Box::new(MessageExtra { datagram: Some(header), ..MessageExtra::default() }));
+                let sent = SocketMessage { name, credentials: Some(sender), extra, ..core::mem::take(message) };
+                let delivered = self.names.others()?.deliver(there, self.kind as u32, &sent, shield).await;
+                message.bytes = sent.bytes;
                 delivered.map(drop)
             }
             Err(error) => Err(error),
         };
         match delivered {
             Err(Errno::ECONNREFUSED) => {
-                // Who is not connected does not hear of it.
-                if peer == Some(to) {
-                    self.state.lock().error = Some(Errno::ECONNREFUSED);
-                    self.changes.wake_all();
-                }
+                self.is_refused(inet, to, peer == Some(to), message, sender);
                 Ok(count)
             }
             // No room there: it is lost.
@@ -118,27 +137,42 @@ impl Socket {
     pub(in crate::socket) fn take_datagram(
         &self,
         from: InternetAddress,
-        message: &mut SocketMessage,
+        header: DatagramHeader,
+        bytes: &mut Vec<u8>,
         sender: UnixCredentials,
     ) -> Result<()> {
         let inet = self.inet.as_ref().ok_or(Errno::ECONNREFUSED)?;
         if inet.ends.lock().peer.is_some_and(|peer| peer != from) {
             return Err(Errno::ECONNREFUSED);
         }
+        self.put_datagram(inet, from, header, bytes, sender)
+    }
+
+    pub(super) fn put_datagram(
+        &self,
+        inet: &Internet,
+        from: InternetAddress,
+        header: DatagramHeader,
+        bytes: &mut Vec<u8>,
+        sender: UnixCredentials,
+    ) -> Result<()> {
         let account = self.names.account(sender);
         let name = encode(inet.six, from);
         {
             let mut state = self.state.lock();
-            let count = message.bytes.len();
-            // A short one counts as what Linux keeps for it.
-            if state.inbox.bytes() + state.inbox.len() * inbox::DATAGRAM_BYTES > inbox::LIMIT {
+            if is_full(&state.inbox, state.settings.receive_buffer()) {
                 return Err(Errno::EAGAIN);
             }
-            let files = Parcel::empty();
-            let charge = pay(account.as_ref(), count, &files).map_err(|_| Errno::EAGAIN)?;
-            state.inbox.push(core::mem::take(&mut message.bytes), files, sender, name, charge);
+            let charge = pay(account.as_ref(), bytes.len(), &Parcel::empty()).map_err(|_| Errno::EAGAIN)?;
+            let (bytes, datagram) = (core::mem::take(bytes), Some(header));
+            self.take_in(&mut state, Incoming { bytes, sender, name, charge, datagram, ..Incoming::default() });
         }
         self.changes.wake_all();
         Ok(())
     }
+}
+
+/// A short one counts as what Linux keeps for it.
+pub(super) fn is_full(inbox: &Inbox, limit: usize) -> bool {
+    inbox.bytes() + inbox.len() * inbox::DATAGRAM_BYTES > limit
 }

@@ -13,9 +13,11 @@ use crate::{
     },
 };
 use abi::signal::Signal;
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use fs::{
-    control::{ControlAnswer, SocketAddress, SocketControl, SocketMessage, UnixCredentials},
+    control::{
+        ControlAnswer, ControlMessage, MessageExtra, SocketAddress, SocketControl, SocketMessage, UnixCredentials,
+    },
     File,
 };
 use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
@@ -31,11 +33,12 @@ const MSG_WAITFORONE: u32 = 0x1_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 const MSG_CMSG_COMPAT: u32 = 0x8000_0000;
 const MSG_OOB: u32 = 1;
+const MSG_ERRQUEUE: u32 = 0x2000;
 
 /// Bytes of one message from or to a stream; longer transfers are several.
 const STEP: usize = 64 * 1024;
-/// Longest datagram that is looked at (Linux's default send buffer); the socket says EMSGSIZE.
-const DATAGRAM_MAX: usize = 256 * 1024;
+/// Longest datagram that is looked at (more than Linux's largest send buffer); the socket says EMSGSIZE.
+const DATAGRAM_MAX: usize = 512 * 1024;
 /// Most control data.
 const CONTROL_MAX: u64 = 20480;
 const VECTOR_MAX: u32 = 1024;
@@ -64,6 +67,7 @@ struct Along {
     place: Option<SocketAddress>,
     files: Vec<Arc<dyn File>>,
     credentials: Option<UnixCredentials>,
+    control: Vec<ControlMessage>,
 }
 
 fn is_stream(file: &dyn File) -> Result<bool> {
@@ -74,7 +78,9 @@ fn is_stream(file: &dyn File) -> Result<bool> {
 /// before an error counts.
 async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along: Along, flags: u32) -> Result<u64> {
     let stream = is_stream(&**file)?;
-    let Along { place, mut files, mut credentials } = along;
+    let Along { place, mut files, mut credentials, control: controls } = along;
+    let mut extra =
+        (!controls.is_empty()).then(|| Box::new(MessageExtra { control: controls, ..MessageExtra::default() }));
     let most_in_flight = match files.is_empty() {
         true => 0,
         false => rights::most_in_flight(call),
@@ -109,8 +115,11 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             files: core::mem::take(&mut files),
             credentials: credentials.take(),
             most_in_flight,
+            extra: extra.take(),
             ..SocketMessage::default()
         };
+        // The last byte of all is the urgent one.
+        let flags = if done + step < wanted { flags & !MSG_OOB } else { flags };
         let operation = SocketControl::Send { place: place.clone(), message, flags };
         match control(call, file, operation).await {
             Ok(ControlAnswer::Number(sent)) => done += sent as usize,
@@ -196,9 +205,13 @@ async fn send_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags: u3
     }
     let control = call.bytes(UserAddr(header.control), header.control_len as usize, CONTROL_MAX as usize).await?;
     // What it carries comes before where it goes.
-    let (files, credentials) = rights::open(call, &control).await?;
-    let place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
-    send(call, file, &segments, Along { place, files, credentials }, flags).await
+    let mut along = Along::default();
+    match super::takes_control(&**file) {
+        true => along.control = rights::for_internet(&control)?,
+        false => (along.files, along.credentials) = rights::open(call, &control).await?,
+    }
+    along.place = destination(call, file, UserAddr(header.name), u64::from(header.name_len)).await?;
+    send(call, file, &segments, along, flags).await
 }
 
 pub(crate) async fn sendmmsg(call: &mut Call<'_>) -> Result<u64> {
@@ -229,15 +242,11 @@ async fn receive(
     segments: &[Segment],
     flags: u32,
 ) -> Result<(SocketMessage, usize)> {
-    if flags & MSG_OOB != 0 && (is_stream(&**file)? || !super::is_internet(&**file)) {
-        // Nothing urgent is ever there; a datagram can't be it.
-        return Err(if is_stream(&**file)? { Errno::EINVAL } else { Errno::EOPNOTSUPP });
-    }
     let (wanted, space) = (total(segments), call.space());
     let mut first: Option<SocketMessage> = None;
     let mut done = 0;
     loop {
-        let room = match flags & MSG_PEEK {
+        let room = match flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) {
             0 => {
                 let (left, dont_wait) = (wanted - done, flags & MSG_DONTWAIT != 0);
                 room::for_bytes(call, file, segments, done, left, dont_wait, async { is_stream(&**file) }).await
@@ -263,9 +272,13 @@ async fn receive(
         }
         done += copied;
         let (over, brings_files) = (bytes.is_empty(), !message.files.is_empty());
-        first.get_or_insert(message);
+        match &mut first {
+            None => first = Some(message),
+            // What it says of what is left to be read.
+            Some(first) => first.extra = message.extra.or(first.extra.take()),
+        }
         // MSG_WAITALL asks a stream for all; the end, a message with files and a peek end it.
-        let all = flags & MSG_WAITALL != 0 && flags & MSG_PEEK == 0;
+        let all = flags & MSG_WAITALL != 0 && flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) == 0;
         if !all || over || brings_files || done >= wanted || !is_stream(&**file)? {
             return first.map(|first| (first, done)).ok_or(Errno::EIO);
         }
@@ -331,6 +344,7 @@ async fn receive_one(call: &Call<'_>, file: &Arc<dyn File>, at: UserAddr, flags:
     if cut {
         header.flags |= MSG_CTRUNC;
     }
+    header.flags |= message.extra.as_ref().map_or(0, |extra| extra.flags);
     call.put(at, &header).await?;
     Ok(length(&message, copied, flags))
 }

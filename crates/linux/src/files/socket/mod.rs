@@ -38,6 +38,9 @@ const TYPE_MASK: u32 = 0xf;
 /// Types there are in any family.
 const SOCK_MAX: u32 = 11;
 const SOL_SOCKET: u32 = 1;
+const SO_PEERCRED: u32 = 17;
+const SO_PEERGROUPS: u32 = 59;
+const SO_PEERPIDFD: u32 = 77;
 /// Longest option value.
 const OPTION_MAX: usize = 4096;
 
@@ -64,8 +67,14 @@ async fn on_socket<T>(file: &Arc<dyn File>, call: impl core::future::Future<Outp
     call.await
 }
 
+/// Any family but AF_UNIX.
 fn is_internet(file: &dyn File) -> bool {
     file.socket().is_some_and(|socket| i32::from(socket.family) != AF_UNIX)
+}
+
+/// AF_INET and AF_INET6, whose sockets look at control messages themselves.
+fn takes_control(file: &dyn File) -> bool {
+    file.socket().is_some_and(|socket| matches!(i32::from(socket.family), AF_INET | AF_INET6))
 }
 
 /// ENOTSOCK.
@@ -104,8 +113,8 @@ fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(Wanted, OpenFlags)>
         return Ok((Wanted::Netlink(NetlinkType::new(kind, protocol)?), flags));
     }
     if family != AF_UNIX {
-        let protocol = internet_protocol(kind, protocol)?;
-        return Ok((Wanted::Internet { six: family == AF_INET6, protocol }, flags));
+        let six = family == AF_INET6;
+        return Ok((Wanted::Internet { six, protocol: internet_protocol(kind, protocol, six)? }, flags));
     }
     if protocol != 0 && protocol != AF_UNIX {
         return Err(Errno::EPROTONOSUPPORT);
@@ -114,15 +123,15 @@ fn kind_of(family: i32, kind: u32, protocol: i32) -> Result<(Wanted, OpenFlags)>
 }
 
 /// inet_create in Linux.
-fn internet_protocol(kind: u32, protocol: i32) -> Result<Protocol> {
+fn internet_protocol(kind: u32, protocol: i32, six: bool) -> Result<Protocol> {
     if !(0..IPPROTO_MAX).contains(&protocol) {
         return Err(Errno::EINVAL);
     }
     match (kind, protocol) {
         (SOCK_STREAM, 0 | IPPROTO_TCP) => Ok(Protocol::Tcp),
         (SOCK_DGRAM, 0 | IPPROTO_UDP) => Ok(Protocol::Udp),
-        // net.ipv4.ping_group_range is empty.
-        (SOCK_DGRAM, IPPROTO_ICMP | IPPROTO_ICMPV6) => Err(Errno::EACCES),
+        (SOCK_DGRAM, IPPROTO_ICMP) if !six => Ok(Protocol::Icmp),
+        (SOCK_DGRAM, IPPROTO_ICMPV6) if six => Ok(Protocol::Icmp6),
         (SOCK_STREAM | SOCK_DGRAM | SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
         _ => Err(Errno::ESOCKTNOSUPPORT),
     }
@@ -138,7 +147,12 @@ pub(crate) async fn socket(call: &mut Call<'_>) -> Result<u64> {
     let names = call.system().extension::<UnixNames>();
     let socket: Arc<dyn File> = match kind {
         Wanted::Unix(kind) => Socket::new(&names, &call.caller(), kind, flags),
-        Wanted::Internet { six, protocol } => Socket::internet(&names, &call.caller(), protocol, six, flags),
+        Wanted::Internet { six, protocol } => {
+            if matches!(protocol, Protocol::Icmp | Protocol::Icmp6) {
+                Socket::may_echo(&names, &call.caller()).await?;
+            }
+            Socket::internet(&names, &call.caller(), protocol, six, flags)
+        }
         Wanted::Netlink(kind) => {
             let (ports, lists) = (call.system().extension::<NetlinkPorts>(), call.system().extension::<SocketLists>());
             NetlinkSocket::new(&ports, &lists, call.account(), &call.caller(), kind, flags)
@@ -261,13 +275,34 @@ pub(crate) async fn getsockopt(call: &mut Call<'_>) -> Result<u64> {
         }
     });
     let room = room.await?;
-    let ControlAnswer::Bytes(mut value) = control(call, &file, SocketControl::GetOption { level, name }).await? else {
-        return Err(Errno::EIO);
+    let asked = match (level, name) {
+        (SOL_SOCKET, SO_PEERPIDFD) => SO_PEERCRED,
+        _ => name,
     };
+    let answer = control(call, &file, SocketControl::GetOption { level, name: asked }).await?;
+    let ControlAnswer::Bytes(mut value) = answer else { return Err(Errno::EIO) };
+    match (level, name) {
+        (SOL_SOCKET, SO_PEERPIDFD) => value = peer_process(call, &value).await?,
+        (SOL_SOCKET, SO_PEERGROUPS) if value.len() > room => {
+            call.put(call.pointer(4), &(value.len() as i32)).await?;
+            return Err(Errno::ERANGE);
+        }
+        _ => {}
+    }
     value.truncate(room);
     call.space().write(call.pointer(3), &value).await?;
     call.put(call.pointer(4), &(value.len() as i32)).await?;
     Ok(0)
+}
+
+/// The number of a pidfd for the process in SO_PEERCRED's answer. ENODATA: there is none.
+async fn peer_process(call: &Call<'_>, peer: &[u8]) -> Result<Vec<u8>> {
+    let process = peer.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+    if process == 0 {
+        return Err(Errno::ENODATA);
+    }
+    let file = crate::process::pidfd::make(call.system(), machine::Pid(process), OpenFlags::empty());
+    Ok((call.install(file, true).await? as i32).to_ne_bytes().to_vec())
 }
 
 pub(crate) async fn setsockopt(call: &mut Call<'_>) -> Result<u64> {
@@ -299,6 +334,7 @@ mod tests {
         assert_eq!(kind_of(AF_INET6, 2, 0), Ok((udp, OpenFlags::empty())));
         assert_eq!(kind_of(AF_INET, 5, 0), Err(Errno::ESOCKTNOSUPPORT));
         assert_eq!(kind_of(AF_INET, 1, 17), Err(Errno::EPROTONOSUPPORT));
+        assert_eq!(kind_of(AF_INET6, 2, 1), Err(Errno::EPROTONOSUPPORT));
         assert_eq!(kind_of(3, 1, 0), Err(Errno::EAFNOSUPPORT));
         assert_eq!(kind_of(AF_UNIX, 1 << 6, 0), Err(Errno::EINVAL));
         assert_eq!(kind_of(AF_UNIX, 1, 6), Err(Errno::EPROTONOSUPPORT));

@@ -1,6 +1,7 @@
-//! /proc/sys: what can be asked of it. Only the names of the machine can be set.
+//! /proc/sys: what can be asked of it. Only the names of the machine and who may have ICMP sockets can be set.
 
 mod net;
+mod ping;
 
 use super::{
     made::{put, Directory as Names, Made, Text},
@@ -17,7 +18,7 @@ use fs::{
 pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .directory("kernel", |names| kernel(proc, names))
-        .directory("net", net::fill)
+        .directory("net", |names| net::fill(proc, names))
         .directory("vm", |names| {
             names
                 .constant("overcommit_memory", "0\n")

@@ -1,7 +1,7 @@
-//! /proc/sys/net: settings of the network, with Linux's values. None can be changed.
+//! /proc/sys/net: settings of the network, with Linux's values. Only ping_group_range (ping.rs) can be changed.
 
-use super::super::made::Directory as Names;
-use alloc::format;
+use super::{super::made::Directory as Names, ping, Proc};
+use alloc::{format, sync::Arc};
 
 /// Names and values.
 type Settings = &'static [(&'static str, &'static str)];
@@ -42,7 +42,6 @@ const IPV4: Settings = &[
     ("ip_no_pmtu_disc", "0"),
     ("ip_nonlocal_bind", "0"),
     ("ip_unprivileged_port_start", "1024"),
-    ("ping_group_range", "1\t0"),
     ("tcp_abort_on_overflow", "0"),
     ("tcp_adv_win_scale", "1"),
     ("tcp_allowed_congestion_control", "reno cubic"),
@@ -235,11 +234,13 @@ const IPV6_LO: Settings = &[
 const IPV6_ALL: Settings = &[("accept_dad", "0"), ("mtu", "1280"), ("use_tempaddr", "0")];
 const IPV6_DEFAULT: Settings = &[("accept_dad", "1"), ("mtu", "1280"), ("use_tempaddr", "0")];
 
-pub(super) fn fill(names: Names) -> Names {
+pub(super) fn fill(proc: &Arc<Proc>, names: Names) -> Names {
     names
         .directory("core", |names| settings(names, CORE, &[]))
         .directory("ipv4", |names| {
-            settings(names, IPV4, &[]).directory("conf", |names| interfaces(names, IPV4_LO, IPV4_ALL, IPV4_DEFAULT))
+            settings(names, IPV4, &[])
+                .with("ping_group_range", ping::groups(proc))
+                .directory("conf", |names| interfaces(names, IPV4_LO, IPV4_ALL, IPV4_DEFAULT))
         })
         .directory("ipv6", |names| {
             settings(names, IPV6, &[]).directory("conf", |names| interfaces(names, IPV6_LO, IPV6_ALL, IPV6_DEFAULT))
