@@ -39,6 +39,8 @@ pub type Taken = (SocketMessage, Parcel);
 pub struct Inbox {
     messages: Queue<Message>,
     bytes: usize,
+    /// Messages that have come, ever.
+    arrived: u64,
 }
 
 impl Inbox {
@@ -53,6 +55,11 @@ impl Inbox {
     /// What it takes of a window (link.rs).
     pub fn cost(&self) -> usize {
         self.bytes + self.len() * MESSAGE_BYTES
+    }
+
+    /// Messages that have come, ever.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
     }
 
     /// Messages.
@@ -76,6 +83,7 @@ impl Inbox {
 
     pub fn push(&mut self, bytes: Vec<u8>, files: Parcel, sender: UnixCredentials, name: Vec<u8>, charge: Charge) {
         self.bytes += bytes.len();
+        self.arrived += 1;
         self.messages.push_back(Message { bytes, read: 0, files, sender, name, _charge: charge });
     }
 

@@ -88,6 +88,7 @@ impl Socket {
             };
             let fits = if self.kind == SocketKind::Stream { count > 0 } else { there.inbox.takes(count) };
             if !fits {
+                self.flags.owned.no_room();
                 return Err(Errno::EAGAIN);
             }
             let charge = match pay(account.as_ref(), count, &files) {
