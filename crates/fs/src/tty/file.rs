@@ -132,7 +132,8 @@ impl File for TtyFile {
     }
 
     fn fasync(&self) -> Option<Fasync> {
-        Some(Fasync::Terminal(self.tty.state.lock().foreground))
+        let state = self.tty.state.lock();
+        (state.hangups == self.hangups).then_some(Fasync::Terminal(state.foreground))
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
