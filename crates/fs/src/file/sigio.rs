@@ -3,15 +3,16 @@
 //! The description keeps its owner beside its flags, on the kernel that has it. O_ASYNC puts a [`Teller`] into the queue that the
 //! file wakes; without O_ASYNC nothing is there, and nothing is done. The owner may be anywhere: [`Signaller`] finds it.
 //!
-//! Whoever writes should find, when it returns, that the reader has been signalled, as on Linux. So the signal is sent within the
-//! wake, as far as that goes without waiting. Where it has to wait, for another kernel, a task goes on; changes meanwhile are noted for
-//! it, in their order:
+//! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. On the CPU that it is begun on it runs
+//! before that goes back to a program, so that who writes mostly finds, when it returns, that the reader has been signalled, as on Linux. It
+//! waits for owners on other kernels; changes meanwhile are noted for it, in their order:
 //!
 //! ```text
 //! writer                          the description's task            the owner's kernel
-//! write: IN -> signal ---------------------------------------------> ...
+//! write: IN, noted
+//!                                 signal -------------------------->
 //! write: IN, noted                waits for the answer
-//! write: IN, noted                      <--------------------------- pending
+//!                                       <-------------------------- pending
 //!                                 sends the next
 //! ```
 //!
@@ -28,7 +29,6 @@ use alloc::{
     collections::VecDeque,
     sync::{Arc, Weak},
 };
-use core::task::{Context, Waker};
 use machine::{
     errno::Result,
     sync::{Lock, Subscriber, WaitQueue},
@@ -81,7 +81,7 @@ impl Band {
 pub trait Signaller: Send + Sync {
     /// Signals `owner`, if who has made it that may. EAGAIN: its queue is full.
     fn signal(&self, owner: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>>;
-    /// Goes on with what has to wait.
+    /// Starts a task that is to run before this CPU goes back to a program.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
@@ -214,13 +214,8 @@ impl Subscriber for Teller {
         let (before, styled) = core::mem::replace(&mut *self.seen.lock(), (now, style));
         let connects = file.socket().is_some_and(|socket| socket.family != UNIX);
         let Some(band) = style.band(styled, before, now, connects) else { return false };
-        if !this.note(band) {
-            return false;
-        }
-        let signaller = self.signaller.clone();
-        let mut telling: BoxFuture<'static, ()> = Box::pin(async move { this.tell().await });
-        if telling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            signaller.spawn(telling);
+        if this.note(band) {
+            self.signaller.spawn(Box::pin(async move { this.tell().await }));
         }
         false
     }

@@ -5,7 +5,7 @@ use crate::{
 };
 use abi::{
     signal::{Signal, SignalFields, SignalInfo},
-    FileOwner, OwnerChange,
+    OwnerChange,
 };
 
 fn pair() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
@@ -371,34 +371,9 @@ fn a_user_with_many_pipes_gets_small_ones_and_pays_until_they_are_closed() {
     assert_eq!((account.used(Resource::PipePages), account.used(Resource::PipeBytes)), (0, 0));
 }
 
-/// Keeps the signals it sends, none before `open`.
-#[derive(Default)]
-struct Owner {
-    told: Arc<Lock<Vec<(i32, SignalFields)>>>,
-    open: Arc<(Lock<bool>, WaitQueue)>,
-    tasks: Lock<Vec<BoxFuture<'static, ()>>>,
-}
-
-impl Signaller for Owner {
-    fn signal(&self, _: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>> {
-        let (told, open) = (self.told.clone(), self.open.clone());
-        Box::pin(async move {
-            open.1.wait_until(|| open.0.lock().then_some(())).await;
-            told.lock().push((info.code, info.fields));
-            Ok(())
-        })
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.tasks.lock().push(task);
-    }
-}
-
 /// A pipe whose reader signals with O_ASYNC.
-fn signalling(open: bool) -> (Arc<dyn File>, Arc<PipeEnd>, Arc<Owner>) {
-    let (reader, writer) = pair();
-    let owner = Arc::new(Owner::default());
-    *owner.open.0.lock() = open;
+fn signalling() -> (Arc<dyn File>, Arc<PipeEnd>, Arc<Owner>) {
+    let ((reader, writer), owner) = (pair(), Arc::new(Owner::default()));
     let (file, signaller): (Arc<dyn File>, Arc<dyn Signaller>) = (reader, owner.clone());
     for change in [OwnerChange::Signal(Signal::new(40)), OwnerChange::Begin(7)] {
         block_on(sigio::change(&file, &caller(1), change, &signaller)).unwrap();
@@ -408,12 +383,12 @@ fn signalling(open: bool) -> (Arc<dyn File>, Arc<PipeEnd>, Arc<Owner>) {
 
 #[test]
 fn each_write_signals_the_readers_owner_until_o_async_is_taken_away() {
-    let (reader, writer, owner) = signalling(true);
+    let (reader, writer, owner) = signalling();
     assert!(reader.flags().contains(OpenFlags::ASYNC));
-    let input = (1, SignalFields::Poll { band: 0x41, fd: 7 });
+    let input = (None, 1, SignalFields::Poll { band: 0x41, fd: 7 });
     write(&writer, b"ab").unwrap().unwrap();
     write(&writer, b"c").unwrap().unwrap();
-    assert_eq!(*owner.told.lock(), [input, input]);
+    assert_eq!(owner.told(), (vec![input, input], 1));
     let signaller: Arc<dyn Signaller> = owner.clone();
     block_on(sigio::change(&reader, &caller(1), OwnerChange::End, &signaller)).unwrap();
     assert!(!reader.flags().contains(OpenFlags::ASYNC) && !writer.pipe.readable.has_waiters());
@@ -422,23 +397,18 @@ fn each_write_signals_the_readers_owner_until_o_async_is_taken_away() {
     assert!(writer.pipe.readable.has_waiters());
     drop(reader);
     assert!(!writer.pipe.readable.has_waiters());
-    assert_eq!(*owner.told.lock(), [input, input]);
+    assert_eq!(owner.told(), (vec![input, input], 0));
 }
 
 #[test]
 fn signals_that_have_to_wait_are_few_and_one_task_sends_them() {
-    let (_reader, writer, owner) = signalling(false);
+    let (_reader, writer, owner) = signalling();
     for _ in 0..100 {
         write(&writer, b"x").unwrap().unwrap();
     }
-    assert_eq!((owner.told.lock().len(), owner.tasks.lock().len()), (0, 1));
-    *owner.open.0.lock() = true;
-    let task = owner.tasks.lock().pop().unwrap();
-    block_on(task);
-    let told = owner.told.lock();
-    let plain = |(code, _): &&(i32, SignalFields)| *code == SignalInfo::SI_KERNEL;
-    assert_eq!((told.len(), told.iter().filter(plain).count()), (34, 1));
-    drop(told);
+    let (told, tasks) = owner.told();
+    let plain = told.iter().filter(|(_, code, _)| *code == SignalInfo::SI_KERNEL);
+    assert_eq!((told.len(), plain.count(), tasks), (33, 1, 1));
     write(&writer, b"x").unwrap().unwrap();
-    assert_eq!(owner.told.lock().len(), 35);
+    assert_eq!(owner.told().0.len(), 34);
 }
