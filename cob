@@ -132,7 +132,8 @@ fi
 case ${1-} in
     test | bench | fuzz)
         more=$(missing_packages python3 python3 ps procps ss iproute2 \
-            curl curl ping iputils-ping redis-server redis-server /usr/sbin/sshd openssh-server ssh openssh-client node nodejs \
+            curl curl ping iputils-ping /usr/sbin/nginx nginx wrk wrk webhook webhook redis-server redis-server \
+            /usr/sbin/sshd openssh-server ssh openssh-client node nodejs \
             /usr/lib/postgresql postgresql psql postgresql-client \
             mpirun.openmpi openmpi-bin mpicc.openmpi libopenmpi-dev mpirun.mpich mpich mpicc.mpich libmpich-dev)
         if [ "$cargo" = /usr/bin/cargo ]; then

@@ -11,7 +11,7 @@ static uint64_t watched[1 << 10] = {1UL << FILE_FD};
 static struct flock lock = {.l_type = F_RDLCK}, bad_type = {.l_type = 9}, bad_whence = {.l_whence = 9},
                     before_zero = {.l_start = -1}, overflowing = {.l_start = LONG_MAX, .l_len = 2}, writes = {.l_type = F_WRLCK},
                     backwards = {.l_start = 10, .l_len = -11}, with_pid = {.l_pid = 1}, unlock = {.l_type = F_UNLCK};
-static struct f_owner_ex owner = {9, 1};
+static struct f_owner_ex owner = {9, 1}, no_owner = {F_OWNER_PGRP, 0};
 static struct epoll_event event = {EPOLLIN, {0}}, exclusive = {EPOLLEXCLUSIVE | EPOLLIN, {0}}, exclusive_wrong = {EPOLLEXCLUSIVE | EPOLLONESHOT, {0}},
                           wakeup = {EPOLLWAKEUP | EPOLLIN, {0}};
 static struct timespec past_second = {0, 1000000000}, before = {-1, 0}, negative_part = {0, -1};
@@ -83,6 +83,10 @@ static const struct row rows[] = {
     ROW(fcntl, F(FILE_FD), C(F_GETOWN), C(0)),
     ROW(fcntl, F(FILE_FD), C(F_GETSIG), C(0)),
     ROW(fcntl, F(FILE_FD), C(F_GETOWN_EX), INTO(&owner)),
+    ROW(fcntl, F(PIPE_READ), C(F_SETOWN), C(0)),
+    ROW(fcntl, F(PIPE_READ), C(F_SETOWN_EX), AT(&no_owner)),
+    ROW(fcntl, F(PIPE_READ), C(F_SETOWN_EX), AT(&owner)),
+    ROW(fcntl, F(PIPE_READ), C(F_SETSIG), N(SIGIO)),
     ROW(flock, G(FILE_FD), X(8)),
     ROW(flock, G(FILE_FD), C(1)),
     ROW(flock, G(FILE_FD), C(3)),

@@ -118,8 +118,6 @@ static const struct exception not_shown[] = {
     {"TIOCVHANGUP", " master own-master "},
     // Which session process group 1 is of depends on how the test is started.
     {"TIOCSPGRP[good: 1]", " own-master own-slave "},
-    // SIGIO: see docs/limits.md.
-    {"FIOASYNC[good: ", " inotify master slave own-master own-slave urandom "},
     {NULL, NULL},
 };
 

@@ -10,6 +10,7 @@ mod capabilities;
 mod cpuset;
 mod file;
 mod lock;
+mod owner;
 mod path;
 pub mod signal;
 
@@ -18,6 +19,7 @@ pub use capabilities::{capability, secure, Capabilities, CapabilitySet};
 pub use cpuset::CpuSet;
 pub use file::{DirEntry, Events, FileRef, ObjectId, OpenFlags, Whence};
 pub use lock::{LockConflict, LockMode, LockOp, LockRange};
+pub use owner::{FileOwner, OwnerChange, OwnerKind};
 pub use path::{FileSystemInfo, PathOp};
 
 /// The Linux release whose interface this is.

@@ -79,13 +79,8 @@ impl File for StreamFile {
         attempt(sink.changes(), access.patience.unless(self.flags.nonblocking()), move || sink.write(buf))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

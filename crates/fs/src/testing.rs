@@ -2,11 +2,12 @@
 
 use crate::{
     event::{Fetched, SignalSource, SignalSources},
+    file::Signaller,
     Caller, Credentials,
 };
 use abi::{
-    signal::{Pending, Signal, SignalInfo, SignalSet, Taken},
-    CapabilitySet,
+    signal::{Pending, Signal, SignalFields, SignalInfo, SignalSet, Taken},
+    CapabilitySet, FileOwner,
 };
 use alloc::{boxed::Box, sync::Arc, task::Wake, vec::Vec};
 use core::{
@@ -16,6 +17,7 @@ use core::{
 };
 use machine::{
     account::Account,
+    errno::Result,
     sync::{Lock, WaitQueue},
     BoxFuture, Pid, Shield, Spawner,
 };
@@ -183,5 +185,39 @@ pub struct OfAll(pub Arc<Signals>);
 impl SignalSources for OfAll {
     fn of(&self, _: Pid) -> Option<Arc<dyn SignalSource>> {
         Some(self.0.clone())
+    }
+}
+
+/// Who was told, `si_code` and what came with it.
+pub type Told = (Option<Pid>, i32, SignalFields);
+
+/// Keeps the signals that files send to their owners when their tasks run.
+#[derive(Default)]
+pub struct Owner {
+    told: Arc<Lock<Vec<Told>>>,
+    tasks: Lock<Vec<BoxFuture<'static, ()>>>,
+}
+
+impl Owner {
+    /// All signals so far; and how many tasks there were to send the last of them.
+    pub fn told(&self) -> (Vec<Told>, usize) {
+        let tasks = core::mem::take(&mut *self.tasks.lock());
+        let count = tasks.len();
+        tasks.into_iter().for_each(block_on);
+        (self.told.lock().clone(), count)
+    }
+}
+
+impl Signaller for Owner {
+    fn signal(&self, owner: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>> {
+        let told = self.told.clone();
+        Box::pin(async move {
+            told.lock().push((owner.id, info.code, info.fields));
+            Ok(())
+        })
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.tasks.lock().push(task);
     }
 }

@@ -96,6 +96,7 @@ impl Node {
         crate::set_services(&system, &services);
         system.provide_vdso(&services);
         remote.set_signals(Arc::new(crate::files::signalfd::Processes(Arc::downgrade(&system))));
+        remote.set_signaller(Arc::new(crate::files::sigio::Owners(Arc::downgrade(&system))));
         let names = system.extension::<UnixNames>();
         names.set_accounts(&services.accounts);
         names.set_clock(services.clock.clone());

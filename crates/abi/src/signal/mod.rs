@@ -172,6 +172,7 @@ impl SignalInfo {
     pub const SI_KERNEL: i32 = 0x80;
     pub const SI_QUEUE: i32 = -1;
     pub const SI_TIMER: i32 = -2;
+    pub const SI_SIGIO: i32 = -5;
     pub const SI_TKILL: i32 = -6;
 
     pub fn kernel(signal: Signal) -> Self {

@@ -6,7 +6,7 @@ pub use register::register;
 
 use crate::{
     anonymous::{Identity, StatusFlags},
-    file::{ready, Access, Destination, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, Source, Transfer},
     namespace::nodes,
     namespace::Location,
     Attributes, Caller, File, Kind, Object, OpenFlags, Services, SetAttributes, Whence,
@@ -113,13 +113,12 @@ impl File for DeviceFile {
         ready(Ok(0))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        matches!(self.device, Device::Random | Device::Urandom).then_some(Fasync::Input)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

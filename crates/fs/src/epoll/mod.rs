@@ -413,13 +413,8 @@ impl File for Epoll {
     fn ioctl<'a>(&'a self, _caller: &'a Caller, _request: u32, _data: &'a mut Vec<u8>) -> BoxFuture<'a, Result<i64>> {
         crate::file::ready(Err(Errno::EINVAL))
     }
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

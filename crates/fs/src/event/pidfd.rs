@@ -44,13 +44,8 @@ impl PidFd {
 }
 
 impl File for PidFd {
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

@@ -22,7 +22,6 @@ use messages::fs::WaitPlace;
 
 /// Bytes of `struct signalfd_siginfo`.
 const RECORD: usize = 128;
-const SI_SIGIO: i32 = -5;
 
 /// The signals pending for one process, as crate `process` keeps them on this kernel.
 pub trait SignalSource: Send + Sync {
@@ -194,7 +193,7 @@ fn encode(info: &SignalInfo) -> [u8; RECORD] {
                 put(44, &(second as i32).to_ne_bytes());
                 put(48, &second.to_ne_bytes());
             }
-            SI_SIGIO => {
+            SignalInfo::SI_SIGIO => {
                 put(20, &(second as u32).to_ne_bytes());
                 put(28, &(first as u32).to_ne_bytes());
             }
@@ -248,13 +247,8 @@ impl File for SignalFd {
         })))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

@@ -214,13 +214,8 @@ impl File for TimerFd {
         })
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
-    }
-
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

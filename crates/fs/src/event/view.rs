@@ -3,7 +3,7 @@
 use super::{SignalSource, SignalSources};
 use crate::{
     file::{ready, SignalView},
-    Attributes, Caller, Events, File, OpenFlags,
+    Attributes, Caller, Events, File,
 };
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -93,14 +93,6 @@ impl SignalView for View {
 }
 
 impl File for View {
-    fn flags(&self) -> OpenFlags {
-        OpenFlags::empty()
-    }
-
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EBADF))
-    }
-
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         ready(Err(Errno::EBADF))
     }

@@ -1,5 +1,6 @@
 //! What every object without a name in the file system shares: a number, an owner, status flags.
 
+use super::sigio::Owned;
 use crate::{Attributes, Caller, Kind, OpenFlags, SetAttributes};
 use alloc::{format, vec::Vec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -111,15 +112,17 @@ pub fn open_files() -> u64 {
     OPEN.load(Relaxed)
 }
 
-/// Access mode and status flags of an open file description.
-pub(crate) struct StatusFlags(AtomicU32, Open);
+/// Access mode, status flags and owner of an open file description.
+pub struct StatusFlags {
+    bits: AtomicU32,
+    /// Whom it signals with O_ASYNC.
+    pub(crate) owned: Owned,
+    _open: Open,
+}
 
-/// What F_SETFL may change.
-pub(crate) const SETTABLE: OpenFlags = OpenFlags::APPEND
-    .union(OpenFlags::NONBLOCK)
-    .union(OpenFlags::ASYNC)
-    .union(OpenFlags::DIRECT)
-    .union(OpenFlags::NOATIME);
+/// What F_SETFL may change, but for O_ASYNC ([`sigio`](super::sigio)).
+pub(crate) const SETTABLE: OpenFlags =
+    OpenFlags::APPEND.union(OpenFlags::NONBLOCK).union(OpenFlags::DIRECT).union(OpenFlags::NOATIME);
 
 /// What concerns opening only and is not reported by F_GETFL.
 pub(crate) const TRANSIENT: OpenFlags = OpenFlags::CREAT
@@ -130,19 +133,38 @@ pub(crate) const TRANSIENT: OpenFlags = OpenFlags::CREAT
     .union(OpenFlags::EXEC);
 
 impl StatusFlags {
+    /// Of a new description.
     pub fn new(flags: OpenFlags) -> Self {
-        StatusFlags(AtomicU32::new(flags.difference(TRANSIENT).bits()), Open::new())
+        let bits = AtomicU32::new(flags.difference(TRANSIENT).bits());
+        StatusFlags { bits, owned: Owned::default(), _open: Open::new() }
     }
 
+    /// F_GETFL.
     pub fn get(&self) -> OpenFlags {
-        OpenFlags::from_bits_retain(self.0.load(Relaxed))
+        OpenFlags::from_bits_retain(self.bits.load(Relaxed))
     }
 
+    /// F_SETFL.
     pub fn set(&self, flags: OpenFlags) {
-        let flags = self.get().difference(SETTABLE).union(flags.intersection(SETTABLE));
-        self.0.store(flags.bits(), Relaxed);
+        let (keep, new) = (!SETTABLE.bits(), flags.intersection(SETTABLE).bits());
+        let _ = self.bits.fetch_update(Relaxed, Relaxed, |bits| Some(bits & keep | new));
     }
 
+    /// All flags are what the file's own kernel says.
+    pub fn learn(&self, flags: OpenFlags) {
+        self.bits.store(flags.bits(), Relaxed);
+    }
+
+    /// Whether O_ASYNC is among the flags.
+    pub(crate) fn show_async(&self, on: bool) {
+        let bit = OpenFlags::ASYNC.bits();
+        match on {
+            true => self.bits.fetch_or(bit, Relaxed),
+            false => self.bits.fetch_and(!bit, Relaxed),
+        };
+    }
+
+    /// O_NONBLOCK.
     pub fn nonblocking(&self) -> bool {
         self.get().contains(OpenFlags::NONBLOCK)
     }

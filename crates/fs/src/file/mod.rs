@@ -8,12 +8,14 @@ pub mod anonymous;
 pub mod control;
 mod object;
 pub mod poll;
+pub mod sigio;
 mod transfer;
 pub mod waiting;
 
 pub use across::{Gained, HeldBytes, Observed, SignalView};
 pub use control::{Control, ControlAnswer};
 pub use object::{Loaned, Object};
+pub use sigio::{Fasync, Signaller};
 pub use transfer::{Access, Destination, Frames, Requester, Source, Transfer, UserBuffer, NEEDS_BUFFER};
 pub use waiting::Patience;
 
@@ -22,6 +24,7 @@ use abi::{
     Whence,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use anonymous::StatusFlags;
 use core::any::Any;
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Pid, Shield};
 use messages::fs::{SignalsSeen, SocketType, WaitPlace};
@@ -64,14 +67,26 @@ pub trait File: Any + Send + Sync + 'static {
     fn seek(&self, _offset: i64, _whence: Whence) -> BoxFuture<'_, Result<u64>> {
         ready(Err(Errno::ESPIPE))
     }
+    /// Access mode, status flags and owner. None: another kernel has them, or this is none that a program has.
+    fn status(&self) -> Option<&StatusFlags> {
+        None
+    }
     /// Access mode and status flags (F_GETFL).
-    fn flags(&self) -> OpenFlags;
+    fn flags(&self) -> OpenFlags {
+        self.status().map_or(OpenFlags::empty(), StatusFlags::get)
+    }
     /// [`File::flags`] as they are now: a stand-in asks, for another kernel may have changed them.
     fn current_flags(&self) -> BoxFuture<'_, Result<OpenFlags>> {
         ready(Ok(self.flags()))
     }
-    /// Changes APPEND, NONBLOCK, ASYNC, DIRECT, NOATIME (F_SETFL).
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>>;
+    /// Changes APPEND, NONBLOCK, DIRECT, NOATIME (F_SETFL).
+    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
+        ready(self.status().map(|status| status.set(flags)).ok_or(Errno::EBADF))
+    }
+    /// How it signals with O_ASYNC that it is ready. None: never (Linux: it lacks the operation `fasync`).
+    fn fasync(&self) -> Option<Fasync> {
+        None
+    }
     /// What fstat(2) says.
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>>;
     /// fchmod, fchown, futimens, ftruncate: applies what is Some, if `caller` may.

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, Access, Destination, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, Source, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, Inode, OpenFlags,
 };
@@ -254,13 +254,12 @@ impl File for Inotify {
         Transfer::Done(access.check_stream().and(Err(Errno::EBADF)))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        Some(Fasync::Input)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

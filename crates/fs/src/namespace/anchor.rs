@@ -25,10 +25,6 @@ impl File for Anchor {
         self.flags
     }
 
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        crate::file::ready(Err(Errno::EBADF))
-    }
-
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         Box::pin(attributes(self.at.inode()))
     }

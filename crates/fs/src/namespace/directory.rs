@@ -2,6 +2,7 @@
 
 use super::{dentry::Location, files::Opened, walk::attributes};
 use crate::{
+    anonymous::StatusFlags,
     control::{Control, ControlAnswer},
     file::{Access, Destination, Source, Transfer},
     inode::listing::{Listing, Scan, FIRST},
@@ -87,13 +88,12 @@ impl File for DirFile {
         })
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.opened.flags()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.opened.status)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.opened.set_flags(flags);
-        crate::file::ready(Ok(()))
+    fn flags(&self) -> OpenFlags {
+        self.opened.flags()
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

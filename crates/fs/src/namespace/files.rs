@@ -2,7 +2,7 @@
 
 use super::{dentry::Location, open::reopen_regular, permission, walk::attributes};
 use crate::{
-    anonymous::{Open, SETTABLE, TRANSIENT},
+    anonymous::StatusFlags,
     file::{Access, Destination, Source, Transfer},
     inode::{Extent, WriteAt},
     inotify, lease,
@@ -14,35 +14,29 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
 use machine::{
     errno::Result,
-    sync::{AsyncGuard, AsyncLock, Lock},
+    sync::{AsyncGuard, AsyncLock},
     BoxFuture, Errno,
 };
 
 /// What an open file with a name has in common, whatever it is.
 pub(super) struct Opened {
     pub at: Location,
-    pub flags: Lock<OpenFlags>,
+    pub status: StatusFlags,
     /// Names this description as an owner of locks.
     serial: u64,
     locked: Arc<Locked>,
     /// Among those that may write the file ([`lease::Sharers::count_writer`]).
     counted: bool,
-    _open: Open,
 }
 
 impl Opened {
     pub fn new(services: &Services, at: Location, flags: OpenFlags) -> Self {
-        let (flags, serial) = (Lock::new(flags - TRANSIENT), services.object_id().serial);
-        Opened { at, flags, serial, locked: services.locked.clone(), counted: false, _open: Open::new() }
+        let (status, serial) = (StatusFlags::new(flags), services.object_id().serial);
+        Opened { at, status, serial, locked: services.locked.clone(), counted: false }
     }
 
     pub fn flags(&self) -> OpenFlags {
-        *self.flags.lock() | self.at.mount.open_flags()
-    }
-
-    pub fn set_flags(&self, flags: OpenFlags) {
-        let mut own = self.flags.lock();
-        *own = (*own - SETTABLE) | (flags & SETTABLE);
+        self.status.get() | self.at.mount.open_flags()
     }
 
     pub async fn set_attributes(&self, caller: &Caller, set: SetAttributes) -> Result<()> {
@@ -311,13 +305,12 @@ impl File for RegularFile {
         })
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.opened.flags()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.opened.status)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.opened.set_flags(flags);
-        crate::file::ready(Ok(()))
+    fn flags(&self) -> OpenFlags {
+        self.opened.flags()
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

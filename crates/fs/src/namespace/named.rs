@@ -3,8 +3,8 @@
 
 use super::{dentry::Location, files::tell_of_close, permission, walk::attributes};
 use crate::{
-    anonymous::Open,
-    file::{Access, Destination, HeldBytes, Observed, Source, Transfer},
+    anonymous::{Open, StatusFlags},
+    file::{Access, Destination, Fasync, HeldBytes, Observed, Source, Transfer},
     inotify, lease, Attributes, Caller, Control, ControlAnswer, DirEntry, Events, File, FileRef, Object, OpenFlags,
     SetAttributes, Whence,
 };
@@ -45,9 +45,6 @@ impl File for PathFile {
     }
     fn flags(&self) -> OpenFlags {
         self.flags - OpenFlags::CLOEXEC
-    }
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        crate::file::ready(Err(Errno::EBADF))
     }
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         match &self.of {
@@ -142,6 +139,12 @@ impl File for NodeFile {
     }
     fn seek(&self, offset: i64, whence: Whence) -> BoxFuture<'_, Result<u64>> {
         self.inner.seek(offset, whence)
+    }
+    fn status(&self) -> Option<&StatusFlags> {
+        self.inner.status()
+    }
+    fn fasync(&self) -> Option<Fasync> {
+        self.inner.fasync()
     }
     fn flags(&self) -> OpenFlags {
         self.inner.flags() | self.at.mount.open_flags()

@@ -14,7 +14,7 @@ mod ring;
 use crate::{
     anonymous::{answer_int, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, Access, Destination, HeldBytes, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, HeldBytes, Source, Transfer},
     namespace::{
         nodes,
         permission::{may, READ, WRITE},
@@ -342,6 +342,7 @@ impl PipeEnd {
 
 impl Drop for PipeEnd {
     fn drop(&mut self) {
+        self.flags.owned.end(self.changes());
         self.uncount(&mut self.pipe.state.lock());
         self.pipe.wake_readers();
         self.pipe.wake_writers();
@@ -389,13 +390,12 @@ impl File for PipeEnd {
         attempt(&self.pipe.writable, patience, move || self.pipe.try_write(&mut from))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        Some(Fasync::Pipe)
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

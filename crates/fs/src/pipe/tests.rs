@@ -1,5 +1,12 @@
 use super::*;
-use crate::{file::UserBuffer, testing::*};
+use crate::{
+    file::{sigio, Signaller, UserBuffer},
+    testing::*,
+};
+use abi::{
+    signal::{Signal, SignalFields, SignalInfo},
+    OwnerChange,
+};
 
 fn pair() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
     pipe(&caller(1), &free(), OpenFlags::empty()).unwrap()
@@ -362,4 +369,46 @@ fn a_user_with_many_pipes_gets_small_ones_and_pays_until_they_are_closed() {
     assert_eq!(capacity(&small, &who, Some(MAX_CAPACITY as u64)), Ok(MAX_CAPACITY as i64));
     drop((small, writer));
     assert_eq!((account.used(Resource::PipePages), account.used(Resource::PipeBytes)), (0, 0));
+}
+
+/// A pipe whose reader signals with O_ASYNC.
+fn signalling() -> (Arc<dyn File>, Arc<PipeEnd>, Arc<Owner>) {
+    let ((reader, writer), owner) = (pair(), Arc::new(Owner::default()));
+    let (file, signaller): (Arc<dyn File>, Arc<dyn Signaller>) = (reader, owner.clone());
+    for change in [OwnerChange::Signal(Signal::new(40)), OwnerChange::Begin(7)] {
+        block_on(sigio::change(&file, &caller(1), change, &signaller)).unwrap();
+    }
+    (file, writer, owner)
+}
+
+#[test]
+fn each_write_signals_the_readers_owner_until_o_async_is_taken_away() {
+    let (reader, writer, owner) = signalling();
+    assert!(reader.flags().contains(OpenFlags::ASYNC));
+    let input = (None, 1, SignalFields::Poll { band: 0x41, fd: 7 });
+    write(&writer, b"ab").unwrap().unwrap();
+    write(&writer, b"c").unwrap().unwrap();
+    assert_eq!(owner.told(), (vec![input, input], 1));
+    let signaller: Arc<dyn Signaller> = owner.clone();
+    block_on(sigio::change(&reader, &caller(1), OwnerChange::End, &signaller)).unwrap();
+    assert!(!reader.flags().contains(OpenFlags::ASYNC) && !writer.pipe.readable.has_waiters());
+    write(&writer, b"d").unwrap().unwrap();
+    block_on(sigio::change(&reader, &caller(1), OwnerChange::Begin(8), &signaller)).unwrap();
+    assert!(writer.pipe.readable.has_waiters());
+    drop(reader);
+    assert!(!writer.pipe.readable.has_waiters());
+    assert_eq!(owner.told(), (vec![input, input], 0));
+}
+
+#[test]
+fn signals_that_have_to_wait_are_few_and_one_task_sends_them() {
+    let (_reader, writer, owner) = signalling();
+    for _ in 0..100 {
+        write(&writer, b"x").unwrap().unwrap();
+    }
+    let (told, tasks) = owner.told();
+    let plain = told.iter().filter(|(_, code, _)| *code == SignalInfo::SI_KERNEL);
+    assert_eq!((told.len(), plain.count(), tasks), (33, 1, 1));
+    write(&writer, b"x").unwrap().unwrap();
+    assert_eq!(owner.told().0.len(), 34);
 }

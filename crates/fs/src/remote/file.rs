@@ -12,7 +12,7 @@ use crate::{
     waiting::{Patience, MUST_WAIT},
     Attributes, Caller, DirEntry, Events, File, FileRef, Object, ObjectId, OpenFlags, SetAttributes, Whence,
 };
-use abi::{signal::SignalSet, LockConflict, LockOp};
+use abi::{signal::SignalSet, FileOwner, LockConflict, LockOp, OwnerChange};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
     any::Any,
@@ -28,8 +28,8 @@ use machine::{
 use messages::{
     fs::{
         FileAllocate, FileAttributes, FileClosed, FileIoctl, FileLock, FileObject, FilePath, FileReadDir, FileRelease,
-        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSync, FileWatch, Opened, SignalsSeen,
-        WaitPlace, INLINE_BYTES,
+        FileReopen, FileSeal, FileSeek, FileSetAttributes, FileSetFlags, FileSetOwner, FileSync, FileWatch, Opened,
+        SignalsSeen, WaitPlace, INLINE_BYTES,
     },
     Request,
 };
@@ -131,6 +131,13 @@ impl RemoteFile {
 
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
+    }
+
+    /// Whom its description signals: see [`abi::OwnerChange`].
+    pub(super) async fn change_owner(&self, caller: &Caller, change: OwnerChange) -> Result<FileOwner> {
+        let (owner, flags) = self.ask(FileSetOwner { id: self.name.id, caller: caller.clone(), change }).await??;
+        self.flags.learn(flags);
+        Ok(owner)
     }
 
     /// The owner said that readiness may have changed.
@@ -246,7 +253,7 @@ impl File for RemoteFile {
     fn current_flags(&self) -> BoxFuture<'_, Result<OpenFlags>> {
         Box::pin(async move {
             let flags = self.ask(FileSetFlags { id: self.name.id, flags: None }).await??;
-            self.flags.set(flags);
+            self.flags.learn(flags);
             Ok(flags)
         })
     }
@@ -254,7 +261,7 @@ impl File for RemoteFile {
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let flags = self.ask(FileSetFlags { id: self.name.id, flags: Some(flags) }).await??;
-            self.flags.set(flags);
+            self.flags.learn(flags);
             Ok(())
         })
     }

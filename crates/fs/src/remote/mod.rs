@@ -70,7 +70,14 @@ pub use file::RemoteFile;
 pub use paths::RemotePaths;
 pub use shared::OwnObjects;
 
-use crate::{event::SignalSources, lease::Recall, socket::UnixNames, File, FileRef, Mappers, ObjectId, Paths};
+use crate::{
+    event::SignalSources,
+    file::{sigio, Signaller},
+    lease::Recall,
+    socket::UnixNames,
+    Caller, File, FileRef, Mappers, ObjectId, Paths,
+};
+use abi::{FileOwner, OwnerChange};
 use alloc::{
     boxed::Box,
     collections::{BTreeMap, VecDeque},
@@ -108,6 +115,7 @@ pub struct Remote {
     objects: Lock<VecDeque<Arc<Foreign>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
     signals: Lock<Option<Arc<dyn SignalSources>>>,
+    signaller: Lock<Option<Arc<dyn Signaller>>>,
     /// Objects of this kernel that others use.
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
     /// Who said that nothing more of a dead kernel arrives there, before its death was known here.
@@ -145,6 +153,7 @@ impl Remote {
             objects: Lock::new(VecDeque::new()),
             own_objects: Lock::new(None),
             signals: Lock::new(None),
+            signaller: Lock::new(None),
             handles: Lock::new(BTreeMap::new()),
             lost_early: Lock::default(),
             aside: Lock::default(),
@@ -177,6 +186,15 @@ impl Remote {
     /// Where stand-ins of signalfds find the signals of who reads.
     pub fn set_signals(&self, sources: Arc<dyn SignalSources>) {
         *self.signals.lock() = Some(sources);
+    }
+
+    /// Who signals the owners of files of this kernel.
+    pub fn set_signaller(&self, signaller: Arc<dyn Signaller>) {
+        *self.signaller.lock() = Some(signaller);
+    }
+
+    fn signaller(&self) -> Option<Arc<dyn Signaller>> {
+        self.signaller.lock().clone()
     }
 
     fn sources(&self) -> Option<Arc<dyn SignalSources>> {
@@ -364,6 +382,20 @@ impl Recall for Remote {
 
     fn run(&self, task: BoxFuture<'static, ()>) {
         self.spawner.spawn(task);
+    }
+}
+
+/// Changes whom an open file description signals, wherever that lives: F_SETOWN, F_SETSIG, O_ASYNC. The answer is its owner as it is then.
+pub async fn change_owner(
+    file: &Arc<dyn File>,
+    caller: &Caller,
+    change: OwnerChange,
+    signaller: &Arc<dyn Signaller>,
+) -> Result<FileOwner> {
+    let file = leased::settle(file).await?;
+    match file.as_any().downcast_ref::<RemoteFile>() {
+        Some(there) => there.change_owner(caller, change).await,
+        None => sigio::change(&file, caller, change, signaller).await,
     }
 }
 

@@ -31,7 +31,7 @@ use super::Remote;
 use crate::{
     epoll::{check_below, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways},
     file::{ready, Observed},
-    Attributes, Events, File, FileRef, OpenFlags,
+    Attributes, Events, File, FileRef,
 };
 use alloc::{
     boxed::Box,
@@ -128,14 +128,6 @@ impl Drop for ObservedFile {
 }
 
 impl File for ObservedFile {
-    fn flags(&self) -> OpenFlags {
-        OpenFlags::empty()
-    }
-
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EBADF))
-    }
-
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
         ready(Err(Errno::EBADF))
     }

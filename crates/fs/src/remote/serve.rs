@@ -3,7 +3,7 @@
 use super::{loan, watch::Watch, Remote};
 use crate::{
     control,
-    file::{self, Access, Destination, Frames, Patience, Source, NEEDS_BUFFER},
+    file::{self, sigio, Access, Destination, Frames, Patience, Source, NEEDS_BUFFER},
     lease::{Anchored, Lease},
     Base, Caller, File, FileRef, Loaned, PathAnswer,
 };
@@ -30,6 +30,12 @@ pub fn register(remote: &Arc<Remote>) {
             file.set_flags(flags).await?;
         }
         file.current_flags().await
+    });
+    serve.on::<FileSetOwner, _, _>(|remote, _, FileSetOwner { id, caller, change }| async move {
+        let file = remote.exports.get(id)?;
+        let signaller = remote.signaller().ok_or(Errno::ENOSYS)?;
+        let owner = sigio::change(&file, &caller, change, &signaller).await?;
+        Ok((owner, file.current_flags().await?))
     });
     serve.on::<FileSignals, _, _>(|remote, _, FileSignals { id, wanted }| async move {
         remote.exports.get(id)?.signals(wanted).await

@@ -9,7 +9,7 @@
 //! Nothing is cached: whether a page is in memory, and where the object ends, the owner knows.
 
 use super::{object::Foreign, Remote};
-use crate::{file::ready, File, Loaned, Object, ObjectId, OpenFlags};
+use crate::{file::ready, File, Loaned, Object, ObjectId};
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
@@ -106,14 +106,6 @@ impl Drop for Handle {
 }
 
 impl File for Handle {
-    fn flags(&self) -> OpenFlags {
-        OpenFlags::empty()
-    }
-
-    fn set_flags(&self, _flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        ready(Err(Errno::EBADF))
-    }
-
     fn attributes(&self) -> BoxFuture<'_, Result<crate::Attributes>> {
         ready(Err(Errno::EBADF))
     }

@@ -245,6 +245,10 @@ impl Socket {
             (false, SocketKind::Stream) if asked && link.room() > cost(0) => (link.room() - cost(0)) as usize,
             (false, kind) => {
                 link.want(if kind == SocketKind::Stream { cost(1) } else { room });
+                if asked {
+                    self.flags.owned.no_room();
+                }
+                self.flags.owned.no_room();
                 return Ok(Tried::Short { there, room });
             }
         };

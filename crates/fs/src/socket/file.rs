@@ -8,11 +8,11 @@ use super::{
     Role, Socket, SocketKind, State,
 };
 use crate::{
-    anonymous::answer_int,
+    anonymous::{answer_int, StatusFlags},
     control::{Control, ControlAnswer, SocketControl, SocketMessage, UnixCredentials},
-    file::{ready, Access, Destination, Gained, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, Gained, Source, Transfer},
     waiting::{attempt, Patience, MUST_WAIT},
-    Attributes, Caller, Events, File, OpenFlags, SetAttributes,
+    Attributes, Caller, Events, File, SetAttributes,
 };
 use alloc::{
     boxed::Box,
@@ -20,7 +20,7 @@ use alloc::{
     vec::Vec,
 };
 use core::any::Any;
-use linux_raw_sys::ioctl::{FIOGETOWN, FIONREAD, SIOCATMARK, SIOCGPGRP, TIOCOUTQ};
+use linux_raw_sys::ioctl::{FIONREAD, SIOCATMARK, TIOCOUTQ};
 use machine::{errno::Result, sync::WaitQueue, BoxFuture, Errno, Shield};
 use messages::fs::{SocketAddress, SocketType, WaitPlace};
 
@@ -273,13 +273,14 @@ impl File for Socket {
         Transfer::later(self.write_bytes(buf, access))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        let state = self.state.lock();
+        let counted = !matches!(state.role, Role::Listening { .. });
+        Some(Fasync::Socket { arrived: counted.then(|| state.inbox.arrived()) })
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {
@@ -318,8 +319,6 @@ impl File for Socket {
             }
             SIOCATMARK if self.kind != SocketKind::Stream => return ready(Err(Errno::EOPNOTSUPP)),
             SIOCATMARK => answer_int(data, state.inbox.is_at_mark().into()),
-            // Nobody gets SIGIO, or SIGURG.
-            FIOGETOWN | SIOCGPGRP => answer_int(data, 0),
             _ => return ready(Err(Errno::ENOTTY)),
         }
         ready(Ok(0))

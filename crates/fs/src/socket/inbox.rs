@@ -98,6 +98,8 @@ pub struct Inbox {
     peek_from: Option<usize>,
     /// Files that came with an urgent byte which nobody will receive in its place.
     lost: Vec<Parcel>,
+    /// Messages that have come, ever.
+    arrived: u64,
 }
 
 impl Inbox {
@@ -112,6 +114,11 @@ impl Inbox {
     /// What it takes of a window (link.rs).
     pub fn cost(&self) -> usize {
         self.bytes + self.len() * MESSAGE_BYTES
+    }
+
+    /// Messages that have come, ever.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
     }
 
     /// Messages.
@@ -159,6 +166,7 @@ impl Inbox {
     pub fn push(&mut self, incoming: Incoming, time: Option<Timestamp>) {
         let Incoming { bytes, files, sender, name, charge, datagram, .. } = incoming;
         self.bytes += bytes.len();
+        self.arrived += 1;
         let along = (datagram.is_some() || time.is_some()).then(|| Box::new(Along { datagram, time }));
         self.messages.push_back(Message { bytes, read: 0, files, sender, name, along, peeked: false, _charge: charge });
     }

@@ -75,6 +75,7 @@ impl Socket {
         let count = match self.put(target, message, sender, name, account.as_ref(), limit) {
             Err(Errno::EAGAIN) => {
                 target.is_awaited();
+                self.flags.owned.no_room();
                 return Err(Errno::EAGAIN);
             }
             count => count?,

@@ -2,34 +2,31 @@
 
 use super::{text::change, Places};
 use crate::{
+    anonymous::StatusFlags,
     file::{ready, Access, Destination, Source, Transfer},
     Attributes, File, OpenFlags, Whence,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{
-    errno::Result,
-    sync::{AsyncLock, Lock},
-    BoxFuture, Errno,
-};
+use machine::{errno::Result, sync::AsyncLock, BoxFuture, Errno};
 
 pub(super) struct PlacesFile {
     places: Arc<dyn Places>,
     attributes: Attributes,
-    flags: Lock<OpenFlags>,
+    flags: StatusFlags,
     position: AsyncLock<u64>,
 }
 
 impl PlacesFile {
     pub(super) fn new(places: Arc<dyn Places>, attributes: Attributes, flags: OpenFlags) -> Self {
-        PlacesFile { places, attributes, flags: Lock::new(flags), position: AsyncLock::new(0) }
+        PlacesFile { places, attributes, flags: StatusFlags::new(flags), position: AsyncLock::new(0) }
     }
 }
 
 impl File for PlacesFile {
     fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
         let buf = match to.buffer() {
-            Ok(buf) if self.flags.lock().readable() => buf,
+            Ok(buf) if self.flags.get().readable() => buf,
             Ok(_) => return Transfer::Done(Err(Errno::EBADF)),
             Err(error) => return Transfer::Done(Err(error)),
         };
@@ -46,7 +43,7 @@ impl File for PlacesFile {
 
     fn write_from<'a>(&'a self, from: Source<'a>, access: Access<'a>) -> Transfer<'a> {
         let buf = match from.buffer() {
-            Ok(buf) if self.flags.lock().writable() => buf,
+            Ok(buf) if self.flags.get().writable() => buf,
             Ok(_) => return Transfer::Done(Err(Errno::EBADF)),
             Err(error) => return Transfer::Done(Err(error)),
         };
@@ -78,8 +75,8 @@ impl File for PlacesFile {
         ready(Err(Errno::EOPNOTSUPP))
     }
 
-    fn flags(&self) -> OpenFlags {
-        *self.flags.lock()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {

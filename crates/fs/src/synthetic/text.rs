@@ -2,16 +2,13 @@
 
 use super::{Content, Made, Style, MOST_BYTES};
 use crate::{
+    anonymous::StatusFlags,
     file::{ready, Access, Destination, Source, Transfer, APPEND_AT},
     Attributes, Caller, File, Object, OpenFlags, Whence,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::any::Any;
-use machine::{
-    errno::Result,
-    sync::{AsyncLock, Lock},
-    BoxFuture, Errno, PAGE_SIZE,
-};
+use machine::{errno::Result, sync::AsyncLock, BoxFuture, Errno, PAGE_SIZE};
 
 #[derive(Default)]
 struct Reading {
@@ -27,7 +24,7 @@ pub(super) struct TextFile {
     opener: Caller,
     style: Style,
     attributes: Attributes,
-    flags: Lock<OpenFlags>,
+    flags: StatusFlags,
     reading: AsyncLock<Reading>,
 }
 
@@ -39,13 +36,13 @@ impl TextFile {
         attributes: Attributes,
         flags: OpenFlags,
     ) -> Self {
-        let (content, opener, flags) = (content.clone(), opener.clone(), Lock::new(flags));
+        let (content, opener, flags) = (content.clone(), opener.clone(), StatusFlags::new(flags));
         TextFile { content, opener, style, attributes, flags, reading: AsyncLock::new(Reading::default()) }
     }
 
     /// May be written at all.
     fn check_writable(&self) -> Result<()> {
-        match (self.flags.lock().writable(), self.content.takes_writes()) {
+        match (self.flags.get().writable(), self.content.takes_writes()) {
             (false, _) => Err(Errno::EBADF),
             (true, true) => Ok(()),
             (true, false) if self.style == Style::Machine => Err(Errno::EIO),
@@ -54,7 +51,7 @@ impl TextFile {
     }
 
     async fn copy(&self, reading: &mut Reading, buf: &mut [u8], at: u64) -> Result<usize> {
-        if !self.flags.lock().readable() {
+        if !self.flags.get().readable() {
             return Err(Errno::EBADF);
         }
         if at == 0 || reading.made.is_none() || self.style == Style::Bytes {
@@ -157,8 +154,8 @@ impl File for TextFile {
         ready(Err(if self.style == Style::Machine { Errno::EIO } else { Errno::ENODEV }))
     }
 
-    fn flags(&self) -> OpenFlags {
-        *self.flags.lock()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
     fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
@@ -180,13 +177,11 @@ impl File for TextFile {
 }
 
 /// F_SETFL.
-pub(super) fn change(own: &Lock<OpenFlags>, flags: OpenFlags) -> Result<()> {
+pub(super) fn change(own: &StatusFlags, flags: OpenFlags) -> Result<()> {
     if flags.contains(OpenFlags::DIRECT) {
         return Err(Errno::EINVAL);
     }
-    let settable = OpenFlags::APPEND | OpenFlags::NONBLOCK;
-    let mut own = own.lock();
-    *own = (*own - settable) | (flags & settable);
+    own.set(flags);
     Ok(())
 }
 

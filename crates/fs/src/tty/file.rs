@@ -4,7 +4,7 @@ use super::{ioctl::Side, Terminals, Tty, QUEUE_SIZE};
 use crate::{
     anonymous::{argument_int, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, Access, Destination, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, Source, Transfer},
     namespace::{nodes, Location},
     waiting::{attempt, Patience},
     Attributes, Caller, Events, File, OpenFlags, SetAttributes,
@@ -67,6 +67,7 @@ impl TtyFile {
 
 impl Drop for TtyFile {
     fn drop(&mut self) {
+        self.flags.owned.end(self.changes());
         let mut state = self.tty.state.lock();
         state.opens -= 1;
         if state.opens == 0 {
@@ -126,13 +127,13 @@ impl File for TtyFile {
         WaitPlace::AtOwner
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        let state = self.tty.state.lock();
+        (state.hangups == self.hangups).then_some(Fasync::Terminal(state.foreground))
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

@@ -4,7 +4,7 @@ use super::{ioctl::Side, Terminals, Tty, TtyFile, QUEUE_SIZE};
 use crate::{
     anonymous::{answer_int, argument_int, next_number, Identity, StatusFlags},
     control::{Control, ControlAnswer},
-    file::{ready, Access, Destination, Source, Transfer},
+    file::{ready, Access, Destination, Fasync, Source, Transfer},
     waiting::attempt,
     Attributes, Caller, Events, File, Kind, OpenFlags,
 };
@@ -106,6 +106,7 @@ impl Master {
 
 impl Drop for Master {
     fn drop(&mut self) {
+        self.flags.owned.end(self.changes());
         self.tty.state.lock().master_closed = true;
         self.terminals.forget(&self.tty);
         self.tty.hang_up();
@@ -129,13 +130,12 @@ impl File for Master {
         attempt(&self.tty.master_changes, access.patience.unless(self.flags.nonblocking()), move || self.try_write(buf))
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        Some(Fasync::Terminal(None))
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

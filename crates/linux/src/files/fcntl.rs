@@ -1,6 +1,6 @@
 //! fcntl, flock (man 2 fcntl, flock).
 
-use super::descriptor::from_number;
+use super::{descriptor::from_number, sigio};
 use crate::call::Call;
 use abi::{LockConflict, LockMode, LockOp, LockRange};
 use alloc::sync::Arc;
@@ -23,6 +23,7 @@ const F_SETOWN: u32 = 8;
 const F_GETOWN: u32 = 9;
 const F_SETSIG: u32 = 10;
 const F_GETSIG: u32 = 11;
+const F_SETOWN_EX: u32 = 15;
 const F_GETOWN_EX: u32 = 16;
 const F_SEAL_SEAL: u32 = 1;
 const F_GETOWNER_UIDS: u32 = 17;
@@ -77,19 +78,26 @@ pub(crate) async fn fcntl(call: &mut Call<'_>) -> Result<u64> {
             if direct && file.attributes().await?.kind() == Kind::Directory {
                 return Err(Errno::EINVAL);
             }
-            file.set_flags(OpenFlags::from_bits_retain(argument as u32)).await?;
+            let flags = OpenFlags::from_bits_retain(argument as u32);
+            file.set_flags(flags).await?;
+            if file.flags().contains(OpenFlags::ASYNC) != flags.contains(OpenFlags::ASYNC) {
+                sigio::set_async(call, &file, flags.contains(OpenFlags::ASYNC)).await.or_else(sigio::without_it)?;
+            }
             Ok(0)
         }
         F_GETLK | F_OFD_GETLK => get_lock(call, &file, command == F_OFD_GETLK).await,
         F_SETLK | F_SETLKW => set_lock(call, &file, command == F_SETLKW, false).await,
         F_OFD_SETLK | F_OFD_SETLKW => set_lock(call, &file, command == F_OFD_SETLKW, true).await,
-        // Nobody gets a signal for I/O, and none can be asked for.
-        F_GETOWN | F_GETSIG => Ok(0),
-        F_GETOWN_EX | F_GETOWNER_UIDS => call.put(call.pointer(2), &[0u32; 2]).await.map(|()| 0),
+        F_SETOWN => sigio::set_owner(call, &file, call.int(2)).await.map(|()| 0),
+        F_GETOWN => sigio::owner(call, &file).await.map(|owner| i64::from(owner) as u64),
+        F_SETOWN_EX => sigio::set_owner_of_kind(call, &file).await.map(|()| 0),
+        F_GETOWN_EX => sigio::owner_of_kind(call, &file).await.map(|()| 0),
+        F_GETOWNER_UIDS => sigio::owner_ids(call, &file).await.map(|()| 0),
+        F_SETSIG => sigio::set_signal(call, &file).await.map(|()| 0),
+        F_GETSIG => sigio::signal(call, &file).await.map(u64::from),
         // Nobody can have taken one.
         F_GETLEASE => Ok(F_UNLCK as u64),
         F_GETPIPE_SZ | F_SETPIPE_SZ if file.attributes().await?.kind() != Kind::Fifo => Err(Errno::EBADF),
-        F_SETOWN | F_SETSIG => Err(crate::table::unsupported(call, "SIGIO", Errno::EINVAL)),
         F_GETPIPE_SZ => number(file.control(&call.caller(), Control::PipeSize).await?),
         F_SETPIPE_SZ => {
             let size = u64::from(argument as u32);

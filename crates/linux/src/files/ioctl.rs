@@ -1,6 +1,6 @@
 //! ioctl(2): which way each request's argument goes and how large it is. What a request does is the file's.
 
-use super::socket::interfaces;
+use super::{sigio, socket::interfaces};
 use crate::call::Call;
 use alloc::{sync::Arc, vec::Vec};
 use fs::{
@@ -128,19 +128,24 @@ async fn for_any_file(call: &Call<'_>, file: &Arc<dyn File>, request: u32) -> Re
     let at = call.pointer(2);
     let kind = |attributes: &Attributes| Kind::of_mode(attributes.mode);
     match request {
-        raw::FIONBIO | raw::FIOASYNC => {
+        raw::FIONBIO => {
             let on = call.get::<i32>(at).await? != 0;
             let mut flags = file.current_flags().await?;
-            let flag = if request == raw::FIONBIO { OpenFlags::NONBLOCK } else { OpenFlags::ASYNC };
-            if request == raw::FIOASYNC && on != flags.contains(flag) {
-                // Other files could send SIGIO without having been told to whom (docs/limits.md).
-                match kind(&file.attributes().await?) {
-                    Some(Kind::Fifo | Kind::Socket) => {}
-                    _ => return Err(Errno::ENOTTY),
-                }
-            }
-            flags.set(flag, on);
+            flags.set(OpenFlags::NONBLOCK, on);
             file.set_flags(flags).await?;
+        }
+        raw::FIOASYNC => {
+            let on = call.get::<i32>(at).await? != 0;
+            if on != file.current_flags().await?.contains(OpenFlags::ASYNC) {
+                sigio::set_async(call, file, on).await?;
+            }
+        }
+        raw::FIOSETOWN | raw::SIOCSPGRP if file.socket().is_some() => {
+            let id = call.get(at).await?;
+            sigio::set_owner(call, file, id).await?;
+        }
+        raw::FIOGETOWN | raw::SIOCGPGRP if file.socket().is_some() => {
+            call.put(at, &sigio::owner(call, file).await?).await?;
         }
         raw::FIOQSIZE => {
             let attributes = file.attributes().await?;

@@ -21,6 +21,7 @@ pub(crate) mod poll;
 pub(crate) mod read;
 pub(crate) mod room;
 pub(crate) mod select;
+pub(crate) mod sigio;
 pub(crate) mod signalfd;
 pub(crate) mod socket;
 pub(crate) mod splice;

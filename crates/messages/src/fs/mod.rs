@@ -8,8 +8,8 @@ pub use opened::*;
 
 use abi::signal::SignalSet;
 use abi::{
-    Attributes, Caller, DirEntry, Events, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, PathOp, SetAttributes,
-    Whence,
+    Attributes, Caller, DirEntry, Events, FileOwner, FileRef, LockConflict, LockOp, ObjectId, OpenFlags, OwnerChange,
+    PathOp, SetAttributes, Whence,
 };
 use alloc::vec::Vec;
 use machine::{errno::Result, Frame, KernelId};
@@ -67,6 +67,16 @@ messages! {
         /// New flags; None: they stay.
         flags: Option<OpenFlags>,
     } -> Result<OpenFlags>, Low;
+
+    /// F_SETOWN, F_SETSIG and their kin, and O_ASYNC: a change of whom the file signals; answered with its owner and its flags as they are then.
+    file_owner: FileSetOwner {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// Who makes the system call.
+        caller: Caller,
+        /// What changes.
+        change: OwnerChange,
+    } -> Result<(FileOwner, OpenFlags)>, Low;
 
     /// signalfd with a descriptor of another kernel: a new mask, or none; answered with mask and flags as they are then.
     file_signals: FileSignals {

@@ -2,10 +2,11 @@
 
 use super::{address, NetlinkSocket, AF_NETLINK};
 use crate::{
+    anonymous::StatusFlags,
     control::{Control, ControlAnswer, SocketAddress, SocketControl, SocketMessage, UnixCredentials},
-    file::{lacks, ready, Access, Destination, Source, Transfer},
+    file::{lacks, ready, Access, Destination, Fasync, Source, Transfer},
     waiting::{attempt, Patience},
-    Attributes, Caller, Events, File, OpenFlags, SetAttributes,
+    Attributes, Caller, Events, File, SetAttributes,
 };
 use alloc::{boxed::Box, vec::Vec};
 use core::any::Any;
@@ -100,13 +101,12 @@ impl File for NetlinkSocket {
         })
     }
 
-    fn flags(&self) -> OpenFlags {
-        self.flags.get()
+    fn status(&self) -> Option<&StatusFlags> {
+        Some(&self.flags)
     }
 
-    fn set_flags(&self, flags: OpenFlags) -> BoxFuture<'_, Result<()>> {
-        self.flags.set(flags);
-        ready(Ok(()))
+    fn fasync(&self) -> Option<Fasync> {
+        Some(Fasync::Socket { arrived: None })
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<Attributes>> {

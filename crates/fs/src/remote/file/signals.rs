@@ -27,7 +27,7 @@ impl RemoteFile {
     pub(super) async fn change_signals(&self, wanted: Option<SignalSet>) -> Result<(SignalSet, OpenFlags)> {
         let WaitPlace::Signals = self.waiting else { return Err(Errno::EINVAL) };
         let (wanted, flags) = self.ask(FileSignals { id: self.name.id, wanted }).await??;
-        self.flags.set(flags);
+        self.flags.learn(flags);
         Ok((wanted, flags))
     }
 

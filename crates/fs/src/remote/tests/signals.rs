@@ -1,13 +1,17 @@
-//! Signalfds that an epoll of one kernel watches for a thread of another: the signals are known there only.
+//! Signals over kernels: signalfds that an epoll of one kernel watches for a thread of another, where the signals are known only there; and who is signalled
+//! by a file of another kernel.
 
 use super::*;
 use crate::{
     epoll::EDGE,
     event::signalfd,
     file::{Access, Destination},
-    testing::{OfAll, Signals},
+    testing::{OfAll, Owner, Signals},
 };
-use abi::signal::{Signal, SignalSet};
+use abi::{
+    signal::{Signal, SignalFields, SignalSet},
+    OwnerChange, OwnerKind,
+};
 
 const IN: u32 = Events::IN.bits();
 
@@ -69,4 +73,29 @@ fn an_edge_is_told_once_for_each_signal() {
     assert!(machine.poll(&mut waiting).is_none());
     signals.send(Signal::USR1);
     assert_eq!(machine.poll(&mut waiting).unwrap().unwrap().len(), 1);
+}
+
+#[test]
+fn a_description_signals_whom_another_kernel_made_its_owner() {
+    let machine = Machine::new(2);
+    let (here, there) = (Arc::new(Owner::default()), Arc::new(Owner::default()));
+    machine.kernels[0].set_signaller(here.clone());
+    let signaller: Arc<dyn Signaller> = there.clone();
+    let (reader, writer) = crate::pipe::pipe(&caller(1), &free(), OpenFlags::empty()).unwrap();
+    let reader: Arc<dyn File> = reader;
+    let far = machine.pass(0, 1, &reader);
+    let id = Some(machine::Pid(7));
+    let set = OwnerChange::Owner { kind: OwnerKind::Process, id, uid: 3, euid: 4 };
+    for change in [set, OwnerChange::Signal(Signal::new(40)), OwnerChange::Begin(5)] {
+        machine.run(change_owner(&far, &caller(7), change, &signaller)).unwrap();
+    }
+    assert!(far.flags().contains(OpenFlags::ASYNC) && reader.flags().contains(OpenFlags::ASYNC));
+    let owner = machine.run(change_owner(&far, &caller(7), OwnerChange::Ask, &signaller)).unwrap();
+    assert_eq!((owner.id, owner.uid, owner.euid), (id, 3, 4));
+    machine.run(writer.write(b"x")).unwrap();
+    assert_eq!(here.told().0, [(id, 1, SignalFields::Poll { band: 0x41, fd: 5 })]);
+    machine.run(change_owner(&far, &caller(7), OwnerChange::End, &signaller)).unwrap();
+    machine.run(writer.write(b"x")).unwrap();
+    assert!(!far.flags().contains(OpenFlags::ASYNC));
+    assert_eq!((here.told().0.len(), there.told().0.len()), (1, 0));
 }

@@ -1,0 +1,325 @@
+//! Signal-driven I/O: an open file description with O_ASYNC signals its owner when it becomes ready (man 2 fcntl).
+//!
+//! The description keeps its owner beside its flags, on the kernel that has it. O_ASYNC puts a [`Teller`] into the queue that the
+//! file wakes; without O_ASYNC nothing is there, and nothing is done. The owner may be anywhere: [`Signaller`] finds it.
+//!
+//! A task sends the signals, for whoever wakes the file's queue may hold locks that signals need. On the CPU that it is begun on it runs
+//! before that goes back to a program, so that who writes mostly finds, when it returns, that the reader has been signalled, as on Linux. It
+//! waits for owners on other kernels; changes meanwhile are noted for it, in their order:
+//!
+//! ```text
+//! writer                          the description's task            the owner's kernel
+//! write: IN, noted
+//!                                 signal -------------------------->
+//! write: IN, noted                waits for the answer
+//!                                       <-------------------------- pending
+//!                                 sends the next
+//! ```
+//!
+//! There is one task for a description, and few changes are noted: what comes then is told by a SIGIO that says nothing more, as Linux does
+//! when the owner's queue is full.
+
+use super::{anonymous::StatusFlags, Caller, File};
+use abi::{
+    signal::{Signal, SignalFields, SignalInfo},
+    Events, FileOwner, OpenFlags, OwnerChange, OwnerKind,
+};
+use alloc::{
+    boxed::Box,
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
+use machine::{
+    errno::Result,
+    sync::{Lock, Subscriber, WaitQueue},
+    BoxFuture, Errno, Pid,
+};
+
+/// So many changes wait to be told of.
+const MOST_WAITING: usize = 32;
+/// AF_UNIX.
+const UNIX: u16 = 1;
+
+/// How the readiness of a file with O_ASYNC becomes signals. It depends on the kind of file, as on Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fasync {
+    /// An end that gets bytes is told of each change as input, one that only gives them as room.
+    Pipe,
+    /// What has come to be read, room after there was none, the end and errors are told of.
+    Socket {
+        /// Counts what comes. None: each change while there is something to be read counts as more.
+        arrived: Option<u64>,
+    },
+    /// What can be read is told of. If nobody has been made the owner before O_ASYNC, this foreground group is, or else who sets it.
+    Terminal(Option<Pid>),
+    /// What can be read is told of.
+    Input,
+}
+
+/// What `si_code` says has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Band {
+    In = 1,
+    Out = 2,
+    Error = 4,
+    HangUp = 6,
+}
+
+impl Band {
+    /// `si_band`.
+    fn events(self) -> Events {
+        match self {
+            Band::In => Events::IN | Events::RDNORM,
+            Band::Out => Events::OUT | Events::WRNORM | Events::WRBAND,
+            Band::Error => Events::ERR,
+            Band::HangUp => Events::HUP | Events::ERR,
+        }
+    }
+}
+
+/// Sends signals to owners, wherever they are.
+pub trait Signaller: Send + Sync {
+    /// Signals `owner`, if who has made it that may. EAGAIN: its queue is full.
+    fn signal(&self, owner: FileOwner, info: SignalInfo) -> BoxFuture<'static, Result<()>>;
+    /// Starts a task that is to run before this CPU goes back to a program.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+}
+
+/// A description's owner. Most have none.
+#[derive(Default)]
+pub(crate) struct Owned(Lock<Option<Box<Kept>>>);
+
+#[derive(Default)]
+struct Kept {
+    owner: FileOwner,
+    /// With O_ASYNC: who tells the owner, and its place in the file's queue.
+    teller: Option<(Arc<Teller>, Option<u64>)>,
+}
+
+impl Owned {
+    fn owner(&self) -> FileOwner {
+        self.0.lock().as_ref().map_or_else(FileOwner::default, |kept| kept.owner)
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+        change(self.0.lock().get_or_insert_default())
+    }
+
+    /// A write has found no room: when there is some the owner is told.
+    pub fn no_room(&self) {
+        if let Some((teller, _)) = self.0.lock().as_ref().and_then(|kept| kept.teller.as_ref()) {
+            teller.seen.lock().0.remove(Events::OUT);
+        }
+    }
+
+    /// Nobody is told any more. Called before the description goes, if `queue` may live on.
+    pub fn end(&self, queue: Option<&WaitQueue>) -> bool {
+        let teller = self.0.lock().as_mut().and_then(|kept| kept.teller.take());
+        if let (Some((_, Some(key))), Some(queue)) = (&teller, queue) {
+            queue.unsubscribe(*key);
+        }
+        teller.is_some()
+    }
+}
+
+/// Does to a description of this kernel what a system call asks, and answers with the owner as it is then.
+pub(crate) async fn change(
+    file: &Arc<dyn File>,
+    caller: &Caller,
+    change: OwnerChange,
+    signaller: &Arc<dyn Signaller>,
+) -> Result<FileOwner> {
+    let status = file.status().ok_or(Errno::EBADF)?;
+    match change {
+        OwnerChange::Ask => {}
+        OwnerChange::Owner { kind, id, uid, euid } => {
+            status.owned.with(|kept| kept.owner = FileOwner { kind, id, uid, euid, signal: kept.owner.signal });
+        }
+        OwnerChange::Signal(signal) => status.owned.with(|kept| kept.owner.signal = signal),
+        OwnerChange::Begin(fd) => {
+            begin(file, status, caller, fd, signaller)?;
+            // What another kernel has of it is told from now on.
+            file.watch().await?;
+        }
+        OwnerChange::End => {
+            file.fasync().ok_or(Errno::ENOTTY)?;
+            // One that was opened with O_ASYNC keeps the flag, and tells nobody, on Linux too.
+            if status.owned.end(file.changes()) {
+                status.show_async(false);
+            }
+        }
+    }
+    Ok(status.owned.owner())
+}
+
+fn begin(
+    file: &Arc<dyn File>,
+    status: &StatusFlags,
+    caller: &Caller,
+    fd: i32,
+    signaller: &Arc<dyn Signaller>,
+) -> Result<()> {
+    let style = file.fasync().ok_or(Errno::ENOTTY)?;
+    let seen = file.poll();
+    status.owned.with(|kept| {
+        if kept.teller.is_some() || status.get().contains(OpenFlags::ASYNC) {
+            return;
+        }
+        if let (Fasync::Terminal(foreground), None) = (style, kept.owner.id) {
+            let (kind, id) = foreground.map_or((OwnerKind::Process, caller.process), |group| (OwnerKind::Group, group));
+            let (uid, euid) = (caller.credentials.uid, caller.credentials.euid);
+            kept.owner = FileOwner { kind, id: Some(id), uid, euid, signal: kept.owner.signal };
+        }
+        let teller = Arc::new_cyclic(|this| Teller {
+            file: Arc::downgrade(file),
+            fd,
+            seen: Lock::new((seen, style)),
+            untold: Lock::default(),
+            signaller: signaller.clone(),
+            this: this.clone(),
+        });
+        let key = file.changes().map(|queue| queue.subscribe(teller.clone(), false));
+        kept.teller = Some((teller, key));
+        status.show_async(true);
+    });
+    Ok(())
+}
+
+/// Tells a description's owner of changes.
+struct Teller {
+    file: Weak<dyn File>,
+    /// The descriptor by which O_ASYNC was set: `si_fd`, even after it is closed.
+    fd: i32,
+    /// What was ready when it last looked, and how that was told.
+    seen: Lock<(Events, Fasync)>,
+    untold: Lock<Untold>,
+    signaller: Arc<dyn Signaller>,
+    this: Weak<Teller>,
+}
+
+/// Changes that are to be told of.
+#[derive(Default)]
+struct Untold {
+    bands: VecDeque<Band>,
+    /// There were more.
+    lost: bool,
+    /// Somebody tells them.
+    busy: bool,
+}
+
+impl Subscriber for Teller {
+    fn changed(&self) -> bool {
+        let (Some(file), Some(this)) = (self.file.upgrade(), self.this.upgrade()) else { return false };
+        let (now, Some(style)) = (file.poll(), file.fasync()) else { return false };
+        let (before, styled) = core::mem::replace(&mut *self.seen.lock(), (now, style));
+        let connects = file.socket().is_some_and(|socket| socket.family != UNIX);
+        let Some(band) = style.band(styled, before, now, connects) else { return false };
+        if this.note(band) {
+            self.signaller.spawn(Box::pin(async move { this.tell().await }));
+        }
+        false
+    }
+}
+
+impl Fasync {
+    /// What the owner is told, if anything, when the file woke its queue, and `styled` and `before` is what it was at the last time.
+    /// `connects`: it has just been connected if it was hung up before.
+    fn band(self, styled: Fasync, before: Events, now: Events, connects: bool) -> Option<Band> {
+        let has = |events: Events| now.intersects(events);
+        let rises = |events: Events| has(events.difference(before));
+        let came = match self {
+            Fasync::Socket { arrived: Some(_) } => self != styled || rises(Events::IN | Events::RDHUP),
+            _ => has(Events::IN),
+        };
+        Some(match self {
+            Fasync::Pipe if has(Events::IN | Events::HUP) => Band::In,
+            Fasync::Pipe if has(Events::OUT | Events::ERR) => Band::Out,
+            Fasync::Socket { .. } if rises(Events::ERR) => Band::Error,
+            Fasync::Socket { .. } if rises(Events::HUP) => Band::HangUp,
+            Fasync::Pipe => return None,
+            _ if came => Band::In,
+            Fasync::Socket { .. } if connects && before.contains(Events::HUP) && !has(Events::HUP) => Band::Out,
+            Fasync::Socket { .. } | Fasync::Terminal(_) if rises(Events::OUT) => Band::Out,
+            _ => return None,
+        })
+    }
+}
+
+impl Teller {
+    /// Whether the caller is to tell it: nobody is about to.
+    fn note(&self, band: Band) -> bool {
+        let mut untold = self.untold.lock();
+        match untold.bands.len() {
+            MOST_WAITING => untold.lost = true,
+            _ => untold.bands.push_back(band),
+        }
+        !core::mem::replace(&mut untold.busy, true)
+    }
+
+    /// The next that the owner is to be told. None: nothing, and nobody tells any more.
+    fn next(&self, owner: &FileOwner) -> Option<SignalInfo> {
+        let mut untold = self.untold.lock();
+        match (untold.bands.pop_front(), owner.signal) {
+            (Some(band), Some(signal)) => Some(self.info(band, signal)),
+            (Some(_), None) => Some(SignalInfo::kernel(Signal::IO)),
+            (None, _) if core::mem::take(&mut untold.lost) => Some(SignalInfo::kernel(Signal::IO)),
+            (None, _) => {
+                untold.busy = false;
+                None
+            }
+        }
+    }
+
+    async fn tell(&self) {
+        loop {
+            let owner = self.file.upgrade().and_then(|file| Some(file.status()?.owned.owner())).unwrap_or_default();
+            let Some(info) = self.next(&owner) else { return };
+            if let (Err(Errno::EAGAIN), Some(_)) = (self.signaller.signal(owner, info).await, owner.signal) {
+                // It hears at least of something.
+                let _ = self.signaller.signal(owner, SignalInfo::kernel(Signal::IO)).await;
+            }
+        }
+    }
+
+    /// Linux: send_sigio_to_task.
+    fn info(&self, band: Band, signal: Signal) -> SignalInfo {
+        /// POLL_IN is also ILL_ILLOPC, and so on.
+        const HAVE_CODES: [Signal; 7] =
+            [Signal::ILL, Signal::FPE, Signal::SEGV, Signal::BUS, Signal::TRAP, Signal::CHLD, Signal::SYS];
+        let code = if HAVE_CODES.contains(&signal) { SignalInfo::SI_SIGIO } else { band as i32 };
+        let fields = SignalFields::Poll { band: i64::from(band.events().bits()), fd: self.fd };
+        SignalInfo { signal, code, errno: 0, fields }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_tell_of_what_comes_and_of_room_once() {
+        let (quiet, full, more) = (Events::OUT, Events::empty(), Events::OUT | Events::IN);
+        let socket = |arrived| Fasync::Socket { arrived: Some(arrived) };
+        let same = |before, now| socket(1).band(socket(1), before, now, true);
+        assert_eq!(socket(2).band(socket(1), more, more, true), Some(Band::In));
+        assert_eq!(same(more, more), None);
+        assert_eq!(same(more, more | Events::RDHUP), Some(Band::In));
+        assert_eq!(same(quiet, quiet), None);
+        assert_eq!(same(full, quiet), Some(Band::Out));
+        assert_eq!(same(quiet, more | Events::HUP), Some(Band::HangUp));
+        assert_eq!(same(quiet | Events::HUP, quiet), Some(Band::Out));
+        assert_eq!(same(quiet, more | Events::ERR), Some(Band::Error));
+        let listener = Fasync::Socket { arrived: None };
+        assert_eq!(listener.band(listener, more, more, true), Some(Band::In));
+        assert_eq!(listener.band(listener, quiet | Events::HUP, quiet, false), None);
+    }
+
+    #[test]
+    fn an_end_of_a_pipe_is_told_of_its_own_direction() {
+        let pipe = |before, now| Fasync::Pipe.band(Fasync::Pipe, before, now, false);
+        assert_eq!(pipe(Events::IN, Events::HUP), Some(Band::In));
+        assert_eq!(pipe(Events::OUT, Events::OUT), Some(Band::Out));
+        assert_eq!(pipe(Events::OUT, Events::OUT | Events::ERR), Some(Band::Out));
+        assert_eq!(pipe(Events::empty(), Events::empty()), None);
+    }
+}
