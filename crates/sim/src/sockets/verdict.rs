@@ -93,6 +93,11 @@ impl Program {
         // It is known now.
         it.phase = Phase::Established;
         it.sides[1].file = Some(file.clone());
+        if file.remote().is_none() {
+            // The end is made where it is accepted, whatever became of the listener's kernel.
+            it.sides[1].kernel = it.sides[1].user;
+            (it.sides[1].facts.gone, it.sides[1].facts.hard) = (false, false);
+        }
     }
 
     fn note_received(&mut self, what: &What, answer: &Answer) {
