@@ -248,7 +248,6 @@ impl Socket {
                 if asked {
                     self.flags.owned.no_room();
                 }
-                self.flags.owned.no_room();
                 return Ok(Tried::Short { there, room });
             }
         };

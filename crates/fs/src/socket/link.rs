@@ -106,8 +106,12 @@ impl Drop for Link {
     fn drop(&mut self) {
         let kept = core::mem::take(&mut self.kept);
         let (Some(there), Ok(others), false) = (self.there, self.here.names.others(), kept.is_empty()) else { return };
-        let asks = others.clone();
+        let (asks, mover) = (others.clone(), self.mover);
         others.run(Box::pin(async move {
+            if let Some(mover) = mover {
+                // What was sent there may not have been copied.
+                let _ = asks.flush(mover).await;
+            }
             asks.received(there).await;
             drop(kept);
         }));
