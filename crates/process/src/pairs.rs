@@ -4,8 +4,7 @@
 //! is messages, doorbells and CPUs that wake from a halt, though one kernel has the time for both.
 //!
 //! Idea: a file stays on the kernel that made it. So that kernel sees the two talk, wherever they are: its scheduler counts how often one wakes the
-//! other (`sched/src/talk.rs`). While there are counts it looks at them ten times a second, and has one of the two come that is elsewhere. If both are, the
-//! other one talks with a thread of this kernel then, and comes as well.
+//! other (`sched/src/talk.rs`). While there are counts it looks at them ten times a second, and has come who of the two is elsewhere: one, or both.
 //!
 //! That pays only if what the wakes cost ([`WAKE_NS`] each) is more than what the CPUs here would lack for one more ([`saves`]). The difference
 //! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
@@ -38,7 +37,7 @@ use sched::Pair;
 const LOOK_NS: u64 = 100_000_000;
 /// Wakes from one look to the next that are worth a question.
 const LEAST_WAKES: u32 = 10;
-/// What a wake over kernels costs: two messages, as a borrowed page takes (balance.rs), and a CPU that mostly has halted.
+/// What a wake costs for each of the two that is elsewhere: two messages, as a borrowed page takes (balance.rs), and a CPU that mostly has halted.
 const WAKE_NS: u64 = 200_000;
 /// Least time that a thread stays where it has come together with another, and before it goes to another again.
 const AGAIN_NS: u64 = 10_000_000_000;
@@ -60,7 +59,7 @@ pub(crate) struct Pairs {
 struct KnownPair {
     of: [Actor; 2],
     seen: Seen,
-    /// What one of them would have saved so far if it had come, ns.
+    /// What it would have saved so far if who is elsewhere had come, ns.
     saved: u64,
 }
 
@@ -74,8 +73,8 @@ struct Seen {
     all: u64,
 }
 
-/// What a thread saves that comes here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
-/// (`capacity`) would lack for what is used here (`all`) and by the thread (`used`).
+/// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
+/// (`capacity`) would lack for what is used here (`all`) and by those threads (`used`).
 fn saves(talk: u64, capacity: u64, all: u64, used: u64) -> u64 {
     talk.saturating_sub((all + used).saturating_sub(capacity))
 }
@@ -115,7 +114,7 @@ impl System {
         });
     }
 
-    /// Looks at a pair: the second time in a row at the earliest, one of them comes.
+    /// Looks at a pair: the second time in a row at the earliest, who of them is elsewhere comes.
     async fn weigh(&self, pair: Pair) {
         let [first, second] = pair.of;
         let (Some(one), Some(two)) = (self.ask_talker(first).await, self.ask_talker(second).await) else { return };
@@ -124,19 +123,24 @@ impl System {
         }
         let talkers = [one, two];
         let comes = |at: &usize| pair.of[*at].kernel() != self.kernel && talkers[*at].may_come;
-        let Some(mover) = (0..2).filter(comes).min_by_key(|at| talkers[*at].pages) else { return };
+        let movers: Vec<usize> = (0..2).filter(comes).collect();
+        if movers.is_empty() {
+            return;
+        }
         let now = self.now();
         let seen = Seen { at: now, used: talkers.map(|talker| talker.used_ns), all: self.threads_ns(now) };
-        if self.save(pair, mover, seen) < cost_of_move(talkers[mover].pages) {
+        if self.save(pair, &movers, seen) < movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum() {
             return;
         }
-        let (mover, other) = (pair.of[mover], pair.of[1 - mover]);
         // First the one that is here: see the head of this file.
-        if other.kernel() == self.kernel && !self.keep_gathered(other.thread()) {
+        let mut here = pair.of.iter().filter(|talker| talker.kernel() == self.kernel);
+        if here.any(|talker| !self.keep_gathered(talker.thread())) {
             return;
         }
-        if self.endpoint.call(mover.kernel(), Gather { thread: mover.thread() }).await.unwrap_or(false) {
-            log::debug!("thread {} talks with thread {}: it comes here", mover.thread(), other.thread());
+        for mover in movers.into_iter().map(|at| pair.of[at]) {
+            if self.endpoint.call(mover.kernel(), Gather { thread: mover.thread() }).await.unwrap_or(false) {
+                log::debug!("thread {} comes here to talk", mover.thread());
+            }
         }
         self.pairs.known.lock().retain(|known| known.of != pair.of);
     }
@@ -145,8 +149,8 @@ impl System {
         self.endpoint.call(talker.kernel(), AskTalker { thread: talker.thread() }).await.ok()?
     }
 
-    /// What it would have saved up to this look if the thread `mover` of the pair had come, ns.
-    fn save(&self, pair: Pair, mover: usize, seen: Seen) -> u64 {
+    /// What it would have saved up to this look if `movers` of the pair had come, ns.
+    fn save(&self, pair: Pair, movers: &[usize], seen: Seen) -> u64 {
         let mut all = self.pairs.known.lock();
         // Who has not talked for two looks has begun anew.
         all.retain(|known| seen.at.saturating_sub(known.seen.at) < 3 * LOOK_NS);
@@ -154,8 +158,8 @@ impl System {
         let saved = before.map_or(0, |before| {
             let passed = seen.at.saturating_sub(before.seen.at).max(1);
             let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
-            let talk = thousandths(u64::from(pair.wakes) * WAKE_NS, 0);
-            let used = thousandths(seen.used[mover], before.seen.used[mover]);
+            let talk = thousandths(u64::from(pair.wakes) * movers.len() as u64 * WAKE_NS, 0);
+            let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
             let capacity = self.cpu.cpus().len() as u64 * 1000;
             before.saved + saves(talk, capacity, thousandths(seen.all, before.seen.all), used) * passed / 1000
         });
