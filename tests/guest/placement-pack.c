@@ -1,10 +1,11 @@
 // `--placement pack`: threads and programs gather on few kernels until these are full, the parent's first, then the next one; and
-// an affinity wins. On 4 kernels of 2 CPUs. Everybody who has come keeps a CPU busy until the round ends, the main thread too: what is
+// an affinity wins; and threads that run alone come together. On 4 kernels of 2 CPUs. Everybody who has come keeps a CPU busy until the round ends, the main thread too: what is
 // free is known to all. Spread (programs-spread) would put one on each kernel.
 // cob: link=static,dynamic flags=-pthread options=--cpus,8,--placement,pack kernels=4 compare=self timeout=120 shake=no
 #include "test.h"
 #include <pthread.h>
 #include <spawn.h>
+#include <time.h>
 
 enum { KERNELS = 4, MOST = 8 };
 
@@ -113,6 +114,35 @@ static void programs(int count, const char *what, const char *wanted) {
     expect(what, on, wanted);
 }
 
+// Threads that begin on a kernel each, and may go anywhere then, come together: none is left with less than it can take but one.
+static void scattered(void) {
+    pthread_t made[KERNELS - 1];
+    cpu_set_t set, all;
+    time_t begun = time(NULL);
+    int partly, on[KERNELS];
+    begin();
+    memset(&all, 0xff, sizeof all);
+    for (int i = 1; i < KERNELS; i++) {
+        CPU_ZERO(&set);
+        CPU_SET(i * each, &set);
+        made[i - 1] = begin_thread(i, &set);
+    }
+    for (int i = 1; i < KERNELS; i++)
+        MUST(pthread_setaffinity_np(made[i - 1], sizeof all, &all) == 0);
+    do {
+        settle(KERNELS - 1, 1, on);
+        partly = 0;
+        for (int k = 0; k < KERNELS; k++)
+            partly += on[k] && on[k] < each;
+    } while (partly > 1 && time(NULL) < begun + 60);
+    shared[0] = 1;
+    for (int i = 1; i < KERNELS; i++)
+        MUST(pthread_join(made[i - 1], NULL) == 0);
+    printf("scattered threads: %s\n", partly > 1 ? "still are" : "come together");
+    fprintf(stderr, "after %ld s: %d %d %d %d\n", (long)(time(NULL) - begun), on[0], on[1], on[2], on[3]);
+    wrong |= partly > 1;
+}
+
 static void map_shared(int flags) {
     int memory = open("/dev/shm/placement-pack", O_RDWR | flags, 0600);
     MUST(memory >= 0 && ftruncate(memory, PAGE) == 0);
@@ -140,6 +170,8 @@ int main(int argc, char **argv) {
     programs(1, "2 programs", "2 0 0 0");
     programs(3, "4 programs", "2 2 0 0");
     programs(5, "6 programs", "2 2 2 0");
+
+    scattered();
 
     // What an affinity says is so, whatever is free. The main thread is wherever it was last when a kernel had one too many.
     cpu_set_t set;

@@ -12,6 +12,7 @@ use crate::outbox::CREDIT_BATCH;
 use crate::wire::{Header, Packet, Role};
 use alloc::vec::Vec;
 use core::{mem, sync::atomic::Ordering};
+use machine::Actor;
 use messages::{MessageKind, Priority};
 
 /// Requests taken from a peer before it is the next one's turn.
@@ -155,11 +156,20 @@ impl Endpoint {
     }
 
     fn dispatch(&self, source: Source<'_>, packet: &[u8]) -> u32 {
-        let Source { peer, priority, boot_generation } = source;
         let Some((header, body)) = Header::split(packet) else {
             self.counters.malformed.add_one();
             return 0;
         };
+        // Whom a request wakes is woken by who sent it; an answer wakes the one who waits for it, who is the same.
+        let before = self.spawner.set_actor(header.actor);
+        let credits = self.receive_packet(source, header, body);
+        self.spawner.set_actor(before);
+        credits
+    }
+
+    /// Returns the credits that the sender is due, as [`Self::receive`].
+    fn receive_packet(&self, source: Source<'_>, header: Header, body: &[u8]) -> u32 {
+        let Source { peer, priority, boot_generation } = source;
         match header.role {
             Role::Request | Role::Notice => return self.handle(Incoming { peer, boot_generation, header, body }),
             Role::Reply => self.answered(source, header, Ok(body)),
@@ -213,7 +223,8 @@ impl Endpoint {
     /// Credits travel in the lane of the requests they are for.
     fn return_credits(&self, source: Source<'_>, count: u32) {
         let Source { peer, priority, boot_generation } = source;
-        let header = Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into() };
+        let header =
+            Header { kind: MessageKind(0), role: Role::Credit, parked: false, id: count.into(), actor: Actor::NOBODY };
         self.transmit(peer, boot_generation, priority, &Packet::bare(header));
     }
 

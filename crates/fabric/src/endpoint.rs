@@ -18,7 +18,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    KernelId, KernelSet, Spawner,
+    Actor, KernelId, KernelSet, Spawner,
 };
 use messages::{Priority, Request};
 
@@ -230,7 +230,8 @@ impl Endpoint {
     /// Sends a notice: no answer. It never waits; a notice that there is no credit for yet is kept
     /// here, so who sends many should await [`Self::room`] in between.
     pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
-        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0 };
+        // It tells of news from here: what its receiver's threads talk through is not there.
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0, actor: Actor::NOBODY };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
         let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;
@@ -290,7 +291,7 @@ impl Endpoint {
             (boot_generation, calls.insert(priority, then))
         };
         pending.id = Some(id);
-        packet.set_header(Header { id, ..header });
+        packet.set_header(Header { id, actor: self.spawner.actor(), ..header });
         self.transmit_request(peer, boot_generation, priority, id, packet);
         pending
     }
@@ -384,7 +385,7 @@ impl Endpoint {
             return;
         }
         let Some(boot_generation) = peer.boot_generation() else { return };
-        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id };
+        let header = Header { kind: call.kind, role: Role::Cancel, parked: false, id, actor: Actor::NOBODY };
         self.transmit(peer, boot_generation, call.priority, &Packet::bare(header));
     }
 
@@ -413,6 +414,6 @@ impl Endpoint {
 }
 
 fn request<M: Request>(message: &M) -> Packet {
-    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0 };
+    let header = Header { kind: M::KIND, role: Role::Request, parked: false, id: 0, actor: Actor::NOBODY };
     Packet::new(header, message)
 }

@@ -273,7 +273,7 @@ impl Endpoint {
             }
         }
         let (endpoint, from) = (self.shared(), peer.id);
-        self.spawner.spawn(Box::pin(async move {
+        let work = Box::pin(async move {
             let reply = poll_fn(|context| {
                 let cancelled = cancellable && running.is_cancelled(context.waker());
                 // Asked once more all the same: what it waited for may have come first (a wake that counts it as woken).
@@ -285,7 +285,8 @@ impl Endpoint {
             .await;
             drop(work);
             endpoint.unpark(from, boot_generation, request, reply);
-        }));
+        });
+        self.spawner.spawn_for(request.actor, work);
     }
 
     fn unpark(&self, from: KernelId, boot_generation: u32, request: Header, reply: Option<Packet>) {

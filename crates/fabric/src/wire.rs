@@ -1,13 +1,14 @@
-//! The form of a message in a lane: a header of 12 bytes, then the postcard bytes of the struct.
+//! The form of a message in a lane: a header of 16 bytes, then the postcard bytes of the struct.
 #![forbid(unsafe_code)]
 
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use core::{any::Any, ops::Deref};
+use machine::Actor;
 use messages::MessageKind;
 use postcard::ser_flavors::Flavor;
 use serde::{de::DeserializeOwned, Serialize};
 
-pub const HEADER: usize = 12;
+pub const HEADER: usize = 16;
 
 /// What a packet is. `kind` names the request also in what answers it, for traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Header {
     /// In an answer: the credit of the request was given back before (see outbox.rs).
     pub parked: bool,
     pub id: u64,
+    /// For whom the sender worked when it asked.
+    pub actor: Actor,
 }
 
 impl Header {
@@ -45,7 +48,8 @@ impl Header {
         bytes[..2].copy_from_slice(&self.kind.0.to_le_bytes());
         bytes[2] = self.role as u8;
         bytes[3] = u8::from(self.parked);
-        bytes[4..].copy_from_slice(&self.id.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.id.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.actor.0.to_le_bytes());
         bytes
     }
 
@@ -64,9 +68,10 @@ impl Header {
             _ => return None,
         };
         let kind = MessageKind(u16::from_le_bytes([header[0], header[1]]));
-        let (_, id) = header.split_last_chunk::<8>()?;
-        let id = u64::from_le_bytes(*id);
-        Some((Header { kind, role, parked: header[3] != 0, id }, body))
+        let (_, rest) = header.split_first_chunk::<4>()?;
+        let (id, actor) = rest.split_first_chunk::<8>()?;
+        let (id, actor) = (u64::from_le_bytes(*id), u32::from_le_bytes(*actor.first_chunk()?));
+        Some((Header { kind, role, parked: header[3] != 0, id, actor: Actor(actor) }, body))
     }
 }
 
@@ -77,7 +82,7 @@ pub fn kind_of(packet: &[u8]) -> Option<MessageKind> {
 
 /// A packet in words, for traces.
 pub fn describe(packet: &[u8]) -> String {
-    let Some((Header { kind, role, parked, id }, body)) = Header::split(packet) else {
+    let Some((Header { kind, role, parked, id, .. }, body)) = Header::split(packet) else {
         return format!("{} bytes that are no message", packet.len());
     };
     let name = messages::index_of(kind).map_or("?", |index| messages::CATALOGUE[index].name);
@@ -242,8 +247,8 @@ mod tests {
     #[test]
     fn packets_short_and_long_survive() {
         for len in [0usize, 1, 47, 48, 99, 100, 101, 5000] {
-            let header =
-                Header { kind: MessageKind(0x1234), role: Role::Reply, parked: len % 2 == 1, id: u64::MAX - 5 };
+            let (kind, role, parked) = (MessageKind(0x1234), Role::Reply, len % 2 == 1);
+            let header = Header { kind, role, parked, id: u64::MAX - 5, actor: Actor(0x8000_0001) };
             let body = vec![9u8; len];
             let packet = Packet::new(Header { id: 0, ..header }, &body);
             let mut renamed = packet;

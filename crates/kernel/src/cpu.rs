@@ -60,6 +60,7 @@ fn work(kernel: &'static Kernel) -> ! {
         let log_waits = platform::drain_log();
         publish_load(kernel);
         kernel.system.notice_shortage();
+        kernel.system.look_for_pairs();
         if kernel.scheduler.has_waiting() {
             kernel.system.balance();
         } else {

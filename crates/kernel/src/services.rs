@@ -34,7 +34,7 @@ impl Kernel {
     pub fn start(boot: &platform::Boot) -> &'static Kernel {
         let cpu: Arc<dyn Cpu> = platform::shared_cpu();
         let memory: Arc<dyn Memory> = platform::shared_memory();
-        let scheduler = Scheduler::new(cpu.clone());
+        let scheduler = Scheduler::new(cpu.clone(), boot.kernel);
         let spawner: Arc<dyn Spawner> = Arc::new(KernelTasks(scheduler.clone()));
         let lanes = Lanes::open();
         let port = Arc::new(lanes.port());

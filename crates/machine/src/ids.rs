@@ -47,6 +47,44 @@ impl fmt::Display for Pid {
     }
 }
 
+/// For whom a CPU works: a thread, and the kernel that it is on. One word, so that it travels with every request and costs a load where
+/// somebody is woken. Thread id 0: nobody.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Actor(pub u32);
+
+impl Actor {
+    /// Work of the kernel itself.
+    pub const NOBODY: Actor = Actor(0);
+    /// Thread ids are below 2^22 (Linux's largest pid_max), and the board has room for fewer kernels than 2^10.
+    const THREAD_BITS: u32 = 22;
+
+    /// `thread`, which is on `kernel`.
+    pub fn new(thread: Pid, kernel: KernelId) -> Actor {
+        Actor(u32::from(kernel.0) << Self::THREAD_BITS | thread.0 & ((1 << Self::THREAD_BITS) - 1))
+    }
+
+    /// The id of the thread.
+    pub fn thread(self) -> Pid {
+        Pid(self.0 & ((1 << Self::THREAD_BITS) - 1))
+    }
+
+    /// The kernel that the thread is on.
+    pub fn kernel(self) -> KernelId {
+        KernelId((self.0 >> Self::THREAD_BITS) as u16)
+    }
+
+    /// Whether both are threads, and not the same one.
+    pub fn is_another_thread_than(self, other: Actor) -> bool {
+        self.thread() != other.thread() && self.thread().0 != 0 && other.thread().0 != 0
+    }
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{:?}", self.thread(), self.kernel())
+    }
+}
+
 /// An address space, on all kernels: the kernel that made it (its home) and a number of that kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SpaceId {

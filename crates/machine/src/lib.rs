@@ -38,7 +38,7 @@ pub use counted::{CountedFrame, FrameSlot, FrameTree};
 pub use cpu::{Access, Counter, Cpu, FpuState, Trap};
 pub use device::{ByteStream, Exchange};
 pub use errno::Errno;
-pub use ids::{CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
+pub use ids::{Actor, CpuId, KernelId, KernelSet, Pid, Serials, SpaceId};
 pub use memory::{Mapping, Memory, NoMemory, PageTable, Soft, Step, UserFault};
 pub use shield::{Held, Shield};
 pub use task::{pause, to_completion, yield_now, BoxFuture, Spawner};

@@ -1,6 +1,9 @@
 //! Work that goes on beside the caller.
 
-use crate::sync::{Lock, WaitQueue};
+use crate::{
+    sync::{Lock, WaitQueue},
+    Actor,
+};
 use alloc::{boxed::Box, sync::Arc};
 use core::{future::Future, pin::Pin, task::Poll};
 
@@ -11,6 +14,21 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Spawner: Send + Sync {
     /// Starts `task`, which runs to its end.
     fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// The same for work that another kernel's thread waits for: who wakes the task wakes `_actor`.
+    fn spawn_for(&self, _actor: Actor, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
+    /// For whom this CPU works.
+    fn actor(&self) -> Actor {
+        Actor::NOBODY
+    }
+
+    /// From now on this CPU works for `_actor`. Gives whom it worked for before.
+    fn set_actor(&self, _actor: Actor) -> Actor {
+        Actor::NOBODY
+    }
 
     /// Whether the task that runs has had its CPU long enough ([`pause`]).
     fn is_turn_over(&self) -> bool {

@@ -33,7 +33,7 @@ use messages::process::Usage;
 
 /// Bit 0: it runs. The rest: ns it stands at, or, if it runs, that minus the time of the clock when it was started.
 #[derive(Default)]
-struct Stopwatch(AtomicU64);
+pub(crate) struct Stopwatch(AtomicU64);
 
 const RUNS: u64 = 1;
 
@@ -46,19 +46,19 @@ fn shown(word: u64, now: u64) -> u64 {
 }
 
 impl Stopwatch {
-    fn read(&self, now: u64) -> u64 {
+    pub fn read(&self, now: u64) -> u64 {
         shown(self.0.load(Relaxed), now)
     }
 
     /// Starts the stopwatch, which must not run.
-    fn start(&self, now: u64) {
+    pub fn start(&self, now: u64) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & RUNS, 0);
         self.0.store(word.wrapping_sub(now << 1) | RUNS, Relaxed);
     }
 
     /// Stops the stopwatch, which must run.
-    fn stop(&self, now: u64) {
+    pub fn stop(&self, now: u64) {
         let word = self.0.load(Relaxed);
         debug_assert_eq!(word & RUNS, RUNS);
         self.0.store((word - RUNS).wrapping_add(now << 1), Relaxed);

@@ -15,10 +15,12 @@
 //!   costs (as in renting skis: at most twice as bad as knowing). A thread that came to a kernel stays for a while, and goes
 //!   only where it is better off by a whole thread; so two kernels never pass one to and fro.
 //!
+//! - A thread that **talks** much with another goes where what they talk through is (pairs.rs).
+//!
 //! The board shows loads a moment late. Dangerous: ten programs started in that moment all see the same idle
 //! kernel. So what is on its way to a kernel from here is counted as if it were there (`under_way`).
 
-use crate::{placement::Candidate, process::Flags, System, Thread};
+use crate::{pairs::stays_gathered, placement::Candidate, process::Flags, System, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use machine::{sync::Lock, HashMap, KernelId};
@@ -42,8 +44,10 @@ const HELD_UP_NS: u64 = 10_000_000;
 pub(crate) enum Destination {
     /// To this kernel, where it is counted as under way.
     Placed(KernelId),
-    /// To the kernel that the policy names by then.
+    /// To the kernel that the policy names by then, to have a CPU.
     Relief,
+    /// To the kernel that the policy names by then, to leave this one empty (packing.rs).
+    Packing,
 }
 
 /// What the balancer remembers.
@@ -79,6 +83,11 @@ impl Pressure {
     }
 }
 
+/// What the move of a thread costs that has touched so many pages, ns.
+pub(crate) fn cost_of_move(pages: u64) -> u64 {
+    MOVE_NS + pages * PAGE_NS
+}
+
 impl System {
     /// Whether `kernel` has a CPU of this affinity.
     pub(crate) fn reaches(&self, kernel: KernelId, affinity: &abi::CpuSet) -> bool {
@@ -93,7 +102,7 @@ impl System {
     }
 
     /// Shows `ask` the kernels that this affinity allows; `own` of the load here is the one in question.
-    fn with_candidates<T>(
+    pub(crate) fn with_candidates<T>(
         &self,
         affinity: &abi::CpuSet,
         own: usize,
@@ -145,8 +154,7 @@ impl System {
             Some((_, cost, _)) if waited < cost.min(PATIENCE_NS) => return,
             Some((thread, _, to)) => {
                 log::debug!("thread {} waits for a CPU: it goes to kernel {to}", thread.tid);
-                *thread.destination.lock() = Some(Destination::Relief);
-                thread.misplaced.store(true, SeqCst);
+                thread.go_later(Destination::Relief);
             }
             None => {}
         }
@@ -155,6 +163,7 @@ impl System {
 
     /// Called by a CPU on which no thread waits: notes that nobody here needs relief, unless a sibling CPU is crowded.
     pub fn relax(&self) {
+        self.pack();
         if !self.balance.pressed.load(Relaxed) || self.is_crowded() {
             return;
         }
@@ -175,18 +184,14 @@ impl System {
             let threads = self.threads.lock();
             threads.values().filter(|thread| thread.waits_for_cpu()).cloned().collect()
         };
-        let settled = |thread: &&Arc<Thread>| {
-            let stays = now.saturating_sub(thread.here_since.load(Relaxed)) < STAY_NS;
-            !stays && !thread.is_away() && thread.destination.lock().is_none()
-        };
-        let costs = waiting.iter().filter(settled).filter_map(|thread| {
+        let costs = waiting.iter().filter(|thread| thread.is_settled(now)).filter_map(|thread| {
             let (affinity, pages) = {
                 let state = thread.state.lock();
                 (state.affinity.clone(), state.usage.minor_faults)
             };
             let relieve = |all: &[Candidate<'_>]| self.placement.relieve(self.kernel, all);
             let to = self.with_candidates(&affinity, thread.class().worth(), relieve).flatten()?;
-            (to != self.kernel).then(|| (thread.clone(), MOVE_NS + pages * PAGE_NS, to))
+            (to != self.kernel).then(|| (thread.clone(), cost_of_move(pages), to))
         });
         costs.min_by_key(|(_, cost, _)| *cost)
     }
@@ -234,6 +239,18 @@ impl Thread {
         }
     }
 
+    /// Whether it has been here long enough to be sent elsewhere.
+    pub(crate) fn is_settled(&self, now: u64) -> bool {
+        let stays = now.saturating_sub(self.here_since.load(Relaxed)) < STAY_NS;
+        !stays && self.is_at_rest() && !stays_gathered(self.state.lock().gathered, now)
+    }
+
+    /// At its next user boundary the thread goes where the policy says then.
+    pub(crate) fn go_later(&self, destination: Destination) {
+        *self.destination.lock() = Some(destination);
+        self.misplaced.store(true, SeqCst);
+    }
+
     /// The thread goes to `kernel` at its next user boundary.
     pub(crate) fn send_to(&self, kernel: KernelId) {
         let system = &self.process.system;
@@ -261,6 +278,11 @@ impl Thread {
                 let relieve = |all: &[Candidate<'_>]| system.placement.relieve(system.kernel, all);
                 let to = system.with_candidates(affinity, self.class().worth(), relieve).flatten();
                 let to = to.filter(|&kernel| kernel != system.kernel)?;
+                system.note_under_way(to, true);
+                Some(to)
+            }
+            Destination::Packing => {
+                let to = system.fuller(self, affinity)?;
                 system.note_under_way(to, true);
                 Some(to)
             }

@@ -6,7 +6,9 @@ use abi::signal::{AltStack, Signal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::*;
 use machine::{errno::Result, KernelSet, Pid, Registers};
-use messages::process::{AdoptChild, Change, ExitStatus, Rounds, Shared, SharedPart, ThreadState, Usage, SHARED_PARTS};
+use messages::process::{
+    AdoptChild, Change, ExitStatus, Gathered, Rounds, Shared, SharedPart, ThreadState, Usage, SHARED_PARTS,
+};
 
 /// What clone's flags and arguments ask for, decoded by crate `linux`.
 #[derive(Clone, Debug)]
@@ -117,6 +119,7 @@ impl Thread {
         state.started = self.process.system.now();
         state.visited = KernelSet::new();
         state.moves = 0;
+        state.gathered = Gathered::default();
         state.timer_slack.1 = state.timer_slack.0;
         if !request.thread {
             state.parent_death_signal = 0;

@@ -137,6 +137,14 @@ impl Placement for RandomPlacement {
     fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
         self.policy.relieve(here, candidates)
     }
+
+    fn packs(&self) -> bool {
+        self.policy.packs()
+    }
+
+    fn pack(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        self.policy.pack(here, candidates)
+    }
 }
 
 #[cfg(test)]

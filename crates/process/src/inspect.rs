@@ -76,6 +76,11 @@ impl System {
         }
     }
 
+    /// The time that threads have had the CPUs of this kernel.
+    pub(crate) fn threads_ns(&self, now: u64) -> u64 {
+        self.threads_time.iter().map(|time| time.read(now)).sum()
+    }
+
     /// A thread has been in user mode on this CPU.
     pub(crate) fn count_user(&self, ns: u64) {
         if let Some(counter) = self.counters.user_ns.get(self.cpu.index()) {

@@ -37,6 +37,8 @@ pub mod load;
 mod migrate;
 mod nodes;
 mod orphan;
+mod packing;
+mod pairs;
 pub mod placement;
 mod pressure;
 mod process;

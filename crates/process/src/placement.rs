@@ -6,6 +6,7 @@
 //! fuller at one end), so after finitely many moves nothing is left to say (`settles` below).
 
 use alloc::sync::Arc;
+use core::cmp::Reverse;
 use machine::{CpuId, KernelId};
 
 /// What the policy may look at: a kernel that the affinity of the thread in question allows.
@@ -46,6 +47,16 @@ pub trait Placement: Send + Sync {
     /// Where a thread that waits on `here` for a CPU, while others run, had better go; None: nowhere. The
     /// first candidate is `here`.
     fn relieve(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId>;
+
+    /// Whether the policy empties kernels that have little to do.
+    fn packs(&self) -> bool {
+        false
+    }
+
+    /// Where a thread that has a CPU on `here` had better go, for `here` to become empty; None: nowhere.
+    fn pack(&self, _here: KernelId, _candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        None
+    }
 }
 
 /// Least loaded per CPU, near the parent when equal: an unmodified OpenMP program spreads by itself.
@@ -97,6 +108,19 @@ impl Placement for Pack {
         let free = candidates.iter().filter(|candidate| candidate.has_free_cpu());
         let nearest = free.min_by_key(|candidate| candidate.distance(here)).map(|candidate| candidate.kernel);
         nearest.or_else(|| Spread.relieve(here, candidates))
+    }
+
+    fn packs(&self) -> bool {
+        true
+    }
+
+    /// The fullest that has a free CPU and is fuller than `here`; of equals the first. So each move makes one kernel fuller and another emptier, or
+    /// the same farther to the front.
+    fn pack(&self, here: KernelId, candidates: &[Candidate<'_>]) -> Option<KernelId> {
+        let rank = |candidate: &Candidate<'_>| (candidate.load, Reverse(candidate.kernel));
+        let stay = candidates.iter().find(|candidate| candidate.kernel == here).map(rank)?;
+        let fuller = candidates.iter().filter(|candidate| candidate.has_free_cpu() && rank(candidate) > stay);
+        fuller.max_by_key(|candidate| rank(candidate)).map(|candidate| candidate.kernel)
     }
 }
 
@@ -195,6 +219,36 @@ mod tests {
             }
             assert_even(&loads, cpus);
         }
+    }
+
+    /// Packing, from any start and with any kernel asking at any time, comes to an end, and then no kernel could be emptied into another.
+    #[test]
+    fn packing_settles() {
+        let mut random = numbers(5);
+        for _ in 0..2000 {
+            let (kernels, cpus) = (2 + random(7), 1 + random(4));
+            let mut loads: Vec<usize> = (0..kernels).map(|_| random(cpus + 1)).collect();
+            let (start, mut moves, mut quiet) = (loads.clone(), 0, 0);
+            while quiet < 50 * kernels {
+                let here = random(kernels);
+                quiet += 1;
+                if loads[here] == 0 {
+                    continue;
+                }
+                loads[here] -= 1;
+                let to = Pack.pack(KernelId(here as u16), &candidates(&loads, cpus));
+                loads[to.map_or(here, |to| to.index())] += 1;
+                if to.is_some() {
+                    (moves, quiet) = (moves + 1, 0);
+                    assert!(moves <= 100 * kernels, "{start:?} on {cpus} CPUs each never settles");
+                }
+            }
+            let partly = loads.iter().filter(|&&load| load > 0 && load < cpus).count();
+            assert!(partly <= 1, "{start:?} on {cpus} CPUs each became {loads:?}");
+            assert!(loads.iter().all(|&load| load <= cpus), "{start:?} on {cpus} CPUs each became {loads:?}");
+        }
+        assert_eq!(Spread.pack(KernelId(1), &candidates(&[1, 0], 2)), None);
+        assert_eq!(Pack.pack(KernelId(1), &candidates(&[1, 0], 2)), Some(KernelId(0)));
     }
 
     /// Threads of several worths: moves come to an end, too, and then no ordinary thread waits for another one while somewhere there

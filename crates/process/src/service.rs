@@ -132,6 +132,8 @@ pub(crate) fn register(system: &Arc<System>) {
         Some(process) => process.views_here(),
         None => Vec::new(),
     });
+    answer!(AskTalker, |system, from, ask| system.talker_here(ask.thread, from));
+    answer!(Gather, |system, from, ask| system.send_gathered(ask.thread, from));
     answer!(ChangeScheduling, |system, _from, ask| system.route_scheduling_change(ask).await);
 
     answer!(TimerCall, |system, _from, ask| match process!(system, ask) {

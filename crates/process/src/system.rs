@@ -1,6 +1,9 @@
 //! [`System`]: what one kernel knows of the machine above the hardware: its processes, threads and services.
 
-use crate::{load::LoadAverage, placement::Placement, scratch::Scratch, Context, FaultInjector, Process, Thread};
+use crate::{
+    account::Stopwatch, load::LoadAverage, placement::Placement, scratch::Scratch, Context, FaultInjector, Process,
+    Thread,
+};
 use abi::CpuSet;
 use alloc::{
     boxed::Box,
@@ -110,6 +113,10 @@ pub struct System {
     pub(crate) at_end: Lock<Option<Arc<dyn AtEnd>>>,
     machine_changed: WaitQueue,
     pub(crate) balance: crate::balance::Balance,
+    pub(crate) pairs: crate::pairs::Pairs,
+    pub(crate) packing: crate::packing::Packing,
+    /// The time that threads have had each CPU, by its index.
+    pub(crate) threads_time: Vec<Stopwatch>,
     /// For `cob run --stats`.
     pub counters: Counters,
     pub(crate) load_average: LoadAverage,
@@ -193,6 +200,7 @@ impl System {
     pub fn new(parts: Parts) -> Arc<System> {
         let each_cpu = || parts.cpu.cpus().iter().map(|_| AtomicU64::new(0)).collect();
         let counters = Counters { user_ns: each_cpu(), fpu_owners: each_cpu(), ..Counters::default() };
+        let threads_time = parts.cpu.cpus().iter().map(|_| Stopwatch::default()).collect();
         let system = Arc::new(System {
             ids: Ids::new(parts.kernel, parts.kernels, parts.memory.boot_generation()),
             serials: Serials::new(&*parts.memory),
@@ -216,6 +224,9 @@ impl System {
             board_load: parts.board_load,
             abi: parts.abi,
             balance: Default::default(),
+            pairs: Default::default(),
+            packing: Default::default(),
+            threads_time,
             counters,
             load_average: LoadAverage::default(),
             processes: Lock::default(),

@@ -11,7 +11,7 @@ use core::{
 };
 use machine::{
     sync::{Lock, WaitQueue},
-    BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
+    Actor, BoxFuture, Cpu, CpuId, Errno, FpuState, KernelId, Pid, Registers, Shield, Trap,
 };
 use messages::{
     inspect::RunState,
@@ -222,7 +222,20 @@ impl Thread {
 
     /// It has lost the CPU.
     fn stop_account(&self) {
-        self.process.system.count_user(self.account.suspended(self.cpu().now()));
+        let (system, now) = (&self.process.system, self.cpu().now());
+        system.count_user(self.account.suspended(now));
+        if let Some(time) = system.threads_time.get(self.cpu().index()) {
+            time.stop(now);
+        }
+    }
+
+    /// It has got the CPU.
+    fn start_account(&self) {
+        let now = self.cpu().now();
+        self.account.resumed(now);
+        if let Some(time) = self.process.system.threads_time.get(self.cpu().index()) {
+            time.start(now);
+        }
     }
 
     /// What it has used up to now, the stretch that is not over included.
@@ -310,7 +323,9 @@ impl Thread {
         let class = self.class();
         // Held over the start: the thread may run at once on another CPU, and look for its task.
         let mut slot = self.task.lock();
-        *slot = Some(system.scheduler.spawn_thread(class, mask, task));
+        let task = system.scheduler.spawn_thread(class, mask, task);
+        task.act_for(Actor::new(self.tid, system.kernel));
+        *slot = Some(task);
     }
 
     /// Has it look around: wakes it if it waits, and calls it out of user mode if it runs.
@@ -547,7 +562,7 @@ impl Future for ThreadTask {
         }
         let cpu = self.thread.cpu();
         self.thread.last_cpu.store(u64::from(cpu.current().0), Relaxed);
-        self.thread.account.resumed(cpu.now());
+        self.thread.start_account();
         // A full barrier: see `Thread::wake`.
         self.thread.polled.swap(true, SeqCst);
         let poll = self.run.as_mut().poll(context);

@@ -60,7 +60,7 @@ impl Bench {
             now: AtomicU64::new(1),
             kicked: Lock::new(vec![]),
         });
-        let scheduler = Scheduler::new(hand.clone());
+        let scheduler = Scheduler::new(hand.clone(), machine::KernelId(0));
         Bench { hand, scheduler, ran: Arc::default(), over: Arc::default() }
     }
 

@@ -24,6 +24,7 @@ mod queue;
 mod realtime;
 mod scheduler;
 mod sync;
+mod talk;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ mod turns;
 pub use class::{Class, UNIT};
 pub use patience::Patience;
 pub use scheduler::{KernelTasks, Scheduler};
+pub use talk::{Pair, Talk};
 pub use task::TaskRef;
 pub use timer::{Sleep, Timers};
 pub use turns::{BURST_NS, MOST_DEBT_NS};

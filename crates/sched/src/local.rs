@@ -20,6 +20,8 @@ pub(crate) struct Local {
     pub idle: AtomicBool,
     /// Messages wait until kernel work may go on ([`crate::Scheduler::note_mail`]).
     pub mail: AtomicBool,
+    /// For whom this CPU works ([`machine::Actor`]). Only this CPU uses it.
+    pub actor: AtomicU32,
     /// [`crate::Class::level`] of the task that runs.
     pub level: AtomicU8,
     /// Threads queued or running here: the sum of their [`crate::load::load_of`].
@@ -44,6 +46,7 @@ impl Local {
             settled: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             mail: AtomicBool::new(false),
+            actor: AtomicU32::new(0),
             level: AtomicU8::new(0),
             load: AtomicUsize::new(0),
             published: AtomicUsize::new(usize::MAX),

@@ -16,13 +16,14 @@ use crate::{
     local::{Local, NEVER},
     realtime::ROUND_ROBIN_NS,
     sync::{fence, in_one_order, Ordering::*},
+    talk::Talk,
     task::{token, Entity, Runnable, TaskRef},
     timer::{Sleep, Timers},
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use async_task::{ScheduleInfo, WithInfo};
 use core::future::Future;
-use machine::{yield_now, BoxFuture, Cpu, CpuId, Spawner};
+use machine::{yield_now, Actor, BoxFuture, Cpu, CpuId, KernelId, Spawner};
 
 /// An alarm that is wanted so close to the one that is set (ns) need not be set anew.
 const ALARM_SLACK_NS: u64 = 20_000;
@@ -36,16 +37,23 @@ pub struct Scheduler {
     cpu: Arc<dyn Cpu>,
     locals: Vec<Local>,
     timers: Arc<Timers>,
+    talk: Talk,
 }
 
 impl Scheduler {
-    pub fn new(cpu: Arc<dyn Cpu>) -> Arc<Self> {
+    /// The scheduler of `kernel`, which has these CPUs.
+    pub fn new(cpu: Arc<dyn Cpu>, kernel: KernelId) -> Arc<Self> {
         let locals = cpu.cpus().iter().map(|_| Local::new()).collect();
-        Arc::new(Scheduler { timers: Timers::new(cpu.clone()), cpu, locals })
+        Arc::new(Scheduler { timers: Timers::new(cpu.clone()), cpu, locals, talk: Talk::new(kernel) })
     }
 
     pub fn timers(&self) -> &Arc<Timers> {
         &self.timers
+    }
+
+    /// Who has woken whom, where not both are on this kernel.
+    pub fn talk(&self) -> &Talk {
+        &self.talk
     }
 
     pub fn sleep_until(&self, at: u64) -> Sleep {
@@ -90,12 +98,23 @@ impl Scheduler {
         self.cpu.index()
     }
 
+    /// For whom this CPU works.
+    fn actor(&self) -> Actor {
+        Actor(self.locals[self.here()].actor.load(Relaxed))
+    }
+
+    /// This CPU works for `actor` from now on.
+    fn set_actor(&self, actor: Actor) {
+        self.locals[self.here()].actor.store(actor.0, Relaxed);
+    }
+
     /// Position of a global CPU number among this kernel's CPUs.
     pub fn index_of(&self, cpu: CpuId) -> Option<usize> {
         self.cpu.cpus().binary_search(&cpu).ok()
     }
 
     fn enqueue(&self, runnable: Runnable) {
+        self.talk.note(self.actor(), runnable.metadata().actor());
         let cpu = self.place(runnable.metadata());
         self.push(runnable, cpu);
     }
@@ -195,7 +214,9 @@ impl Scheduler {
         if entity.share() != 0 {
             local.note_thread(&entity);
         }
+        self.set_actor(entity.actor());
         let waits_again = runnable.run();
+        self.set_actor(Actor::NOBODY);
         if !waits_again {
             entity.waits.store(entity.waits.load(Relaxed) + 1, Relaxed);
             self.leave(&entity, here);
@@ -454,6 +475,20 @@ pub struct KernelTasks(pub Arc<Scheduler>);
 impl Spawner for KernelTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         self.0.start(Class::Kernel, u64::MAX, task);
+    }
+
+    fn spawn_for(&self, actor: Actor, task: BoxFuture<'static, ()>) {
+        self.0.start(Class::Kernel, u64::MAX, task).act_for(actor);
+    }
+
+    fn actor(&self) -> Actor {
+        self.0.actor()
+    }
+
+    fn set_actor(&self, actor: Actor) -> Actor {
+        let before = self.0.actor();
+        self.0.set_actor(actor);
+        before
     }
 
     fn is_turn_over(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::{
     sync::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::*},
 };
 use alloc::sync::Arc;
+use machine::Actor;
 
 pub(crate) type Runnable = async_task::Runnable<Arc<Entity>>;
 
@@ -24,6 +25,8 @@ pub(crate) struct Entity {
     /// Bit i: may run on CPU i of this kernel. Kernels of more than 64 CPUs take whole words per task
     /// only when someone builds one; see docs/limits.md.
     pub allowed: AtomicU64,
+    /// Whose work it is.
+    pub actor: AtomicU32,
     /// It waits in a queue.
     pub queued: AtomicBool,
     /// What it counts as load wherever it runs or waits ([`load_of`]): a thread, until it ends. Changes only while it runs, or under
@@ -47,6 +50,7 @@ impl Entity {
             class: AtomicU32::new(class.to_bits()),
             cpu: AtomicUsize::new(cpu),
             allowed: AtomicU64::new(allowed),
+            actor: AtomicU32::new(Actor::NOBODY.0),
             queued: AtomicBool::new(false),
             share: AtomicUsize::new(load_of(class)),
             lag: AtomicI64::new(0),
@@ -59,6 +63,10 @@ impl Entity {
 
     pub fn class(&self) -> Class {
         Class::from_bits(self.class.load(SeqCst))
+    }
+
+    pub fn actor(&self) -> Actor {
+        Actor(self.actor.load(Relaxed))
     }
 
     pub fn share(&self) -> usize {
@@ -93,6 +101,11 @@ impl Entity {
 pub struct TaskRef(pub(crate) Arc<Entity>);
 
 impl TaskRef {
+    /// From now on, who wakes the task wakes `actor`, and what it does `actor` does.
+    pub fn act_for(&self, actor: Actor) {
+        self.0.actor.store(actor.0, Relaxed);
+    }
+
     /// Restricts the task to CPUs of this kernel whose index bit is set; takes effect when it is next queued.
     pub fn set_allowed(&self, mask: u64) {
         self.0.allowed.store(mask, Relaxed);

@@ -76,7 +76,7 @@ impl Machine {
             now: AtomicU64::new(1),
             kicked: [AtomicBool::new(false), AtomicBool::new(false)],
         });
-        Arc::new(Machine { scheduler: Scheduler::new(hardware.clone()), hardware })
+        Arc::new(Machine { scheduler: Scheduler::new(hardware.clone(), machine::KernelId(0)), hardware })
     }
 
     /// A thread that runs once: queued for one CPU, and then allowed on those of `allowed`.

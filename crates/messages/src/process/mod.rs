@@ -52,6 +52,19 @@ pub struct Heaviest {
     pub points: i64,
 }
 
+/// A thread that talks with another, as its kernel knows it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Talker {
+    /// Its process.
+    pub process: Pid,
+    /// CPU time that it has used.
+    pub used_ns: u64,
+    /// Pages that it has touched.
+    pub pages: u64,
+    /// It may come to the kernel that asks, and leaves nothing behind that it would have to go back for.
+    pub may_come: bool,
+}
+
 messages! {
     "process" 0x200;
 
@@ -616,6 +629,19 @@ messages! {
         /// The process that ended.
         process: Pid,
     } -> (), Low;
+
+    /// A kernel on which a thread talks much with another asks the thread's kernel what it has used, and whether it may come. None: it
+    /// is not there any more.
+    ask_talker: AskTalker {
+        /// The thread.
+        thread: Pid,
+    } -> Option<Talker>, Low;
+
+    /// The same kernel has the thread come. The answer says whether it will; then it is marked, and not moved again for a while.
+    gather: Gather {
+        /// The thread.
+        thread: Pid,
+    } -> bool, Low;
 
     /// Enters a process into a sharing group that the receiver keeps, or takes it out.
     sharing_group_member: SharingGroupMember {

@@ -53,6 +53,17 @@ impl Usage {
     }
 }
 
+/// When, and how often, a thread has come to a kernel on which it talks with another, or another has come to it. The balancer lets it stay for
+/// a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Gathered {
+    /// When last, in ns of the clock that all kernels share.
+    pub at: u64,
+    /// How often; 0: never.
+    pub times: u64,
+}
+
 /// Everything about a thread that goes with it when it moves, beside its registers.
 #[derive(Clone, Debug)]
 pub struct ThreadState {
@@ -100,6 +111,8 @@ pub struct ThreadState {
     pub visited: KernelSet,
     /// How often it has moved.
     pub moves: u64,
+    /// Keeps it from being moved to and fro.
+    pub gathered: Gathered,
 }
 
 impl ThreadState {
@@ -142,6 +155,7 @@ struct Numbers {
     usage: Usage,
     started: u64,
     moves: u64,
+    gathered: Gathered,
     uid: u32,
     euid: u32,
     suid: u32,
@@ -194,6 +208,7 @@ impl Numbers {
             usage: state.usage,
             started: state.started,
             moves: state.moves,
+            gathered: state.gathered,
             uid: credentials.uid,
             euid: credentials.euid,
             suid: credentials.suid,
@@ -317,6 +332,7 @@ impl<'de> Deserialize<'de> for ThreadState {
             started: numbers.started,
             visited,
             moves: numbers.moves,
+            gathered: numbers.gathered,
         })
     }
 }
@@ -359,6 +375,7 @@ impl ThreadState {
             started,
             visited: KernelSet::new(),
             moves: 0,
+            gathered: Gathered::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod asked;
 mod changes;
 mod deaths;
 mod files;
+mod gathered;
 mod group_of_child;
 mod groups;
 mod heirs;

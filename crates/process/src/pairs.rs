@@ -1,0 +1,302 @@
+//! Who talks much comes together.
+//!
+//! Problem: two programs that talk through a pipe or a socket start on two kernels, for each was placed when it was alone. From then on all they say
+//! is messages, doorbells and CPUs that wake from a halt, though one kernel has the time for both.
+//!
+//! Idea: a file stays on the kernel that made it. So that kernel sees the two talk, wherever they are: its scheduler counts how often one wakes the
+//! other (`sched/src/talk.rs`). While there are counts it looks at them ten times a second, and has come who of the two is elsewhere: one, or both.
+//!
+//! That pays only if what the wakes cost ([`WAKE_NS`] each) is more than what the CPUs here would lack for one more ([`saves`]). The difference
+//! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
+//! as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
+//! for its move is earned first; and where the CPUs are saturated they stay apart.
+//!
+//! A thread does not come that would leave behind what it waits for (`Files::stay_behind`): a program with an epoll or a connection of its own
+//! would send more messages than before. Nor does one come of a process whose other threads work, too: they were spread to use more CPUs, and share
+//! its memory.
+//!
+//! Dangerous: two deciders. [`System::balance`] relieves this kernel, and the wakes bring the thread here again, for ever. So both of a pair that came
+//! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved for [`AGAIN_NS`], twice as long each time the
+//! thread has come, and neither comes to another within [`AGAIN_NS`] of its last move. The other two are kernels that decide at the same moment:
+//!
+//! ```text
+//!   K1 has a pipe: b is to come        K2 has another: a is to come
+//!   b leaves                           a leaves                    <- they have changed places
+//! ```
+//!
+//! So the one that is here is marked first, and does not leave.
+
+use crate::{balance::cost_of_move, System, Thread};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use machine::{sync::Lock, Actor, KernelId, Pid};
+use messages::process::{AskTalker, Gather, Gathered, Talker};
+use sched::Pair;
+
+/// Time between two looks at the counts.
+const LOOK_NS: u64 = 100_000_000;
+/// Wakes from one look to the next that are worth a question.
+const LEAST_WAKES: u32 = 10;
+/// What a wake costs for each of the two that is elsewhere: two messages, as a borrowed page takes (balance.rs), and a CPU that mostly has halted.
+const WAKE_NS: u64 = 200_000;
+/// Least time that a thread stays where it has come together with another, and before it goes to another again.
+const AGAIN_NS: u64 = 10_000_000_000;
+/// The stay doubles so often: up to eleven minutes.
+const MOST_DOUBLED: u64 = 6;
+/// Pairs that are remembered from one look to the next.
+const MOST_KNOWN: usize = 16;
+/// The other threads of a process do little if they have used no more than this part of what the thread has.
+const LITTLE: u64 = 4;
+
+/// The pairs that this kernel has seen talk.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    next_look: AtomicU64,
+    known: Lock<Vec<KnownPair>>,
+}
+
+/// What was seen of a pair at the last look.
+struct KnownPair {
+    of: [Actor; 2],
+    seen: Seen,
+    /// What it would have saved so far if who is elsewhere had come, ns.
+    saved: u64,
+}
+
+/// What a look sees, beside the wakes.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: u64,
+    /// CPU time that the two have used.
+    used: [u64; 2],
+    /// CPU time that all threads have used on this kernel.
+    all: u64,
+}
+
+/// What threads save that come here, in thousandths of a CPU, as are its arguments: what the wakes cost (`talk`), less what the CPUs here
+/// (`capacity`) would lack for what is used here (`all`) and by those threads (`used`).
+fn saves(talk: u64, capacity: u64, all: u64, used: u64) -> u64 {
+    talk.saturating_sub((all + used).saturating_sub(capacity))
+}
+
+/// Whether a thread may come together with another: it never has, or has not moved lately.
+fn may_gather(gathered: Gathered, here_since: u64, now: u64) -> bool {
+    gathered.times == 0 || now.saturating_sub(gathered.at.max(here_since)) >= AGAIN_NS
+}
+
+/// Whether a thread that has come together with another stays for that.
+pub(crate) fn stays_gathered(gathered: Gathered, now: u64) -> bool {
+    let doubled = gathered.times.saturating_sub(1).min(MOST_DOUBLED);
+    gathered.times > 0 && now.saturating_sub(gathered.at) < AGAIN_NS << doubled
+}
+
+impl System {
+    /// Called by a CPU between two tasks: looks at who has talked, if it is time.
+    pub fn look_for_pairs(self: &Arc<Self>) {
+        let talk = self.scheduler.talk();
+        if talk.is_quiet() {
+            return;
+        }
+        let now = self.now();
+        let due = self.pairs.next_look.load(Relaxed);
+        if now < due || self.pairs.next_look.compare_exchange(due, now + LOOK_NS, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        let pairs = talk.take(LEAST_WAKES);
+        if pairs.is_empty() {
+            return;
+        }
+        let system = self.clone();
+        self.scheduler.spawn(async move {
+            for pair in pairs {
+                system.weigh(pair).await;
+            }
+        });
+    }
+
+    /// Looks at a pair: the second time in a row at the earliest, who of them is elsewhere comes.
+    async fn weigh(&self, pair: Pair) {
+        let [first, second] = pair.of;
+        let (Some(one), Some(two)) = (self.ask_talker(first).await, self.ask_talker(second).await) else { return };
+        if one.process == two.process {
+            return;
+        }
+        let talkers = [one, two];
+        let comes = |at: &usize| pair.of[*at].kernel() != self.kernel && talkers[*at].may_come;
+        let movers: Vec<usize> = (0..2).filter(comes).collect();
+        if movers.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let seen = Seen { at: now, used: talkers.map(|talker| talker.used_ns), all: self.threads_ns(now) };
+        if self.save(pair, &movers, seen) < movers.iter().map(|&at| cost_of_move(talkers[at].pages)).sum() {
+            return;
+        }
+        // First the one that is here: see the head of this file.
+        let mut here = pair.of.iter().filter(|talker| talker.kernel() == self.kernel);
+        if here.any(|talker| !self.keep_gathered(talker.thread())) {
+            return;
+        }
+        for mover in movers.into_iter().map(|at| pair.of[at]) {
+            if self.endpoint.call(mover.kernel(), Gather { thread: mover.thread() }).await.unwrap_or(false) {
+                log::debug!("thread {} comes here to talk", mover.thread());
+            }
+        }
+        self.pairs.known.lock().retain(|known| known.of != pair.of);
+    }
+
+    async fn ask_talker(&self, talker: Actor) -> Option<Talker> {
+        self.endpoint.call(talker.kernel(), AskTalker { thread: talker.thread() }).await.ok()?
+    }
+
+    /// What it would have saved up to this look if `movers` of the pair had come, ns.
+    fn save(&self, pair: Pair, movers: &[usize], seen: Seen) -> u64 {
+        let mut all = self.pairs.known.lock();
+        // Who has not talked for two looks has begun anew.
+        all.retain(|known| seen.at.saturating_sub(known.seen.at) < 3 * LOOK_NS);
+        let before = all.iter().position(|known| known.of == pair.of).map(|at| all.swap_remove(at));
+        let saved = before.map_or(0, |before| {
+            let passed = seen.at.saturating_sub(before.seen.at).max(1);
+            let thousandths = |now: u64, before: u64| now.saturating_sub(before) * 1000 / passed;
+            let talk = thousandths(u64::from(pair.wakes) * movers.len() as u64 * WAKE_NS, 0);
+            let used = movers.iter().map(|&at| thousandths(seen.used[at], before.seen.used[at])).sum();
+            let capacity = self.cpu.cpus().len() as u64 * 1000;
+            before.saved + saves(talk, capacity, thousandths(seen.all, before.seen.all), used) * passed / 1000
+        });
+        if all.len() < MOST_KNOWN {
+            all.push(KnownPair { of: pair.of, seen, saved });
+        }
+        saved
+    }
+
+    /// Serves [`AskTalker`] of kernel `from`.
+    pub(crate) fn talker_here(&self, thread: Pid, from: KernelId) -> Option<Talker> {
+        let thread = self.thread(thread).filter(|thread| !thread.is_away())?;
+        let usage = thread.usage();
+        Some(Talker {
+            process: thread.process.id,
+            used_ns: usage.cpu_ns(),
+            pages: usage.minor_faults,
+            may_come: thread.may_leave_for(from, usage.cpu_ns()),
+        })
+    }
+
+    /// Serves [`Gather`] of kernel `to`.
+    pub(crate) fn send_gathered(&self, thread: Pid, to: KernelId) -> bool {
+        let Some(thread) = self.thread(thread).filter(|thread| thread.may_leave_for(to, thread.usage().cpu_ns()))
+        else {
+            return false;
+        };
+        let now = self.now();
+        {
+            let mut state = thread.state.lock();
+            state.gathered = Gathered { at: now, times: state.gathered.times + 1 };
+        }
+        thread.send_to(to);
+        true
+    }
+
+    /// The thread stays, for another comes to it; false if it leaves.
+    fn keep_gathered(&self, thread: Pid) -> bool {
+        let Some(thread) = self.thread(thread).filter(|thread| thread.is_at_rest()) else { return false };
+        let now = self.now();
+        let mut state = thread.state.lock();
+        state.gathered = Gathered { at: now, times: state.gathered.times.max(1) };
+        true
+    }
+}
+
+impl Thread {
+    /// Whether it is here and was told to go nowhere.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.is_away() && self.destination.lock().is_none()
+    }
+
+    /// Whether it may go to `to`, where it talks with another; it has used `used` of a CPU.
+    fn may_leave_for(&self, to: KernelId, used: u64) -> bool {
+        let system = &self.process.system;
+        let may = {
+            let state = self.state.lock();
+            may_gather(state.gathered, self.here_since.load(Relaxed), system.now())
+                && system.reaches(to, &state.affinity)
+        };
+        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind()
+    }
+
+    /// Whether the other threads of its process here do little.
+    fn works_alone(&self, used: u64) -> bool {
+        let threads = self.process.local_threads();
+        let others = threads.iter().filter(|thread| thread.tid != self.tid && !thread.is_away());
+        others.map(|thread| thread.usage().cpu_ns()).sum::<u64>() <= used / LITTLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const MOVE: u64 = 105 * MS;
+
+    #[test]
+    fn a_thread_comes_where_there_is_time_for_it() {
+        assert_eq!(saves(200, 1000, 300, 300), 200);
+        assert_eq!(saves(200, 1000, 600, 500), 100);
+        assert_eq!(saves(200, 1000, 1000, 300), 0);
+        assert_eq!(saves(200, 2000, 1000, 300), 200);
+        // Talking can cost more than a CPU that is missing.
+        assert_eq!(saves(1000, 1000, 900, 900), 200);
+    }
+
+    /// A model of two processes on two kernels of a CPU each, which use `used` and wake each other so often in a second while they are apart: both
+    /// deciders, for ten minutes. `crowded`: the balancer relieves the kernel on which they are together as soon as it may.
+    fn moves(used: u64, wakes: u64, crowded: bool) -> Vec<u64> {
+        let mut gathered = Gathered::default();
+        let (mut together, mut here_since, mut saved, mut moves) = (false, 0, 0, Vec::new());
+        for look in 1..6000 {
+            let now = look * LOOK_NS;
+            if together {
+                if crowded && !stays_gathered(gathered, now) {
+                    (together, here_since, saved) = (false, now, 0);
+                    moves.push(now);
+                }
+                continue;
+            }
+            if !may_gather(gathered, here_since, now) {
+                continue;
+            }
+            saved += saves(wakes * WAKE_NS / MS, 1000, used, used) * LOOK_NS / 1000;
+            if saved >= MOVE {
+                (here_since, together) = (now, true);
+                gathered = Gathered { at: now, times: gathered.times + 1 };
+                moves.push(now);
+            }
+        }
+        moves
+    }
+
+    #[test]
+    fn a_pair_is_together_within_a_second_and_stays() {
+        for wakes in [1000, 2000, 20_000] {
+            let moves = moves(400, wakes, false);
+            assert_eq!(moves.len(), 1, "{wakes} wakes: {moves:?}");
+            assert!(moves[0] <= 1000 * MS, "{wakes} wakes: {moves:?}");
+        }
+    }
+
+    #[test]
+    fn who_works_much_never_moves() {
+        assert!(moves(1000, 5000, true).is_empty());
+        assert!(moves(950, 4000, true).is_empty());
+    }
+
+    #[test]
+    fn two_deciders_that_disagree_move_nobody_twice_in_ten_seconds() {
+        let moves = moves(600, 3000, true);
+        assert!(moves.len() > 2 && moves.len() < 20, "{moves:?}");
+        assert!(moves.windows(2).all(|two| two[1] - two[0] >= AGAIN_NS), "{moves:?}");
+        // Less and less often.
+        let stays: Vec<u64> = moves.chunks_exact(2).map(|two| two[1] - two[0]).collect();
+        assert!(stays.windows(2).all(|two| two[1] > two[0]), "{stays:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Threads that another kernel has come: crates/process/src/pairs.rs.
+
+use crate::{born, go_to, results, shape};
+use machine::{KernelId, Pid};
+use messages::process::{AskTalker, Gather};
+use sim::{
+    life::model::Id,
+    nodes::{
+        machine::{Nodes, SimNode},
+        user::{call, Arg, Command},
+    },
+};
+
+/// Where the thread is.
+fn kernel(nodes: &Nodes, thread: Id) -> usize {
+    let runs = |node: &SimNode| node.node.system.thread(Pid(thread)).is_some_and(|thread| !thread.is_away());
+    nodes.nodes.iter().position(runs).expect("it lives")
+}
+
+/// Kernel `to` asks whether the thread may come, has it come, and learns whether it will.
+fn gather(nodes: &Nodes, thread: Id, to: usize) -> bool {
+    let (endpoint, at) = (nodes.nodes[to].node.endpoint.clone(), KernelId(kernel(nodes, thread) as u16));
+    let thread = Pid(thread);
+    let (may_come, comes) = nodes.run(nodes.nodes[to].id, async move {
+        let talker = endpoint.call(at, AskTalker { thread }).await.unwrap().expect("it is there");
+        (talker.may_come, endpoint.call(at, Gather { thread }).await.unwrap())
+    });
+    assert_eq!(may_come, comes);
+    comes
+}
+
+/// The thread may run anywhere.
+fn set_free(nodes: &Nodes, thread: Id) {
+    let everywhere =
+        Command::new(call::SETAFFINITY, &[Arg::Value(0), Arg::Value(16), Arg::Input]).input(vec![0xff; 16]);
+    assert_eq!(results(nodes, thread, vec![everywhere]), [0]);
+}
+
+#[test]
+fn a_thread_that_is_wanted_comes_once() {
+    for seed in 1..40 {
+        let nodes = Nodes::new(shape(seed, 3));
+        let thread = nodes.boot(0);
+        nodes.user.events();
+        assert!(gather(&nodes, thread, 1), "seed {seed}");
+        // It goes at its user boundary.
+        results(&nodes, thread, vec![Command::plain(call::GETPID, &[])]);
+        assert_eq!(kernel(&nodes, thread), 1, "seed {seed}");
+        // For the next ten seconds it stays.
+        assert!(!gather(&nodes, thread, 2) && !gather(&nodes, thread, 0), "seed {seed}");
+        nodes.end_all();
+    }
+}
+
+#[test]
+fn two_kernels_that_want_a_thread_do_not_both_get_it() {
+    for seed in 1..40 {
+        let nodes = Nodes::new(shape(seed, 3));
+        let thread = nodes.boot(0);
+        nodes.user.events();
+        let asks = [1, 2].map(|to: u16| {
+            let endpoint = nodes.nodes[to as usize].node.endpoint.clone();
+            nodes
+                .start_on(KernelId(to), async move { endpoint.call(KernelId(0), Gather { thread: Pid(thread) }).await })
+        });
+        nodes.settle();
+        let comes = asks.map(|ask| ask.take().expect("it was answered").expect("kernel 0 lives"));
+        assert_eq!(comes.iter().filter(|comes| **comes).count(), 1, "seed {seed}");
+        results(&nodes, thread, vec![Command::plain(call::GETPID, &[])]);
+        assert_eq!(kernel(&nodes, thread), if comes[0] { 1 } else { 2 }, "seed {seed}");
+        nodes.end_all();
+    }
+}
+
+#[test]
+fn an_affinity_wins() {
+    let nodes = Nodes::new(shape(1, 2));
+    let thread = nodes.boot(0);
+    nodes.user.events();
+    let first = nodes.nodes[0].cpu.cpus[0].0 as usize;
+    assert_eq!(results(&nodes, thread, vec![go_to(first)]), [0]);
+    assert!(!gather(&nodes, thread, 1));
+    set_free(&nodes, thread);
+    // Also one that is set after the answer.
+    assert!(gather(&nodes, thread, 1));
+    results(&nodes, thread, vec![go_to(first), Command::plain(call::GETPID, &[])]);
+    assert_eq!(kernel(&nodes, thread), 0);
+    nodes.end_all();
+}
+
+#[test]
+fn who_would_leave_a_pipe_behind_stays() {
+    let nodes = Nodes::new(shape(1, 2));
+    let thread = nodes.boot(0);
+    nodes.user.events();
+    let child = born(&nodes, thread, Command::plain(call::FORK, &[]));
+    let other = 1 - kernel(&nodes, child);
+    let pipe = Command::new(call::PIPE2, &[Arg::Output, Arg::Value(0)]).output(8);
+    assert_eq!(results(&nodes, child, vec![pipe]), [0]);
+    assert!(!gather(&nodes, child, other));
+    let close = |fd: u64| Command::plain(call::CLOSE, &[fd]);
+    assert_eq!(results(&nodes, child, vec![close(0), close(1)]), [0, 0]);
+    assert!(gather(&nodes, child, other));
+    nodes.end_all();
+}
