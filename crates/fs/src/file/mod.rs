@@ -160,6 +160,11 @@ pub trait File: Any + Send + Sync + 'static {
         ready(Err(Errno::EINVAL))
     }
 
+    /// Returns when what was written is where it can be read. For who writes from another kernel, and may read from there.
+    fn delivered(&self) -> BoxFuture<'_, ()> {
+        ready(())
+    }
+
     /// What can be done now without waiting.
     fn poll(&self) -> Events {
         Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM

@@ -175,6 +175,12 @@ async fn write(remote: &Remote, message: FileWrite) -> Result<u64> {
     let FileWrite { id, at, data, wait, caller } = message;
     let file = remote.exports.get(id)?;
     let access = access(at, &caller, wait);
+    let written = write_data(remote, &file, data, access).await?;
+    file.delivered().await;
+    Ok(written)
+}
+
+async fn write_data(remote: &Remote, file: &Arc<dyn File>, data: Data, access: Access<'_>) -> Result<u64> {
     let data = match data {
         Data::Inline(data) => data,
         Data::Frames(frames, bytes) => {
@@ -198,7 +204,14 @@ async fn control(remote: &Remote, from: KernelId, message: FileControl) -> Resul
     if let (control::Control::Socket(control::SocketControl::Send { message, .. }), true) = (&mut control, sent > 0) {
         message.bytes = loan::copy_out(&*remote.memory, &frames, sent as usize);
     }
+    let delivers = matches!(
+        control,
+        control::Control::Socket(control::SocketControl::Send { .. } | control::SocketControl::Shutdown { .. })
+    );
     let mut answer = file.control_with(&caller, control, patience(wait)).await?;
+    if delivers {
+        file.delivered().await;
+    }
     let mut in_frames = 0;
     if let control::ControlAnswer::Message(message) = &mut answer
         && message.bytes.len() > INLINE_BYTES

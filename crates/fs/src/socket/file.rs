@@ -328,6 +328,17 @@ impl File for Socket {
         Box::pin(self.control_patiently(caller, control, Patience::Waits))
     }
 
+    fn delivered(&self) -> BoxFuture<'_, ()> {
+        let there = self.state.lock().link().map(|(there, _)| there);
+        match (there, self.names.others()) {
+            (Some(there), Ok(others)) => Box::pin(async move {
+                // A dead kernel has nothing that could be read.
+                let _ = others.flush(there.kernel).await;
+            }),
+            _ => ready(()),
+        }
+    }
+
     fn waiting(&self) -> WaitPlace {
         WaitPlace::Socket(SocketType {
             family: self.inet.as_ref().map_or(AF_UNIX, |inet| inet.family()),

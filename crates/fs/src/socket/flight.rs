@@ -106,7 +106,7 @@ impl Parcel {
     /// Takes it out of its message. Under the lock of the inbox.
     pub fn leave(&mut self) -> Parcel {
         self.count();
-        core::mem::replace(self, Parcel::empty())
+        core::mem::take(self)
     }
 
     /// For who receives them. Not under the lock of an inbox.

@@ -28,7 +28,7 @@ enum Family {
 const FAMILIES: [Family; 3] = [Family::Stream, Family::Packets, Family::Tcp];
 
 impl Family {
-    fn new(self, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
+    fn socket(self, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
         match self {
             Family::Stream => sockets::new(names, kernel, SocketKind::Stream),
             Family::Packets => sockets::new(names, kernel, SocketKind::SeqPacket),
@@ -37,7 +37,7 @@ impl Family {
     }
 
     fn listen(self, machine: &Machine, names: &[Arc<UnixNames>], kernel: usize, backlog: i32) -> Arc<dyn File> {
-        let server = self.new(names, kernel);
+        let server = self.socket(names, kernel);
         match self {
             Family::Tcp => {
                 machine.socket(&server, SocketControl::Bind { place: internet::at(80), name: Vec::new() }).unwrap()
@@ -61,7 +61,7 @@ impl Family {
 
     /// A server on kernel 0, the end that it has accepted, and a client on kernel 1.
     fn connected(self, machine: &Machine, names: &[Arc<UnixNames>]) -> [Arc<dyn File>; 3] {
-        let (server, client) = (self.listen(machine, names, 0, 0), self.new(names, 1));
+        let (server, client) = (self.listen(machine, names, 0, 0), self.socket(names, 1));
         self.connect(machine, &client).unwrap();
         let accepted = accept(machine, &server);
         [server, accepted, client]
@@ -132,7 +132,7 @@ fn descriptors_in_flight_are_charged_until_they_are_received() {
     let server = Family::Stream.listen(&machine, &names, 0, 5);
     let mut accepted = Vec::new();
     for _ in 0..3 {
-        let client = Family::Stream.new(&names, 1);
+        let client = Family::Stream.socket(&names, 1);
         Family::Stream.connect(&machine, &client).unwrap();
         accepted.push(accept(&machine, &server));
         let file: Arc<dyn File> = EventFd::new(0, 0).unwrap();
@@ -159,7 +159,7 @@ fn a_connection_that_begins_as_the_other_kernel_dies_is_reset() {
     for family in FAMILIES {
         let (machine, names) = joined(2);
         let server = family.listen(&machine, &names, 0, 5);
-        let client = family.new(&names, 1);
+        let client = family.socket(&names, 1);
         let who = caller(1);
         let mut connecting = client.control(&who, family.connecting());
         while !server.poll().contains(Events::IN) {
@@ -345,7 +345,7 @@ fn a_window_that_can_not_grow_lets_all_through() {
             let (machine, names) = joined(2);
             let accounts = Accounts::new(8 * 40_000);
             names[0].set_accounts(&accounts);
-            let (server, client) = (family.listen(&machine, &names, 0, 0), family.new(&names, 1));
+            let (server, client) = (family.listen(&machine, &names, 0, 0), family.socket(&names, 1));
             let who = crate::testing::user(user, 1000);
             machine.run(client.control(&who, family.connecting())).unwrap();
             let accepted = accept(&machine, &server);
@@ -416,9 +416,9 @@ fn who_waits_to_connect_from_a_third_kernel_hears_of_room() {
         for kernel in [0, 1] {
             let (machine, names) = joined(3);
             let server = family.listen(&machine, &names, 0, 0);
-            let first = family.new(&names, 1);
+            let first = family.socket(&names, 1);
             family.connect(&machine, &first).unwrap();
-            let client = family.new(&names, kernel);
+            let client = family.socket(&names, kernel);
             let (far, who) = (machine.pass(kernel, 2, &client), caller(1));
             let mut connecting = far.control(&who, family.connecting());
             assert!(machine.poll(&mut connecting).is_none());
@@ -437,7 +437,7 @@ fn a_listener_that_never_accepts_is_no_burden() {
         let server = family.listen(&machine, &names, 0, 3);
         let admitted: Vec<_> = (0..4)
             .map(|_| {
-                let client = family.new(&names, 1);
+                let client = family.socket(&names, 1);
                 family.connect(&machine, &client).unwrap();
                 client
             })
@@ -445,7 +445,7 @@ fn a_listener_that_never_accepts_is_no_burden() {
         machine.settle();
         let (tasks, calls) = (machine.tasks.0.lock().unwrap().len(), machine.kernels[1].endpoint.outstanding());
         for _ in 0..500 {
-            let client = family.new(&names, 1);
+            let client = family.socket(&names, 1);
             now(&machine, &client);
             let refused = if family == Family::Tcp { Errno::EINPROGRESS } else { Errno::EAGAIN };
             assert_eq!(family.connect(&machine, &client), Err(refused));
@@ -453,7 +453,7 @@ fn a_listener_that_never_accepts_is_no_burden() {
         machine.settle();
         assert_eq!(machine.tasks.0.lock().unwrap().len(), tasks, "{family:?}");
         assert_eq!(machine.kernels[1].endpoint.outstanding(), calls);
-        let (who, waits) = (caller(1), family.new(&names, 1));
+        let (who, waits) = (caller(1), family.socket(&names, 1));
         let mut waiting = waits.control(&who, family.connecting());
         assert!(machine.poll(&mut waiting).is_none());
         drop(server);
@@ -472,7 +472,7 @@ fn a_connect_that_races_with_the_listeners_close_is_refused_or_reset() {
         for steps in 0..12 {
             let (machine, names) = joined(3);
             let server = family.listen(&machine, &names, 2, 3);
-            let (who, client) = (caller(1), family.new(&names, 1));
+            let (who, client) = (caller(1), family.socket(&names, 1));
             let mut connecting = client.control(&who, family.connecting());
             let mut done = None;
             for step in 0..steps {
