@@ -124,7 +124,7 @@ impl Received {
         self.bytes.extend(kind.to_le_bytes());
         self.bytes.extend(&data[..fits]);
         let end = self.bytes.len().next_multiple_of(8).min(self.room);
-        self.bytes.resize(end, 0);
+        self.bytes.extend(&[0; 8][..end - self.bytes.len()]);
     }
 
     /// Adds a message with descriptors of as many files as fit; the others are closed.
