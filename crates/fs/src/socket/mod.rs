@@ -37,6 +37,7 @@ pub use link::Lent;
 pub use list::AllSockets;
 pub use names::UnixNames;
 pub use others::{FarSocket, OtherKernels, SocketLoan};
+pub use transfer::MSG_GOES_ON;
 pub(crate) use transfer::MSG_OOB;
 
 use crate::{

@@ -142,7 +142,7 @@ impl Settings {
         set.map_or(known.default, |(_, value)| *value)
     }
 
-    fn set(&mut self, name: Name, value: i32) {
+    pub fn set(&mut self, name: Name, value: i32) {
         self.values.retain(|(other, _)| *other != name);
         self.values.push((name, value));
     }

@@ -27,6 +27,8 @@ use machine::{
 pub const MSG_PEEK: u32 = 0x2;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
+/// Programs can't say this (it is MSG_CMSG_COMPAT): the receive has begun, and ends before an urgent byte.
+pub const MSG_GOES_ON: u32 = 0x8000_0000;
 pub const MSG_OOB: u32 = 0x1;
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 /// [`Socket::try_send`]: the other end is on its way to another kernel, and the socket about to hear of it.
@@ -215,6 +217,9 @@ impl Socket {
             let mut state = self.state.lock();
             if let Some(told) = self.cannot_receive(&mut state) {
                 return told;
+            }
+            if flags & MSG_GOES_ON != 0 && state.inbox.is_at_mark() {
+                return Ok(SocketMessage::default());
             }
             if patience != Patience::Refuses && self.waits_for_more(&state, limit, peek) {
                 return Err(Errno::EAGAIN);

@@ -179,7 +179,11 @@ impl Program {
             }
             (What::Accept { listener, waits }, Answer::Accepted(accepted)) => match accepted {
                 Ok(_) => true,
-                Err(Errno::EAGAIN) => !waits && before.waiting.get(*listener).is_none_or(|(waiting, _)| *waiting == 0),
+                // Another accept may have been faster.
+                Err(Errno::EAGAIN) => {
+                    let none_before = before.waiting.get(*listener).is_none_or(|(waiting, _)| *waiting == 0);
+                    !waits && (none_before || self.waiting(*listener) == 0)
+                }
                 Err(_) => self.is_dead(self.listeners[*listener].kernel),
             },
             (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_lost(*end)) => true,

@@ -278,7 +278,12 @@ impl Socket {
         }
         // Who left now might have the port without knowing it.
         let _held = caller.shield.hold();
-        self.take_port(inet, at, caller.credentials.euid).await
+        self.take_port(inet, at, caller.credentials.euid).await?;
+        if inet.six && scope_of(at.ip) != Scope::Any && !address::is_v4(at.ip) {
+            // As on Linux, also for who asks.
+            self.state.lock().settings.set(super::options::V6ONLY, 1);
+        }
+        Ok(())
     }
 
     /// A port for `at`, any if that names none. EADDRINUSE.

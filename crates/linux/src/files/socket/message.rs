@@ -18,6 +18,7 @@ use fs::{
     control::{
         ControlAnswer, ControlMessage, MessageExtra, SocketAddress, SocketControl, SocketMessage, UnixCredentials,
     },
+    socket::MSG_GOES_ON,
     File,
 };
 use machine::{errno::Result, Errno, UserAddr, PAGE_SIZE};
@@ -105,6 +106,7 @@ async fn send(call: &Call<'_>, file: &Arc<dyn File>, segments: &[Segment], along
             }
             if stream {
                 // Whether it is connected comes before what is to be sent.
+                let flags = flags & !MSG_OOB;
                 let nothing = SocketControl::Send { place: None, message: SocketMessage::default(), flags };
                 control(call, file, nothing).await?;
             }
@@ -254,7 +256,10 @@ async fn receive(
             _ => Ok(wanted - done),
         };
         let received = match room {
-            Ok(room) => control(call, file, SocketControl::Receive { bytes: room as u64, flags }).await,
+            Ok(room) => {
+                let flags = if first.is_some() { flags | MSG_GOES_ON } else { flags };
+                control(call, file, SocketControl::Receive { bytes: room as u64, flags }).await
+            }
             Err(error) => Err(error),
         };
         let mut message = match received {
