@@ -179,11 +179,8 @@ impl Program {
             }
             (What::Accept { listener, waits }, Answer::Accepted(accepted)) => match accepted {
                 Ok(_) => true,
-                // Another accept may have been faster.
-                Err(Errno::EAGAIN) => {
-                    let none_before = before.waiting.get(*listener).is_none_or(|(waiting, _)| *waiting == 0);
-                    !waits && (none_before || self.waiting(*listener) == 0)
-                }
+                // Another accept may have been faster, and another connect have come since.
+                Err(Errno::EAGAIN) => !waits,
                 Err(_) => self.is_dead(self.listeners[*listener].kernel),
             },
             (What::Poll { ends, .. }, _) if ends.iter().any(|(end, _)| self.is_lost(*end)) => true,
