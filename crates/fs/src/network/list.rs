@@ -3,6 +3,7 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::net::SocketAddr;
 use machine::{errno::Result, sync::Lock, BoxFuture};
+pub use messages::fs::SocketInfo;
 
 /// States of a connection, of which other sockets use two: a datagram socket or one of AF_UNIX is ESTABLISHED with a peer, and CLOSE without.
 pub mod state {
@@ -10,21 +11,6 @@ pub mod state {
     pub const TIME_WAIT: u8 = 6;
     pub const CLOSE: u8 = 7;
     pub const LISTEN: u8 = 10;
-}
-
-/// What every socket has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketInfo {
-    /// See [`state`].
-    pub state: u8,
-    /// Bytes to be read. Of a listener: connections that wait to be accepted.
-    pub receive_queue: u32,
-    /// Bytes that the other side has not read. Of a listener: how many may wait.
-    pub send_queue: u32,
-    pub uid: u32,
-    pub inode: u64,
-    /// SHUT_RD (1), SHUT_WR (2).
-    pub shut: u8,
 }
 
 /// A socket of AF_INET or AF_INET6.

@@ -98,8 +98,13 @@ impl Socket {
                 return None;
             }
             let (granted, arrived, name) = (link.granted(), link.come(), link.name.clone());
-            // It is not shorter than what it is made of: no memory for it is the end of the connection.
-            let taken = state.inbox.take_all().ok()?;
+            let Ok(taken) = state.inbox.take_all() else {
+                drop(state);
+                // The other end sends elsewhere by now: without memory for what has come the connection is over.
+                self.tell(SocketChange::reset());
+                self.changed_there(SocketChange::reset());
+                return None;
+            };
             let end = self.end_of(&state, (there.kernel, there.serial), name, granted, arrived);
             state.role = Role::Moved;
             (taken, end)

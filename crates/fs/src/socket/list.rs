@@ -71,15 +71,15 @@ impl Socket {
         };
         // Nobody has a descriptor of what was not accepted yet.
         let accepted = now.listener.strong_count() == 0;
-        Some(ListedSocket {
+        let info = SocketInfo {
             state,
             receive_queue: receive_queue as u32,
             send_queue: send_queue as u32,
             uid: attributes.uid,
             inode: if accepted { attributes.ino } else { 0 },
             shut: u8::from(now.read_shut) | u8::from(now.write_shut) << 1,
-            ends,
-        })
+        };
+        Some(ListedSocket { info, ends })
     }
 }
 
@@ -124,11 +124,6 @@ impl UnixNames {
     }
 }
 
-fn info(listed: &ListedSocket) -> SocketInfo {
-    let ListedSocket { state, receive_queue, send_queue, uid, inode, shut, .. } = *listed;
-    SocketInfo { state, receive_queue, send_queue, uid, inode, shut }
-}
-
 fn socket_address(six: bool, address: InternetAddress) -> SocketAddr {
     let ip = Ipv6Addr::from(address.ip);
     let ip = match ip.to_ipv4_mapped() {
@@ -142,9 +137,9 @@ impl SocketList for AllSockets {
     fn internet(&self, protocol: Protocol, from: u64) -> BoxFuture<'_, Result<Page<InternetSocket>>> {
         Box::pin(async move {
             let page = self.0.list(Some((protocol.number, protocol.six)), from).await?;
-            let sockets = page.sockets.iter().filter_map(|listed| match listed.ends {
+            let sockets = page.sockets.into_iter().filter_map(|listed| match listed.ends {
                 ListedEnds::Internet { ends, only_six } => Some(InternetSocket {
-                    info: info(listed),
+                    info: listed.info,
                     local: socket_address(protocol.six, ends[0]),
                     remote: socket_address(protocol.six, ends[1]),
                     only_v6: only_six,
@@ -159,12 +154,9 @@ impl SocketList for AllSockets {
     fn unix(&self, from: u64) -> BoxFuture<'_, Result<Page<UnixSocket>>> {
         Box::pin(async move {
             let page = self.0.list(None, from).await?;
-            let sockets = page.sockets.into_iter().filter_map(|listed| {
-                let info = info(&listed);
-                match listed.ends {
-                    ListedEnds::Unix { kind, name, place, peer } => Some(UnixSocket { info, kind, name, place, peer }),
-                    ListedEnds::Internet { .. } => None,
-                }
+            let sockets = page.sockets.into_iter().filter_map(|ListedSocket { info, ends }| match ends {
+                ListedEnds::Unix { kind, name, place, peer } => Some(UnixSocket { info, kind, name, place, peer }),
+                ListedEnds::Internet { .. } => None,
             });
             Ok(Page { sockets: sockets.collect(), next: page.next })
         })

@@ -251,21 +251,28 @@ pub struct SocketSettings {
     pub algorithm: u32,
 }
 
-/// What /proc/net tells of a socket.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListedSocket {
+/// What /proc/net tells of a socket of any family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketInfo {
     /// As in `struct tcp_info`; a datagram socket or one of AF_UNIX is ESTABLISHED with a peer, and CLOSE without.
     pub state: u8,
     /// Bytes to be read. Of a listener: connections that wait to be accepted.
     pub receive_queue: u32,
-    /// Of a listener: how many may wait.
+    /// Bytes that the other side has not read. Of a listener: how many may wait.
     pub send_queue: u32,
     /// Its owner.
     pub uid: u32,
-    /// Its inode number.
+    /// Its inode number; 0: nobody has a descriptor of it yet.
     pub inode: u64,
     /// SHUT_RD (1), SHUT_WR (2).
     pub shut: u8,
+}
+
+/// A socket in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedSocket {
+    /// What every socket has.
+    pub info: SocketInfo,
     /// Where it is bound, and to whom.
     pub ends: ListedEnds,
 }
