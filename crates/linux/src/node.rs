@@ -6,12 +6,16 @@
 use alloc::{
     boxed::Box,
     sync::{Arc, Weak},
+    vec::Vec,
 };
 use fabric::Endpoint;
 use fs::network::list::SocketLists;
 use fs::remote::{Remote, RemotePaths};
 use fs::socket::{AllSockets, UnixNames};
-use fs::{File, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services, Timestamp};
+use fs::{
+    Caller, Fetched, File, Held, Lost, Mappers, MappingUse, Object, ObjectId, PathAnswer, PathOp, Paths, Services,
+    Timestamp,
+};
 use futex::{Futexes, Words};
 use machine::{
     errno::Result, sync::WaitQueue, Access, BoxFuture, Cpu, Errno, Frame, KernelId, KernelSet, Memory, Pid, Spawner,
@@ -204,6 +208,10 @@ impl DescriptorTransfer for Exchange {
 
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>> {
         self.remote.accept(opened)
+    }
+
+    fn fetch<'a>(&'a self, files: &'a [Held], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>> {
+        Box::pin(self.remote.fetch(files, caller))
     }
 
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()> {

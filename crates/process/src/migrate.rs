@@ -86,11 +86,19 @@ pub enum Absence {
 }
 
 impl Thread {
-    /// If the thread may not stay on this kernel, moves it. `context` is what it goes on with.
+    /// If the thread may not stay on this kernel, moves it; else what it has left elsewhere follows it. `context` is what it goes on with.
     pub async fn settle(self: &Arc<Self>, context: &mut Context) -> Absence {
         if !self.misplaced.swap(false, SeqCst) {
             return Absence::Back;
         }
+        let absence = self.find_place(context).await;
+        if absence == Absence::Back {
+            self.fetch_left_files().await;
+        }
+        absence
+    }
+
+    async fn find_place(self: &Arc<Self>, context: &mut Context) -> Absence {
         let system = self.process.system.clone();
         let affinity = self.state.lock().affinity.clone();
         let destination = self.destination.lock().take();
@@ -185,6 +193,7 @@ impl Thread {
         self.settle_account(&mut state);
         // Also counted if the move fails: the next one must be newer.
         state.moves += 1;
+        state.left_files |= self.process.files().may_follow();
         let pending = core::mem::take(&mut state.pending);
         ThreadState { pending, ..state.clone() }
     }
@@ -277,14 +286,17 @@ impl Thread {
         process.system.arrivals.arrived.wake_all();
         // The task may be on another CPU of this kernel than the thread wants, and the affinity may have been
         // changed on the way.
-        let affinity = self.state.lock().affinity.clone();
+        let (affinity, left_files) = {
+            let state = self.state.lock();
+            (state.affinity.clone(), state.left_files)
+        };
         // The task of a shadow still knows the CPUs of its last stay.
         if let Some(task) = &*self.task.lock() {
             task.set_allowed(process.system.local_mask(&affinity));
         }
         self.here_since.store(process.system.now(), Relaxed);
         self.reschedule();
-        if !affinity.contains(process.system.cpu.current()) {
+        if left_files || !affinity.contains(process.system.cpu.current()) {
             self.misplaced.store(true, SeqCst);
         }
     }

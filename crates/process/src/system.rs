@@ -13,7 +13,7 @@ use alloc::{
 use core::any::{Any, TypeId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use fabric::Endpoint;
-use fs::{File, Paths};
+use fs::{Caller, Fetched, File, Held, Paths};
 use futex::Futexes;
 
 use machine::{
@@ -53,6 +53,8 @@ pub trait DescriptorTransfer: Send + Sync {
     /// Takes the reference that a message has brought, and gives its file. Call it before anything that waits: the owner has counted the
     /// reference, and it must not be lost.
     fn take(&self, opened: Opened) -> Result<Arc<dyn File>>;
+    /// Of these files, of which a process of one thread has each once, those come here that no other process has and that can.
+    fn fetch<'a>(&'a self, files: &'a [Held], caller: &'a Caller) -> BoxFuture<'a, Vec<Fetched>>;
     /// Called when a kernel has died and none of its messages is under way any more.
     fn mourn(&self, dead: KernelId) -> BoxFuture<'_, ()>;
     /// Drops pages of files in memory that lay in frames of a dead kernel; returns when no program has them mapped.

@@ -152,6 +152,16 @@ impl Entry {
         Ok(())
     }
 
+    /// Events and data, with what only [`Entry::resume`] understands.
+    pub fn interest(&self) -> EpollInterest {
+        *self.interest.lock()
+    }
+
+    /// It goes on as one that had this [`Entry::interest`].
+    pub fn resume(&self, interest: EpollInterest) {
+        *self.interest.lock() = interest;
+    }
+
     /// Events waited for; none while a oneshot entry is spent.
     fn wanted(&self) -> Events {
         let events = self.interest.lock().events;

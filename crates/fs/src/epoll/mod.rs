@@ -22,6 +22,7 @@
 //! it. Of another kernel's file it holds what `remote/observe.rs` explains, which is no reference either.
 
 mod entry;
+mod moves;
 mod nesting;
 mod watched;
 
@@ -47,8 +48,9 @@ use machine::{
     sync::{Lock, WaitQueue},
     BoxFuture, Errno,
 };
-use messages::fs::SignalsSeen;
-pub(crate) use nesting::{check_below, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways};
+use messages::fs::{SignalsSeen, WaitPlace};
+pub(crate) use moves::WatchedFiles;
+pub(crate) use nesting::{check_below, count_watchers, is_epoll, ways_up, EpollsElsewhere, FarWatchers, Ways};
 use nesting::{is_watched, Below};
 use watched::{refresh, Watched};
 
@@ -124,13 +126,13 @@ impl Epoll {
         if !OpenFlags::CLOEXEC.contains(flags) {
             return Err(Errno::EINVAL);
         }
+        Ok(Self::of(account, flags | OpenFlags::RDWR))
+    }
+
+    fn of(account: Arc<Account>, flags: OpenFlags) -> Arc<Self> {
         let shared = Shared { entries: Lock::default(), ready: Lock::new(Queue::new()), changes: WaitQueue::new() };
-        Ok(Arc::new(Epoll {
-            shared: Arc::new(shared),
-            account,
-            flags: StatusFlags::new(flags | OpenFlags::RDWR),
-            inode: Identity::untyped(),
-        }))
+        let (shared, flags, inode) = (Arc::new(shared), StatusFlags::new(flags), Identity::untyped());
+        Arc::new(Epoll { shared, account, flags, inode })
     }
 
     /// epoll_ctl(2). EBADF and EFAULT are the system call's.
@@ -151,23 +153,7 @@ impl Epoll {
         match control {
             EpollControl::Add { fd, file, interest } => {
                 check_exclusive(&interest, nested, true)?;
-                let key = (fd, Description::of(&file));
-                let seen = file.seen_by(caller.process, None);
-                if let Some(seen) = &seen {
-                    seen.watch().await?;
-                }
-                let (watched, nested) = match file.observe() {
-                    Some(observed) => {
-                        let observed = observed.await?;
-                        let nested = observed.is_nested();
-                        (Watched::Elsewhere(observed), nested)
-                    }
-                    None => {
-                        file.watch().await?;
-                        (Watched::Here(file.clone()), nested)
-                    }
-                };
-                self.add(key, &watched, nested, seen, interest).await
+                self.watch_file(caller, fd, &file, interest, Charged::Within).await.map(drop)
             }
             EpollControl::Modify { fd, file, interest } => {
                 let entry = self.find((fd, Description::of(&file)))?;
@@ -186,29 +172,44 @@ impl Epoll {
         }
     }
 
-    fn find(&self, key: Key) -> Result<Arc<Entry>> {
-        let entry = self.shared.entries.lock().all.get(&key).cloned();
-        // A descriptor can lead to a file that is closed: to one of a kernel that has died.
-        entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
-    }
-
-    async fn add(
+    async fn watch_file(
         &self,
-        key: Key,
-        watched: &Watched,
-        nested: bool,
-        seen: Option<Arc<dyn SignalView>>,
+        caller: &Caller,
+        fd: i32,
+        file: &Arc<dyn File>,
         interest: EpollInterest,
-    ) -> Result<()> {
-        let entered = self.enter(key, watched, seen, interest)?;
+        charged: Charged,
+    ) -> Result<Arc<Entry>> {
+        let key = (fd, Description::of(file));
+        let seen = file.seen_by(caller.process, None);
+        if let Some(seen) = &seen {
+            seen.watch().await?;
+        }
+        let (watched, nested) = match file.observe() {
+            Some(observed) => {
+                let observed = observed.await?;
+                let nested = observed.is_nested();
+                (Watched::Elsewhere(observed), nested)
+            }
+            None => {
+                file.watch().await?;
+                (Watched::Here(file.clone()), is_epoll(&**file))
+            }
+        };
+        let entered = self.enter(key, &watched, seen, interest, charged)?;
         // Looked at once it is entered: an epoll that this one is being added to sees the entry, or is seen here.
         if nested || is_watched(&self.shared.changes) {
             // What is too much here already, with the new entry, is a circle.
             let above = ways_up(&self.shared.changes, 0, &mut Ways::default()).await.map_err(|_| Errno::ELOOP)?;
-            Below::new(Some(&self.shared), self.name()).check(watched, above + 1).await?;
+            Below::new(Some(&self.shared), self.name()).check(&watched, above + 1).await?;
         }
-        entered.begin();
-        Ok(())
+        Ok(entered.begin())
+    }
+
+    fn find(&self, key: Key) -> Result<Arc<Entry>> {
+        let entry = self.shared.entries.lock().all.get(&key).cloned();
+        // A descriptor can lead to a file that is closed: to one of a kernel that has died.
+        entry.filter(|entry| entry.file().is_some()).ok_or(Errno::ENOENT)
     }
 
     /// Enters what is to be watched, before it is looked how epolls are nested then (`nesting.rs`). Left again if it is not begun.
@@ -218,13 +219,17 @@ impl Epoll {
         watched: &Watched,
         seen: Option<Arc<dyn SignalView>>,
         interest: EpollInterest,
+        charged: Charged,
     ) -> Result<Entered<'_>> {
         let mut entries = self.shared.entries.lock();
         if entries.all.get(&key).is_some_and(|entry| entry.file().is_some()) {
             return Err(Errno::EEXIST);
         }
-        // fs.epoll.max_user_watches.
-        let charge = self.account.charge(Resource::Watches, 1).map_err(|OverLimit| Errno::ENOSPC)?;
+        let mut charge = self.account.nothing(Resource::Watches);
+        match charged {
+            Charged::Within => charge.grow(1).map_err(|OverLimit| Errno::ENOSPC)?,
+            Charged::Anyway => charge.grow_anyway(1),
+        }
         let entry = Entry::new(key, watched, seen, interest, &self.shared, charge);
         entries.insert(&entry);
         drop(entries);
@@ -324,6 +329,13 @@ impl Epoll {
     }
 }
 
+/// Whether what is watched may be more than fs.epoll.max_user_watches.
+enum Charged {
+    Within,
+    /// It was watched on another kernel.
+    Anyway,
+}
+
 /// An entry that tells nobody yet.
 struct Entered<'a> {
     epoll: &'a Epoll,
@@ -332,10 +344,11 @@ struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    fn begin(mut self) {
+    fn begin(mut self) -> Arc<Entry> {
         self.begun = true;
         self.entry.begin();
         self.entry.list_if_ready();
+        self.entry.clone()
     }
 }
 
@@ -464,6 +477,14 @@ impl File for Epoll {
 
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
         alloc::boxed::Box::pin(self.refresh())
+    }
+
+    fn waiting(&self) -> WaitPlace {
+        WaitPlace::Epoll
+    }
+
+    fn may_move(&self) -> bool {
+        self.can_move()
     }
 
     fn path(&self) -> BoxFuture<'_, Vec<u8>> {

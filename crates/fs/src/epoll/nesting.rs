@@ -48,6 +48,11 @@ pub fn is_watched(queue: &WaitQueue) -> bool {
     watchers(queue).next().is_some()
 }
 
+/// How many entries of epolls of this kernel are in this queue; all of one other kernel's count as one.
+pub fn count_watchers(queue: &WaitQueue) -> usize {
+    watchers(queue).count()
+}
+
 /// Epolls of one other kernel that watch a file of this one, as [`crate::remote`] knows them.
 pub trait EpollsElsewhere: Send + Sync {
     /// The file may have changed.

@@ -62,6 +62,11 @@ impl Identity {
         self.0.lock().ino
     }
 
+    /// The object comes from another kernel, where it had these.
+    pub fn take_over(&self, attributes: Attributes) {
+        *self.0.lock() = attributes;
+    }
+
     /// fchmod, fchown and futimens on the descriptor (man 2 chmod says who may).
     pub fn set(&self, caller: &Caller, set: SetAttributes) -> Result<()> {
         let mut now = self.0.lock();
@@ -162,6 +167,11 @@ impl StatusFlags {
             true => self.bits.fetch_or(bit, Relaxed),
             false => self.bits.fetch_and(!bit, Relaxed),
         };
+    }
+
+    /// Somebody is to be signalled, or was told to be.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.is_known()
     }
 
     /// O_NONBLOCK.

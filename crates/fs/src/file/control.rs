@@ -19,4 +19,4 @@ pub type SocketControl = messages::fs::SocketControl<Arc<dyn File>>;
 /// A message with the open files that it brings (SCM_RIGHTS).
 pub type SocketMessage = messages::fs::SocketMessage<Arc<dyn File>>;
 /// A connection that was accepted on another kernel than its listener's.
-pub type AcceptedEnd = messages::fs::AcceptedEnd<Arc<dyn File>>;
+pub type MovedEnd = messages::fs::MovedEnd<Arc<dyn File>>;

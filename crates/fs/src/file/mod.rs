@@ -33,6 +33,25 @@ use messages::fs::{SignalsSeen, SocketType, WaitPlace};
 /// name it.
 pub const APPEND_AT: u64 = u64::MAX;
 
+/// So many files of a process follow it to another kernel, or it is not taken there for what it would leave.
+pub const MOST_FETCHED: usize = 256;
+
+/// An open file, and how many descriptors of one table are open on it.
+pub struct Held {
+    /// The caller has this reference beside those of the descriptors.
+    pub file: Arc<dyn File>,
+    /// How many, at least one.
+    pub descriptors: usize,
+}
+
+/// A file of another kernel that has moved here, and what it is here.
+pub struct Fetched {
+    /// Its stand-in, which is of no more use.
+    pub from: Arc<dyn File>,
+    /// The file.
+    pub to: Arc<dyn File>,
+}
+
 /// An open file description. Operations that may wait return futures (a read or write a [`Transfer`]); dropping one abandons it without
 /// losing data (an interrupted read has read nothing). O_NONBLOCK is obeyed by the implementation from
 /// its own flags. The defaults are what Linux answers for a file that lacks the operation.
@@ -158,6 +177,11 @@ pub trait File: Any + Send + Sync + 'static {
         _wait: bool,
     ) -> BoxFuture<'a, Result<Option<Box<dyn HeldBytes>>>> {
         ready(Err(Errno::EINVAL))
+    }
+
+    /// Whether the file, of which there is only one reference, can follow that to another kernel.
+    fn may_move(&self) -> bool {
+        false
     }
 
     /// Returns when what was written is where it can be read. For who writes from another kernel, and may read from there.

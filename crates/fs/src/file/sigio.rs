@@ -101,6 +101,11 @@ impl Owned {
         self.0.lock().as_ref().map_or_else(FileOwner::default, |kept| kept.owner)
     }
 
+    /// Somebody was made the owner, or O_ASYNC set.
+    pub fn is_known(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
         change(self.0.lock().get_or_insert_default())
     }

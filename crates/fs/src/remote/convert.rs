@@ -64,6 +64,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
                 S::Bind { place, name } => S::Bind { place, name },
                 S::Listen { backlog } => S::Listen { backlog },
                 S::Accept { flags, end } => S::Accept { flags, end },
+                S::Move { end, references, watchers } => S::Move { end, references, watchers },
                 S::Connect { place } => S::Connect { place },
                 S::Shutdown { how } => S::Shutdown { how },
                 S::Receive { bytes, flags } => S::Receive { bytes, flags },
@@ -83,7 +84,7 @@ impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
         match self {
             fs::ControlAnswer::File(file) => alloc::vec![file.clone()],
             fs::ControlAnswer::Message(message) => message.files.clone(),
-            fs::ControlAnswer::Accepted(end) => {
+            fs::ControlAnswer::End(end) => {
                 let sent = end.unread.iter().flat_map(|message| &message.files);
                 end.port.iter().chain(sent).cloned().collect()
             }
@@ -101,45 +102,19 @@ impl<F: Clone, G> Files<F, G> for fs::ControlAnswer<F> {
             Timer { value, interval } => Timer { value, interval },
             Events { ready, awaited } => Events { ready, awaited },
             Message(message) => Message(message.replace(names)?),
-            Accepted(end) => Accepted(Box::new(replace_end(*end, names)?)),
+            End(end) => End(Box::new(replace_end(*end, names)?)),
         })
     }
 }
 
-fn replace_end<F: Clone, G>(end: fs::AcceptedEnd<F>, given: &mut dyn Iterator<Item = G>) -> Option<fs::AcceptedEnd<G>> {
-    let fs::AcceptedEnd {
-        other,
-        names,
-        ends,
-        credentials,
-        groups,
-        settings,
-        read_shut,
-        write_shut,
-        granted,
-        arrived,
-        unread,
-        port,
-    } = end;
+fn replace_end<F: Clone, G>(end: fs::MovedEnd<F>, given: &mut dyn Iterator<Item = G>) -> Option<fs::MovedEnd<G>> {
+    let fs::MovedEnd { state, unread, port } = end;
     let port = match port {
         Some(_) => Some(given.next()?),
         None => None,
     };
     let unread = unread.into_iter().map(|message| message.replace(given)).collect::<Option<_>>()?;
-    Some(fs::AcceptedEnd {
-        other,
-        names,
-        ends,
-        credentials,
-        groups,
-        settings,
-        read_shut,
-        write_shut,
-        granted,
-        arrived,
-        unread,
-        port,
-    })
+    Some(fs::MovedEnd { state, unread, port })
 }
 
 /// The files of a value, and how it is once they are replaced. Split off, so that no future has to hold

@@ -54,6 +54,7 @@ mod exports;
 mod file;
 mod leased;
 pub mod loan;
+mod moves;
 mod names;
 mod object;
 mod observe;
@@ -167,6 +168,7 @@ impl Remote {
         pipe::register(&remote);
         shared::register(&remote);
         observe::register(&remote);
+        moves::register(&remote);
         remote
     }
 

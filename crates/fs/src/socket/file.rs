@@ -203,6 +203,7 @@ impl Socket {
             Bind { place, name } => self.bind(place, name).await.map(|()| ControlAnswer::Done)?,
             Listen { backlog } => self.listen(backlog, caller).map(|()| ControlAnswer::Done)?,
             Accept { flags, end } => self.accept(flags, end, caller, flagged).await?,
+            Move { end, references, watchers } => self.give_up(end, references, watchers, caller).await?,
             Connect { place } => self.connect(place, caller, patience).await.map(|()| ControlAnswer::Done)?,
             Shutdown { how } => self.shutdown(how).map(|()| ControlAnswer::Done)?,
             Send { place, mut message, flags } => {
@@ -326,6 +327,10 @@ impl File for Socket {
 
     fn control<'a>(&'a self, caller: &'a Caller, control: Control) -> BoxFuture<'a, Result<ControlAnswer>> {
         Box::pin(self.control_patiently(caller, control, Patience::Waits))
+    }
+
+    fn may_move(&self) -> bool {
+        self.can_move()
     }
 
     fn delivered(&self) -> BoxFuture<'_, ()> {

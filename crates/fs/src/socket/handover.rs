@@ -1,4 +1,5 @@
-//! accept(2) on another kernel than the listener's: the accepted end is made there, and the other end told where it is.
+//! An end of a connection moves to another kernel, and the other end is told where it is: at accept(2) on another kernel than the
+//! listener's, and when the only program that has the end has gone to another kernel (moves.rs).
 //!
 //! ```text
 //! K1: accept                          K2: the listener                    K3: connects
@@ -11,8 +12,9 @@
 //! puts it in front of what has come from K3 meanwhile
 //! ```
 //!
-//! Where K3 is K2 the other end is at hand; where it is K1 the two become a pair of one kernel. A connection that nobody can move (its other
-//! end is closed) is accepted where it is, and K1 gets a reference, as to any file.
+//! Where K3 is K2 the other end is at hand; where it is K1 the two become a pair of one kernel. What this end has sent before is at K3 when K3
+//! answers, and so before what it will send from K1. A connection that nobody can move (its other end is closed, or moves itself just now) stays
+//! where it is, and K1 gets a reference, as to any file.
 
 use super::{
     flight::Parcel,
@@ -23,7 +25,7 @@ use super::{
     FarSocket, Role, Socket, SocketKind, State, UnixNames,
 };
 use crate::{
-    control::{AcceptedEnd, ControlAnswer, SocketMessage, UnixCredentials},
+    control::{ControlAnswer, MovedEnd, SocketMessage, UnixCredentials},
     waiting::{attempt, Patience},
     Caller, File, OpenFlags,
 };
@@ -37,7 +39,7 @@ use machine::{
     errno::Result,
     Errno, KernelId,
 };
-use messages::fs::{SocketChange, SocketType};
+use messages::fs::{EndProgress, EndState, SocketChange, SocketType};
 
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
@@ -61,24 +63,32 @@ impl Socket {
         let accepted = attempt(&self.changes, patience, || self.try_accept(flags)).await?;
         if let Some((kernel, serial)) = end {
             if let Some(end) = accepted.hand_over(FarSocket { kernel, serial }, caller).await {
-                return Ok(ControlAnswer::Accepted(Box::new(end)));
+                return Ok(ControlAnswer::End(Box::new(end)));
             }
         }
         Ok(ControlAnswer::File(accepted))
     }
 
     /// None: it stays here.
-    async fn hand_over(self: &Arc<Self>, to: FarSocket, caller: &Caller) -> Option<AcceptedEnd> {
+    pub(super) async fn hand_over(self: &Arc<Self>, to: FarSocket, caller: &Caller) -> Option<MovedEnd> {
         let others = self.names.others().ok()?;
-        let other = match &self.state.lock().role {
-            Role::Linked(link) if !link.closed => Other::Far(link.there?),
+        let other = match &mut self.state.lock().role {
+            Role::Linked(link) if !link.closed && !link.leaves => {
+                link.leaves = true;
+                Other::Far(link.there?)
+            }
             Role::Connected(other) => Other::Near(other.upgrade()?),
             _ => return None,
         };
         match other {
             Other::Near(other) => self.leave_near(&other, to, caller),
             Other::Far(there) => {
-                let sent = others.moves(there, to).await.ok()?;
+                let Ok(sent) = others.moves(there, to).await else {
+                    if let Some((_, link)) = self.state.lock().link() {
+                        link.leaves = false;
+                    }
+                    return None;
+                };
                 self.changes.wait_until(|| self.has_heard(sent).then_some(())).await;
                 self.leave_far(there)
             }
@@ -90,14 +100,14 @@ impl Socket {
         self.state.lock().link().is_none_or(|(_, link)| link.closed || link.heard() == sent)
     }
 
-    fn leave_far(self: &Arc<Self>, there: FarSocket) -> Option<AcceptedEnd> {
-        let (taken, end) = {
+    fn leave_far(self: &Arc<Self>, there: FarSocket) -> Option<MovedEnd> {
+        let (taken, end, link) = {
             let mut state = self.state.lock();
             let Role::Linked(link) = &state.role else { return None };
             if link.closed {
                 return None;
             }
-            let (granted, arrived, name) = (link.granted(), link.come(), link.name.clone());
+            let end = self.end_of(&state, (there.kernel, there.serial), link.name.clone(), link.progress());
             let Ok(taken) = state.inbox.take_all() else {
                 drop(state);
                 // The other end sends elsewhere by now: without memory for what has come the connection is over.
@@ -105,39 +115,42 @@ impl Socket {
                 self.changed_there(SocketChange::reset());
                 return None;
             };
-            let end = self.end_of(&state, (there.kernel, there.serial), name, granted, arrived);
-            state.role = Role::Moved;
-            (taken, end)
+            (taken, end, core::mem::replace(&mut state.role, Role::Moved))
         };
+        drop(link);
         Some(self.moved(taken, end))
     }
 
     /// `other` is of this kernel: it gets a link.
-    fn leave_near(self: &Arc<Self>, other: &Arc<Socket>, to: FarSocket, caller: &Caller) -> Option<AcceptedEnd> {
+    fn leave_near(self: &Arc<Self>, other: &Arc<Socket>, to: FarSocket, caller: &Caller) -> Option<MovedEnd> {
         let payer = self.names.account(super::credentials_of(caller));
         let mut link = Link::new(&self.names, &other.this, payer).ok()?;
         let me = self.names.others().ok()?.me();
+        // Two ends that left at the same moment would each leave the other a link.
+        let _leaves = self.names.leaves.lock();
         let name = other.state.lock().name.clone();
-        let (taken, end, sent) = {
+        let (taken, mut end) = {
             let mut state = self.state.lock();
             // Who pays for descriptors would not know when they are received.
-            let stays = state.inbox.brings_files() || state.inbox.cost() > MOST / 2;
+            let stays = state.inbox.brings_files() || state.inbox.cost() > MOST;
             if stays || !matches!(state.role, Role::Connected(_)) {
                 return None;
             }
-            let sent = state.inbox.cost() as u64;
-            let granted = link.begin_at(to, state.name.clone(), sent);
+            let progress = link.begin_at(to, state.name.clone(), state.inbox.cost() as u64);
+            let end = self.end_of(&state, (me, link.number()), name, progress);
             let taken = state.inbox.take_all().ok()?;
-            let end = self.end_of(&state, (me, link.number()), name, granted, sent);
             state.role = Role::Moved;
-            (taken, end, sent)
+            (taken, end)
         };
-        debug_assert!(sent <= end.granted);
         {
             let mut there = other.state.lock();
             match &there.role {
-                Role::Connected(here) if here.ptr_eq(&self.this) => there.role = Role::Linked(link),
-                // It was disconnected meanwhile: whoever accepts finds a connection that was reset.
+                Role::Connected(here) if here.ptr_eq(&self.this) => {
+                    let progress = &mut end.progress;
+                    (progress.sent, progress.credit) = link.keep_unread(there.inbox.cost() as u64);
+                    there.role = Role::Linked(link);
+                }
+                // It was disconnected meanwhile: who has the end finds a connection that was reset.
                 _ => drop(there),
             }
         }
@@ -145,19 +158,8 @@ impl Socket {
         Some(self.moved(taken, end))
     }
 
-    fn end_of(
-        self: &Arc<Self>,
-        state: &State,
-        other: (KernelId, u64),
-        name: Vec<u8>,
-        granted: u64,
-        arrived: u64,
-    ) -> AcceptedEnd {
-        let port: Option<Arc<dyn File>> = match &self.inet {
-            Some(_) => Some(self.clone()),
-            None => None,
-        };
-        AcceptedEnd {
+    fn end_of(&self, state: &State, other: (KernelId, u64), name: Vec<u8>, progress: EndProgress) -> EndState {
+        EndState {
             other,
             names: [state.name.clone(), name],
             ends: self.inet.as_ref().and_then(|inet| inet.connection()),
@@ -166,25 +168,28 @@ impl Socket {
             settings: state.settings.give(),
             read_shut: state.read_shut,
             write_shut: state.write_shut,
-            granted,
-            arrived,
-            unread: Vec::new(),
-            port,
+            progress,
+            file: None,
         }
     }
 
     /// Outside the lock: the files of messages are opened.
-    fn moved(&self, taken: Vec<Taken>, mut end: AcceptedEnd) -> AcceptedEnd {
+    fn moved(self: &Arc<Self>, taken: Vec<Taken>, state: EndState) -> MovedEnd {
         let open = |Taken { message, files, .. }: Taken| match files.is_empty() {
             true => message,
             false => SocketMessage { files: files.open(), ..message },
         };
-        end.unread = taken.into_iter().map(open).collect();
-        if let Some(inet) = &self.inet {
-            // The end that has moved sees to TIME_WAIT.
-            inet.has_been_ended();
-        }
-        end
+        let unread = taken.into_iter().map(open).collect();
+        let port: Option<Arc<dyn File>> = match &self.inet {
+            Some(inet) => {
+                // The end that has moved sees to TIME_WAIT.
+                inet.has_been_ended();
+                // One that has come from elsewhere has what keeps it there.
+                self.state.lock().port.take().or_else(|| Some(self.clone()))
+            }
+            None => None,
+        };
+        MovedEnd { state, unread, port }
     }
 
     /// Whether connections of such a socket's kind are accepted.
@@ -206,8 +211,9 @@ impl Socket {
     }
 
     /// The connection that was accepted for this end.
-    pub(crate) fn take_over(&self, end: AcceptedEnd, flags: OpenFlags) -> Result<()> {
-        let AcceptedEnd { other: (kernel, serial), names: [name, other_name], unread, .. } = end;
+    pub(crate) fn take_over(&self, end: MovedEnd, flags: OpenFlags) -> Result<()> {
+        let MovedEnd { state: end, unread, port } = end;
+        let EndState { other: (kernel, serial), names: [name, other_name], .. } = end;
         let mut earlier = Inbox::default();
         for message in unread {
             let urgent = message.is_urgent();
@@ -229,13 +235,17 @@ impl Socket {
             let mut state = self.state.lock();
             let state = &mut *state;
             let Role::Linking(mut link) = core::mem::take(&mut state.role) else { return Err(Errno::ECONNABORTED) };
-            link.take_over(end.granted, end.arrived, earlier.cost() as u64);
+            link.take_over(end.progress, earlier.cost() as u64);
             state.inbox.prepend(earlier);
-            (state.name, state.port) = (name, end.port);
+            (state.name, state.port) = (name, port);
             (state.peer_credentials, state.peer_groups) = (end.credentials, end.groups.into());
             state.settings = Settings::take(end.settings);
             state.read_shut |= end.read_shut;
             state.write_shut |= end.write_shut;
+            if let Some(file) = &end.file {
+                state.error = state.error.or(file.error);
+                state.wants_credentials = file.wants_credentials;
+            }
             match link.pair.take() {
                 Some((other, former)) => {
                     state.role = Role::Connected(other);
@@ -252,7 +262,11 @@ impl Socket {
         drop(former);
         self.flags.set(flags);
         if let (Some(inet), Some(ends)) = (&self.inet, end.ends) {
-            inet.take_over(ends);
+            inet.take_over(ends, end.file.as_ref().is_some_and(|file| file.untold));
+        }
+        if let Some(file) = end.file {
+            self.flags.learn(file.flags);
+            self.inode.take_over(file.attributes);
         }
         self.changes.wake_all();
         Ok(())
@@ -269,19 +283,19 @@ impl Socket {
     /// At the kernel of the end that stays: the other one is there from now on. How many messages were sent to it before.
     fn other_moves(self: &Arc<Self>, to: FarSocket, from: KernelId) -> Result<u64> {
         let mut state = self.state.lock();
-        let (_, link) = state.link().filter(|(_, link)| !link.closed).ok_or(Errno::ECONNRESET)?;
+        let (_, link) = state.link().filter(|(_, link)| !link.closed && !link.leaves).ok_or(Errno::ECONNRESET)?;
         if self.names.here(to.serial) != to {
             link.there = Some(to);
             link.mover = Some(from);
-            return Ok(link.told_count());
+            return Ok(link.begin_counting());
         }
         // It comes to this kernel: they become a pair.
         let end = self.names.by_serial(to.serial)?;
-        let Role::Linked(link) = core::mem::replace(&mut state.role, Role::Connected(Arc::downgrade(&end))) else {
+        let Role::Linked(mut link) = core::mem::replace(&mut state.role, Role::Connected(Arc::downgrade(&end))) else {
             return Err(Errno::ECONNRESET);
         };
         drop(state);
-        let sent = link.told_count();
+        let sent = link.begin_counting();
         let unused = match &mut end.state.lock().role {
             Role::Linking(there) => there.pair.replace((self.this.clone(), link)),
             _ => Some((Weak::new(), link)),

@@ -32,7 +32,7 @@ use machine::{
     errno::Result,
     Errno, KernelId, PAGE_SIZE,
 };
-use messages::fs::SocketCredit;
+use messages::fs::{EndProgress, SocketCredit};
 
 /// What a window begins with.
 const LEAST: usize = PAGE_SIZE;
@@ -77,7 +77,7 @@ pub(super) struct Link {
     pub pair: Option<(Weak<Socket>, Box<Link>)>,
     /// The listener's kernel, if the other end has moved and has not been heard of since.
     pub mover: Option<KernelId>,
-    /// Messages that were sent and have come, credits not among them.
+    /// Messages that were sent to where the other end is, and have come from there, credits not among them.
     told_count: u64,
     heard_count: u64,
     /// The other end; None until the listener's kernel has made it.
@@ -86,6 +86,8 @@ pub(super) struct Link {
     pub name: Vec<u8>,
     /// The other end is closed.
     pub closed: bool,
+    /// This end is about to move to another kernel: the other one can't meanwhile.
+    pub leaves: bool,
     sent: u64,
     credit: SocketCredit,
     kept: Queue<Kept>,
@@ -132,6 +134,7 @@ impl Link {
             there: None,
             name: Vec::new(),
             closed: false,
+            leaves: false,
             sent: 0,
             credit: SocketCredit { taken: 0, granted: LEAST as u64 },
             kept: Queue::default(),
@@ -155,8 +158,10 @@ impl Link {
         self.told_count += 1;
     }
 
-    pub fn told_count(&self) -> u64 {
-        self.told_count
+    /// The other end moves: so many messages were sent to where it was. All that it has sent from there has come.
+    pub fn begin_counting(&mut self) -> u64 {
+        self.heard_count = 0;
+        core::mem::take(&mut self.told_count)
     }
 
     /// A message that is no credit has come.
@@ -170,28 +175,41 @@ impl Link {
         self.heard_count
     }
 
-    /// So much the other end may send in all.
-    pub fn granted(&self) -> u64 {
-        self.told + self.window.amount() as u64
+    /// As it is taken over by an end on another kernel.
+    pub fn progress(&self) -> EndProgress {
+        let granted = self.told + self.window.amount() as u64;
+        EndProgress { granted, arrived: self.arrived, awaited: self.awaited, sent: self.sent, credit: self.credit }
     }
 
-    /// So much has arrived.
-    pub fn come(&self) -> u64 {
-        self.arrived
+    /// For an end whose other end was of this kernel, and moves to `there` with so much that is unread there.
+    pub fn begin_at(&mut self, there: FarSocket, name: Vec<u8>, unread: u64) -> EndProgress {
+        (self.there, self.name, self.sent) = (Some(there), name, unread);
+        self.credit.granted = unread + LEAST as u64;
+        EndProgress { granted: self.credit.granted, arrived: unread, ..EndProgress::default() }
     }
 
-    /// For an end whose other end was of this kernel, and has moved to `there` with so much that was sent: how much may be sent in all.
-    pub fn begin_at(&mut self, there: FarSocket, name: Vec<u8>, sent: u64) -> u64 {
-        (self.there, self.name, self.sent) = (Some(there), name, sent);
-        self.credit.granted = sent + LEAST as u64;
-        self.credit.granted
+    /// The same, of what is unread here: so much the end that moves has sent by that, and may have sent.
+    pub fn keep_unread(&mut self, unread: u64) -> (u64, SocketCredit) {
+        self.arrived = unread;
+        self.widen(unread + LEAST as u64);
+        (unread, SocketCredit { taken: 0, granted: self.window.amount() as u64 })
     }
 
-    /// For an end of a connection that was accepted elsewhere: so much was granted there, and so much has arrived, of which this is unread.
-    pub fn take_over(&mut self, granted: u64, arrived: u64, unread: u64) {
-        self.window.grow_anyway((granted as usize).saturating_sub(self.window.amount()));
+    /// For an end that has come from another kernel, with so much that is unread.
+    pub fn take_over(&mut self, progress: EndProgress, unread: u64) {
+        let EndProgress { granted, arrived, awaited, sent, credit } = progress;
+        // What has been sent here meanwhile is counted already.
         self.arrived += arrived;
         self.taken = arrived.saturating_sub(unread);
+        self.told = self.taken;
+        self.widen(granted.saturating_sub(self.told));
+        (self.awaited, self.sent) = (awaited, sent);
+        self.hear(credit);
+    }
+
+    /// What was granted is granted, whatever the limits say now.
+    fn widen(&mut self, to: u64) {
+        self.window.grow_anyway((to as usize).saturating_sub(self.window.amount()));
     }
 
     /// What may be sent now, with what each message takes beside its bytes.
@@ -273,7 +291,9 @@ impl Link {
             let window = self.window.amount();
             // Larger than what was asked for: credits then travel with answers.
             let wanted = (window + missing).max(SPARE.saturating_mul(room as usize)).min(MOST);
-            let _ = self.grow(wanted - window).or_else(|_| self.grow(missing.min(MOST - window)));
+            let _ = self
+                .grow(wanted.saturating_sub(window))
+                .or_else(|_| self.grow(missing.min(MOST.saturating_sub(window))));
         }
         let least = if parts { room.min(cost(PAGE_SIZE)).min(self.window.amount() as u64 / 4) } else { room };
         if self.free() < least {

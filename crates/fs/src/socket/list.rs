@@ -31,6 +31,9 @@ impl Socket {
         let attributes = self.inode.attributes();
         let only_six = self.inet.is_some() && self.setting(options::V6ONLY) != 0;
         let now = self.state.lock();
+        if matches!(now.role, Role::Moved) {
+            return None;
+        }
         let connected = matches!(now.role, Role::Connected(_) | Role::Linked(_));
         let (state, receive_queue, send_queue) = match &now.role {
             Role::Listening { backlog, waiting } => (state::LISTEN, waiting.len(), *backlog),
@@ -84,7 +87,7 @@ impl Socket {
 }
 
 impl UnixNames {
-    /// A part of this kernel's sockets, from inode numbers above `from` on, and where the next one begins.
+    /// A part of this kernel's sockets, from places above `from` on, and where the next one begins.
     pub(crate) fn listed(&self, protocol: Option<(u8, bool)>, from: u64) -> (Vec<ListedSocket>, Option<u64>) {
         let (mut part, mut above) = (Vec::new(), from);
         for _ in 0..LOOKED_AT {

@@ -24,6 +24,7 @@ mod inet;
 mod known;
 mod link;
 mod list;
+mod moves;
 mod names;
 mod options;
 mod others;
@@ -101,7 +102,7 @@ enum Role {
     Linking(Box<Link>),
     /// The other end is on another kernel.
     Linked(Box<Link>),
-    /// The connection was accepted on another kernel: its end is there.
+    /// The connection was accepted on another kernel, or who has it is there: so is its end.
     Moved,
     /// A datagram socket whose default destination is on another kernel; its name.
     Far(FarSocket, Vec<u8>),
@@ -183,12 +184,14 @@ pub struct Socket {
     room: Arc<WaitQueue>,
     flags: StatusFlags,
     inode: Identity,
+    /// Its place in the list of this kernel's sockets: the inode's number, unless that has come from another kernel.
+    listed_as: u64,
     gained: Gained,
     names: Arc<UnixNames>,
     this: Weak<Socket>,
 }
 
-fn credentials_of(caller: &Caller) -> UnixCredentials {
+pub(crate) fn credentials_of(caller: &Caller) -> UnixCredentials {
     UnixCredentials { pid: caller.process.0, uid: caller.credentials.euid, gid: caller.credentials.egid }
 }
 
@@ -221,6 +224,7 @@ impl Socket {
         flags: OpenFlags,
         inet: Option<Internet>,
     ) -> Arc<Self> {
+        let inode = Identity::new(Kind::Socket, 0o777, caller);
         let socket = Arc::new_cyclic(|this| Socket {
             kind,
             inet,
@@ -228,7 +232,8 @@ impl Socket {
             changes: WaitQueue::new(),
             room: Arc::default(),
             flags: StatusFlags::new(flags | OpenFlags::RDWR),
-            inode: Identity::new(Kind::Socket, 0o777, caller),
+            listed_as: inode.number(),
+            inode,
             gained: Gained::default(),
             names: names.clone(),
             this: this.clone(),
@@ -466,7 +471,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.names.closed(self.inode.number());
+        self.names.closed(self.listed_as);
         let state = core::mem::take(self.state.get_mut());
         if let Some((place, serial)) = &state.place {
             self.names.unbind(place, *serial);

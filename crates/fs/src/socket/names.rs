@@ -75,8 +75,10 @@ pub struct UnixNames {
     /// net.ipv4.ping_group_range; on the kernel that has /proc.
     ping_groups: Lock<PingGroups>,
     pub(super) ports: Ports,
-    /// All sockets of this kernel, by inode number.
+    /// All sockets of this kernel, by their places in its list.
     open: Lock<BTreeMap<u64, Weak<Socket>>>,
+    /// Held while an end leaves whose other end is of this kernel.
+    pub(super) leaves: Lock<()>,
 }
 
 /// Where a name leads.
@@ -170,11 +172,11 @@ impl UnixNames {
     }
 
     pub(super) fn opened(&self, socket: &Arc<Socket>) {
-        self.open.lock().insert(socket.inode.number(), Arc::downgrade(socket));
+        self.open.lock().insert(socket.listed_as, Arc::downgrade(socket));
     }
 
-    pub(super) fn closed(&self, inode: u64) {
-        self.open.lock().remove(&inode);
+    pub(super) fn closed(&self, listed_as: u64) {
+        self.open.lock().remove(&listed_as);
     }
 
     /// The first socket with an inode number above that, unless it is just being closed.
@@ -216,7 +218,7 @@ impl UnixNames {
     }
 
     /// Of who sends.
-    pub(super) fn account(&self, sender: UnixCredentials) -> Option<Arc<Account>> {
+    pub(crate) fn account(&self, sender: UnixCredentials) -> Option<Arc<Account>> {
         Some(self.accounts.lock().as_ref()?.of(Pid(sender.pid), sender.uid))
     }
 

@@ -1,6 +1,6 @@
 //! What only some kinds of files can do, and what they answer: epolls, sockets, pipes, signalfds.
 
-use abi::{signal::SignalSet, Events, FileRef, OpenFlags};
+use abi::{signal::SignalSet, Attributes, Events, FileRef, OpenFlags};
 use alloc::{boxed::Box, vec::Vec};
 use machine::{Errno, KernelId};
 use serde::{Deserialize, Serialize};
@@ -199,30 +199,67 @@ pub struct SocketAttached {
     pub groups: Vec<u32>,
 }
 
-/// A connection that was accepted on another kernel than the listener's: what its end there needs to know.
+/// What the file of a connection's end takes along if that moves with the only program that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedFile {
+    /// What fstat(2) says.
+    pub attributes: Attributes,
+    /// F_GETFL.
+    pub flags: OpenFlags,
+    /// SO_ERROR.
+    pub error: Option<Errno>,
+    /// SO_PASSCRED.
+    pub wants_credentials: bool,
+    /// A connect(2) that did not wait has succeeded, and no further one has told so.
+    pub untold: bool,
+}
+
+/// How far a connection has come as one of its ends knows, counted as in [`SocketCredit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndProgress {
+    /// So much the other end may have sent in all.
+    pub granted: u64,
+    /// So much it has sent.
+    pub arrived: u64,
+    /// It waits for so much room; 0: it does not.
+    pub awaited: u64,
+    /// So much this end has sent.
+    pub sent: u64,
+    /// So much it may have sent.
+    pub credit: SocketCredit,
+}
+
+/// What an end of a connection takes along when it moves to another kernel.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AcceptedEnd<F> {
+pub struct EndState {
     /// The kernel of the other end, and its number there.
     pub other: (KernelId, u64),
-    /// `sun_path` of the listener, and of the other end.
+    /// `sun_path` of the end that moves, and of the other end.
     pub names: [Vec<u8>; 2],
     /// Of a connection by TCP.
     pub ends: Option<InternetEnds>,
-    /// Who connected, for SO_PEERCRED.
+    /// SO_PEERCRED.
     pub credentials: Option<UnixCredentials>,
-    /// The groups of who connected, for SO_PEERGROUPS.
+    /// SO_PEERGROUPS.
     pub groups: Vec<u32>,
-    /// Options that the listener has set.
+    /// Options that programs have set.
     pub settings: SocketSettings,
     /// The other side sends nothing more.
     pub read_shut: bool,
     /// The other side receives nothing more.
     pub write_shut: bool,
-    /// So much the other end may send in all.
-    pub granted: u64,
-    /// So much it has sent to the listener's kernel.
-    pub arrived: u64,
-    /// That, as far as nobody has received it.
+    /// How far the connection has come.
+    pub progress: EndProgress,
+    /// None: it was accepted, and no program has had it.
+    pub file: Option<MovedFile>,
+}
+
+/// An end of a connection that moves to another kernel: it was accepted there, or the only program that has it has gone there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MovedEnd<F> {
+    /// All that is no file.
+    pub state: EndState,
+    /// What was sent to it and nobody has received.
     pub unread: Vec<SocketMessage<F>>,
     /// What keeps the port of TCP.
     pub port: Option<F>,
@@ -485,6 +522,16 @@ pub enum SocketControl<F> {
         /// Who asks is another kernel, and has this end (its number there) for the connection.
         end: Option<(KernelId, u64)>,
     },
+    /// The only program that has this end of a connection is on the kernel that asks; answered with [`ControlAnswer::End`]. EBUSY: it can't
+    /// move now, or not at all.
+    Move {
+        /// The kernel that asks, and the number there of the end that takes over.
+        end: (KernelId, u64),
+        /// So many references it has.
+        references: u64,
+        /// So many entries of epolls that move, too, watch the file.
+        watchers: u32,
+    },
     /// connect(2).
     Connect {
         /// The other socket; None: dissolve the association of a datagram socket (AF_UNSPEC; only of an AF_UNIX socket).
@@ -560,6 +607,6 @@ pub enum ControlAnswer<F> {
     },
     /// What recvmsg received.
     Message(SocketMessage<F>),
-    /// An accepted connection for the end that the asking kernel has.
-    Accepted(Box<AcceptedEnd<F>>),
+    /// A connection's end, for the one that the asking kernel has made.
+    End(Box<MovedEnd<F>>),
 }

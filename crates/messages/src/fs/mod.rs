@@ -437,6 +437,15 @@ messages! {
         id: u64,
     } -> Result<(Readiness, bool)>, Low;
 
+    /// The only program that has this epoll is on the sender's kernel, which makes one of its own that watches the same; answered with its
+    /// flags and its entries: descriptor number, file, events and data. EBUSY: others have it or hear of it, or it watches very much.
+    epoll_move: EpollMove {
+        /// Which of the receiver's files: the `id` of its [`FileRef`].
+        id: u64,
+        /// So many references the sender has.
+        references: u64,
+    } -> Result<(OpenFlags, Vec<(i32, FileRef, EpollInterest)>)>, Low;
+
     /// No epoll of the sender watches the file any more.
     file_unobserve: FileUnobserve {
         /// Which of the receiver's files: the `id` of its [`FileRef`].

@@ -30,6 +30,8 @@ pub enum WaitPlace {
     /// Pipes and their like. A read waits at the owner, which gives it up when asked to. A write is tried again after each change
     /// there, so that the data waits in the writer's memory.
     Here,
+    /// Epolls: as `Here`. Who has the only reference may fetch what one watches ([`EpollMove`](super::EpollMove)).
+    Epoll,
     /// Terminals: the operation waits at the owner, which is told the caller, since reads depend on time and job control.
     AtOwner,
     /// Sockets: as `Here`, and the owner is told who writes, since messages carry their sender.

@@ -113,6 +113,8 @@ pub struct ThreadState {
     pub moves: u64,
     /// Keeps it from being moved to and fro.
     pub gathered: Gathered,
+    /// Files of its own are where it comes from that can follow it: connections and epolls.
+    pub left_files: bool,
 }
 
 impl ThreadState {
@@ -179,6 +181,7 @@ struct Numbers {
 const HAS_SAVED_BLOCKED: u32 = 1;
 const HAS_RSEQ: u32 = 2;
 const HAS_SLEEP_END: u32 = 4;
+const HAS_LEFT_FILES: u32 = 8;
 
 impl Numbers {
     fn of(state: &ThreadState) -> Self {
@@ -227,7 +230,8 @@ impl Numbers {
             personality: state.personality,
             has: bit(state.saved_blocked.is_some(), HAS_SAVED_BLOCKED)
                 | bit(state.rseq.is_some(), HAS_RSEQ)
-                | bit(state.sleep_end.is_some(), HAS_SLEEP_END),
+                | bit(state.sleep_end.is_some(), HAS_SLEEP_END)
+                | bit(state.left_files, HAS_LEFT_FILES),
         }
     }
 }
@@ -333,6 +337,7 @@ impl<'de> Deserialize<'de> for ThreadState {
             visited,
             moves: numbers.moves,
             gathered: numbers.gathered,
+            left_files: has & HAS_LEFT_FILES != 0,
         })
     }
 }
@@ -376,6 +381,7 @@ impl ThreadState {
             visited: KernelSet::new(),
             moves: 0,
             gathered: Gathered::default(),
+            left_files: false,
         }
     }
 }

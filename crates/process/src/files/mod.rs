@@ -7,6 +7,7 @@
 //! A back, and A's thread, which was waiting, resumes only after both have arrived. So A counts call-backs, and
 //! keeps an answer only if none came since it asked.
 
+mod follow;
 mod table;
 
 pub use table::Descriptor;
@@ -23,7 +24,7 @@ use messages::{
         DescriptorFlag, DescriptorForget, DescriptorGet, DescriptorList, DescriptorPut, DescriptorPutTwo,
         DescriptorTake, DescriptorUsers, TableId,
     },
-    fs::{Opened, WaitPlace},
+    fs::Opened,
 };
 use table::{Cache, Slots, Table};
 
@@ -38,8 +39,6 @@ pub(crate) struct Tables {
 
 /// See [`Files::is_astray`].
 const ASTRAY: u32 = 4;
-/// So many files are looked at to know whether a thread may leave them.
-const FEW: usize = 256;
 /// About how many bytes an open file takes of the heap.
 const FILE_BYTES: usize = 512;
 /// Most bytes that a descriptor takes in a list, with what other kernels are told of it.
@@ -394,17 +393,6 @@ impl Files {
         match &self.part {
             Part::Home(table) => table.lock().users.total() > 1,
             Part::Cache(_) => true,
-        }
-    }
-
-    /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: pipes, sockets, epolls that
-    /// were made here. Of what other kernels have nothing is known before it is used here. Of very many: yes.
-    pub(crate) fn stay_behind(&self) -> bool {
-        let stays = |file: &Arc<dyn File>| !file.is_elsewhere() && !matches!(file.waiting(), WaitPlace::Never);
-        let stays = |(at, descriptor): (usize, &Descriptor)| at == FEW || stays(&descriptor.file);
-        match &self.part {
-            Part::Home(table) => table.lock().iter().map(|(_, descriptor)| descriptor).enumerate().any(stays),
-            Part::Cache(cache) => cache.lock().known.values().enumerate().any(stays),
         }
     }
 

@@ -64,6 +64,13 @@ impl Slots {
         slots.filter_map(|(fd, slot)| Some((fd, slot.as_ref()?)))
     }
 
+    fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Descriptor)> {
+        let pieces = (0u32..).step_by(PIECE).zip(&mut self.0);
+        let pieces = pieces.filter_map(|(first, piece)| Some((first, piece.as_mut()?)));
+        let slots = pieces.flat_map(|(first, piece)| (first..).zip(piece.iter_mut()));
+        slots.filter_map(|(fd, slot)| Some((fd, slot.as_mut()?)))
+    }
+
     pub fn into_files(self) -> impl Iterator<Item = Arc<dyn File>> {
         let slots = self.0.into_iter().flatten().flat_map(|piece| *piece);
         slots.flatten().map(|descriptor| descriptor.file)
@@ -101,6 +108,11 @@ impl Table {
     /// The open descriptors, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Descriptor)> {
         self.iter_from(0)
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Descriptor)> {
+        self.slots.iter_mut()
     }
 
     /// The same without those below `from`.

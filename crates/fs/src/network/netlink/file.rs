@@ -60,6 +60,7 @@ impl NetlinkSocket {
             Connect { place: Some(SocketAddress::Other(address)) } => done(self.connect(caller, &address)),
             Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
             Listen { .. } | Accept { .. } | Shutdown { .. } => Err(Errno::EOPNOTSUPP),
+            Move { .. } => Err(Errno::EBUSY),
             Send { flags, .. } | Receive { flags, .. } if flags & MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             Send { place, message, .. } => {
                 self.send(caller, place, &message.bytes).await.map(|sent| ControlAnswer::Number(sent as i64))

@@ -64,7 +64,17 @@ impl RemoteFile {
         Ok(Packed { control, loan, sent })
     }
 
-    /// Of a listener: an end of this kernel for what may be accepted.
+    /// The end of a connection of which this kernel has the only reference, once it is here. `watchers`: see [`SocketControl::Move`].
+    pub(in crate::remote) async fn fetch_end(&self, caller: &Caller, watchers: u32) -> Result<Arc<dyn File>> {
+        let (end, references) = ((self.remote.me(), 0), self.count());
+        let control = Control::Socket(SocketControl::Move { end, references, watchers });
+        match self.insist_control(caller, control, Patience::Tries).await? {
+            ControlAnswer::File(file) => Ok(file),
+            _ => Err(Errno::EIO),
+        }
+    }
+
+    /// An end of this kernel for a connection that may be accepted, or come here.
     fn end_for(&self, caller: &Caller, flags: OpenFlags) -> Result<Option<(Arc<Socket>, OpenFlags, u64)>> {
         let names = self.remote.sockets.lock().upgrade();
         match (names, self.socket()) {
@@ -78,10 +88,18 @@ impl RemoteFile {
 
     async fn try_control(&self, caller: &Caller, control: Control, waits: bool) -> Result<ControlAnswer> {
         let Packed { mut control, loan, sent } = self.pack(control)?;
-        let mut accepting = None;
-        if let Control::Socket(SocketControl::Accept { flags, end }) = &mut control {
-            accepting = self.end_for(caller, *flags)?;
-            *end = accepting.as_ref().map(|(.., number)| (self.remote.me(), *number));
+        let mut made = None;
+        match &mut control {
+            Control::Socket(SocketControl::Accept { flags, end }) => {
+                made = self.end_for(caller, *flags)?;
+                *end = made.as_ref().map(|(.., number)| (self.remote.me(), *number));
+            }
+            Control::Socket(SocketControl::Move { end, .. }) => {
+                made = self.end_for(caller, OpenFlags::empty())?;
+                let (.., number) = made.as_ref().ok_or(Errno::EBUSY)?;
+                end.1 = *number;
+            }
+            _ => {}
         }
         let cancels = matches!(control, Control::MeetPartner);
         // From here on: the references in a control are counted before it is sent.
@@ -101,8 +119,8 @@ impl RemoteFile {
             drop(files);
             let (answer, in_frames): (_, u32) = reply?;
             let mut answer = remote.receive_answer(answer)?;
-            if let (ControlAnswer::Accepted(_), Some((socket, flags, _))) = (&answer, accepting) {
-                let ControlAnswer::Accepted(end) = answer else { return Err(Errno::EIO) };
+            if let (ControlAnswer::End(_), Some((socket, flags, _))) = (&answer, made) {
+                let ControlAnswer::End(end) = answer else { return Err(Errno::EIO) };
                 socket.take_over(*end, flags)?;
                 return Ok(ControlAnswer::File(socket));
             }

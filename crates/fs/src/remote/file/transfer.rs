@@ -90,7 +90,7 @@ impl RemoteFile {
 
     /// Does the owner only try, and the caller wait here?
     pub(super) fn tries(&self) -> bool {
-        matches!(self.waiting, WaitPlace::Here | WaitPlace::Socket(_) | WaitPlace::Signals)
+        matches!(self.waiting, WaitPlace::Here | WaitPlace::Epoll | WaitPlace::Socket(_) | WaitPlace::Signals)
     }
 
     pub(super) async fn read_all(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {

@@ -19,13 +19,13 @@ const PEEK: u32 = 2;
 
 /// By AF_UNIX, streams and packets, and by TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Family {
+pub(super) enum Family {
     Stream,
     Packets,
     Tcp,
 }
 
-const FAMILIES: [Family; 3] = [Family::Stream, Family::Packets, Family::Tcp];
+pub(super) const FAMILIES: [Family; 3] = [Family::Stream, Family::Packets, Family::Tcp];
 
 impl Family {
     fn socket(self, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
@@ -59,8 +59,14 @@ impl Family {
         machine.run(client.control(&caller(1), self.connecting())).map(drop)
     }
 
+    pub(super) fn connect_another(self, machine: &Machine, names: &[Arc<UnixNames>], kernel: usize) -> Arc<dyn File> {
+        let client = self.socket(names, kernel);
+        self.connect(machine, &client).unwrap();
+        client
+    }
+
     /// A server on kernel 0, the end that it has accepted, and a client on kernel 1.
-    fn connected(self, machine: &Machine, names: &[Arc<UnixNames>]) -> [Arc<dyn File>; 3] {
+    pub(super) fn connected(self, machine: &Machine, names: &[Arc<UnixNames>]) -> [Arc<dyn File>; 3] {
         let (server, client) = (self.listen(machine, names, 0, 0), self.socket(names, 1));
         self.connect(machine, &client).unwrap();
         let accepted = accept(machine, &server);

@@ -5,6 +5,7 @@ mod circles;
 mod connections;
 mod internet;
 mod interrupted;
+mod moves;
 mod names;
 mod objects;
 mod pipes;

@@ -95,10 +95,18 @@ impl Internet {
         inet
     }
 
-    /// Of an end for a connection that another kernel has accepted.
-    pub fn take_over(&self, connection: InternetEnds) {
+    /// Of an end for a connection that comes from another kernel. `untold`: see [`Internet::is_untold`].
+    pub fn take_over(&self, connection: InternetEnds, untold: bool) {
         let mut ends = self.ends.lock();
         (ends.local, ends.peer) = (connection.local, Some(connection.peer));
+        if untold {
+            ends.progress = Progress::Connected;
+        }
+    }
+
+    /// A connect that did not wait has come to its end, and connect(2) has not told so.
+    pub fn is_untold(&self) -> bool {
+        self.ends.lock().progress == Progress::Connected
     }
 
     /// Both addresses of a connected socket.
@@ -218,6 +226,7 @@ impl Socket {
             Bind { .. } | Connect { .. } => Err(Errno::EINVAL),
             Listen { backlog } => self.listen_on_port(inet, backlog, caller).await.map(|()| ControlAnswer::Done),
             Accept { flags, end } => self.accept(flags, end, caller, flagged).await,
+            Move { end, references, watchers } => self.give_up(end, references, watchers, caller).await,
             Shutdown { how } => self.shutdown_internet(inet, how).map(|()| ControlAnswer::Done),
             Name => Ok(ControlAnswer::Bytes(inet.name())),
             PeerName if stream && !self.is_connected() => Err(Errno::ENOTCONN),

@@ -1,0 +1,96 @@
+//! An epoll follows the only program that has it to another kernel: it is made anew there, and watches what the old one did. What was ready is
+//! reported once more, also where edges are told.
+
+use super::{address, Charged, Description, Epoll};
+use crate::{control::EpollInterest, file::MOST_FETCHED, Caller, File, FileRef, OpenFlags};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use machine::{account::Account, errno::Result};
+
+/// Descriptor number, file and interest of each entry.
+pub(crate) type WatchedFiles = Vec<(i32, FileRef, EpollInterest)>;
+
+impl Epoll {
+    /// Whether nobody hears of it who would not hear of the new one.
+    pub(super) fn can_move(&self) -> bool {
+        !super::is_watched(&self.shared.changes) && !self.flags.is_owned()
+    }
+
+    /// What it watches, if that are few files of which each has a name; `name` knows those of this kernel's, by address.
+    pub(crate) fn to_move(&self, name: impl Fn(usize) -> Option<FileRef>) -> Option<WatchedFiles> {
+        let entries = self.shared.entries.lock();
+        if entries.all.len() > MOST_FETCHED || !self.can_move() {
+            return None;
+        }
+        let open = entries.all.values().filter(|entry| entry.file().is_some());
+        open.map(|entry| {
+            let file = match entry.key.1 {
+                Description::Here(address) => name(address)?,
+                Description::Foreign(file) => file,
+            };
+            Some((entry.key.0, file, entry.interest()))
+        })
+        .collect()
+    }
+
+    /// The number of a file of this kernel by which [`Epoll::to_move`] asks.
+    pub(crate) fn address_of(file: &Arc<dyn File>) -> usize {
+        address(file)
+    }
+
+    /// One that has moved here; `flags` are those of the old one.
+    pub(crate) async fn moved(
+        account: Arc<Account>,
+        flags: OpenFlags,
+        watched: WatchedFiles,
+        files: &BTreeMap<FileRef, Arc<dyn File>>,
+        caller: &Caller,
+    ) -> Arc<Self> {
+        let epoll = Epoll::of(account, flags);
+        for (fd, file, interest) in watched {
+            if let Some(file) = files.get(&file) {
+                // What can't be watched any more has died with its kernel.
+                let _ = epoll.watch_as_before(caller, fd, file, interest).await;
+            }
+        }
+        epoll
+    }
+
+    /// The files of other kernels that it watches.
+    pub(crate) fn foreign(&self) -> Vec<FileRef> {
+        let entries = self.shared.entries.lock();
+        let foreign = entries.asked.keys().filter_map(|(_, file)| match file {
+            Description::Foreign(file) => Some(*file),
+            Description::Here(_) => None,
+        });
+        foreign.collect()
+    }
+
+    async fn watch_as_before(
+        &self,
+        caller: &Caller,
+        fd: i32,
+        file: &Arc<dyn File>,
+        interest: EpollInterest,
+    ) -> Result<()> {
+        let entry = self.watch_file(caller, fd, file, interest, Charged::Anyway).await?;
+        entry.resume(interest);
+        Ok(())
+    }
+
+    /// Files of other kernels that have moved here are watched here.
+    pub(crate) async fn follow(&self, caller: &Caller, moved: &BTreeMap<FileRef, Arc<dyn File>>) {
+        let followed: Vec<_> = {
+            let entries = self.shared.entries.lock();
+            let is_moved = |entry: &&Arc<super::Entry>| matches!(entry.key.1, Description::Foreign(file) if moved.contains_key(&file));
+            entries.asked.values().filter(is_moved).cloned().collect()
+        };
+        for entry in followed {
+            let Description::Foreign(name) = entry.key.1 else { continue };
+            let Some(file) = moved.get(&name) else { continue };
+            self.forget(&entry);
+            entry.close();
+            // What this kernel has needs no question that could fail.
+            let _ = self.watch_as_before(caller, entry.key.0, file, entry.interest()).await;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Files follow the only thread of a process to another kernel: its descriptor table, and what the kernel that it comes from has of connections
+//! and epolls that nobody else has (`fs/src/remote/moves.rs`).
+
+use super::{Descriptor, Files, Part};
+use crate::Thread;
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
+use fs::{Caller, Fetched, File, Held, MOST_FETCHED};
+use messages::{
+    fs::WaitPlace,
+    inspect::{Inspect, Inspection},
+};
+
+/// Whether the descriptor has the only reference to a file that can follow it.
+fn follows(file: &Arc<dyn File>) -> bool {
+    Arc::strong_count(file) == 1 && file.may_move()
+}
+
+impl Thread {
+    /// If it has left files on the kernel that it comes from, and its process has no other thread, they come here.
+    pub(crate) async fn fetch_left_files(self: &Arc<Self>) {
+        let (left, sees) = {
+            let mut state = self.state.lock();
+            (core::mem::take(&mut state.left_files), state.credentials.clone())
+        };
+        if !left {
+            return;
+        }
+        let process = &self.process;
+        let owner = process.system.inspect(process.id, Inspect::Owner, sees).await;
+        let is_only = matches!(owner, Ok(Inspection::Owner { threads, .. }) if threads.len() == 1);
+        // They stay where they are if that fails.
+        if is_only && process.fetch_files().await.is_ok() {
+            process.files().fetch(&process.caller(self)).await;
+        }
+    }
+}
+
+impl Files {
+    /// Whether the table is of one process and has files of this kernel that can follow that elsewhere.
+    pub(crate) fn may_follow(&self) -> bool {
+        let Part::Home(table) = &self.part else { return false };
+        let table = table.lock();
+        table.users.total() == 1 && table.iter().take(MOST_FETCHED).any(|(_, descriptor)| follows(&descriptor.file))
+    }
+
+    /// Whether a thread that leaves this kernel would leave files here for which it would have to wait from afar: pipes, and sockets and
+    /// epolls that can't follow it. Of what other kernels have nothing is known before it is used here. Of very many: yes.
+    pub(crate) fn stay_behind(&self) -> bool {
+        let stays = |descriptor: &Descriptor| {
+            let file = &descriptor.file;
+            !file.is_elsewhere() && !matches!(file.waiting(), WaitPlace::Never) && !follows(file)
+        };
+        let stays = |(at, descriptor): (usize, &Descriptor)| at == MOST_FETCHED || stays(descriptor);
+        match &self.part {
+            Part::Home(table) => table.lock().iter().map(|(_, descriptor)| descriptor).enumerate().any(stays),
+            Part::Cache(cache) => cache.lock().known.values().enumerate().any(stays),
+        }
+    }
+
+    /// For the only thread that uses the table: files of other kernels that can follow it here do.
+    async fn fetch(&self, caller: &Caller) {
+        let Part::Home(table) = &self.part else { return };
+        let mut held: BTreeMap<usize, Held> = BTreeMap::new();
+        for (_, descriptor) in table.lock().iter().take(MOST_FETCHED) {
+            let file = &descriptor.file;
+            let held = held
+                .entry(Arc::as_ptr(file).cast::<()>() as usize)
+                .or_insert_with(|| Held { file: file.clone(), descriptors: 0 });
+            held.descriptors += 1;
+        }
+        let held: Vec<Held> = held.into_values().collect();
+        let fetched = self.system.descriptor_transfer.fetch(&held, caller).await;
+        drop(held);
+        for Fetched { from, to } in fetched {
+            let mut changed = Vec::new();
+            for (fd, descriptor) in table.lock().iter_mut() {
+                if Arc::ptr_eq(&descriptor.file, &from) {
+                    descriptor.file = to.clone();
+                    changed.push(fd);
+                }
+            }
+            for fd in changed {
+                self.call_back(fd).await;
+            }
+            fs::file::close(from).await;
+        }
+    }
+}
