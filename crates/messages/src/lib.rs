@@ -111,6 +111,8 @@ pub struct Subject {
 const SUBJECTS: &[Subject] = &[
     control::SUBJECT,
     process::SUBJECT,
+    process::signals::SUBJECT,
+    process::family::SUBJECT,
     descriptor::SUBJECT,
     inspect::SUBJECT,
     vm::SUBJECT,
@@ -124,6 +126,8 @@ const SUBJECTS: &[Subject] = &[
 const TEXTS: &[&[Texts]] = &[
     control::TEXTS,
     process::TEXTS,
+    process::signals::TEXTS,
+    process::family::TEXTS,
     descriptor::TEXTS,
     inspect::TEXTS,
     vm::TEXTS,
