@@ -118,6 +118,7 @@ const SUBJECTS: &[Subject] = &[
     vm::SUBJECT,
     futex::SUBJECT,
     fs::SUBJECT,
+    fs::sockets::SUBJECT,
     timer::SUBJECT,
     ipc::SUBJECT,
 ];
@@ -133,6 +134,7 @@ const TEXTS: &[&[Texts]] = &[
     vm::TEXTS,
     futex::TEXTS,
     fs::TEXTS,
+    fs::sockets::TEXTS,
     timer::TEXTS,
     ipc::TEXTS,
 ];
