@@ -231,7 +231,16 @@ impl Endpoint {
     /// here, so who sends many should await [`Self::room`] in between.
     pub fn send<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
         // It tells of news from here: what its receiver's threads talk through is not there.
-        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0, actor: Actor::NOBODY };
+        self.send_for(Actor::NOBODY, to, message)
+    }
+
+    /// The same for the thread that this CPU works for: whom the receiver wakes, that has woken.
+    pub fn send_for_thread<M: Request<Reply = ()>>(&self, to: KernelId, message: M) -> Result<(), CallError> {
+        self.send_for(self.spawner.actor(), to, message)
+    }
+
+    fn send_for<M: Request<Reply = ()>>(&self, actor: Actor, to: KernelId, message: M) -> Result<(), CallError> {
+        let header = Header { kind: M::KIND, role: Role::Notice, parked: false, id: 0, actor };
         let packet = Packet::new(header, &message);
         let peer = self.peer(to).ok_or(CallError::Dead)?;
         let boot_generation = peer.boot_generation().ok_or(CallError::Dead)?;

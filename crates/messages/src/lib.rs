@@ -111,11 +111,14 @@ pub struct Subject {
 const SUBJECTS: &[Subject] = &[
     control::SUBJECT,
     process::SUBJECT,
+    process::signals::SUBJECT,
+    process::family::SUBJECT,
     descriptor::SUBJECT,
     inspect::SUBJECT,
     vm::SUBJECT,
     futex::SUBJECT,
     fs::SUBJECT,
+    fs::sockets::SUBJECT,
     timer::SUBJECT,
     ipc::SUBJECT,
 ];
@@ -124,11 +127,14 @@ const SUBJECTS: &[Subject] = &[
 const TEXTS: &[&[Texts]] = &[
     control::TEXTS,
     process::TEXTS,
+    process::signals::TEXTS,
+    process::family::TEXTS,
     descriptor::TEXTS,
     inspect::TEXTS,
     vm::TEXTS,
     futex::TEXTS,
     fs::TEXTS,
+    fs::sockets::TEXTS,
     timer::TEXTS,
     ipc::TEXTS,
 ];

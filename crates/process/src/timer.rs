@@ -1,15 +1,17 @@
 //! Timers of a process (man 2 timer_create, setitimer).
 //!
-//! They live at its home, so that all threads see the same ones wherever they run, and a signal to the process
-//! is queued without a message. While one is armed, one task of the process sleeps until the earliest may
-//! expire or until somebody changes them. A clock of CPU time cannot be slept on: the task looks at it when a
-//! timer could expire at the earliest, that is if all threads had been running all the time.
+//! They live at the process's home, so that all threads see the same ones wherever they run, and a signal to the process
+//! is queued without a message. While a timer is armed, one task of the process sleeps until the earliest may
+//! expire or until somebody changes one. Nothing can sleep on a clock of CPU time: the task reads it when a
+//! timer could expire at the earliest, which is if all threads have been running all the time. A timer with SIGEV_NONE needs no
+//! task.
 //!
-//! Expirations are never made up for: a signal stands for all that came since the last, and says how many
-//! (`overrun`). What is added while the signal still waits is counted in the queue (`Pending::push`), so only who takes it knows the
-//! sum: the home is told when a thread has taken one (timer_getoverrun). However short an interval
-//! is, the program goes on: the task rests [`REST`] times as long as it fired, a tick at most, and [`period::GRAIN_NS`] at least. A timer that tells
-//! nobody needs no task.
+//! One signal stands for all expirations since the last one, and says how many it stands for (`overrun`). Expirations that come
+//! while the signal is still queued are added to it in the queue (`Pending::push`). So only the thread that takes the signal knows
+//! the sum, and it tells the home, for timer_getoverrun.
+//!
+//! A program with a very short interval still makes progress: after firing, the task rests [`REST`] times as long as firing took,
+//! at least [`period::GRAIN_NS`] and at most a tick.
 
 use crate::{home::Home, limits::SIGNALS_PENDING, Process};
 use abi::signal::{Signal, SignalFields, SignalInfo};
@@ -31,21 +33,21 @@ use messages::{
     timer::{Notify, TimerCall, TimerClock, TimerId, TimerOp, TimerState},
 };
 
-/// Clocks of CPU time are not looked at more often, in ns: Linux's tick.
+/// The shortest time between two readings of a clock of CPU time, in ns. It is Linux's tick.
 const CPU_TICK: u64 = 1_000_000;
 
-/// Firing takes one part of a CPU's time in this many and one, unless it takes longer than a tick can make up for.
+/// The task rests this many times as long as firing took.
 const REST: u64 = 7;
 
 struct Timer {
     clock: TimerClock,
     notify: Notify,
-    /// On its clock (a realtime timer's is turned into monotonic time: their distance never changes).
+    /// When it expires, on its clock; None: disarmed. A realtime timer has a monotonic time here.
     next: Option<u64>,
     interval: u64,
-    /// Of the last signal that was taken.
+    /// What the last signal that a thread took stood for, beside one expiration.
     overrun: i32,
-    /// Its place among the signals that may wait for its user.
+    /// As on Linux, a timer counts as one queued signal of its user (RLIMIT_SIGPENDING).
     _place: Charge,
 }
 
@@ -53,13 +55,15 @@ struct Timer {
 struct Table {
     timers: BTreeMap<TimerId, Timer>,
     next_number: i32,
-    /// Counts changes, for the task.
+    /// Counts changes, so that the sleeping task notices them.
     version: u64,
     /// The task exists.
     runs: bool,
+    /// The process has ended: no timer is made or armed any more.
     over: bool,
-    /// Rounds of signals so far, and those that are not sent yet.
+    /// Rounds of firing that have begun: a round takes what has expired and sends its signals.
     rounds: u64,
+    /// Rounds whose signals are not all sent yet.
     firing: BTreeSet<u64>,
 }
 
@@ -67,17 +71,17 @@ struct Table {
 pub(crate) struct Timers {
     table: Lock<Table>,
     changed: WaitQueue,
-    /// Woken when a round of signals has been sent.
+    /// Woken when all signals of a round have been sent.
     fired: WaitQueue,
 }
 
-/// What the clocks say.
+/// The clocks at one time.
 #[derive(Default)]
 struct Now {
     monotonic: u64,
     process: Usage,
     threads: Vec<(Pid, u64)>,
-    /// Processes whose clocks a timer of this one counts.
+    /// CPU time of the other processes that a timer of this one counts.
     others: Vec<(Pid, u64)>,
 }
 
@@ -88,7 +92,7 @@ impl Now {
             TimerClock::Process => self.process.cpu_ns(),
             TimerClock::ProcessUser => self.process.user_ns,
             TimerClock::Other(pid) => self.others.iter().find(|(known, _)| *known == pid).map_or(0, |(_, ns)| *ns),
-            // A thread that is gone uses nothing any more.
+            // A thread that has ended.
             TimerClock::Thread(tid) => self.threads.iter().find(|(known, _)| *known == tid).map_or(0, |(_, ns)| *ns),
         }
     }
@@ -98,14 +102,16 @@ fn counts_cpu_time(clock: TimerClock) -> bool {
     !matches!(clock, TimerClock::Realtime | TimerClock::Monotonic)
 }
 
-/// A timer has expired.
+/// A timer that has expired, and whose signal is to be sent.
 struct Expired {
     id: TimerId,
     notify: Notify,
+    /// Expirations beside the one that the signal itself stands for.
     missed: i32,
 }
 
 impl Timer {
+    /// SIGEV_NONE: it only answers timer_gettime.
     fn is_silent(&self) -> bool {
         matches!(self.notify, Notify::None)
     }
@@ -115,14 +121,14 @@ impl Timer {
             self.advance(now);
         }
         let left = match self.next {
-            // Due, but not fired yet: there is still some time.
+            // Due, but not fired yet. 0 would mean disarmed.
             Some(next) => next.saturating_sub(now).max(1),
             None => 0,
         };
         TimerState { left, interval: self.interval, ..TimerState::default() }
     }
 
-    /// How many expirations came up to `now`, moving on to the next.
+    /// Counts the expirations up to `now`, and sets `next` to the first one after it. None: there were none.
     fn advance(&mut self, now: u64) -> Option<u64> {
         let next = self.next?;
         let times = period::expirations(next, self.interval, now);
@@ -131,7 +137,7 @@ impl Timer {
     }
 }
 
-/// When signals may be sent again that were sent from `begun` to `ended`.
+/// When the task may fire again after it has sent signals from `begun` to `ended`.
 fn rested(begun: u64, ended: u64) -> u64 {
     ended + (REST * ended.saturating_sub(begun)).clamp(period::GRAIN_NS, CPU_TICK)
 }
@@ -141,14 +147,14 @@ impl Table {
         self.timers.values().any(|timer| timer.next.is_some() && !timer.is_silent() && counts_cpu_time(timer.clock))
     }
 
-    /// What has expired is about to be sent.
+    /// Begins a round: the signals of what has expired are about to be sent. Answers its number.
     fn begin_round(&mut self) -> u64 {
         self.rounds += 1;
         self.firing.insert(self.rounds);
         self.rounds
     }
 
-    /// Takes what is due; then when to look again, if anything is armed.
+    /// Takes the timers that have expired. Answers them, and when to look again; None: nothing is armed.
     fn step(&mut self, now: &Now, threads: usize) -> (Vec<Expired>, Option<u64>) {
         let mut expired = Vec::new();
         let mut wake = None;
@@ -161,7 +167,7 @@ impl Table {
             let Some(next) = timer.next else { continue };
             let left = next.saturating_sub(clock);
             let wait = match counts_cpu_time(timer.clock) {
-                // How many threads another process has is not known here.
+                // This kernel does not know how many threads another process has.
                 true if matches!(timer.clock, TimerClock::Other(_)) => CPU_TICK,
                 true => (left / threads.max(1) as u64).max(CPU_TICK),
                 false => left,
@@ -174,15 +180,15 @@ impl Table {
 }
 
 impl Timers {
-    /// What had expired before has been sent. Who deletes or stops a timer waits for that (as on Linux): the signal must not come
-    /// after what the caller does next, which may be to give up its handler.
+    /// Waits until the signals of all rounds that have begun are sent. Whoever deletes or stops a timer waits for that, as on
+    /// Linux: its signal must not come after the call has returned, when the program may have removed its handler.
     async fn settled(&self) {
         let last = self.table.lock().rounds;
         let sent = || self.table.lock().firing.first().is_none_or(|&round| round > last).then_some(());
         self.fired.wait_until(sent).await;
     }
 
-    /// The process is over.
+    /// Removes all timers, because the process has ended.
     pub fn end(&self) {
         {
             let mut table = self.table.lock();
@@ -194,7 +200,7 @@ impl Timers {
     }
 }
 
-/// The signal of an interval timer, and of a limit of CPU time.
+/// The clock and the signal of a timer of setitimer or RLIMIT_CPU. None: timer_create made it.
 fn own_signal(id: TimerId) -> Option<(TimerClock, Signal)> {
     Some(match id {
         TimerId::Posix(_) => return None,
@@ -206,7 +212,7 @@ fn own_signal(id: TimerId) -> Option<(TimerClock, Signal)> {
 }
 
 impl Process {
-    /// Makes, sets or asks a timer of the process, from any kernel.
+    /// Does `op` at the process's home, from any kernel.
     pub async fn timer(self: &Arc<Self>, op: TimerOp) -> Result<TimerState> {
         match self.is_home() {
             true => self.timer_here(op).await,
@@ -266,7 +272,6 @@ impl Process {
         if threads.into_iter().flatten().any(|tid| self.member_at(tid).is_none()) {
             return Err(Errno::EINVAL);
         }
-        // Each owns a place in a queue.
         let (uid, limit) = (home.state.lock().credentials.uid, self.limit(SIGNALS_PENDING));
         let place = self.account(uid).charge_within(Resource::Signals, 1, usize::try_from(limit).unwrap_or(usize::MAX));
         let place = place.map_err(|OverLimit| Errno::EAGAIN)?;
@@ -330,7 +335,7 @@ impl Process {
         Ok(old)
     }
 
-    /// A signal that was taken: if it is a timer's, the home hears what it stood for before the taker goes on.
+    /// Called by a thread that has taken a signal. If a timer sent it, this tells the home its overrun, before the thread goes on.
     pub(crate) async fn note_taken(self: &Arc<Self>, signal: &SignalInfo) {
         if let SignalFields::Timer { id, overrun, .. } = signal.fields {
             // It may have been deleted since.
@@ -338,6 +343,7 @@ impl Process {
         }
     }
 
+    /// The other processes whose CPU time a timer of this one counts.
     fn other_processes(&self) -> Vec<Pid> {
         let Some(home) = self.home() else { return Vec::new() };
         let table = home.timers.table.lock();
@@ -348,7 +354,7 @@ impl Process {
         others.collect()
     }
 
-    /// The clocks, as far as `wanted` needs them.
+    /// Reads the monotonic clock, and if `wanted` counts CPU time, those of CPU time as well.
     async fn clocks(self: &Arc<Self>, wanted: TimerClock) -> Now {
         let monotonic = self.system.now();
         if !counts_cpu_time(wanted) {
@@ -359,7 +365,7 @@ impl Process {
         let mut now = Now { monotonic, process, ..Now::default() };
         now.threads.extend(threads.iter().map(|(tid, usage)| (*tid, count(usage))));
         for other in self.other_processes() {
-            // One that has ended counts no further.
+            // The clock of a process that has ended stands still.
             if let Ok((usage, _)) = self.system.usage_of(other, None).await {
                 now.others.push((other, count(&usage)));
             }
@@ -367,7 +373,7 @@ impl Process {
         now
     }
 
-    /// The task.
+    /// The task of the process's timers. It ends when no timer is armed; setting one starts it again.
     async fn run_timers(self: Arc<Self>) {
         let Some(home) = self.home() else { return };
         loop {
@@ -404,6 +410,7 @@ impl Process {
         }
     }
 
+    /// Sends the signal of a timer that has expired.
     async fn fire(self: &Arc<Self>, Expired { id, notify, missed }: Expired) {
         let Notify::Signal { number, thread, value } = notify else { return };
         let Some(signal) = Signal::new(u64::from(number)) else { return };
@@ -417,15 +424,15 @@ impl Process {
             _ => SignalInfo::kernel(signal),
         };
         match thread {
-            // A timer has its place in the queue.
+            // It is not refused: the timer was charged for its place in the queue.
             None => drop(self.signal_here(info).await),
-            // A thread that has ended gets no signals.
+            // Fails if the thread has ended.
             Some(tid) => drop(self.system.signal_thread(Some(self.id), tid, Some(info), None).await),
         }
     }
 }
 
-/// EINVAL if there is no such timer.
+/// What the timer counts. EINVAL: there is no such timer.
 fn clock_of(home: &Home, id: TimerId) -> Result<TimerClock> {
     match own_signal(id) {
         Some((clock, _)) => Ok(clock),

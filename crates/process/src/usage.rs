@@ -1,9 +1,11 @@
 //! What processes and threads have used, over all kernels (man 2 getrusage, clock_gettime).
 //!
-//! A thread's account is where the thread is; the home keeps those of threads that are gone. So the sum is made by the
-//! home, which asks every kernel that holds a replica. It counts exactly the members it had before it asked, each once: the
-//! clock of a process must not go back because a thread ended or moved meanwhile. One that nobody found is between two
-//! kernels, and is looked for again. So it is with all that /proc shows of threads.
+//! The kernel that a thread is on keeps its account. The home adds up those of threads that have ended. To get the sum for a process,
+//! the home asks every kernel that holds a replica.
+//!
+//! The clock of a process must not go back because a thread ends or moves while the home asks. So the home counts exactly the
+//! threads that were members before it asked, each once. A thread that no kernel has reported is moving, so the home asks again.
+//! /proc gets its lists of threads in the same way.
 
 use crate::{Process, System, Thread};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
@@ -13,25 +15,25 @@ use messages::{
     process::{AskUsage, Usage},
 };
 
-/// A move takes less than this, unless kernels are very busy.
+/// The pause before the home asks again. A move takes less, unless kernels are very busy.
 const FIRST_PAUSE_NS: u64 = 100_000;
-/// Each pause is twice the last. Who is not found in a second in all is not waited for.
+/// Each pause is twice as long as the one before. After about a second the home leaves out the threads that nobody has reported.
 const MOST_PAUSES: u32 = 13;
 
 impl Process {
-    /// What all its threads have used up to now, and the children it waited for.
+    /// What all threads of the process have used so far, and the children that it has waited for.
     pub async fn total_usage(self: &Arc<Self>) -> Result<(Usage, Usage)> {
         self.system.usage_of(self.id, None).await
     }
 
-    /// At home: the sum, and each live thread's part.
+    /// At home: what the process has used, and what each of its live threads has.
     pub(crate) async fn gather_usage(self: &Arc<Self>) -> (Usage, BTreeMap<Pid, Usage>) {
         let (mut sum, threads) = self.gather_threads().await;
         threads.values().for_each(|thread| sum.add(&thread.usage));
         (sum, threads.into_iter().map(|(tid, thread)| (tid, thread.usage)).collect())
     }
 
-    /// At home: what those that are gone have used, and all others.
+    /// At home: what threads that have ended have used, and all live threads.
     pub(crate) async fn gather_threads(self: &Arc<Self>) -> (Usage, BTreeMap<Pid, ThreadView>) {
         let mut pauses = 0;
         loop {
@@ -50,20 +52,20 @@ impl Process {
         }
     }
 
-    /// The threads that are on some kernel when that is asked.
+    /// Asks each kernel once for its threads of the process.
     async fn find_threads(&self) -> BTreeMap<Pid, ThreadView> {
         let mut found = BTreeMap::new();
         for kernel in self.replicas().iter() {
-            // A dead kernel's threads count no further.
+            // Fails if the kernel has died, with its threads.
             let there = self.system.endpoint.call(kernel, ListThreads { process: self.id }).await.unwrap_or_default();
             found.extend(there.into_iter().map(|view| (view.thread, view)));
         }
-        // What is here is newest: who was found twice has moved here.
+        // Last, so that it replaces the report of a kernel that the thread has left since.
         found.extend(self.views_here().into_iter().map(|view| (view.thread, view)));
         found
     }
 
-    /// Of the threads that are on this kernel. Who has begun to leave or to end may have told its account before this looked at it.
+    /// The threads on this kernel, without those that have begun to leave or to end: their account may be counted elsewhere already.
     pub(crate) fn views_here(&self) -> Vec<ThreadView> {
         let threads = self.local_threads();
         let views = threads.iter().map(|thread| (thread, thread.view()));
@@ -73,7 +75,8 @@ impl Process {
 }
 
 impl System {
-    /// What any process of the machine, or one thread of it, has used. ESRCH; EINVAL if the thread is not the process's.
+    /// What a process of any kernel, or one thread of it, has used, and the children that the process has waited for. ESRCH: there is
+    /// no such process. EINVAL: it has no such thread.
     pub async fn usage_of(self: &Arc<Self>, process: Pid, thread: Option<Pid>) -> Result<(Usage, Usage)> {
         let here = thread.and_then(|tid| self.thread(tid));
         if let Some(thread) = here.filter(|thread| !thread.is_away() && thread.process.id == process) {
@@ -89,6 +92,7 @@ impl System {
         self.endpoint.call(home, AskUsage { process, thread }).await.map_err(|_| Errno::ESRCH)?
     }
 
+    /// The same for a process at home on this kernel.
     pub(crate) async fn usage_here(&self, pid: Pid, thread: Option<Pid>) -> Result<(Usage, Usage)> {
         let process = self.process(pid).ok_or(Errno::ESRCH)?;
         let home = process.home().ok_or(Errno::ESRCH)?;

@@ -1,4 +1,4 @@
-//! Waiting for children (man 2 wait4, waitid). The parent's home keeps what its children did last.
+//! Waiting for children (man 2 wait4, waitid). The parent's home keeps the last change of each child: its end, stop or continuation.
 
 use crate::{exit::INIT, Process, System};
 use abi::signal::{Action, Signal, SignalFields, SignalInfo};
@@ -14,18 +14,19 @@ use messages::process::{
     ChildChanged, ChildEvent, ExitStatus, PendingSignals, Reap, Wait, WaitAnswer, WaitFor, WaitKind,
 };
 
-/// The order of a child's end among its changes.
+/// The `order` of a child's end: no change comes after it.
 pub(crate) const LAST: u64 = u64::MAX;
 
 impl System {
-    /// Tells a parent what its child did; true if nobody will wait for the child.
+    /// Tells the home of a parent that a child has ended, stopped or continued. Answers true if the child is to be reaped at once,
+    /// since nobody will wait for it.
     ///
-    /// Boxed, because telling the parent may send it a signal, and a signal may tell a parent.
+    /// Boxed, because it may send the parent a signal, which may stop or end it, which its own parent is told of in turn.
     pub(crate) fn child_changed(self: &Arc<Self>, event: ChildChanged) -> BoxFuture<'static, bool> {
         let system = self.clone();
         Box::pin(async move {
             if event.parent == INIT {
-                // Init reaps whatever comes to it.
+                // Init reaps every child at once.
                 return matches!(event.event, ChildEvent::Exited(_));
             }
             match system.origin(event.parent) {
@@ -36,7 +37,7 @@ impl System {
         })
     }
 
-    /// At the parent's home.
+    /// The same at the parent's home.
     pub(crate) async fn child_changed_here(self: &Arc<Self>, event: ChildChanged) -> bool {
         let Some(parent) = self.process(event.parent) else { return true };
         let Some(home) = parent.home() else { return true };
@@ -44,15 +45,15 @@ impl System {
             let state = home.state.lock();
             match state.children.get(&event.child) {
                 Some(child) if state.zombie.is_none() => child.exit_signal,
-                // The one that is to have it will hear of its end.
+                // The child is about to get another parent, which will be told.
                 None if state.is_handing_out(event.child) => return false,
-                // A thread has taken it, which may have died with its kernel before it reaped it.
+                // A thread has waited for it already. Its kernel may have died before it sent `Reap`.
                 _ => return true,
             }
         };
         let action = parent.with_shared(|shared| shared.actions.get(Signal::CHLD));
         let info = news_of(&event, exit_signal, &action);
-        // Those that have effects of their own go the long way.
+        // SIGCHLD is queued below, together with the change. Any other exit signal may stop or end the parent: it is sent like a kill.
         let queued = match info.filter(|info| info.signal == Signal::CHLD) {
             Some(info) if parent.wants(info.signal).await => Some(info),
             _ => None,
@@ -67,7 +68,7 @@ impl System {
                 return true;
             }
             let Some(child) = state.children.get_mut(&event.child) else { return true };
-            // A stop or continuation that was overtaken: by the next one, or by the end. An end may be told twice (heir.rs).
+            // A later change has overtaken this one, or the end is told twice (heir.rs).
             if event.order < child.order || child.order == LAST {
                 return false;
             }
@@ -79,7 +80,7 @@ impl System {
             if unwanted {
                 state.children.remove(&event.child);
             }
-            // In one step: who has waited for a child and blocks SIGCHLD finds it pending, and a handler finds the child.
+            // Under the same lock: a thread that blocks SIGCHLD finds it pending after its wait, and a handler finds the child.
             if let Some(info) = queued {
                 let uid = state.credentials.uid;
                 state.pending.pay(|| parent.account(uid));
@@ -88,7 +89,7 @@ impl System {
                 let pending = state.pending_set();
                 parent.set_pending(pending);
                 for kernel in state.replicas.iter() {
-                    // A dead kernel has no thread that could take it.
+                    // Fails if the kernel has died, with its threads.
                     let _ = self.endpoint.send(kernel, PendingSignals { process: parent.id, pending });
                 }
             }
@@ -98,14 +99,14 @@ impl System {
         }
         home.children_changed.wake_all();
         if let Some(info) = info.filter(|_| queued.is_none()) {
-            // The kernel's are never refused.
+            // The kernel's own signals are never refused.
             let _ = parent.signal_here(info).await;
         }
         unwanted
     }
 }
 
-/// The signal that tells a parent of its child's change.
+/// The signal that a parent gets for its child's change, if any.
 fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<SignalInfo> {
     let signal = match event.event {
         ChildEvent::Exited(_) => Signal::new(u64::from(exit_signal))?,
@@ -127,10 +128,10 @@ fn news_of(event: &ChildChanged, exit_signal: u8, action: &Action) -> Option<Sig
     Some(SignalInfo { signal, code, errno: 0, fields })
 }
 
-/// Which changes a wait takes, and how.
+/// The options of wait4 and waitid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitOptions {
-    /// By the signal of their end: neither option, __WCLONE or __WALL.
+    /// Which children by their exit signal: neither option, __WCLONE or __WALL.
     pub kind: WaitKind,
     /// WEXITED.
     pub exited: bool,
@@ -145,8 +146,9 @@ pub struct WaitOptions {
 }
 
 impl Process {
-    /// Waits for a child; None only with `poll`. `interrupt` ends the wait (RESTART), unless a child was found first: what
-    /// was taken is always reported.
+    /// Waits for a child, and reaps it if it has ended. None: with `poll`, no child has anything to report.
+    ///
+    /// When `interrupt` completes the wait ends with RESTART, unless the home has found a child before: that is always reported.
     pub async fn wait(
         self: &Arc<Self>,
         which: WaitFor,
@@ -169,7 +171,7 @@ impl Process {
             let answer = poll_fn(|context| {
                 if !interrupted && interrupt.as_mut().poll(context).is_ready() {
                     interrupted = true;
-                    // The home may have taken a child already: its answer says.
+                    // The home may have found a child already. Then its answer comes all the same.
                     call.cancel();
                 }
                 Pin::new(&mut call).poll(context)
@@ -188,7 +190,7 @@ impl Process {
         Ok(answer)
     }
 
-    /// At home. Once a child is taken this is done: it can be dropped only before.
+    /// The same at home. It may be dropped while it waits: as soon as it has taken a child it is complete.
     pub(crate) async fn wait_here(self: &Arc<Self>, wait: Wait) -> Result<Option<WaitAnswer>> {
         let home = self.home().ok_or(Errno::ECHILD)?;
         let look = || match self.look_for_child(&wait) {
@@ -198,6 +200,7 @@ impl Process {
         home.children_changed.wait_until(look).await
     }
 
+    /// Takes a child that `wait` accepts. None: all have nothing to report. ECHILD: there is no such child.
     fn look_for_child(&self, wait: &Wait) -> Result<Option<WaitAnswer>> {
         let home = self.home().ok_or(Errno::ECHILD)?;
         let mut state = home.state.lock();
@@ -247,7 +250,7 @@ impl Process {
         Ok(Some(answer))
     }
 
-    /// The zombie that was waited for goes.
+    /// Has the child's home remove the zombie.
     async fn reap(&self, child: Pid) {
         match self.system.origin(child) {
             Some(kernel) if kernel == self.system.kernel => self.system.forget(child),

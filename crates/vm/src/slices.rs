@@ -53,29 +53,31 @@ pub(crate) fn slice_around(page: Page) -> PageRange {
     whole(slice_of(page))
 }
 
+/// What this kernel knows of who owns which pages of a space.
 #[derive(Default, Clone)]
 pub(crate) struct SliceTable {
     slices: BTreeMap<u32, KernelId>,
     parts: Parts,
-    /// Nothing above has got another owner since this was last taken.
+    /// End of the highest range whose owner has changed since [`SliceTable::take_changed`] was last called.
     changed: Page,
 }
 
 impl SliceTable {
+    /// The owner of `page`. None: no owner is known, so home is to be asked.
     pub fn owner(&self, page: Page) -> Option<KernelId> {
-        // The common process has never left its kernel.
+        // Most processes never leave their kernel, and have no slices.
         if self.slices.is_empty() {
             return None;
         }
         self.parts.owner(page).or_else(|| self.slice_owner(page))
     }
 
-    /// Who owns the slice of `page`, whoever has the page.
+    /// The owner of the slice that `page` lies in, even if it has handed the page over.
     pub fn slice_owner(&self, page: Page) -> Option<KernelId> {
         self.slices.get(&slice_of(page)).copied()
     }
 
-    /// Takes over what another kernel knows.
+    /// Enters slices whose owners another kernel has named.
     pub fn learn(&mut self, runs: &[SliceRun]) {
         for run in runs {
             for slice in run.start..run.end {
@@ -90,12 +92,12 @@ impl SliceTable {
         self.changed = self.changed.max(range.end);
     }
 
-    /// Up to where something may have got another owner since this was last asked.
+    /// The end of the highest range whose owner has changed since the last call.
     pub fn take_changed(&mut self) -> Page {
         core::mem::replace(&mut self.changed, Page(0))
     }
 
-    /// Kernel `from` did not own all that it was asked for, and said what it knows.
+    /// Enters what `from` answered when this kernel (`me`) asked it for pages that it does not own.
     pub fn correct(&mut self, from: KernelId, news: &Owners, me: KernelId, home: KernelId) {
         self.learn(&news.slices);
         for slice in slices_in(news.about) {
@@ -108,7 +110,7 @@ impl SliceTable {
             // The owner of the slice knows all its parts; any other, those that it holds itself.
             let knows = |holder: KernelId| owner == from || holder == from;
             self.parts.clear(about, |holder| holder != me && knows(holder));
-            // "Yours" can only be out of date: else we would know.
+            // What names this kernel as owner is out of date: this kernel knows what it holds.
             for part in news.parts.iter().filter(|part| part.owner != me && knows(part.owner)) {
                 let range = part.range.intersect(about);
                 if !range.is_empty() {
@@ -119,15 +121,15 @@ impl SliceTable {
         }
     }
 
-    /// What is known about `range`, and as far around it as the owners of its ends reach, for a kernel that asked the wrong one: who
-    /// goes on there next is not told again.
+    /// What to answer a kernel that asked for `range`, which this kernel does not own. The answer also covers the pages around
+    /// `range` that have the same owners as its ends, so that the next fault there goes to the right kernel.
     pub fn news(&self, range: PageRange) -> Owners {
         let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
         let about = PageRange::new(self.around(range.start).start, self.around(last).end);
         Owners { about, slices: self.runs(), parts: self.parts.inside(about).collect() }
     }
 
-    /// The part of `page`, or what lies between two parts of its slice.
+    /// The pages around `page` with the same owner: the part that contains it, or what lies between two parts of its slice.
     fn around(&self, page: Page) -> PageRange {
         let slice = slice_around(page);
         match self.parts.last_before(page.add(1)) {
@@ -140,24 +142,24 @@ impl SliceTable {
         }
     }
 
-    /// Kernel `owner` has `range` now, whoever has the slice.
+    /// Notes that `range` was handed over to `owner`.
     pub fn hand(&mut self, range: PageRange, owner: KernelId) {
         self.note_change(range);
         self.parts.set(range, owner);
     }
 
-    /// `range` belongs to the owner of its slice again, where `holder` had it.
+    /// Notes that `holder` has returned its parts of `range` to the owner of their slice.
     pub fn take_back(&mut self, range: PageRange, holder: KernelId) {
         self.note_change(range);
         self.parts.clear(range, |owner| owner == holder);
     }
 
-    /// Parts in `range` that do not follow their slice.
+    /// The parts in `range`: pages whose owner is not that of their slice.
     pub fn parts(&self, range: PageRange) -> impl Iterator<Item = Part> + '_ {
         self.parts.inside(range)
     }
 
-    /// The parts in `range` that are certain: those this kernel holds, and those of its own slices.
+    /// Those parts in `range` that cannot be out of date: the ones that this kernel (`me`) holds, and those of its own slices.
     pub fn certain(&self, range: PageRange, me: KernelId, home: KernelId) -> Vec<Part> {
         let own = |part: &Part| self.slice_owner(part.range.start).unwrap_or(home) == me;
         self.parts.inside(range).filter(|part| part.owner == me || own(part)).collect()
@@ -168,7 +170,7 @@ impl SliceTable {
         slices_in(range).all(|slice| self.slice_owner(slice.start).is_some())
     }
 
-    /// Gives the slices of `range` that have no owner yet to `owner`.
+    /// Makes `owner` the owner of those slices of `range` that have none yet.
     pub fn claim(&mut self, range: PageRange, owner: KernelId) {
         for slice in slice_of(range.start)..=slice_of(Page(range.end.0.saturating_sub(1).max(range.start.0))) {
             if let Entry::Vacant(free) = self.slices.entry(slice) {
@@ -178,6 +180,7 @@ impl SliceTable {
         }
     }
 
+    /// All slices that have an owner.
     pub fn runs(&self) -> Vec<SliceRun> {
         let mut runs: Vec<SliceRun> = Vec::new();
         for (&slice, &owner) in &self.slices {
@@ -189,17 +192,18 @@ impl SliceTable {
         runs
     }
 
+    /// The owners of all slices. A kernel appears once for each slice that it owns.
     pub fn owners(&self) -> impl Iterator<Item = KernelId> + '_ {
         self.slices.values().copied()
     }
 
-    /// Who owns slices that `range` touches, as far as somebody does.
+    /// The owners of the slices that `range` touches, without those slices that have none.
     pub fn owners_in(&self, range: PageRange) -> impl Iterator<Item = KernelId> + '_ {
         let last = Page(range.end.0.saturating_sub(1).max(range.start.0));
         self.slices.range(slice_of(range.start)..=slice_of(last)).map(|(_, owner)| *owner)
     }
 
-    /// The owner of all of `range`, if there is one such.
+    /// The kernel that owns all of `range`, if one does. `default` owns slices that have no owner.
     pub fn sole_owner(&self, range: PageRange, default: KernelId) -> Option<KernelId> {
         if self.slices.is_empty() || range.is_empty() {
             return Some(default);
@@ -208,7 +212,7 @@ impl SliceTable {
         (self.highest(range, owner, default) == Some(range)).then_some(owner)
     }
 
-    /// The highest stretch of `range` that is `owner`'s; `default` owns what has no owner.
+    /// The highest consecutive pages of `range` that `owner` owns. `default` owns slices that have no owner.
     pub fn highest(&self, range: PageRange, owner: KernelId, default: KernelId) -> Option<PageRange> {
         let (mut rest, mut found) = (range, None::<PageRange>);
         while !rest.is_empty() {
@@ -225,7 +229,7 @@ impl SliceTable {
         found
     }
 
-    /// Who owns the last page of `range`, and from where on.
+    /// The owner of the last page of `range`, and the first page from which on it owns all up to there.
     fn piece_below(&self, range: PageRange, default: KernelId) -> (KernelId, Page) {
         if self.slices.is_empty() {
             return (default, range.start);
@@ -244,7 +248,7 @@ impl SliceTable {
         (owner, start.max(above_part).max(range.start))
     }
 
-    /// Cuts `range` where the owner changes; `default` owns what has no owner.
+    /// Cuts `range` where the owner changes. `default` owns slices that have no owner.
     pub fn pieces(&self, range: PageRange, default: KernelId) -> Vec<(KernelId, PageRange)> {
         let mut pieces: Vec<(KernelId, PageRange)> = Vec::new();
         if self.slices.is_empty() || range.is_empty() {
@@ -277,7 +281,7 @@ impl SliceTable {
         pieces
     }
 
-    /// The highest `count` consecutive slices that nobody owns and `is_free` lets go, now `owner`'s.
+    /// Gives `owner` the highest `count` consecutive slices that have no owner and in which home has mapped nothing (`is_free`).
     pub fn take(&mut self, count: u32, owner: KernelId, is_free: impl Fn(PageRange) -> bool) -> Option<SliceRun> {
         let mut end = FIRST_TAKEN;
         while end > count {

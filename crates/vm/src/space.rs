@@ -6,7 +6,7 @@
 //!   operating lock is asked for; only home holds several, for a fork or a change of several owners, one at a time.
 //! - `state`: regions, exports and page table change together under it. Never held over an await.
 //!
-//! Faults take `state` only. What a change has under way is in `busy`: a fault there waits.
+//! Faults take `state` only. The pages that a change is moving or taking back are in `busy`: a fault there waits.
 
 use crate::{
     ahead::Ahead,
@@ -31,53 +31,56 @@ pub struct Space {
     pub(crate) id: SpaceId,
     pub(crate) table: Arc<dyn PageTable>,
     pub(crate) state: Lock<State>,
-    /// Woken when a change or a request of a page is over.
+    /// Woken when a change, or a question to an owner, is over.
     pub(crate) changed: WaitQueue,
     /// At home: held while the break moves, and by a fork. Taken before `whole`.
     pub(crate) heap: AsyncLock<()>,
     /// At home: held while several owners change as one (change.rs, fork.rs). Taken before *operating*.
     pub(crate) whole: AsyncLock<()>,
-    /// At home: a fork does not begin while pages of several owners move, nor they during one (remap.rs). Taken before `whole`.
+    /// At home: held by a fork, and while mremap moves pages of several owners (remap.rs). Taken before `whole`.
     pub moving: AsyncLock<()>,
 }
 
-/// A question to an owner that has no answer yet. See remote.rs for why it can be poisoned.
+/// A question to an owner that has not been answered yet.
 pub(crate) struct Pending {
-    /// Who touches this waits for the answer.
+    /// The pages asked for. Faults of other threads on them wait for the answer.
     pub range: PageRange,
+    /// Pages that were revoked after the question was sent. The answer's mappings of them are not installed (remote.rs).
     pub poison: Vec<PageRange>,
-    /// The owner is told with it that this was given back: no answer to another question may bring it before this one's.
+    /// Pages that the question gives back to the owner, to get them with more access. Until it is answered, mappings of them in
+    /// answers to other questions are not installed.
     pub given_back: PageRange,
 }
 
+/// What a replica knows of its space, under one lock.
 #[derive(Default)]
 pub(crate) struct State {
     pub regions: Regions,
     pub slices: SliceTable,
     pub gaps: Gaps,
-    /// Kernels that have an owned page, for pages with [`machine::Soft::EXPORTED`].
+    /// Which kernels have which pages of this one: those with [`machine::Soft::EXPORTED`].
     pub exports: Exports,
-    /// At home: the kernels that have a replica, as far as they have ever asked for anything.
+    /// At home: the kernels that have a replica. A kernel is entered when it first asks for anything.
     pub members: KernelSet,
     pub pending: Slab<Pending>,
-    /// Pages a change is moving: faults wait.
+    /// Pages that a change is moving or taking back: faults there wait.
     pub busy: Vec<PageRange>,
-    /// Ranges handed over whose new owner has not confirmed it (handover.rs).
+    /// Ranges that were handed over, until their new owner confirms it (handover.rs).
     pub granting: Vec<(PageRange, KernelId)>,
     /// A structural change is going on.
     pub operating: bool,
-    /// A fork is going on: faults and changes wait.
+    /// Set during a fork: faults and changes wait.
     pub frozen: Option<Operating>,
-    /// Where the heap starts, and the break. Meaningful at home only.
+    /// At home: the start of the heap, and the break.
     pub heap: (UserAddr, UserAddr),
     pub limits: Limits,
-    /// The space has ended; an answer that comes late installs nothing.
+    /// The space has ended. A late answer installs nothing.
     pub gone: bool,
-    /// A page that an owner sent found no table.
+    /// Pages that an owner sent could not be mapped, because there was no memory for a page table.
     pub no_table: bool,
     pub windows: Windows,
     pub ahead: Ahead,
-    /// Frames the next question to an owner offers (remote.rs).
+    /// How many zeroed frames the next question offers to an owner (remote.rs).
     pub offers: u16,
     pub faults: FaultCount,
 }
@@ -96,25 +99,26 @@ impl State {
         State { offers: 1, ..State::default() }
     }
 
-    /// A question about `range` goes out; gives its key.
+    /// Enters a question about `range` before it is sent; answers its key in `pending`.
     pub fn ask(&mut self, range: PageRange, given_back: PageRange) -> usize {
         let given = self.pending.iter().map(|(_, pending)| pending.given_back);
         let poison = given.filter(|range| !range.is_empty()).collect();
         self.pending.insert(Pending { range, poison, given_back })
     }
 
-    /// Nothing of `ranges` may come with an answer that is under way.
+    /// Makes answers that are under way install nothing in `ranges`.
     pub fn poison(&mut self, ranges: &[PageRange]) {
         for (_, pending) in self.pending.iter_mut() {
             pending.poison.extend_from_slice(ranges);
         }
     }
 
+    /// Whether a fault in `range` must wait for a change or a fork.
     pub fn is_busy(&self, range: PageRange) -> bool {
         self.frozen.is_some() || self.busy.iter().any(|busy| !busy.intersect(range).is_empty())
     }
 
-    /// The region at `page`, which is `me`'s; a stack grows if that makes it one.
+    /// The region at `page`, which this kernel (`me`) owns. A stack above `page` grows down to it if it may.
     pub fn region_for_fault(&mut self, page: Page, me: KernelId, home: KernelId) -> Option<Region> {
         if let Some(region) = self.regions.find(page) {
             return Some(region.clone());
@@ -140,8 +144,7 @@ impl State {
     }
 }
 
-/// The right to change the structure of what this kernel owns, until the last clone is dropped. A task
-/// that finishes a change its caller may abandon holds a clone.
+/// The *operating* lock, held until the last clone is dropped. A task that finishes a change after its caller has gone holds a clone.
 #[derive(Clone)]
 pub(crate) struct Operating(#[allow(dead_code)] Arc<Held>);
 
@@ -183,21 +186,22 @@ impl Space {
         self.state.lock().limits
     }
 
-    /// Faults of this replica so far.
+    /// How many faults of this replica's threads have been resolved.
     pub fn fault_count(&self) -> FaultCount {
         self.state.lock().faults
     }
 
+    /// The owner of `page`, as far as this replica knows.
     pub(crate) fn owner(&self, state: &State, page: Page) -> KernelId {
         state.slices.owner(page).unwrap_or(self.id.home)
     }
 
-    /// Who owns the slice of `page`.
+    /// The owner of the slice that `page` lies in.
     pub(crate) fn slice_owner(&self, state: &State, page: Page) -> KernelId {
         state.slices.slice_owner(page).unwrap_or(self.id.home)
     }
 
-    /// Whether all of `range` is this kernel's.
+    /// Whether this kernel owns all of `range`.
     pub(crate) fn owns(&self, state: &State, range: PageRange) -> bool {
         state.slices.sole_owner(range, self.id.home) == Some(self.me())
     }
@@ -207,13 +211,14 @@ impl Space {
         self.state.lock().slices.owners().chain([self.id.home]).collect()
     }
 
+    /// The owners of the slices that `range` touches.
     pub(crate) fn slice_owners(&self, range: PageRange) -> KernelSet {
         let slices = &self.state.lock().slices;
         let unowned = (!slices.knows(range)).then_some(self.id.home);
         slices.owners_in(range).chain(unowned).collect()
     }
 
-    /// The kernels whose replica may hold something, without this one. Complete at home only.
+    /// The other kernels whose replica may hold something. Complete at home only.
     pub(crate) fn others(&self) -> KernelSet {
         let state = self.state.lock();
         let mut set = state.members.clone();
@@ -224,6 +229,7 @@ impl Space {
         set
     }
 
+    /// Takes the *operating* lock.
     pub(crate) async fn operate(self: &Arc<Self>) -> Operating {
         self.changed
             .wait_until(|| {
@@ -236,7 +242,7 @@ impl Space {
     }
 }
 
-/// Owned pages of a set of ranges, merged, to be taken back from kernels that have them.
+/// A set of ranges. Those that are added one behind the other are merged.
 #[derive(Default)]
 pub(crate) struct Ranges(BTreeMap<Page, Page>);
 

@@ -1,34 +1,40 @@
-//! How much a borrower asks for at once.
+//! How many pages a kernel asks their owner for at once.
 //!
 //! Problem: mapping pages one question at a time is slow when a thread goes through memory in order, and mapping
 //! many at a time is wasteful (and takes them from whoever must revoke them later) when it does not. One kernel
 //! runs several threads of a space, so their faults come mixed.
 //!
-//! Idea: each run of faults that continue each other is a *stream* with a window of its own. A fault just behind the
-//! pages of a stream (or just before them: stacks, backward copies) continues it; the window doubles (upwards it becomes eight times
-//! as large) if the thread has used what it was sent, which the ACCESSED bits of the table say (of the last quarter, which tells of the rest),
-//! and halves if not. A page too many costs little: it is the same frame on both sides, and only who unmaps it asks for it. A fault anywhere else
-//! begins a stream with a small window, and the stream that was idle for longest is given up. What became of its
-//! pages decides how small: programs that jump about are soon asked for a page at a time.
+//! Idea: each run of faults that continue each other is a *stream* with a window of its own, as in Linux's file readahead.
 //!
-//! A long stream that goes upwards is asked for *ahead*: behind each question one for [`AHEAD`] times as much is sent, for what the
-//! owner has ready. So the owner looks for pages while the thread goes through those before them.
+//! - A fault just behind the pages of a stream continues it. So does one just before them (stacks, backward copies).
+//! - If the thread has used the pages that came last, the window becomes eight times as large, or twice if the stream goes
+//!   downwards. If not, it halves. The ACCESSED bits of the last quarter decide.
+//! - A fault anywhere else begins a new stream with a small window, and the stream that was idle for longest is dropped. If few
+//!   of the dropped stream's pages were used, new streams begin smaller: a program that jumps about soon gets single pages.
+//!
+//! A page too many costs little: both kernels map the same frame, and the other kernel hears of it only when the page is unmapped.
+//!
+//! For a long stream that goes upwards a second question follows each question: it asks for the next [`AHEAD`] windows, of which the
+//! owner sends what it has ready. So the owner looks for these pages while the thread goes through those before them.
 
 use alloc::vec::Vec;
 use machine::{Page, PageRange};
 
-/// Window of a new stream at first, and at most.
+/// The largest window of a new stream, in pages.
 pub(crate) const FIRST_WINDOW: u16 = 16;
+/// The largest window of any stream, in pages.
 const MAX_WINDOW: u16 = 1024;
 /// Streams remembered: more than threads of one space mostly run on one kernel.
 const STREAMS: usize = 8;
-/// The window from which on a stream is long, and how many windows are then asked for ahead.
+/// A stream with at least this window is asked for ahead.
 const LONG: u16 = 64;
+/// How many windows are asked for ahead.
 const AHEAD: u64 = 3;
 
 struct Stream {
-    /// All pages asked for so far without a gap, and those asked for last: of one question, or of one that went ahead.
+    /// All pages asked for so far, without a gap.
     whole: PageRange,
+    /// The pages of the last question, even if it asked ahead.
     last: PageRange,
     window: u16,
     upwards: bool,
@@ -37,6 +43,7 @@ struct Stream {
 /// The streams of a replica, the one used last at the end.
 pub(crate) struct Windows {
     streams: Vec<Stream>,
+    /// Window of the next new stream.
     first: u16,
 }
 
@@ -47,8 +54,8 @@ impl Default for Windows {
 }
 
 impl Windows {
-    /// The pages to ask for when `page` is missing, itself among them. `used`: how many pages of a range
-    /// are mapped here and have been touched.
+    /// The pages to ask for when `page` is missing. They include `page`. `used` counts the pages of a range that are mapped here
+    /// and have been touched.
     pub fn ask(&mut self, page: Page, used: impl Fn(PageRange) -> u64) -> PageRange {
         let continued = self.streams.iter().position(|stream| stream.follows(page) || stream.precedes(page));
         let stream = match continued {
@@ -78,7 +85,7 @@ impl Windows {
                     let idle = self.streams.remove(0);
                     self.judge(&idle, &used);
                 }
-                // Mostly upwards, and half of it at least, for a region may begin anywhere.
+                // At least half of the window lies above the page, since most streams go upwards.
                 let pages = u64::from(self.first);
                 let start = Page(page.0 & !((pages / 2).max(1) - 1));
                 let last = PageRange::new(start, start.add(pages));
@@ -90,7 +97,7 @@ impl Windows {
         range
     }
 
-    /// After [`Windows::ask`] has answered `asked`: what is to be asked for ahead.
+    /// The pages to ask for ahead after the question for `asked`, which [`Windows::ask`] has just returned.
     pub fn ahead(&mut self, asked: PageRange) -> Option<PageRange> {
         let long = |stream: &&mut Stream| stream.last == asked && stream.upwards && stream.window >= LONG;
         let stream = self.streams.last_mut().filter(long)?;
@@ -99,7 +106,7 @@ impl Windows {
         Some(stream.last)
     }
 
-    /// The owner had nothing of `asked` outside `got`: a stream goes on where the mapped pages end.
+    /// Notes that of `asked` the owner sent only `got`. The stream then continues with a fault where `got` ends.
     pub fn got(&mut self, asked: PageRange, got: PageRange) {
         let holds = |stream: &&mut Stream| asked.intersect(stream.whole) == asked;
         let Some(stream) = self.streams.iter_mut().rev().find(holds) else { return };
@@ -111,7 +118,7 @@ impl Windows {
             stream.whole.end = got.end;
         }
         if stream.upwards && falls_short {
-            // What came before is what tells whether pages are used.
+            // The next fault judges the stream by these pages, so they must be pages that have come.
             let first = Page(got.end.0.saturating_sub(asked.len())).max(stream.whole.start);
             stream.last = PageRange::new(first, got.end);
         } else if stream.last == asked {
@@ -119,7 +126,7 @@ impl Windows {
         }
     }
 
-    /// A stream that never went on: were its pages worth sending?
+    /// Adjusts the window of new streams by how many pages of a dropped one were used.
     fn judge(&mut self, stream: &Stream, used: impl Fn(PageRange) -> u64) {
         let touched = used(stream.last);
         let sent = stream.last.len();
@@ -132,12 +139,12 @@ impl Windows {
 }
 
 impl Stream {
-    /// A little further counts too: pages there may have been mapped already.
+    /// Whether a fault at `page` continues the stream upwards. It may skip a few pages, which may have been mapped already.
     fn follows(&self, page: Page) -> bool {
         page >= self.whole.end && page.0 - self.whole.end.0 <= u64::from(self.window) / 4
     }
 
-    /// Of the pages sent last, those nearest to `page`, which continues the stream.
+    /// The quarter of the pages sent last that lies nearest to `page`, which continues the stream.
     fn quarter_before(&self, page: Page) -> PageRange {
         let pages = self.last.len().div_ceil(4);
         match self.follows(page) {
@@ -146,6 +153,7 @@ impl Stream {
         }
     }
 
+    /// Whether a fault at `page` continues the stream downwards.
     fn precedes(&self, page: Page) -> bool {
         page < self.whole.start && self.whole.start.0 - 1 - page.0 <= u64::from(self.window) / 4
     }

@@ -15,20 +15,21 @@ use core::future::Future;
 use machine::{to_completion, Access, Frame, KernelSet, Mapping, Memory, PageRange, Soft, Step};
 use messages::vm::Revoke;
 
-/// Rows of frames that are released at a time where nobody else has them. A list of all might be larger than the largest piece of
-/// memory there is (4 MiB), or than all that is left: programs end because they have used it up.
+/// How many rows of frames are collected before they are released. One list of all rows of a program could be larger than the
+/// largest allocation (4 MiB), or than the memory that is left.
 pub(crate) const BATCH: usize = 2048;
 
 /// Frames that follow each other: the first one, and how many.
 pub(crate) type Row = (Frame, u64);
 
-/// Backwards: what is released last is given out first, so whoever touches pages in order next has rows of frames again.
+/// Releases the frames, the last one first. The allocator gives out first what was released last, so the next program that touches
+/// pages in order gets frames in order.
 pub(crate) fn release(memory: &dyn Memory, rows: impl DoubleEndedIterator<Item = Row>) {
     rows.rev().flat_map(|(first, count)| first.row(count).rev()).for_each(|frame| memory.release(frame));
 }
 
-/// Rows in pieces of 4 KiB, for the same reason. They are not released when it is dropped: others may still use them, until all that
-/// were asked have answered.
+/// Frames to be released when all sharers have answered. Dropping the list releases nothing, since sharers may still use them.
+/// It is kept in pieces of 4 KiB, because one large allocation might fail (see [`BATCH`]).
 #[derive(Default)]
 pub(crate) struct Frames(Vec<Vec<Row>>);
 
@@ -51,25 +52,25 @@ impl Frames {
     }
 }
 
-/// What has to be taken back, and which frames are free afterwards.
+/// What has to be taken back from which kernels, and which frames are released afterwards.
 pub(crate) struct Withdrawal {
     pub sharers: KernelSet,
     pub ranges: Ranges,
     pub frames: Frames,
-    /// Faults here wait until all is taken back: else one thread could find the page gone and then, on a
-    /// kernel that has not been asked yet, find it there.
+    /// Faults in these ranges wait until all pages are taken back. Otherwise one thread could find a page gone while another, on a
+    /// kernel that has not been asked yet, still finds it.
     pub busy: Vec<PageRange>,
-    /// What sharers may go on doing.
+    /// The access that sharers keep.
     pub keep: Access,
 }
 
 impl Withdrawal {
-    /// Sharers lose the pages.
+    /// Sharers are to unmap the pages.
     pub fn new() -> Self {
         Self::keeping(Access::empty())
     }
 
-    /// Sharers may keep the pages, for `keep` at most.
+    /// Sharers are to narrow their access to `keep`.
     pub fn keeping(keep: Access) -> Self {
         Withdrawal {
             sharers: KernelSet::new(),
@@ -80,13 +81,13 @@ impl Withdrawal {
         }
     }
 
-    /// The pages of `range` must be taken back from whoever has them.
+    /// Adds the exported pages of `range`, and takes them out of the export table.
     pub fn unexport(&mut self, state: &mut State, range: PageRange) {
         self.narrow(state, range);
         state.exports.remove(range);
     }
 
-    /// Keeps faults in `range` waiting, if anyone has to give back anything.
+    /// Makes faults in `range` wait until the withdrawal is settled, if there are sharers.
     pub fn hold(&mut self, state: &mut State, range: PageRange) {
         if !self.sharers.is_empty() {
             state.busy.push(range);
@@ -94,7 +95,7 @@ impl Withdrawal {
         }
     }
 
-    /// The pages of `range` must be narrowed at whoever has them.
+    /// Adds the exported pages of `range`, which stay in the export table.
     pub fn narrow(&mut self, state: &State, range: PageRange) {
         for (range, sharers) in state.exports.inside(range) {
             for kernel in sharers.iter() {
@@ -106,13 +107,13 @@ impl Withdrawal {
 }
 
 impl Space {
-    /// Takes the pages of `range` out of the table of their owner, which is this kernel. Sharers go to `withdrawal`, with the
-    /// frames that they have; the others are released, unless they are `moved`: in the table elsewhere already.
+    /// Unmaps the pages of `range` that this kernel owns. Frames that nobody else has are released at once; those of exported pages
+    /// go to `withdrawal`, with their sharers. With `moved` no frame is released, since the table has them at another address.
     pub(crate) fn take_pages(&self, state: &mut State, range: PageRange, withdrawal: &mut Withdrawal, moved: bool) {
         self.take_some(state, range, withdrawal, |_| true, moved)
     }
 
-    /// ...those of which `which` says so.
+    /// The same for those pages that `which` accepts.
     pub(crate) fn take_some(
         &self,
         state: &mut State,
@@ -155,7 +156,7 @@ impl Space {
         withdrawal.hold(state, range);
     }
 
-    /// Does what `withdrawal` says. Afterwards nobody has the pages and the frames are released.
+    /// Carries out `withdrawal`. When the future completes no kernel has the pages and the frames are released.
     pub(crate) fn settle(
         self: &Arc<Self>,
         operating: &Operating,
@@ -164,8 +165,9 @@ impl Space {
         self.settle_then(Some(operating), withdrawal, |_| ())
     }
 
-    /// ...and then runs `then`. Other changes are kept out until then, even if the caller stops waiting.
-    /// Begins when it is called, and is no `async fn`: with no sharers there is nothing to wait for, and no room for it.
+    /// The same, and then runs `then`. No other change begins until then, even if the caller stops waiting.
+    ///
+    /// The work begins with the call, not with the first poll. Without sharers it is done when the call returns.
     pub(crate) fn settle_then<T: Send + 'static, F: FnOnce(&Arc<Space>) -> T + Send + 'static>(
         self: &Arc<Self>,
         operating: Option<&Operating>,
@@ -197,7 +199,7 @@ impl Space {
         let space = self.clone();
         let message = Revoke { space: self.id, ranges: ranges.into_vec(), keep };
         self.detached(async move {
-            // A kernel that died uses nothing any more; so every kind of answer will do.
+            // An error means that the kernel died, which is as good as an answer: it uses nothing any more.
             space.vm.endpoint.multicast(&sharers, message).await;
             frames.release(&*space.vm.memory);
             space.vm.send_frames_home(crate::vm::FRAMES_BATCH);
@@ -208,7 +210,7 @@ impl Space {
         })
     }
 
-    /// Runs `work` to its end even if the caller stops waiting.
+    /// Runs `work` as a task of the kernel, to its end even if the caller stops waiting.
     pub(crate) fn detached<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         &self,
         work: W,
@@ -216,7 +218,7 @@ impl Space {
         to_completion(&*self.vm.spawner, work)
     }
 
-    /// Another kernel, owner of `ranges`, takes them back. On return no CPU here can use more than `keep`.
+    /// Answers [`Revoke`] of the owner of `ranges`: narrows this kernel's mappings to `keep`. On return no CPU here can use more.
     pub(crate) fn give_back(&self, ranges: &[PageRange], keep: Access) {
         let mut state = self.state.lock();
         state.poison(ranges);

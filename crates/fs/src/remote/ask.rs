@@ -1,4 +1,4 @@
-//! Calls whose answer must not get lost when the one who asked has gone, or wants to go.
+//! Calls whose answer must not get lost if the caller's future is dropped, or its thread wants to leave for a signal.
 
 use super::{Counted, Remote};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -10,20 +10,24 @@ use fabric::{Call, CallError};
 use machine::{sync::Lock, KernelId, Shield};
 use messages::Request;
 
+/// What to do with a result that nobody waits for any more.
 type Stray<T> = Box<dyn FnOnce(T) + Send>;
 
+/// Where the answer of a call is put.
 enum Slot<T> {
+    /// It has not come yet.
     Waiting(Stray<T>),
+    /// It has come.
     Done(T, Stray<T>),
-    /// Nobody waits: the result, if it still comes, is a stray.
+    /// The caller has gone. A result that still comes is a stray.
     Abandoned(Stray<T>),
     Taken,
 }
 
-/// Set while the asking future lives.
+/// The caller's end of a slot.
 struct Asking<T>(Arc<Lock<Slot<T>>>);
 
-/// A question under way, with the references in it.
+/// A call under way, with the references in its message. Dropped before the message has left, it uncounts them.
 struct Question<'a> {
     call: Call<'a, ()>,
     counted: Vec<Counted>,
@@ -50,7 +54,7 @@ impl<T> Drop for Asking<T> {
         let mut left = None;
         replace(&self.0, |slot| match slot {
             Slot::Waiting(stray) => Slot::Abandoned(stray),
-            // It came, and the one who asked went before it looked.
+            // It has come, and the caller goes before it has looked.
             Slot::Done(result, stray) => {
                 left = Some((result, stray));
                 Slot::Taken
@@ -64,8 +68,8 @@ impl<T> Drop for Asking<T> {
 }
 
 impl Remote {
-    /// Calls `to`. `accept` turns the reply into a result as soon as it arrives, whether or not the
-    /// future still exists; a result that nobody waits for goes to `stray`.
+    /// Calls `to`. As soon as the reply arrives `accept` turns it into a result, even if the future has been dropped. Then `stray`
+    /// gets the result.
     pub(super) async fn ask<M, T>(
         &self,
         to: KernelId,
@@ -95,8 +99,8 @@ impl Remote {
         self.ask_until(to, message, counted, accept, drop, || false).await
     }
 
-    /// [`Self::ask`] for a thread that stays until the answer has come. `cancels`: it may take long, so if the thread
-    /// wants to leave, `to` is asked to give up (`Err(Cancelled)` if that came in time).
+    /// [`Self::ask`] for a thread that does not leave before the answer has come, even for a signal. With `cancels` the call may take
+    /// long: when the thread wants to leave, `to` is asked to give up, and if it has done so the result is `Err(Cancelled)`.
     pub(super) async fn ask_and_stay<M, T>(
         &self,
         to: KernelId,
@@ -113,6 +117,7 @@ impl Remote {
         self.ask_until(to, message, Vec::new(), accept, drop, || cancels && held.is_leaving()).await
     }
 
+    /// [`Self::ask`] that cancels the call when `cancel` says so.
     async fn ask_until<M, T>(
         &self,
         to: KernelId,
@@ -160,7 +165,7 @@ impl Remote {
             }
             Slot::Taken
         });
-        // The stray's closure ends outside the lock.
+        // The closure `stray` is dropped outside the lock.
         found.map(|(result, _)| result).ok_or(CallError::Refused)
     }
 }

@@ -1,8 +1,8 @@
-//! References between kernels, as both sides count them (`cob run --audit`).
+//! An audit of the references between kernels (`cob run --audit`).
 //!
-//! The owner of a file counts what each kernel has of it (exports.rs), and the stand-in there counts what it will give back. While
-//! words are under way the two differ; at rest they are equal, file by file. If the owner counts more, the file never ends;
-//! if it counts less, it ends while somebody has it open. Neither side can see that alone.
+//! The owner of a file counts the references of each kernel (exports.rs), and the stand-in there counts those that it will give back.
+//! While messages are under way the two may differ; at rest they are equal for each file. If the owner counts more, the file is never
+//! closed. If it counts less, it is closed while somebody has it open. Neither side can see that alone.
 
 use super::{Remote, RemoteFile};
 use alloc::{format, string::String, sync::Arc, vec::Vec};
@@ -10,27 +10,27 @@ use machine::KernelId;
 use messages::control::{Reference, Stock};
 
 impl Remote {
-    /// What this kernel has of others' files: by file, as its stand-ins count it.
+    /// The references of this kernel to files of others, as its stand-ins count them.
     pub fn held(&self) -> Vec<Reference> {
-        // Outside the lock: a stand-in whose last user goes meanwhile ends here.
+        // Used outside the lock: this may drop the last reference to a stand-in, which takes the lock.
         let all: Vec<Arc<RemoteFile>> = self.stand_ins.lock().values().filter_map(|file| file.upgrade()).collect();
         let reference =
             |file: &Arc<RemoteFile>| Reference { file: file.name(), holder: self.me(), count: file.count() };
         all.iter().map(reference).collect()
     }
 
-    /// What others have of this kernel's files, as their owner counts it.
+    /// The references of others to files of this kernel, as this kernel counts them.
     pub fn lent(&self) -> Vec<Reference> {
         self.exports.lent(self.me())
     }
 
-    /// References of which the giver has told, or the receiver, but not both; and what is put aside.
+    /// References of which only the giver or only the receiver has told this kernel, and those that it has made for itself.
     pub fn under_way(&self) -> usize {
         self.exports.under_way() + self.aside.lock().len()
     }
 }
 
-/// Where the two sides differ, of the kernels that have said what they have.
+/// The differences between the two sides, one line each. A reference is compared only if both its kernels have sent their [`Stock`].
 pub fn disagreements(stocks: &[(KernelId, Stock)]) -> Vec<String> {
     let known = |kernel: KernelId| stocks.iter().any(|(id, _)| *id == kernel);
     let sorted = |of: fn(&Stock) -> &Vec<Reference>| {

@@ -1,15 +1,15 @@
-//! References that are counted and not sent yet.
+//! References that are counted but not sent yet.
 //!
-//! A count goes up before the message with the reference leaves. Until then whoever puts the message together may be dropped
-//! (a signal, a death): between two counts, or while the message waits for a credit. Then the counts go down again.
+//! A count goes up before the message with the reference leaves. The future that puts the message together may be dropped before
+//! (a signal, a death): between two counts, or while the message waits for room in the lane. Then the counts go down again.
 
 use super::Remote;
 use alloc::sync::Arc;
 use machine::KernelId;
 use messages::fs::{FileUnsent, Opened};
 
-/// A reference for another kernel, which owns one count as soon as it is sent. Dropped unsent, it is not counted any more.
-#[must_use = "what is not sent is not counted any more"]
+/// A reference for another kernel, which has been counted for it. Dropping it unsent takes the count back.
+#[must_use = "dropping it takes the count back"]
 pub struct Counted {
     remote: Arc<Remote>,
     holder: KernelId,
@@ -21,12 +21,12 @@ impl Counted {
         Counted { remote: remote.shared(), holder, opened: Some(opened) }
     }
 
-    /// What to put into a message that can be taken back: `self` is to be [sent](Self::send) when it has left.
+    /// The reference, to be put into a message that may not leave. Call [`Self::send`] when it has left.
     pub(super) fn opened(&self) -> Opened {
         self.opened.clone().expect("not sent yet")
     }
 
-    /// To be put into a message that leaves at once.
+    /// The reference, to be put into a message that leaves at once. The count stays.
     pub fn send(mut self) -> Opened {
         self.opened.take().expect("not sent yet")
     }
@@ -46,7 +46,7 @@ impl Remote {
         let Opened { file, giver, .. } = opened;
         match giver == Some(self.me()) {
             true if file.owner == self.me() => drop(self.take_aside(file.id)),
-            // A dead owner counts nothing.
+            // Fails if the owner is dead.
             true => drop(self.endpoint.send(file.owner, FileUnsent { id: file.id, holder })),
             false if file.owner == self.me() => drop(self.exports.release(file.id, holder, 1)),
             // The receiver's own: nobody has counted it.

@@ -1,4 +1,4 @@
-//! The files of this kernel that others know, and how often.
+//! The table of this kernel's files that other kernels have references to, and how many each has.
 
 use super::{observe::Observation, watch::Watch};
 use crate::{file::count_gained, socket::SocketLoan, File, FileRef};
@@ -10,18 +10,21 @@ use alloc::{
 use machine::{errno::Result, sync::Lock, Errno, KernelId, Memory, Serials};
 use messages::{control::Reference, fs::Opened};
 
+/// A file that other kernels have references to.
 struct Export {
     file: Arc<dyn File>,
+    /// How many references each kernel has.
     holders: BTreeMap<KernelId, u64>,
-    /// By holder and by who gave, where that was another kernel: what that has said of, less what the holder has said of. Above zero,
-    /// so many are on their way; below, the words of the giver are. Either word counts the reference, the other one does not again.
+    /// References that one kernel has handed on to another: by holder and giver, how many `FileRetain` of the giver have come, less
+    /// how many `FileArrived` of the holder. The first of the two messages about a reference is counted in `holders`. Above zero, so
+    /// many references are on their way; below zero, so many `FileRetain` are.
     given: BTreeMap<(KernelId, KernelId), i64>,
     watches: BTreeMap<KernelId, Arc<Watch>>,
 }
 
-/// A file that epolls of other kernels watch. It need not be exported any more.
+/// A file that epolls of other kernels watch. They need not have references to it.
 struct Seen {
-    /// Keeps the address, not the file.
+    /// Weak, so that it does not keep the file open. The address stays taken, so no other file gets this one's number.
     file: Weak<dyn File>,
     by: BTreeMap<KernelId, Arc<Observation>>,
 }
@@ -30,7 +33,7 @@ struct Seen {
 struct Table {
     files: BTreeMap<u64, Export>,
     seen: BTreeMap<u64, Seen>,
-    /// Number of a file by its address: the same file always has the same number.
+    /// The number of a file by its address: the same file always gets the same number.
     numbers: BTreeMap<usize, u64>,
 }
 
@@ -39,7 +42,7 @@ pub struct Exports {
     serials: Serials,
 }
 
-/// Given to the caller to drop outside the lock: the last reference to a file may do anything.
+/// References that were released, which the caller drops outside the lock: closing a file may call back into this table.
 pub struct Ended {
     _file: Arc<dyn File>,
     watches: Vec<Arc<Watch>>,
@@ -54,7 +57,7 @@ impl Exports {
         Exports { table: Lock::default(), serials: Serials::new(memory) }
     }
 
-    /// One more reference to `file`, for `holder`.
+    /// Counts one more reference of `holder` to `file`, and answers it. `me` is this kernel.
     pub fn add(&self, me: KernelId, file: &Arc<dyn File>, holder: KernelId) -> Opened {
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -70,7 +73,7 @@ impl Exports {
         describe(FileRef { owner: me, id }, file)
     }
 
-    /// `giver` sends one to `holder`.
+    /// `FileRetain`: `giver` sends `holder` a reference.
     pub fn given(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
@@ -80,7 +83,7 @@ impl Exports {
         }
     }
 
-    /// One that `giver` has sent is at `holder`.
+    /// `FileArrived`: a reference that `giver` has sent is at `holder`.
     pub fn arrived(&self, id: u64, holder: KernelId, giver: KernelId) {
         let mut table = self.table.lock();
         let Some(export) = table.files.get_mut(&id) else { return };
@@ -90,7 +93,7 @@ impl Exports {
         }
     }
 
-    /// Nothing more that `giver` had counted for `holder` will arrive.
+    /// `FilesLost`: references that `giver` has announced for `holder` and that have not arrived never will. Uncounts them.
     pub fn lost(&self, holder: KernelId, giver: KernelId) -> Vec<Ended> {
         let mut table = self.table.lock();
         let take = |(id, export): (&u64, &mut Export)| {
@@ -103,7 +106,7 @@ impl Exports {
         lost.filter_map(|(id, count)| table.release(id, holder, count)).collect()
     }
 
-    /// One of which `giver` has said that it sends it to `holder`, it does not.
+    /// `FileUnsent`: `giver` does not send `holder` a reference that it has announced. Uncounts it.
     pub fn unsent(&self, id: u64, holder: KernelId, giver: KernelId) -> Option<Ended> {
         let mut table = self.table.lock();
         let export = table.files.get_mut(&id)?;
@@ -112,6 +115,7 @@ impl Exports {
         (before > 0).then(|| table.release(id, holder, 1))?
     }
 
+    /// The file with this number. EBADF: it is closed.
     pub fn get(&self, id: u64) -> Result<Arc<dyn File>> {
         let table = self.table.lock();
         let exported = table.files.get(&id).map(|export| export.file.clone());
@@ -119,6 +123,7 @@ impl Exports {
         exported.or_else(|| table.seen.get(&id)?.file.upgrade()).ok_or(Errno::EBADF)
     }
 
+    /// Which kernels have references to a socket. None: no other kernel has.
     pub fn loan_of(&self, file: &Arc<dyn File>) -> Option<SocketLoan> {
         let table = self.table.lock();
         let id = *table.numbers.get(&address(file))?;
@@ -132,7 +137,8 @@ impl Exports {
         self.table.lock().numbers.get(&address).copied()
     }
 
-    /// What `giver` had counted for this kernel itself is there: who has the file now keeps it.
+    /// The file of a reference to this kernel's own file that `giver` has sent it. The reference is uncounted at once, since the caller
+    /// has the file.
     pub fn come_home(&self, id: u64, me: KernelId, giver: KernelId) -> Result<Arc<dyn File>> {
         let file = self.get(id)?;
         self.arrived(id, me, giver);
@@ -140,11 +146,12 @@ impl Exports {
         Ok(file)
     }
 
+    /// `FileRelease`: uncounts references of `holder`.
     pub fn release(&self, id: u64, holder: KernelId, count: u64) -> Vec<Ended> {
         self.table.lock().release(id, holder, count).into_iter().collect()
     }
 
-    /// All that a dead kernel held.
+    /// Uncounts all references of a dead kernel, and ends what its epolls observed.
     pub fn release_all(&self, holder: KernelId) -> Vec<Ended> {
         let mut table = self.table.lock();
         let watched: Vec<u64> = table.seen.keys().copied().collect();
@@ -168,7 +175,7 @@ impl Exports {
         released
     }
 
-    /// `holder` is to hear of changes.
+    /// `FileWatch`: tells `holder` of changes of the file's readiness from now on.
     pub fn watch(
         &self,
         id: u64,
@@ -184,7 +191,7 @@ impl Exports {
         Ok(file)
     }
 
-    /// Epolls of `holder` watch a file that it has a reference to.
+    /// `FileObserve`: epolls of `holder` watch a file that it has a reference to. `begin` makes the observation if there is none yet.
     pub fn observe(
         &self,
         id: u64,
@@ -198,11 +205,12 @@ impl Exports {
         Ok((file, observation))
     }
 
+    /// What the epolls of `holder` observe of the file.
     pub fn observation(&self, id: u64, holder: KernelId) -> Option<Arc<Observation>> {
         self.table.lock().seen.get(&id)?.by.get(&holder).cloned()
     }
 
-    /// The observation is to be dropped outside the lock.
+    /// `FileUnobserve`: ends an observation, which the caller drops outside the lock.
     pub fn unobserve(&self, id: u64, holder: KernelId) -> Option<Arc<Observation>> {
         let mut table = self.table.lock();
         let seen = table.seen.get_mut(&id)?;
@@ -213,13 +221,13 @@ impl Exports {
         observation
     }
 
-    /// The file is closed.
+    /// Ends all observations of a file that is closed.
     pub fn end_observed(&self, id: u64) -> Vec<Arc<Observation>> {
         let seen = self.table.lock().forget_seen(id);
         seen.map(|seen| seen.by.into_values().collect()).unwrap_or_default()
     }
 
-    /// What each kernel has of each file.
+    /// All references to files of this kernel.
     pub fn lent(&self, me: KernelId) -> Vec<Reference> {
         let table = self.table.lock();
         let of = |(&id, export): (&u64, &Export)| {
@@ -230,12 +238,12 @@ impl Exports {
         table.files.iter().flat_map(of).collect()
     }
 
-    /// References of which only one of giver and receiver has told.
+    /// How many references only the giver or only the receiver has told of.
     pub fn under_way(&self) -> usize {
         self.table.lock().files.values().map(|export| export.given.len()).sum()
     }
 
-    /// Files that other kernels hold or watch.
+    /// How many files other kernels have references to, or watch.
     pub fn len(&self) -> usize {
         let table = self.table.lock();
         table.files.len() + table.seen.keys().filter(|id| !table.files.contains_key(id)).count()
@@ -243,7 +251,7 @@ impl Exports {
 }
 
 impl Export {
-    /// A word of the giver (1), or of the holder (-1). What was known before.
+    /// Counts a message of the giver (`word` is 1) or of the holder (-1) in `given`. Answers the balance before.
     fn balance(&mut self, holder: KernelId, giver: KernelId, word: i64) -> i64 {
         let balance = self.given.entry((holder, giver)).or_default();
         let before = core::mem::replace(balance, *balance + word);
@@ -296,7 +304,7 @@ impl Table {
     }
 }
 
-/// What a stand-in has to know.
+/// The reference to a file of this kernel, with all that a stand-in must know without asking.
 fn describe(name: FileRef, file: &Arc<dyn File>) -> Opened {
     let pollable = file.changes().is_some();
     Opened { file: name, flags: file.flags(), waiting: file.waiting(), pollable, giver: None }

@@ -34,25 +34,27 @@ use messages::{
     Request,
 };
 
+/// The stand-in for a file of another kernel. Its operations are calls to the owner.
 pub struct RemoteFile {
     pub(super) remote: Arc<Remote>,
     name: FileRef,
-    /// As this kernel last heard of them; the owner's count.
+    /// The flags as this kernel last heard of them. Those at the owner hold.
     flags: StatusFlags,
     waiting: WaitPlace,
     pollable: bool,
-    /// References of the owner's that this stand-in gives back in the end.
+    /// References to the file that this stand-in gives back when it is dropped.
     count: AtomicU64,
     news: Arc<News>,
     gained: Gained,
 }
 
-/// What the owner has told us. Shared with calls that outlive the one who asked.
+/// The file's readiness as the owner has told it.
 #[derive(Default)]
 struct News {
     ready: Lock<Events>,
-    /// Counts the owner's messages about changes.
+    /// Counts the owner's messages about changes (`FileReady`).
     heard: AtomicU64,
+    /// The owner has been asked to send them.
     watched: AtomicBool,
     changes: WaitQueue,
 }
@@ -67,8 +69,8 @@ impl News {
         self.changes.wake_all();
     }
 
-    /// The owner's answer to who asked when `heard` was the count. What it has told meanwhile may be newer, or older: of both
-    /// nothing is lost (at worst a file looks ready for a moment that is no more).
+    /// Enters the owner's answer to a question that was asked when `heard` had this value. If a `FileReady` came meanwhile, either may
+    /// be the newer one, so both are kept: at worst a file looks ready for a moment after it was.
     fn answered(&self, ready: Events, heard: u64) {
         let mut known = self.ready.lock();
         *known = match self.heard.load(Ordering::Acquire) == heard {
@@ -103,14 +105,14 @@ impl RemoteFile {
         }
     }
 
-    /// Gives all references back, and waits until the owner has them.
+    /// Gives all references back, and waits until the owner has uncounted them.
     pub(super) async fn release(self) {
         let count = self.count.swap(0, Ordering::AcqRel);
-        // A dead owner needs no release.
+        // Fails if the owner is dead.
         let _ = self.ask(FileRelease { id: self.name.id, count }).await;
     }
 
-    /// Gives all references back, to be sent by the caller.
+    /// The file's number and all references, which the caller gives back.
     pub(super) fn take_count(self) -> (u64, u64) {
         (self.name.id, self.count.swap(0, Ordering::AcqRel))
     }
@@ -133,14 +135,14 @@ impl RemoteFile {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whom its description signals: see [`abi::OwnerChange`].
+    /// Changes whom the file signals, at its owner: see [`abi::OwnerChange`].
     pub(super) async fn change_owner(&self, caller: &Caller, change: OwnerChange) -> Result<FileOwner> {
         let (owner, flags) = self.ask(FileSetOwner { id: self.name.id, caller: caller.clone(), change }).await??;
         self.flags.learn(flags);
         Ok(owner)
     }
 
-    /// The owner said that readiness may have changed.
+    /// `FileReady` of the owner.
     pub(super) fn hear(&self, ready: Events) {
         self.news.tell(ready);
     }
@@ -153,8 +155,8 @@ impl RemoteFile {
         Ok(self.remote.endpoint.call(self.name.owner, message).await?)
     }
 
-    /// For what must be done once, or not at all: a thread that is interrupted stays for the answer. An owner that waits
-    /// itself is asked to give up.
+    /// A call that must not be repeated: a thread that gets a signal still waits for the answer. With `cancels` the owner, which may be
+    /// waiting itself, is asked to give up.
     async fn ask_and_stay<M, T>(
         &self,
         message: M,
@@ -167,15 +169,15 @@ impl RemoteFile {
         T: Send + 'static,
     {
         let shield = match self.waiting {
-            // Files with offsets, which only a killed thread leaves.
+            // Regular files and their like answer soon. Only a thread that is killed leaves.
             WaitPlace::Never => &Shield::NONE,
             _ => shield_of(caller),
         };
         self.remote.ask_and_stay(self.name.owner, message, accept, shield, cancels).await.map_err(interrupted)
     }
 
-    /// Does `attempt` until it gives something other than [`MUST_WAIT`], or only once. The wait in between may be
-    /// dropped at any time.
+    /// Repeats `attempt` while the owner answers [`MUST_WAIT`], after each change of the file's readiness. If `patience` says so it
+    /// tries only once. The wait in between may be dropped at any time.
     async fn insist<T, F: Future<Output = Result<T>>>(
         &self,
         patience: Patience,
@@ -187,13 +189,13 @@ impl RemoteFile {
             let result = attempt().await;
             match patience {
                 _ if !matches!(result, Err(MUST_WAIT)) => return result,
-                // Where others make it vain again and again, the thread would never come to wait.
+                // If other threads are faster again and again, the wait below never begins, which would notice the signal.
                 Patience::Waits if shield.is_leaving() => return Err(Errno::RESTART),
                 Patience::Waits => {}
                 other => return Err(other.answer()),
             }
             if !self.news.watched.load(Ordering::Acquire) {
-                // Whatever changed before this is seen by the next attempt.
+                // The next attempt sees whatever has changed before this.
                 self.watch_now().await?;
                 continue;
             }
@@ -216,7 +218,7 @@ impl Drop for RemoteFile {
         self.remote.forget(self.name);
         let count = self.count.load(Ordering::Acquire);
         if count > 0 {
-            // A dead owner needs no release.
+            // Fails if the owner is dead.
             let _ = self.remote.endpoint.send(self.name.owner, FileRelease { id: self.name.id, count });
         }
     }
@@ -224,7 +226,7 @@ impl Drop for RemoteFile {
 
 impl File for RemoteFile {
     fn read_into<'a>(&'a self, to: Destination<'a>, access: Access<'a>) -> Transfer<'a> {
-        // What a stream has given can't be put back: it comes into memory that is there.
+        // What was read from a stream can't be put back if a copy to the user faults. So it goes to a buffer of the kernel.
         let buf = match to.buffer() {
             Ok(buf) => buf,
             Err(error) => return Transfer::Done(Err(error)),
@@ -387,7 +389,7 @@ impl File for RemoteFile {
     fn lock<'a>(&'a self, caller: &'a Caller, op: LockOp) -> BoxFuture<'a, Result<Option<LockConflict>>> {
         let message = FileLock { id: self.name.id, caller: caller.clone(), op };
         Box::pin(async move {
-            // One that is granted just when the thread is interrupted is held, and so it is said.
+            // A lock that is granted just when a signal comes is held, and reported as such.
             let answer = self.remote.ask_and_stay(self.name.owner, message, |reply| reply, &caller.shield, true).await;
             answer.map_err(interrupted)?
         })
@@ -410,7 +412,7 @@ impl File for RemoteFile {
         }
         let message = FileClosed { id: self.name.id, caller: caller.clone() };
         Box::pin(async move {
-            // A dead owner has no locks any more.
+            // Fails if the owner is dead, with its locks.
             let _ = self.ask(message).await;
         })
     }

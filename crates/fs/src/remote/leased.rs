@@ -1,14 +1,15 @@
-//! [`LeasedFile`]: a regular file of the owner of the root that was opened here, without asking.
+//! [`LeasedFile`]: a regular file of the owner of the root that this kernel has opened without asking.
 //!
-//! The owner lets a kernel open a file again that it has opened once (lease.rs). All such open files of one answer share an
-//! [`Anchor`], the reference to the file at the owner: it keeps the file, and what is known of it until the owner recalls
-//! that. Position and flags are here, and small files are read from the copies of their pages that mappings use too
-//! (object.rs). Everything else - writes, locks, another kernel that wants the file, a read after a recall - needs a
-//! description at the owner: it is made then, once, with the position and flags of this one ([`LeasedFile::real`]), and
-//! from there on the file is a stand-in for it like any other.
+//! The owner lets a kernel open a file again that it has opened once (lease.rs). All open files that come from one answer share an
+//! [`Anchor`]: the reference that keeps the file at the owner, and what is known of the file until the owner recalls it. Position and
+//! flags are kept here. Small files are read from copies of their pages, which mappings use too (object.rs).
 //!
-//! A read looks whether the file was recalled *after* it has copied the bytes: a change is made only after its recall, so
-//! if there was none, size and bytes are of one state; else the read is done again at the owner.
+//! Everything else needs an open file description at the owner: writes, locks, passing the file to another kernel, a read after
+//! a recall. It is made when it is first needed, with the position and flags of this one ([`LeasedFile::real`]). From then on the
+//! file passes everything on to that description's stand-in.
+//!
+//! A read checks whether the file was recalled *after* it has copied the bytes. The owner recalls before it makes a change, so
+//! without a recall size and bytes are of one state. Otherwise the read is done again at the owner.
 
 use super::{names::Answer, Remote, RemoteFile};
 use crate::{
@@ -32,17 +33,20 @@ use machine::{
 /// Longer files are read at the owner: their pages would fill this kernel's memory.
 const LONGEST: u64 = 256 << 10;
 
-/// A file that may be opened here.
+/// A file that this kernel may open without asking.
 pub(super) struct Anchor {
-    /// The stand-in of the owner's anchor, which keeps the file.
+    /// The stand-in that keeps the file at its owner.
     file: Arc<dyn File>,
     attributes: Attributes,
+    /// A read changes nothing at the owner, so it may be done here.
     quiet: bool,
+    /// What the owner names when it recalls.
     pub tokens: Vec<u64>,
+    /// When the lease ends without a recall, in ns of `clock`.
     until: u64,
     clock: Arc<dyn Clock>,
     recalled: AtomicBool,
-    /// A close must be told of.
+    /// The owner must hear of closes.
     watched: AtomicBool,
     object: Lock<Option<Arc<dyn Object>>>,
 }
@@ -69,7 +73,7 @@ impl Anchor {
         })
     }
 
-    /// What is known of the file is no more true.
+    /// The owner recalls what it has said of the file. With `watched` it must hear of closes from now on.
     pub fn recall(&self, watched: bool) {
         self.recalled.store(true, SeqCst);
         self.watched.fetch_or(watched, SeqCst);
@@ -94,14 +98,14 @@ impl Anchor {
     }
 }
 
-/// An answer that is not kept any more: the reference that goes back to the owner, if nobody here has the file open.
+/// The reference that goes back to the owner with an answer that is not kept any more. None: the file is open here.
 pub(super) fn give_back(answer: Answer) -> Option<(u64, u64)> {
     let Answer::Open(anchor) = answer else { return None };
     let file: Arc<dyn Any + Send + Sync> = Arc::into_inner(anchor)?.file;
     Some(Arc::into_inner(file.downcast::<RemoteFile>().ok()?)?.take_count())
 }
 
-/// The file as other kernels may know it.
+/// The file that other kernels may have a reference to: for a leased file, its description at the owner.
 pub(super) async fn settle(file: &Arc<dyn File>) -> Result<Arc<dyn File>> {
     match file.as_any().downcast_ref::<LeasedFile>() {
         Some(leased) => leased.real().await,
@@ -112,13 +116,14 @@ pub(super) async fn settle(file: &Arc<dyn File>) -> Result<Arc<dyn File>> {
 pub(super) struct LeasedFile {
     remote: Arc<Remote>,
     anchor: Arc<Anchor>,
-    /// Of the answer that let it be opened.
+    /// The number of the answer that let it be opened ([`super::names::Key::number`]).
     number: u64,
     flags: Lock<OpenFlags>,
-    /// Held through whatever uses or changes it, and while `real` is made of this.
+    /// Locked during each operation that uses it, and while `real` is made with it.
     position: AsyncLock<u64>,
+    /// The stand-in of the description at the owner, once there is one.
     real: Lock<Option<Arc<dyn File>>>,
-    /// The owner has heard of the close.
+    /// The owner has heard of the close, if it must.
     told: bool,
     _open: Open,
 }
@@ -141,12 +146,12 @@ impl LeasedFile {
         self.real.lock().clone()
     }
 
-    /// Is everything that is asked of the file still known here?
+    /// Whether the file may still be read without its owner.
     fn is_here(&self) -> bool {
         self.anchor.is_current() && self.real.lock().is_none()
     }
 
-    /// The description at the owner.
+    /// The stand-in of the description at the owner, which is made if there is none yet.
     pub async fn real(&self) -> Result<Arc<dyn File>> {
         if let Some(real) = self.known() {
             return Ok(real);
@@ -164,10 +169,10 @@ impl LeasedFile {
         Ok(real)
     }
 
-    /// The last descriptor is closed; returns when the owner has heard of what it must hear.
+    /// Called when the last descriptor is closed. Returns when the owner has heard of the close, if it must.
     pub async fn end(mut self) {
         if self.anchor.watched.load(SeqCst) {
-            // An owner that is dead tells nobody.
+            // The owner tells whoever watches the file (inotify) when `real` is closed. Fails if it is dead.
             let _ = self.real().await;
         }
         self.told = true;
@@ -175,7 +180,7 @@ impl LeasedFile {
         if let Some(real) = real {
             file::close(real).await;
         }
-        // The last one, whose answer is not kept any more.
+        // The last open file of an answer that is not kept any more.
         if Arc::strong_count(&self.anchor) == 1 {
             let file = self.anchor.file.clone();
             drop(self);
@@ -191,7 +196,7 @@ impl LeasedFile {
         }
     }
 
-    /// None: the owner is to read.
+    /// Reads without the owner. None: the owner must be asked.
     async fn read_here(&self, mut to: Destination<'_>, from: u64) -> Result<Option<usize>> {
         let size = self.anchor.attributes.size;
         if !self.is_here() || !self.anchor.quiet || size > LONGEST {
@@ -231,7 +236,7 @@ impl LeasedFile {
         };
         match read {
             Some(read) => Ok(read),
-            // Some of it may be there.
+            // Some bytes may be copied already, and `to` can't go back. The caller comes again with a buffer.
             None if matches!(to, Destination::User(..)) => Err(NEEDS_BUFFER),
             None => self.real().await?.read_into(to.reborrow(), access).await,
         }
@@ -243,7 +248,7 @@ impl Drop for LeasedFile {
         if !self.told && self.anchor.watched.load(SeqCst) && self.real.get_mut().is_none() {
             let (anchor, flags) = (self.anchor.clone(), *self.flags.get_mut());
             self.remote.spawn(async move {
-                // Closed as soon as it is open: that is what is told. An owner that is dead tells nobody.
+                // Opened at the owner and closed at once, so that whoever watches the file hears of a close.
                 let _ = anchor.file.reopen(&crate::file::SYSTEM, flags).await;
             });
         }
@@ -352,7 +357,7 @@ impl File for LeasedFile {
         self.anchor.file.path()
     }
 
-    /// Where nothing was recalled, nobody has locks on the file that a close would end.
+    /// Without a recall there are no locks on the file that a close would end.
     fn closed<'a>(&'a self, caller: &'a Caller) -> BoxFuture<'a, ()> {
         match self.anchor.recalled.load(SeqCst) {
             true => self.anchor.file.closed(caller),

@@ -1,13 +1,13 @@
-//! Frames that carry the data of one transfer, whatever it is: of a file, a pipe, a socket, a queue of System V, the memory of a
-//! process. They belong to the kernel that asks; the owner of the file
-//! copies into or out of them. They are freed only when the owner has answered (or died), so the loan
-//! travels with the code that takes the answer, not with the one who asked.
+//! Frames that carry the data of one transfer between kernels: of a file, a pipe, a socket, a message queue of System V, the memory
+//! of a process. They belong to the kernel that asks, and the kernel that answers copies into or out of them. They may be freed only
+//! when it has answered or died. So the loan belongs to the code that takes the answer, which runs even if the caller has gone.
 
 use crate::file::Source;
 use alloc::{sync::Arc, vec, vec::Vec};
 use machine::{errno::Result, Errno, Frame, Memory, PAGE_SIZE};
 use messages::fs::{Data, ReadReply, INLINE_BYTES};
 
+/// The frames of one transfer, released when it is dropped.
 pub struct Loan {
     memory: Arc<dyn Memory>,
     frames: Vec<Frame>,
@@ -15,15 +15,15 @@ pub struct Loan {
 
 impl Loan {
     const FRAMES: usize = 16;
-    /// A datagram goes whole: so many hold the longest.
+    /// Frames for the longest datagram, which can't be split.
     const MESSAGE_FRAMES: usize = 53;
     /// Bytes of the longest datagram.
     pub const LONGEST_MESSAGE: usize = Self::MESSAGE_FRAMES * PAGE_SIZE;
-    /// Bytes of one transfer.
+    /// Bytes of one transfer, of anything but a datagram.
     pub const LARGEST: usize = Self::FRAMES * PAGE_SIZE;
 
-    /// Frames for up to so many bytes. None for a few, which travel in the message, and none when
-    /// memory is short: then the transfer is a short one.
+    /// Frames for up to `bytes` bytes. Up to [`INLINE_BYTES`] travel in the message and need none. When memory is short there are
+    /// fewer, and the transfer is shorter.
     pub fn for_bytes(memory: &Arc<dyn Memory>, bytes: usize) -> Self {
         Self::up_to(memory, bytes, Self::FRAMES)
     }
@@ -46,11 +46,12 @@ impl Loan {
         loan
     }
 
+    /// The frames, for the message.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Bytes that fit, in frames or in the message.
+    /// How many bytes fit into the frames, or without frames into the message.
     pub fn capacity(&self) -> usize {
         match self.frames.len() {
             0 => INLINE_BYTES,
@@ -58,16 +59,17 @@ impl Loan {
         }
     }
 
+    /// Copies `data` into the frames.
     pub fn fill(&self, data: &[u8]) {
         copy_in(&*self.memory, &self.frames, data);
     }
 
-    /// The first bytes of the frames.
+    /// A copy of the first bytes of the frames.
     pub fn collect(&self, bytes: usize) -> Vec<u8> {
         copy_out(&*self.memory, &self.frames, bytes.min(self.frames.len() * PAGE_SIZE))
     }
 
-    /// What to put into a message for `data`, which fits.
+    /// Copies `data`, which fits, into the frames or into what it answers, for the message.
     pub fn send(&self, data: &[u8]) -> Data {
         match self.frames.len() * PAGE_SIZE {
             // Few bytes, or there was no memory for frames.
@@ -88,7 +90,7 @@ impl Loan {
         Ok(())
     }
 
-    /// Moves what an answer gave to `to`; how many bytes that were.
+    /// Copies the bytes of an answer to `to`. Answers how many.
     pub fn receive_into(&self, taken: ReadReply, to: &mut [u8]) -> usize {
         match taken {
             ReadReply::Inline(data) => {
@@ -106,7 +108,7 @@ impl Loan {
         }
     }
 
-    /// What an answer gave.
+    /// The bytes of an answer.
     pub fn receive(&self, taken: ReadReply) -> Vec<u8> {
         match taken {
             ReadReply::Inline(data) => data,
@@ -114,7 +116,7 @@ impl Loan {
         }
     }
 
-    /// The frames are somebody else's business from now on.
+    /// Gives the first `count` frames to the caller, and releases the others.
     pub fn keep(mut self, count: usize) -> Vec<Frame> {
         let kept = self.frames.drain(..count.min(self.frames.len())).collect();
         drop(self);
@@ -130,12 +132,14 @@ impl Drop for Loan {
     }
 }
 
+/// Copies `data` into the frames.
 pub fn copy_in(memory: &dyn Memory, frames: &[Frame], data: &[u8]) {
     for (&frame, chunk) in frames.iter().zip(data.chunks(PAGE_SIZE)) {
         memory.write(frame, 0, chunk);
     }
 }
 
+/// A copy of the first `bytes` bytes of the frames.
 #[expect(clippy::disallowed_methods, reason = "as many bytes as somebody has given frames for")]
 pub fn copy_out(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
@@ -145,7 +149,7 @@ pub fn copy_out(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Vec<u8> 
     data
 }
 
-/// At the owner: the frames of a request must hold what it says, and be memory at all.
+/// At the receiver: checks that the frames of a request hold `bytes` bytes and are frames of memory. EINVAL.
 pub fn check(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Result<()> {
     let fits = frames.len() <= Loan::MESSAGE_FRAMES && bytes <= frames.len() * PAGE_SIZE;
     match fits && frames.iter().all(|&frame| memory.home_of(frame).is_some()) {
@@ -154,7 +158,7 @@ pub fn check(memory: &dyn Memory, frames: &[Frame], bytes: usize) -> Result<()> 
     }
 }
 
-/// At the owner: what a request brought.
+/// At the receiver: the data of a request.
 pub fn received(memory: &dyn Memory, data: Data) -> Result<Vec<u8>> {
     match data {
         Data::Inline(data) => Ok(data),
@@ -165,8 +169,7 @@ pub fn received(memory: &dyn Memory, data: Data) -> Result<Vec<u8>> {
     }
 }
 
-/// At the owner: an answer for whoever has lent `frames`, which have been checked. If there is no room for it in them, it goes in
-/// the message.
+/// At the receiver: puts `data` into the frames of a request, which have been checked, or if they have no room into the message.
 pub fn answer(memory: &dyn Memory, frames: &[Frame], data: Vec<u8>) -> ReadReply {
     if frames.is_empty() || data.len() > frames.len() * PAGE_SIZE {
         return ReadReply::Inline(data);

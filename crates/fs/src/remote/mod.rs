@@ -1,9 +1,9 @@
 //! Files of other kernels.
 //!
-//! A file lives on the kernel that made it. Elsewhere a [`RemoteFile`] stands in for it: there is at most
-//! one per file and kernel, and its operations are calls to the owner. [`Remote`] is one kernel's side of
-//! this: the table of its own files that others know (exports.rs), the stand-ins it has (here), the
-//! services that answer (serve.rs, watch.rs, observe.rs), and paths run on the kernel that owns the root (paths.rs).
+//! A file lives on the kernel that made it, its owner. On other kernels a *stand-in* ([`RemoteFile`]) takes its place: there is at most
+//! one for each file and kernel, and its operations are calls to the owner. [`Remote`] is one kernel's side of
+//! this. It has the table of its own files that other kernels have references to (exports.rs), its stand-ins for files of others (here),
+//! the services that answer them (serve.rs, watch.rs, observe.rs), and paths that the owner of the root is asked to walk (paths.rs).
 //!
 //! # Who keeps a file alive
 //!
@@ -23,8 +23,9 @@
 //! If references were a set instead of counts, the release would have closed the file.
 //! A count that went up for a message which is never sent goes down again (counted.rs).
 //!
-//! A kernel that hands on a file of a third one does not wait for that count: it tells the owner (`FileRetain`) and sends its message.
-//! The receiver tells the owner as well (`FileArrived`), before anything else about the file, and whichever word comes first counts:
+//! A kernel may hand on a file of a third one. It does not wait for the owner to count: it tells the owner (`FileRetain`) and sends its
+//! message. The receiver tells the owner as well (`FileArrived`), before it sends anything else about the file. Whichever of the two
+//! messages comes first is counted, the other one is not:
 //!
 //! ```text
 //! K1: stand-in (1)          owner: K1 holds 1              K2
@@ -36,15 +37,15 @@
 //!                           '-> K1 holds 0: closed
 //! ```
 //!
-//! The file stays open in between, for K1's own release is behind its word in one lane.
+//! The file stays open in between, since K1's release is behind its `FileRetain` in one lane.
 //!
 //! # Waiting
 //!
-//! A read of a pipe or socket waits at its owner, who answers when there is something: one message and its answer. A signal
-//! cancels it, and the reader stays until it knows whether the owner had answered before (ask.rs).
+//! A read of a pipe or socket waits at its owner, which answers when there is data: one message and its answer. A signal
+//! cancels the read. The reader still waits until it knows whether the owner had answered before (ask.rs).
 //!
-//! Everything else that may have to wait is tried at the owner. Where it would wait there, the stand-in waits here for the owner's
-//! word that something has changed, and tries again; a signal thus interrupts a wait that holds nothing.
+//! Everything else that may block is tried at the owner, which answers at once. If it would block, the stand-in waits on its own kernel
+//! until the owner says that something has changed (`FileReady`), and tries again. So a signal interrupts a wait that holds nothing.
 
 mod ask;
 mod balance;
@@ -96,7 +97,7 @@ use observe::ObservedFile;
 use pipe::Holds;
 use shared::Handle;
 
-/// Mapped files whose pages are kept though nobody maps them at the moment.
+/// How many files of other kernels keep their pages on this kernel after the last mapping has gone.
 const OBJECTS_KEPT: usize = 32;
 
 /// One kernel's side of the files that cross kernels.
@@ -105,28 +106,29 @@ pub struct Remote {
     memory: Arc<dyn Memory>,
     spawner: Arc<dyn Spawner>,
     exports: Exports,
-    /// Pipes of this kernel that others hold.
+    /// Data in pipes of this kernel that splice and tee on other kernels hold.
     holds: Holds,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
     observed: Lock<BTreeMap<FileRef, Weak<ObservedFile>>>,
-    /// Observations begun here, for others.
+    /// How many observations of files of this kernel have begun (observe.rs).
     observations: AtomicU64,
-    /// Objects of other kernels that are in use here, and those that are kept in use.
+    /// Objects of other kernels that are in use here.
     foreign: Lock<BTreeMap<ObjectId, Weak<Foreign>>>,
+    /// Those that are kept in use in case they are mapped again, the oldest first.
     objects: Lock<VecDeque<Arc<Foreign>>>,
     own_objects: Lock<Option<Arc<OwnObjects>>>,
     signals: Lock<Option<Arc<dyn SignalSources>>>,
     signaller: Lock<Option<Arc<dyn Signaller>>>,
     /// Objects of this kernel that others use.
     handles: Lock<BTreeMap<ObjectId, Weak<Handle>>>,
-    /// Who said that nothing more of a dead kernel arrives there, before its death was known here.
+    /// [`FilesLost`] that came before this kernel knew of the death: sender and dead kernel.
     lost_early: Lock<Vec<(KernelId, KernelId)>>,
-    /// What this kernel has handed to itself and not accepted yet.
+    /// Files in references that this kernel has made for itself and not accepted yet.
     aside: Lock<BTreeMap<u64, Arc<dyn File>>>,
     mappers: Lock<Option<Arc<dyn Mappers>>>,
-    /// What the owner of the root has answered about paths.
+    /// Answers about paths that the owner of the root has leased to this kernel.
     names: Names,
-    /// Sockets of this kernel.
+    /// The sockets of this kernel.
     sockets: Lock<Weak<UnixNames>>,
     /// On the kernel that owns the root: how paths are run there.
     paths: Option<Arc<dyn Paths>>,
@@ -134,7 +136,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// `paths`: set on the kernel that owns the root file system. Registers all handlers of the subject.
+    /// Registers the handlers of all messages about files. `paths` is set on the kernel that owns the root file system.
     pub fn new(
         endpoint: Arc<Endpoint>,
         memory: Arc<dyn Memory>,
@@ -176,7 +178,7 @@ impl Remote {
         self.endpoint.me()
     }
 
-    /// Says who must hear of lost pages of other kernels' objects.
+    /// Sets who is told of pages of other kernels' objects that are lost: the address spaces that may have them mapped.
     pub fn set_mappers(&self, mappers: Arc<dyn Mappers>) {
         *self.mappers.lock() = Some(mappers);
     }
@@ -185,12 +187,12 @@ impl Remote {
         self.this.upgrade().expect("someone is calling its method")
     }
 
-    /// Where stand-ins of signalfds find the signals of who reads.
+    /// Sets where stand-ins of signalfds find the signals of the reading process.
     pub fn set_signals(&self, sources: Arc<dyn SignalSources>) {
         *self.signals.lock() = Some(sources);
     }
 
-    /// Who signals the owners of files of this kernel.
+    /// Sets who sends SIGIO to the owners (F_SETOWN) of files of this kernel.
     pub fn set_signaller(&self, signaller: Arc<dyn Signaller>) {
         *self.signaller.lock() = Some(signaller);
     }
@@ -203,21 +205,21 @@ impl Remote {
         self.signals.lock().clone()
     }
 
-    /// A reference in a question to `holder`, which becomes the owner of one count. The caller keeps the file until it is answered.
+    /// A reference to `file` for a request to `holder`, counted for `holder`. The caller keeps the file until the request is answered.
     pub async fn hand_to(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
         if holder == self.me() {
             return Ok(self.put_aside(file.clone()));
         }
         let file = &leased::settle(file).await?;
         match file.remote() {
-            // Its own file: it knows it by number, and our stand-in keeps it there.
+            // The receiver's own file. Our stand-in keeps it alive there until the answer.
             Some(there) if there.owner == holder => Ok(Counted::new(self, holder, stand_in(file)?.opened())),
             _ => self.count_anywhere(holder, file),
         }
     }
 
-    /// A reference in an answer to `holder`, which becomes the owner of one count. Our stand-in may have gone before the answer
-    /// arrives, so that the file is counted for its own kernel, too.
+    /// A reference to `file` for an answer to `holder`, counted for `holder`. It is counted even if `holder` owns the file, since our
+    /// stand-in may be dropped before the answer arrives.
     pub async fn hand_over(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Counted> {
         if holder == self.me() {
             return Ok(self.put_aside(file.clone()));
@@ -230,13 +232,13 @@ impl Remote {
             return Ok(Counted::new(self, holder, self.count_for(holder, file)?));
         };
         let opened = Opened { giver: Some(self.me()), ..stand_in(file)?.opened() };
-        // A dead owner counts nothing: the file answers EIO wherever it is. What else is in the message is not lost with it.
+        // If the owner is dead the file answers EIO on every kernel. The rest of the message is still worth sending.
         let _ = self.endpoint.send(there.owner, FileRetain { id: there.id, holder });
         Ok(Counted::new(self, holder, opened))
     }
 
-    /// A file of this kernel: one reference more for `holder`. EIO if that has died: what it held may have been released
-    /// before this, and nobody would release it again.
+    /// Counts one more reference of `holder` to a file of this kernel. EIO if `holder` has died: its references may have been released
+    /// already, and nobody would release this one.
     fn count_for(&self, holder: KernelId, file: &Arc<dyn File>) -> Result<Opened> {
         let opened = self.exports.add(self.me(), file, holder);
         if self.endpoint.is_alive(holder) {
@@ -246,23 +248,24 @@ impl Remote {
         Err(Errno::EIO)
     }
 
-    /// `giver` sends `holder` a file of this kernel.
+    /// [`FileRetain`]: `giver` sends `holder` a reference to a file of this kernel.
     fn count_given(&self, id: u64, holder: KernelId, giver: KernelId) {
         self.exports.given(id, holder, giver);
-        // As above: it does not get it.
+        // As in `count_for`.
         if !self.endpoint.is_alive(holder) {
             drop(self.exports.unsent(id, holder, giver));
         }
     }
 
+    /// [`FileUnsent`]: `giver` does not send it.
     fn uncount_given(&self, id: u64, holder: KernelId, giver: KernelId) {
-        // What a dead one was to get was taken off for itself, or is with all that it held.
+        // The references of a dead holder are released all together.
         if self.endpoint.is_alive(holder) {
             drop(self.exports.unsent(id, holder, giver));
         }
     }
 
-    /// A reference for this kernel itself: nobody counts it, whoever owns the file.
+    /// A reference for this kernel itself. It is not counted; the file is kept in `aside` until the reference is accepted.
     fn put_aside(&self, file: Arc<dyn File>) -> Counted {
         let (flags, me) = (file.flags(), self.me());
         let mut aside = self.aside.lock();
@@ -277,7 +280,7 @@ impl Remote {
         self.aside.lock().remove(&id)
     }
 
-    /// The file of a reference that was handed to this kernel.
+    /// Takes a reference out of a message: answers the file of this kernel that it names, or the stand-in for it.
     pub fn accept(&self, opened: Opened) -> Result<Arc<dyn File>> {
         let Opened { file: FileRef { owner, id }, giver, .. } = opened;
         if owner == self.me() {
@@ -288,7 +291,7 @@ impl Remote {
             };
         }
         if let Some(giver) = giver {
-            // A dead owner counts nothing.
+            // Fails if the owner is dead.
             let _ = self.endpoint.send(owner, FileArrived { id, giver });
         }
         let mut stand_ins = self.stand_ins.lock();
@@ -299,25 +302,25 @@ impl Remote {
         let file = Arc::new(RemoteFile::new(self.shared(), opened.clone()));
         stand_ins.insert(opened.file, Arc::downgrade(&file));
         drop(stand_ins);
-        // It may have come from somebody who did not know.
+        // `kernel_died` did not find a stand-in that was made after the death.
         if !self.endpoint.is_alive(owner) {
             file.owner_died();
         }
         Ok(file)
     }
 
-    /// The last user of a stand-in is gone.
+    /// Takes a stand-in that is being dropped out of the table.
     fn forget(&self, file: FileRef) {
         {
             let mut stand_ins = self.stand_ins.lock();
-            // Another one may have taken the place already.
+            // A new one may have taken its place already.
             if stand_ins.get(&file).is_some_and(|there| there.strong_count() == 0) {
                 stand_ins.remove(&file);
             }
         }
     }
 
-    /// `kernel` died: the pipes it held are free, and who waits for its files is woken to find out.
+    /// Called when `kernel` has died. Releases its holds on pipes, and wakes whoever waits for its files, who then gets EIO.
     pub fn kernel_died(&self, kernel: KernelId) {
         self.holds.release_all(kernel);
         let there = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
@@ -330,8 +333,9 @@ impl Remote {
         self.observed_died(kernel);
     }
 
-    /// Nothing of `dead` arrives here any more. What it had counted for this kernel at others, and did not send, they take back;
-    /// and what it had counted here for those that have said the same.
+    /// Called when no more messages of `dead` can arrive on this kernel. References that `dead` announced for this kernel
+    /// (`FileRetain`) and never sent are uncounted: the owners of the files, which are told with [`FilesLost`], do so, and this kernel
+    /// for its own files.
     pub async fn mourn(&self, dead: KernelId) {
         let early: Vec<_> = {
             let mut lost = self.lost_early.lock();
@@ -344,17 +348,17 @@ impl Remote {
         self.endpoint.multicast(&self.endpoint.others(), FilesLost { dead }).await;
     }
 
-    /// `from` gets nothing more of `dead`.
+    /// [`FilesLost`]: no more messages of `dead` can arrive at `from`.
     fn files_lost(&self, from: KernelId, dead: KernelId) {
         if self.endpoint.is_alive(dead) {
-            // Something that it counts for that kernel may yet come out of its lane.
+            // A `FileRetain` of `dead` for `from` may still be in the lane to this kernel.
             self.lost_early.lock().push((from, dead));
         }
         drop(self.exports.lost(from, dead));
     }
 
-    /// All survivors have said what they got of `dead` (they have [mourned](Self::mourn)), so that it is counted for them: what it
-    /// held itself is released.
+    /// Releases all references that `dead` held. Called when all survivors have [mourned](Self::mourn): whatever they got from `dead`
+    /// is counted for them by then.
     pub fn release_of(&self, dead: KernelId) {
         drop(self.exports.release_all(dead));
     }
@@ -374,7 +378,7 @@ impl Recall for Remote {
     fn recall_names(self: Arc<Self>, from: KernelSet, tokens: Vec<u64>, watched: bool) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             for (kernel, released) in self.endpoint.multicast(&from, NamesRecall { tokens, watched }).await {
-                // Who died keeps nothing.
+                // A kernel that has died answers nothing: all it held is released elsewhere.
                 for (id, count) in released.unwrap_or_default() {
                     drop(self.exports.release(id, kernel, count));
                 }
@@ -387,7 +391,7 @@ impl Recall for Remote {
     }
 }
 
-/// Changes whom an open file description signals, wherever that lives: F_SETOWN, F_SETSIG, O_ASYNC. The answer is its owner as it is then.
+/// F_SETOWN, F_SETSIG, O_ASYNC: changes whom a file of any kernel signals. Answers its owner as it is afterwards.
 pub async fn change_owner(
     file: &Arc<dyn File>,
     caller: &Caller,

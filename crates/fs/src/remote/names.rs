@@ -1,11 +1,11 @@
-//! Answers of the owner of the root that are kept: stat, access, readlink and open of what nobody changes ask nothing.
+//! Answers about paths that this kernel keeps, so that stat, access, readlink and open of a file that nobody changes need no message.
 //!
-//! The owner has noted what each answer rests on and recalls it before it changes that ([`crate::lease`], where the
+//! The owner of the root notes what each answer rests on, and recalls the answer before it changes that ([`crate::lease`], where the
 //! dangerous interleaving is drawn). An answer is found again by all that it depends on: where the walk began, the
-//! operation, and who asked. Answers that say "no" are kept too: dynamic linking and searches of PATH mostly get those.
+//! operation, and who asked. Failures are kept too: the dynamic linker and searches of PATH mostly get ENOENT.
 //!
-//! An open file that is written is worth nothing here, for its first write recalls it. So a file that is opened for
-//! writing is opened at the owner the first time, and after it was written.
+//! Leasing a file that is then written is a loss, since the first write recalls the lease. So the first time that a file is opened for
+//! writing it is opened at the owner, and again whenever it was written since.
 
 use super::leased::{give_back, Anchor};
 use crate::{Attributes, Credentials, FileRef, PathOp};
@@ -16,7 +16,7 @@ use alloc::{
 };
 use machine::{sync::Lock, Errno};
 
-/// Answers kept.
+/// How many answers are kept.
 const LIMIT: usize = 512;
 
 /// What an answer depends on.
@@ -29,6 +29,7 @@ pub(super) struct Key {
     pub op: PathOp,
 }
 
+/// What an operation on a path gives.
 #[derive(Clone)]
 pub(super) enum Answer {
     Failed(Errno),
@@ -44,23 +45,26 @@ pub(super) struct Kept {
     /// [`Key::number`].
     pub number: u64,
     pub tokens: Vec<u64>,
-    /// ns of this kernel's clock.
+    /// When the lease ends without a recall, in ns of this kernel's clock.
     pub until: u64,
     pub answer: Answer,
 }
 
+/// The answers that this kernel keeps.
 #[derive(Default)]
 pub(super) struct Names(Lock<State>);
 
 #[derive(Default)]
 struct State {
+    /// By [`Key::number`]: when the answer was last used, counted in `uses`, and the answer.
     entries: BTreeMap<u64, (u64, Kept)>,
-    /// Counts uses, for the oldest to go.
+    /// Counts uses. The answer that was not used for longest makes room for a new one.
     uses: u64,
+    /// Counts recalls.
     recalls: u64,
-    /// All there are, of open files too.
+    /// All anchors, also those that only open files still use.
     anchors: Vec<Weak<Anchor>>,
-    /// Files opened for writing, and whether they were written.
+    /// Files opened for writing, and whether they were written since.
     writers: BTreeMap<u64, bool>,
 }
 
@@ -77,6 +81,7 @@ impl Key {
         }
     }
 
+    /// The path of an operation whose answer can be kept.
     pub fn path(op: &PathOp) -> &[u8] {
         match op {
             PathOp::Open { path, .. }
@@ -87,7 +92,7 @@ impl Key {
         }
     }
 
-    /// Mostly another one for another key.
+    /// A hash of the key.
     pub fn number(&self) -> u64 {
         let more = match &self.op {
             PathOp::Open { flags, .. } => 8 | u64::from(flags.bits()) << 8,
@@ -108,6 +113,7 @@ impl Key {
 }
 
 impl Names {
+    /// The answer for `key` that is kept, if there is one. `number` is its [`Key::number`].
     pub fn find(&self, key: &Key, number: u64, now: u64) -> Option<Answer> {
         let mut state = self.0.lock();
         state.uses += 1;
@@ -120,7 +126,7 @@ impl Names {
         Some(kept.answer.clone())
     }
 
-    /// Before the owner is asked: the recalls so far, and whether the answer is to be kept.
+    /// Called before the owner is asked. Answers how many recalls there were so far, and whether the answer is to be kept.
     pub fn asks(&self, key: &Key, number: u64) -> (u64, bool) {
         let mut state = self.0.lock();
         let keep = !key.writes() || {
@@ -138,13 +144,14 @@ impl Names {
         (state.recalls, keep)
     }
 
+    /// Notes that a file was written which the answer `number` had opened.
     pub fn wrote(&self, number: u64) {
         if let Some(written) = self.0.lock().writers.get_mut(&number) {
             *written = true;
         }
     }
 
-    /// Keeps an answer that was asked for after so many recalls.
+    /// Keeps an answer, unless there was a recall since it was asked for, after `asked` recalls: that may have been of this answer.
     pub fn keep(&self, new: Kept, asked: u64) {
         let mut dropped = Vec::new();
         let mut state = self.0.lock();
@@ -166,13 +173,13 @@ impl Names {
         } else {
             drop(state);
             if let Answer::Open(anchor) = &new.answer {
-                // Why it was recalled is not known.
+                // The recall may have been for a watch, so the owner must hear of the close.
                 anchor.recall(true);
             }
         }
     }
 
-    /// The owner is about to change something. The references that go back.
+    /// [`messages::fs::NamesRecall`]: drops all answers that rest on one of `tokens`. Answers the references that go back to the owner.
     pub fn recall(&self, tokens: &[u64], watched: bool) -> Vec<(u64, u64)> {
         let rests = |on: &[u64]| on.iter().any(|token| tokens.contains(token));
         let mut state = self.0.lock();
@@ -188,7 +195,7 @@ impl Names {
         wrong.into_iter().filter_map(|(_, kept)| give_back(kept.answer)).collect()
     }
 
-    /// Memory is short.
+    /// Drops all answers, because memory is short.
     pub fn clear(&self) {
         let entries = core::mem::take(&mut self.0.lock().entries);
         drop(entries);

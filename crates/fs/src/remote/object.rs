@@ -1,10 +1,10 @@
-//! Mapped files of other kernels: a kernel that maps one has copies of its own of the pages it reads. (A thread
+//! Mapped files of other kernels. A kernel that maps one privately keeps copies of the pages that it reads. (A thread
 //! that moved still borrows text pages from the owner of their slice: docs/limits.md.)
 //!
-//! Copies are only for reading. The owner asks for them back before it changes the page ([`crate::cache`], lent.rs), so
-//! they are never of an older state than the file; what may change at any time it lends itself instead, pinned as for
-//! a shared mapping. Shared pages are never copied: mostly they are mapped by the kernel named in [`Object::id`], and if
-//! not, see shared.rs.
+//! Copies are only for reading. The owner asks for them back before it changes a page ([`crate::cache`], lent.rs), so
+//! they never show an older state than the file. Of pages that may change at any time the owner lends its own frame instead, pinned
+//! as for a shared mapping. Pages of shared mappings are never copied: mostly the kernel named in [`Object::id`] maps them itself, and
+//! for the other cases see shared.rs.
 
 use super::{loan::Loan, shared::SharedPages, Remote, RemoteFile, OBJECTS_KEPT};
 use crate::{file::ready, Object, ObjectId};
@@ -22,7 +22,7 @@ use messages::fs::{Lost, ObjectLost, ObjectPages, ObjectPagesReply, ObjectPunch,
 /// Pages asked for at a time.
 const RUN: u64 = 8;
 
-/// Another kernel's object, as long as anything here uses it. There is one of each.
+/// An object (mapped file) of another kernel, as long as this kernel uses it. There is one for each object.
 pub(super) struct Foreign {
     pub id: ObjectId,
     /// Keeps the object in use at its owner.
@@ -36,14 +36,14 @@ struct Pages {
     losses: u64,
 }
 
-/// It, for reading and for private mappings.
+/// Another kernel's object, for reading and for private mappings.
 pub struct RemoteObject(Arc<Foreign>);
 
 impl Remote {
-    /// The object that another kernel has given a reference to.
+    /// The object with this id, of which another kernel has sent a reference.
     pub(super) fn object(&self, opened: Opened, id: ObjectId) -> Result<Arc<RemoteObject>> {
         let name = opened.file;
-        // Lives until the stand-in has been found by its name.
+        // Keeps the stand-in alive until it has been found by its name.
         let _file = self.accept(opened)?;
         let file = self.stand_ins.lock().get(&name).and_then(Weak::upgrade).ok_or(Errno::EBADF)?;
         let foreign = {
@@ -61,7 +61,7 @@ impl Remote {
         Ok(Arc::new(RemoteObject(foreign)))
     }
 
-    /// The same, kept for the next one who maps it.
+    /// The same. The object and its pages are kept in case it is mapped again.
     pub(super) fn mapped(&self, opened: Opened, id: ObjectId) -> Result<Arc<RemoteObject>> {
         let object = self.object(opened, id)?;
         let mut kept = self.objects.lock();
@@ -75,7 +75,7 @@ impl Remote {
         Ok(object)
     }
 
-    /// Gives back the pages of objects that are only kept in case they are mapped again; says how many.
+    /// Drops the objects that are only kept in case they are mapped again. Answers how many pages they had.
     pub fn reclaim(&self) -> usize {
         self.names.clear();
         let all = core::mem::take(&mut *self.objects.lock());
@@ -84,14 +84,14 @@ impl Remote {
         unused.iter().map(|object: &Arc<Foreign>| object.pages.lock().frames.len()).sum()
     }
 
-    /// Pages of an object of this kernel are lost: tells `others`, and answers those that use nothing of it any more.
+    /// Tells `others` that pages of an object of this kernel are lost. Answers those of them that use nothing of the object any more.
     pub async fn recall(&self, others: &KernelSet, lost: Lost) -> KernelSet {
         let answers = self.endpoint.multicast(others, ObjectLost { lost }).await;
-        // Who died uses nothing.
+        // A kernel that has died uses nothing.
         answers.into_iter().filter(|(_, uses)| !matches!(uses, Ok(true))).map(|(kernel, _)| kernel).collect()
     }
 
-    /// The owner of objects has died: pages of them that it lent itself are its memory, and nobody maps them from now on.
+    /// Called when `owner` has died. No page of its objects is mapped from now on, since the frames that it lent are its memory.
     pub(super) fn objects_died(&self, owner: KernelId) {
         let of = |serial| ObjectId { owner, serial };
         let known: Vec<_> =
@@ -99,12 +99,12 @@ impl Remote {
         for foreign in &known {
             foreign.lose(Lost { object: foreign.id, first: 0, end: u64::MAX, private: false });
         }
-        // Each is dropped after the lock, by `known`: its stand-in may end with it.
+        // `known` keeps each alive until the lock is free: dropping one may drop its stand-in.
         self.objects.lock().retain(|foreign| foreign.id.owner != owner);
         drop(known);
     }
 
-    /// Pages of another kernel's object are lost; false if nothing here uses it.
+    /// [`ObjectLost`]: pages of another kernel's object are lost. Answers false if this kernel does not use the object.
     pub(super) async fn hear_of_loss(&self, lost: Lost) -> bool {
         let foreign = self.foreign.lock().get(&lost.object).and_then(Weak::upgrade);
         let Some(foreign) = foreign else { return false };
@@ -122,17 +122,17 @@ impl Foreign {
         &*self.file.remote.memory
     }
 
-    /// The copy of a page.
+    /// The copy of a page, if there is one.
     fn get(&self, index: u64) -> Option<CountedFrame<'_>> {
         let pages = self.pages.lock();
         Some(CountedFrame::retain(self.memory(), *pages.frames.get(&index)?))
     }
 
-    /// Pages that were asked for when there had been `losses`.
+    /// Enters pages that were asked for when `losses` had this value. If it has grown since, they may be out of date and are dropped.
     fn add<'m>(&self, first: u64, new: impl IntoIterator<Item = CountedFrame<'m>>, losses: u64) {
         let mut pages = self.pages.lock();
         let current = pages.losses == losses;
-        // All of them, also if none is kept: a frame that the iterator has not given yet is a bare one.
+        // Goes through all even if none is kept: a frame that the iterator has not yielded would not be released.
         for (index, frame) in (first..).zip(new) {
             // Two may have asked for the same page: the first copy stays, it may be mapped.
             if current && !pages.frames.contains_key(&index) {
@@ -141,10 +141,11 @@ impl Foreign {
         }
     }
 
+    /// Drops the copies of lost pages.
     fn lose(&self, lost: Lost) {
         let mut pages = self.pages.lock();
         pages.losses += 1;
-        // Who has them mapped counts them as well.
+        // A page table that still maps one holds a count of its own.
         pages.frames.remove_range(lost.first..lost.end);
     }
 
@@ -162,7 +163,7 @@ impl Drop for Foreign {
     fn drop(&mut self) {
         let remote = &self.file.remote;
         let mut known = remote.foreign.lock();
-        // Another one may have taken the place already.
+        // A new one may have taken its place already.
         if known.get(&self.id).is_some_and(|foreign| foreign.strong_count() == 0) {
             known.remove(&self.id);
         }
@@ -170,6 +171,7 @@ impl Drop for Foreign {
 }
 
 impl RemoteObject {
+    /// Gets copies of a page and some that follow from the owner.
     async fn fetch(&self, index: u64) -> Result<CountedFrame<'_>> {
         let remote = &self.0.file.remote;
         let name = self.0.file.name();
@@ -196,7 +198,7 @@ impl RemoteObject {
                 Ok(())
             };
             remote.ask(name.owner, message, accept, drop).await??;
-            // Lost again at once, by a change there: asks again.
+            // Else the page was lost again already, by a change at the owner.
             if let Some(frame) = self.0.get(index) {
                 return Ok(frame);
             }
@@ -209,7 +211,7 @@ impl Object for RemoteObject {
         self.0.id
     }
 
-    /// Only the owner knows, and refuses pages past the end; those that are here are of the file.
+    /// Only the owner knows the size, and it refuses pages past the end.
     fn size(&self) -> u64 {
         crate::cache::MAX_SIZE
     }
@@ -229,7 +231,7 @@ impl Object for RemoteObject {
         Box::pin(async move {
             let memory = &self.0.file.remote.memory;
             for index in first..end {
-                // EFAULT: it ends there.
+                // EFAULT: the file ends there.
                 if self.page(index).await.is_err() || !memory.has_room() {
                     break;
                 }

@@ -1,16 +1,16 @@
 //! Files of other kernels that an epoll watches.
 //!
-//! Problem: an epoll does not keep the files open that it watches; the last close of a file takes it out of all of them.
+//! Problem: an epoll does not keep the files open that it watches; the last close of a file takes it out of all epolls.
 //! A stand-in does keep its file open. An epoll that held one would keep a pipe's writer alive, and its reader waiting.
 //!
-//! Idea: the epoll's kernel holds an [`ObservedFile`], which is known to the owner by the file's number but holds no
-//! reference. The owner has an [`Observation`] for it, likewise without a reference, that tells of each change and of
-//! the file's end. The number stays the file's as long as it is observed, so that EPOLL_CTL_MOD and DEL, which come with
+//! Idea: the epoll's kernel has an [`ObservedFile`], which names the file by its number at the owner but holds no
+//! reference. The owner has an [`Observation`] for it, also without a reference, that tells of each change and of
+//! the file's close. The file keeps its number as long as it is observed, so that EPOLL_CTL_MOD and DEL, which come with
 //! a stand-in of their own, name the same entry.
 //!
-//! What is told comes late. A program that writes and then calls epoll_wait expects to find what it has written, at
-//! once, also with a timeout of 0; and what it has read away must not be reported again. So epoll_wait asks each
-//! owner once what is ready of all that is observed there. The danger is an edge that is reported twice:
+//! These messages come late. A program that writes and then calls epoll_wait, even with a timeout of 0, expects to find what it has
+//! written; and what it has read already must not be reported again. So epoll_wait asks each
+//! owner once which of the files that are observed there are ready. The danger is an edge that is reported twice:
 //!
 //! ```text
 //! owner                                     epoll's kernel
@@ -21,11 +21,11 @@
 //!                       '---->  reports the edge again
 //! ```
 //!
-//! So changes are numbered by the owner, and what brings no newer number than known is no news. The number is taken
-//! before the file is asked: a change in between is told again, never lost.
+//! So the owner numbers changes, and the epoll's kernel ignores a message whose number is not newer than the last. The owner takes
+//! the number before it asks the file: a change in between is told again, never lost.
 //!
-//! An observation that ends and one that begins for the same file must not cross on the way: the end is sent under the
-//! lock of the table in which the next one is entered before it is sent.
+//! The end of an observation and the beginning of the next one for the same file must reach the owner in this order. So the end is
+//! sent under the lock of the table of observed files, and the next one is entered there before it is sent.
 
 use super::Remote;
 use crate::{
@@ -53,14 +53,16 @@ use messages::fs::{EpollAbove, EpollBelow, FileObserve, FileObserved, FileUnobse
 pub struct ObservedFile {
     remote: Arc<Remote>,
     name: FileRef,
-    /// Is it an epoll itself?
+    /// It is an epoll itself.
     nested: AtomicBool,
     state: Lock<Known>,
     changes: WaitQueue,
 }
 
+/// The last that the owner has told.
 #[derive(Default)]
 struct Known {
+    /// Number of the last change.
     change: u64,
     events: Events,
     gone: bool,
@@ -121,7 +123,7 @@ impl Drop for ObservedFile {
         let mut table = self.remote.observed.lock();
         if table.get(&self.name).is_some_and(|there| there.strong_count() == 0) {
             table.remove(&self.name);
-            // A dead owner has forgotten it.
+            // Fails if the owner is dead.
             let _ = self.remote.endpoint.send(self.name.owner, FileUnobserve { id: self.name.id });
         }
     }
@@ -150,7 +152,7 @@ impl File for ObservedFile {
 }
 
 impl Remote {
-    /// `name` is open as long as the caller has a stand-in for it.
+    /// Begins to observe a file for the epolls of this kernel. The caller has a stand-in for it, which keeps it open.
     pub(super) async fn observe(&self, name: FileRef) -> Result<Arc<ObservedFile>> {
         let observed = {
             let mut table = self.observed.lock();
@@ -182,7 +184,7 @@ impl Remote {
         }
     }
 
-    /// The files of a dead kernel are closed.
+    /// Called when `kernel` has died: its files count as closed.
     pub(super) fn observed_died(&self, kernel: KernelId) {
         let all = FileRef { owner: kernel, id: 0 }..=FileRef { owner: kernel, id: u64::MAX };
         let observed: Vec<_> = self.observed.lock().range(all).filter_map(|(_, file)| file.upgrade()).collect();
@@ -192,7 +194,7 @@ impl Remote {
     }
 }
 
-/// At the owner: one kernel's epolls watch one file.
+/// At the owner: epolls of another kernel watch a file of this one.
 pub struct Observation {
     file: Weak<dyn File>,
     state: Arc<State>,
@@ -201,14 +203,17 @@ pub struct Observation {
 
 #[derive(Default)]
 struct State {
+    /// Number of the last change.
     changes: AtomicU64,
-    /// The file's queue is gone, or nobody wants to hear of it.
+    /// The file is closed.
     over: AtomicBool,
+    /// The other kernel does not watch the file any more.
     unwanted: AtomicBool,
     woken: WaitQueue,
 }
 
-/// The holder's epolls, as they lie in the file's queue. If the queue is the file's own, this goes with the file.
+/// The epolls of the other kernel (`holder`), as a subscriber of the file's wait queue. It is dropped with the file, if the queue
+/// is the file's own.
 struct HoldersEpolls {
     state: Arc<State>,
     remote: Weak<Remote>,
@@ -226,7 +231,7 @@ impl EpollsElsewhere for HoldersEpolls {
         Box::pin(async move {
             let Some(remote) = self.remote.upgrade() else { return Ok(0) };
             let message = EpollAbove { file: self.file, nests, ways: ways.0.to_vec() };
-            // A dead holder has no epolls any more.
+            // Fails if the holder has died, with its epolls.
             let Ok(answer) = remote.endpoint.call(self.holder, message).await else { return Ok(0) };
             let (counted, longest) = answer?;
             ways.0 = counted.try_into().map_err(|_| Errno::EIO)?;
@@ -244,7 +249,7 @@ impl Drop for HoldersEpolls {
 
 impl Observation {
     pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
-        // Greater than those of an earlier observation, of which one may still be under way to the same kernel.
+        // Greater than the numbers of earlier observations, of which a message may still be under way to the same kernel.
         let first = remote.observations.fetch_add(1, Ordering::Relaxed) << 32;
         let state = Arc::new(State { changes: AtomicU64::new(first), ..State::default() });
         let epolls =
@@ -255,7 +260,7 @@ impl Observation {
         Arc::new(observation)
     }
 
-    /// None: the file is closed.
+    /// What is ready now, and the number of the last change. None: the file is closed.
     pub fn ready(&self) -> Option<Readiness> {
         look(&self.file, &self.state)
     }
@@ -278,7 +283,8 @@ impl Drop for Observation {
     }
 }
 
-/// `first`: the number of no change yet.
+/// The task of an observation: tells the holder of changes, until the file is closed or the holder does not watch it any more.
+/// `first` is the number that stands for no change yet.
 async fn tell(
     remote: Arc<Remote>,
     file: Weak<dyn File>,
@@ -309,12 +315,12 @@ async fn tell(
     }
 }
 
-/// Registers what answers each message of the subject.
+/// Registers the handlers of the messages about observed files.
 pub(super) fn register(remote: &Arc<Remote>) {
     let serve = remote.endpoint.serve(remote);
     serve.on(|remote, from, FileObserve { id }| {
         let name = FileRef { owner: remote.me(), id };
-        // Before anything is awaited: an end that follows must find it.
+        // Entered before anything is awaited, so that a `FileUnobserve` that follows finds it.
         let begun = remote.exports.observe(id, from, |file| Observation::start(&remote, file, name, from));
         async move {
             let (file, observation) = begun?;
@@ -328,7 +334,7 @@ pub(super) fn register(remote: &Arc<Remote>) {
         let mut all = Vec::new();
         for id in ids {
             if let Ok(file) = remote.exports.get(id) {
-                // What it answers, the file's own look tells as well.
+                // An error is not reported here: `poll` of the file shows it.
                 let _ = file.watch().await;
             }
             all.push(remote.exports.observation(id, from).and_then(|observation| observation.ready()));

@@ -1,4 +1,5 @@
-//! Paths on a kernel that does not own the root file system: what is not known from before (names.rs) goes there whole.
+//! Operations on paths, on a kernel that does not own the root file system. They are sent to the owner whole, unless an answer from
+//! before is kept (names.rs).
 
 use super::{
     leased::{Anchor, LeasedFile},
@@ -10,13 +11,14 @@ use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, KernelId};
 use messages::fs::{PathAnswered, PathReply, RootDirectory, RunPath};
 
+/// [`Paths`] by calls to `owner`, the kernel that owns the root.
 pub struct RemotePaths {
     remote: Arc<Remote>,
     owner: KernelId,
     clock: Arc<dyn Clock>,
 }
 
-/// An answer as the program gets it.
+/// What the program gets for an answer. `op` is the operation, and `number` its [`Key::number`].
 fn give(remote: &Arc<Remote>, answer: Answer, number: u64, op: &PathOp) -> Result<PathAnswer> {
     Ok(match answer {
         Answer::Failed(errno) => return Err(errno),
@@ -33,18 +35,20 @@ fn give(remote: &Arc<Remote>, answer: Answer, number: u64, op: &PathOp) -> Resul
     })
 }
 
-/// The question under way.
+/// A question to the owner that has not been answered yet.
 struct Asked {
     remote: Arc<Remote>,
     clock: Arc<dyn Clock>,
-    /// The answer's key and number, and when it was asked for: recalls and ns.
+    /// The key and number to keep the answer under; None: it can't be kept.
     key: Option<(Key, u64)>,
+    /// How many recalls there had been when it was asked.
     recalls: u64,
+    /// When it was asked, in ns of `clock`.
     at: u64,
 }
 
 impl Asked {
-    /// Takes in an answer as it arrives, whether or not anybody still waits for it.
+    /// Called when the answer arrives, even if nobody waits for it any more. Accepts references in it, and keeps it if it may be kept.
     fn take(self, answered: PathAnswered) -> Result<PathAnswer> {
         let PathAnswered { reply, tokens, lasts } = answered;
         let Asked { remote, clock, key, recalls, at } = self;
@@ -66,7 +70,7 @@ impl Asked {
         let given = give(&remote, answer.clone(), number, &key.op);
         match (tokens.is_empty(), &answer) {
             (false, _) => remote.names.keep(Kept { key, number, tokens, until, answer }, recalls),
-            // Opened, but nothing is promised.
+            // Opened, but the owner will recall nothing, so nothing may be kept.
             (true, Answer::Open(anchor)) => anchor.recall(true),
             (true, _) => {}
         }
@@ -79,13 +83,13 @@ impl RemotePaths {
         RemotePaths { remote, owner, clock }
     }
 
-    /// What an answer to `op` depends on, if it can be kept.
+    /// What an answer to `op` depends on, and its number. None: the answer can't be kept.
     fn key(&self, caller: &Caller, base: &Base, op: &PathOp) -> Option<(Key, u64)> {
         if !Key::can_be(op) {
             return None;
         }
         let there = |file: &Arc<dyn File>| file.remote().filter(|there| there.owner == self.owner);
-        // What a path must not leave (openat2) is relative to the descriptor, whatever it begins with.
+        // With RESOLVE_IN_ROOT and its like (openat2) even an absolute path depends on the descriptor.
         let bound = matches!(op, PathOp::Open { resolve, .. } if *resolve != 0);
         let at = match Key::path(op).first() == Some(&b'/') && !bound {
             true => None,
@@ -96,6 +100,7 @@ impl RemotePaths {
         Some((key, number))
     }
 
+    /// Asks the owner.
     async fn send(
         &self,
         caller: &Caller,
@@ -119,7 +124,7 @@ impl RemotePaths {
         let message = RunPath { caller, root: root.opened(), at: start.opened(), to: to_opened, op, keep };
         let counted = [root, start].into_iter().chain(to).collect();
         let asked = Asked { remote: remote.clone(), clock: self.clock.clone(), key, recalls, at };
-        // A file is taken in as the answer arrives, so that its count is not lost with an interrupted open.
+        // A file in the answer is accepted as the answer arrives, so that its count is not lost if the open was interrupted.
         remote.ask_with(self.owner, message, counted, move |answered| asked.take(answered)).await?
     }
 }

@@ -1,5 +1,5 @@
-//! A pipe of another kernel that somebody here holds (pipe/hold.rs): its kernel keeps the hold, by a number, until it is told how
-//! much was taken, or this kernel dies.
+//! Holding data in a pipe of another kernel, for splice and tee (pipe/hold.rs). The pipe's kernel keeps the hold under a number, until
+//! the holder says how much was taken, or dies.
 //!
 //! ```text
 //! holder (K)                                 the pipe's kernel
@@ -9,7 +9,7 @@
 //! -- PipeLetGo(number, taken) --------------> the bytes go, the readers come
 //! ```
 //!
-//! An answer that comes for somebody who has left makes a [`HeldThere`] all the same, which is dropped, and so lets go.
+//! If the caller has gone when the answer comes, the [`HeldThere`] that the answer makes is dropped, which sends `PipeLetGo`.
 
 use super::{file::interrupted, loan, loan::Loan, Remote, RemoteFile};
 use crate::file::HeldBytes;
@@ -17,10 +17,10 @@ use alloc::{boxed::Box, collections::BTreeMap, sync::Arc, vec::Vec};
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, Memory, Serials, Shield};
 use messages::fs::{PipeHold, PipeLetGo, ReadReply, INLINE_BYTES};
 
-/// Pipes of this kernel that others hold, by kernel and number.
+/// What other kernels hold of pipes of this one, by kernel and number.
 pub(super) struct Holds {
     held: Lock<BTreeMap<(KernelId, u64), Box<dyn HeldBytes>>>,
-    /// Never those of another life of this kernel, which somebody may still let go of.
+    /// The numbers. None was used in an earlier boot generation of this kernel, whose holds somebody may still let go of.
     serials: Serials,
 }
 
@@ -35,12 +35,12 @@ impl Holds {
         number
     }
 
-    /// To be dropped outside the lock: it wakes.
+    /// Takes a hold out. Dropping it wakes readers and writers of the pipe.
     fn remove(&self, holder: KernelId, number: u64) -> Option<Box<dyn HeldBytes>> {
         self.held.lock().remove(&(holder, number))
     }
 
-    /// Whatever a dead kernel held.
+    /// Ends all holds of a dead kernel.
     pub fn release_all(&self, holder: KernelId) {
         let held: Vec<Box<dyn HeldBytes>> = {
             let mut held = self.held.lock();
@@ -50,17 +50,19 @@ impl Holds {
     }
 }
 
+/// Registers the handlers of [`PipeHold`] and [`PipeLetGo`].
 pub(super) fn register(remote: &Arc<Remote>) {
     let serve = remote.endpoint.serve(remote);
     serve.on::<PipeHold, _, _>(|remote, from, message| async move { hold(&remote, from, message).await });
     serve.on_sync(|remote, from, PipeLetGo { number, taken }| {
         if let Some(hold) = remote.holds.remove(from, number) {
-            // Of a pipe of this kernel: at once.
+            // A pipe of this kernel needs no future for that.
             let _ = hold.take(taken as usize);
         }
     });
 }
 
+/// Answers [`PipeHold`].
 async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Option<(u64, ReadReply)>> {
     let PipeHold { id, bytes, frames, wait } = message;
     let bytes = bytes as usize;
@@ -74,13 +76,13 @@ async fn hold(remote: &Remote, from: KernelId, message: PipeHold) -> Result<Opti
     let taken = loan::answer(&*remote.memory, &frames, hold.bytes()?);
     let number = remote.holds.add(from, hold);
     if !remote.endpoint.is_alive(from) {
-        // What it held may have been released before this, and nobody would release it again.
+        // Its holds may have been released already, and nobody would release this one.
         drop(remote.holds.remove(from, number));
     }
     Ok(Some((number, taken)))
 }
 
-/// It lets go when it is dropped.
+/// A hold on another kernel's pipe. Dropping it lets go of the data and takes nothing.
 struct HeldThere {
     remote: Arc<Remote>,
     owner: KernelId,
@@ -97,7 +99,7 @@ impl HeldBytes for HeldThere {
     fn take(mut self: Box<Self>, count: usize) -> Option<BoxFuture<'static, ()>> {
         Some(Box::pin(async move {
             self.over = true;
-            // A dead owner has no pipe any more.
+            // Fails if the owner is dead.
             let _ = self.remote.endpoint.call(self.owner, PipeLetGo { number: self.number, taken: count as u32 }).await;
         }))
     }
@@ -128,7 +130,7 @@ impl RemoteFile {
         let (remote, owner) = (self.remote.clone(), self.name().owner);
         let accept = move |reply: Result<Option<(u64, ReadReply)>>| -> Result<_> {
             let Some((number, taken)) = reply? else { return Ok(None) };
-            // Before the bytes are looked at: it lets go if those fail.
+            // Made first, so that it lets go if taking the bytes fails.
             let mut held = Box::new(HeldThere { remote, owner, number, bytes: Vec::new(), over: false });
             held.bytes = loan.receive(taken);
             Ok(Some(held as Box<dyn HeldBytes>))

@@ -1,12 +1,11 @@
-//! Shared mappings of another kernel's object, where the owner of the object is not the owner of the
-//! addresses (MAP_FIXED, mremap).
+//! Shared mappings of another kernel's object, at addresses that this kernel owns (MAP_FIXED, mremap).
 //!
-//! All who map an object MAP_SHARED must see one frame per page, so here nothing is copied: the owner counts
-//! its frame once more, for us (it is *pinned*), and we map it. The pin goes back to the owner like every other frame
-//! that we have from it and do not use any more ([`machine::Memory::accept_pin`]), so the owner can neither
-//! reclaim nor reuse a frame that a page table here still leads to; nor, if it has borrowed the frame, send it home.
+//! All processes that map an object MAP_SHARED must see the same frame for a page, so nothing is copied. The owner of the object counts
+//! its frame once more for this kernel (the frame is *pinned*), and this kernel maps it. When the last page table here has dropped the
+//! frame, the count goes back to the owner like that of an adopted frame ([`machine::Memory::accept_pin`]). Until then the owner can
+//! neither reclaim nor reuse the frame, nor send it home if it has borrowed it.
 //!
-//! Nothing is cached: whether a page is in memory, and where the object ends, the owner knows.
+//! Nothing is cached here: the owner knows whether a page is in memory, and where the object ends.
 
 use super::{object::Foreign, Remote};
 use crate::{file::ready, File, Loaned, Object, ObjectId};
@@ -19,7 +18,7 @@ use core::any::Any;
 use machine::{errno::Result, BoxFuture, CountedFrame, Errno, Frame, KernelId};
 use messages::fs::{ObjectAdmit, ObjectDirty, ObjectLost, ObjectPin, ObjectPunch, ObjectSync, Opened, ResolveObject};
 
-/// The owner's own pages.
+/// An object of another kernel, mapped shared: its pages are the owner's frames.
 pub struct SharedPages(Arc<Foreign>);
 
 impl SharedPages {
@@ -30,8 +29,7 @@ impl SharedPages {
     async fn pin(&self, index: u64) -> Result<CountedFrame<'_>> {
         let (remote, name) = (&self.0.file.remote, self.0.file.name());
         let (memory, unwanted) = (remote.memory.clone(), remote.memory.clone());
-        // Taken over when it arrives, whether or not somebody still waits: the owner has counted it. From there to whoever waits
-        // it is a bare frame.
+        // The pin is accepted as it arrives, even if nobody waits any more, since the owner has counted it.
         let accept = move |reply: Result<Frame>| reply.inspect(|frame| memory.accept_pin(*frame, name.owner));
         let stray = move |pinned: Result<Frame>| {
             if let Ok(frame) = pinned {
@@ -48,7 +46,7 @@ impl Object for SharedPages {
         self.0.id
     }
 
-    /// Only the owner knows, and refuses pages past the end.
+    /// Only the owner knows the size, and it refuses pages past the end.
     fn size(&self) -> u64 {
         crate::cache::MAX_SIZE
     }
@@ -62,7 +60,7 @@ impl Object for SharedPages {
     }
 
     fn mark_dirty(&self, index: u64) {
-        // A dead owner has no pages to keep.
+        // Fails if the owner is dead.
         let name = self.0.file.name();
         let _ = self.0.file.remote.endpoint.send(name.owner, ObjectDirty { id: name.id, index });
     }
@@ -88,8 +86,8 @@ impl Object for SharedPages {
     }
 }
 
-/// At the owner: what other kernels hold of an object that they map. Lives in the export table, like every file that
-/// others have a stand-in of; one for each object, so that a kernel has one stand-in of it.
+/// At the owner: an object that other kernels map, as a file that they can have references to. It is in the export table like every
+/// such file. There is one for each object, so each kernel has one stand-in for it.
 pub(super) struct Handle {
     object: Arc<dyn Object>,
     remote: Weak<Remote>,
@@ -127,13 +125,12 @@ impl File for Handle {
 pub type OwnObjects = dyn Fn(ObjectId) -> Option<Arc<dyn Object>> + Send + Sync;
 
 impl Remote {
-    /// How other kernels' questions for objects of this kernel are answered.
+    /// Sets how objects of this kernel are found, for questions of other kernels.
     pub fn serve_objects(&self, own: Arc<OwnObjects>) {
         *self.own_objects.lock() = Some(own);
     }
 
-    /// The object of that name, on whatever kernel it is. Whoever sends a name to another kernel keeps the
-    /// object until that kernel has answered.
+    /// The object with this id, of any kernel. A kernel that sends another one the id keeps the object until the other has answered.
     pub async fn resolve(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
         if id.owner == self.me() {
             return self.own_object(id);
@@ -154,28 +151,29 @@ impl Remote {
         });
         let file: Arc<dyn File> = handle;
         let opened = self.exports.add(self.me(), &file, holder);
-        // Ends after the lock: it may be the last.
+        // `file` is dropped after the lock is released: dropping the last handle takes it.
         drop(handles);
         opened
     }
 
-    /// The frame is in use at `holder` from now on, which has the count until it sends the frame back.
+    /// Gives `holder` the count of a frame, until it sends the frame back.
     pub(super) fn pin(&self, frame: CountedFrame<'_>, holder: KernelId) -> Frame {
         let frame = frame.pin(holder);
         if !self.endpoint.is_alive(holder) {
-            // What it had may have been taken back before this.
+            // Its pins may have been taken back already, and nobody would take this one.
             self.memory.take_home(frame, holder);
         }
         frame
     }
 
+    /// The object of this kernel with this id. ESTALE: it is not in use.
     fn own_object(&self, id: ObjectId) -> Result<Arc<dyn Object>> {
         let own = self.own_objects.lock().clone();
         own.and_then(|own| own(id)).ok_or(Errno::ESTALE)
     }
 }
 
-/// Registers what answers stand-ins of objects.
+/// Registers the handlers of the messages about objects.
 pub(super) fn register(remote: &Arc<Remote>) {
     let serve = remote.endpoint.serve(remote);
     serve.on_sync(|remote, from, ResolveObject { object }| Ok(remote.hand_object(from, remote.own_object(object)?)));

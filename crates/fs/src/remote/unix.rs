@@ -301,7 +301,7 @@ impl OtherKernels for Remote {
             false => (Vec::new(), None),
         };
         let message = SocketSend { to: to.serial, from, credit, message, frames, sent };
-        self.endpoint.send(to.kernel, message).map_err(|_| Errno::ECONNRESET)?;
+        self.endpoint.send_for_thread(to.kernel, message).map_err(|_| Errno::ECONNRESET)?;
         Ok(lent)
     }
 
@@ -317,7 +317,7 @@ impl OtherKernels for Remote {
 
     fn credit(&self, to: FarSocket, credit: SocketCredit) {
         // If it has died, so has who would send.
-        let _ = self.endpoint.send(to.kernel, SocketCredited { to: to.serial, credit });
+        let _ = self.endpoint.send_for_thread(to.kernel, SocketCredited { to: to.serial, credit });
     }
 
     fn tell(&self, to: FarSocket, change: SocketChange) {

@@ -1,9 +1,8 @@
-//! Readiness over kernels.
+//! Telling other kernels when a file may have become ready.
 //!
-//! The owner watches a file for each kernel that asked, and tells it when readiness may have changed. At
-//! most one such message is on its way per watch; changes meanwhile are remembered and told by the next.
-//! Nothing is lost: the flag is cleared *before* the file is asked, so a change after the asking sets
-//! it again.
+//! The owner has a [`Watch`] of the file for each kernel that asked (`FileWatch`), and tells it when readiness may have changed
+//! (`FileReady`). At most one such message is on its way for each watch; a flag remembers changes meanwhile, and the next message tells
+//! of them. No change is lost: the flag is cleared *before* the file is polled, so a later change sets it again.
 
 use super::Remote;
 use crate::{File, FileRef};
@@ -15,7 +14,7 @@ use machine::{
 };
 use messages::fs::FileReady;
 
-/// One kernel's interest in one file of ours.
+/// Another kernel's interest in a file of this one. It ends when it is dropped.
 pub struct Watch {
     file: Weak<dyn File>,
     state: Arc<State>,
@@ -38,6 +37,7 @@ impl Subscriber for State {
 }
 
 impl Watch {
+    /// Begins to tell `holder` of changes.
     pub fn start(remote: &Arc<Remote>, file: &Arc<dyn File>, name: FileRef, holder: KernelId) -> Arc<Self> {
         let state = Arc::new(State::default());
         let subscription = file.changes().map_or(0, |queue| queue.subscribe(state.clone(), false));
@@ -59,6 +59,7 @@ impl Drop for Watch {
     }
 }
 
+/// The task of a watch.
 async fn tell(remote: Arc<Remote>, file: Weak<dyn File>, name: FileRef, holder: KernelId, state: Arc<State>) {
     loop {
         let ended = state

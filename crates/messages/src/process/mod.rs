@@ -1,10 +1,10 @@
-//! Processes and threads: membership, migration, shared state, signals, waiting.
+//! Processes and threads: membership, migration, shared state. Signals, and parents and children, are subjects of their own.
 
-mod family;
+pub(crate) mod family;
 mod replica;
 mod scheduling;
 mod shared;
-mod signals;
+pub(crate) mod signals;
 mod thread;
 
 pub use family::*;
@@ -18,10 +18,7 @@ use crate::{
     fs::Opened,
     vm::{Runs, Touch},
 };
-use abi::{
-    signal::{Signal, SignalInfo, SignalSet, Taken},
-    CpuSet, Credentials,
-};
+use abi::{CpuSet, Credentials};
 use alloc::{boxed::Box, vec::Vec};
 use machine::{errno, Access, KernelId, KernelSet, Page, Pid, SpaceId};
 use serde::{Deserialize, Serialize};
@@ -215,247 +212,6 @@ messages! {
         process: Pid,
     } -> (), High;
 
-    /// A thread has taken a stop signal that was sent after `continues` SIGCONTs. The home stops the process, unless it has been
-    /// sent another SIGCONT since.
-    stop_process: StopProcess {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// The stop signal.
-        signal: Signal,
-        /// How many SIGCONTs had been sent before it.
-        continues: u64,
-    } -> (), Low;
-
-    /// The home tells a replica whether the threads of the process are stopped. Stops that were sent before the last SIGCONT
-    /// are void from then on.
-    set_stopped: SetStopped {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// Whether it is stopped.
-        stop_state: StopState,
-        /// Signals for the process that wait.
-        pending: PendingSet,
-    } -> (), High;
-
-    /// A kernel is about to send a stop signal or SIGCONT to a thread. The home continues the process if the signal is SIGCONT, and
-    /// answers the number of the last SIGCONT.
-    sending: Sending {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// SIGCONT or a stop signal.
-        signal: Signal,
-    } -> u64, Low;
-
-    /// Sends a signal to a process, at its home, which checks whether `sender` may. It has high priority, so that a process whose
-    /// requests fill the other lane can be killed.
-    signal_process: SignalProcess {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// The signal; None: only the permission is checked (kill with 0).
-        info: Option<SignalInfo>,
-        /// Who is checked for permission; None: the kernel itself sends.
-        sender: Option<Credentials>,
-    } -> errno::Result<()>, High;
-
-    /// Sends a signal to one thread: first to the home of its process, which passes it on to where the thread is. The home
-    /// performs the effects of sending (SIGCONT, stops) and fills in `continues`; a kernel with a replica of the process fills in `ignorings`.
-    signal_thread: SignalThread {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// The thread that gets it.
-        thread: Pid,
-        /// The signal; None: only the permission is checked (tgkill with 0).
-        info: Option<SignalInfo>,
-        /// Who is checked for permission; None: the kernel itself sends, or it has been checked.
-        sender: Option<Credentials>,
-        /// The number of the last SIGCONT; None: the effects of sending are still to come.
-        continues: Option<u64>,
-        /// How many changes of the handlers had made a signal ignored when it was sent; None: no kernel with a replica has seen it.
-        ignorings: Option<u64>,
-    } -> errno::Result<()>, Low;
-
-    /// Sends a signal to all processes of a group that are at home on the receiver and that this round has not reached; without a
-    /// group, to all processes but init and the sender. Answers how many there were, and how many the sender may signal.
-    signal_group: SignalGroup {
-        /// The process group; None: all processes.
-        group: Option<Pid>,
-        /// The signal; None: only the permission is checked (kill with 0).
-        signal: Option<RoundSignal>,
-        /// Who is checked for permission; None: the kernel itself sends.
-        sender: Option<Credentials>,
-        /// The sending process, which a signal for all leaves out.
-        except: Pid,
-    } -> (u32, u32), Low;
-
-    /// A thread asks the parent's home whether it may fork: not while a signal waits that it does not block.
-    begin_fork: BeginFork {
-        /// The parent.
-        process: Pid,
-        /// The id that the child will have.
-        child: Pid,
-        /// Signals that the forking thread blocks.
-        blocked: SignalSet,
-    } -> errno::Result<BeginForkReply>, Low;
-
-    /// The kernel that forked tells the parent's home that the fork is over and the child can be found. The home answers what
-    /// the child is to have of its parent beside what it was made with.
-    end_fork: EndFork {
-        /// The parent.
-        process: Pid,
-        /// The child.
-        child: Pid,
-    } -> EndForkReply, Low;
-
-    /// The home tells replicas which process-directed signals are waiting to be taken.
-    pending: PendingSignals {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// Signals for the process that wait.
-        pending: PendingSet,
-    } -> (), High;
-
-    /// A thread takes one of these process-directed signals from the home, which answers with it and with those that are left. With `acts`
-    /// the home has performed the default action on the process by then.
-    take_signal: TakeSignal {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// Signals that the thread would take.
-        wanted: SignalSet,
-        /// Whether the home performs the default action: stop, or end of the process.
-        acts: bool,
-    } -> (Option<Taken>, PendingSet), Low;
-
-    /// Gives signals back to the home: they were taken for a read of a signalfd that was interrupted meanwhile.
-    put_back: PutBack {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// The signals, with what they carry.
-        signals: Vec<Taken>,
-    } -> (), Low;
-
-    /// A child at home on the sender has ended, stopped or continued. The parent's home wakes its waiters and sends SIGCHLD, and
-    /// answers whether the child may be reaped at once, since nobody will wait for it. `order` numbers a child's changes: the
-    /// parent's home drops one that arrives after a later one, and whatever arrives after the end.
-    child: ChildChanged {
-        /// The parent, at home on the receiver.
-        parent: Pid,
-        /// The child.
-        child: Pid,
-        /// The child's process group.
-        group: Pid,
-        /// The child's real user id (`si_uid`).
-        uid: u32,
-        /// What happened to it.
-        event: ChildEvent,
-        /// Counts the child's changes.
-        order: u64,
-        /// What it has used, with its own children.
-        usage: Usage,
-    } -> bool, Low;
-
-    /// Enters a `new` child at the parent's home; answers false if the parent is ending and has given its children away already.
-    /// Without `new`: changes the process group of a child, if it still has it.
-    adopt: AdoptChild {
-        /// The parent, at home on the receiver.
-        parent: Pid,
-        /// The child.
-        child: Pid,
-        /// Its process group, for waits for a group.
-        group: Pid,
-        /// Signal that the parent gets when it ends; 0: none.
-        exit_signal: u8,
-        /// A new child, not a known one that is in another group now.
-        new: bool,
-    } -> bool, Low;
-
-    /// wait4, waitid: waits at the parent's home until a child has something to report. None: `poll` is set and no child
-    /// has. ECHILD: there is no such child.
-    wait: Wait {
-        /// The process that waits.
-        parent: Pid,
-        /// By id or group.
-        which: WaitFor,
-        /// By the signal of their end.
-        kind: WaitKind,
-        /// WEXITED.
-        exited: bool,
-        /// WSTOPPED (WUNTRACED).
-        stopped: bool,
-        /// WCONTINUED.
-        continued: bool,
-        /// WNOWAIT: it stays waitable.
-        keep: bool,
-        /// WNOHANG.
-        poll: bool,
-    } -> errno::Result<Option<WaitAnswer>>, Low;
-
-    /// Tells a child's home that the child has been waited for, and that its record may go.
-    reap: Reap {
-        /// The child that was waited for.
-        child: Pid,
-    } -> (), Low;
-
-    /// Gives a child another parent, because its own is ending.
-    reparent: Reparent {
-        /// The child, at home on the receiver.
-        child: Pid,
-        /// Its new parent.
-        parent: Pid,
-    } -> Reparented, Low;
-
-    /// setpgid: puts a process into a process group, at its home.
-    set_group: SetGroup {
-        /// The process that gets a new group.
-        process: Pid,
-        /// The group; equal to `process`: a new one.
-        group: Pid,
-        /// The process that asks.
-        caller: Pid,
-        /// Its session.
-        session: Pid,
-    } -> errno::Result<()>, Low;
-
-    /// Asks a kernel for the session of a process group, if a member is at home there. Every kernel is asked.
-    find_group: FindGroup {
-        /// The process group.
-        group: Pid,
-    } -> Option<Pid>, Low;
-
-    /// Asks whether one of these threads of a process blocks a signal, so that it must be kept though the process ignores it. Yes
-    /// also if one of them is not on the receiver (any more).
-    ask_blocked: AskBlocked {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// Which of its threads.
-        threads: Vec<Pid>,
-        /// The signal that they may block.
-        signal: Signal,
-    } -> bool, High;
-
-    /// Asks whether a thread would not notice a signal, because its process ignores it or the thread blocks it. A kernel that the
-    /// thread has left passes the question on.
-    ask_ignores: AskIgnores {
-        /// The process (thread group) that this is about.
-        process: Pid,
-        /// The thread that would get it.
-        thread: Pid,
-        /// The signal that it may ignore.
-        signal: Signal,
-    } -> bool, Low;
-
-    /// Asks for the parents of those processes of a group that are at home on the receiver, and whether one of these processes is
-    /// stopped (for orphaned process groups).
-    parents: GroupParents {
-        /// The process group.
-        group: Pid,
-    } -> (Vec<Pid>, bool), Low;
-
-    /// Asks the home of a process for its group and session.
-    group_of: GroupOf {
-        /// The process (thread group) that this is about.
-        process: Pid,
-    } -> Option<(Pid, Pid)>, Low;
-
     /// sethostname and setdomainname: asks the primary to name the machine.
     set_name: SetName {
         /// setdomainname, not sethostname.
@@ -487,13 +243,6 @@ messages! {
         /// The thread; None: the process.
         thread: Option<Pid>,
     } -> errno::Result<(Usage, Usage)>, Low;
-
-    /// A process ends and somebody must adopt its children: asks whether an ancestor, at home on the receiver, is alive and a
-    /// subreaper, and whose child it is. None: it is gone.
-    ask_heir: AskHeir {
-        /// Who would adopt them.
-        process: Pid,
-    } -> Option<(bool, Pid)>, Low;
 
     /// prlimit: reads or sets a resource limit of a process at home on the receiver, which answers the old one.
     limit: ProcessLimit {
@@ -668,37 +417,4 @@ messages! {
         /// What changes.
         change: Change,
     } -> errno::Result<()>, Low;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptor::TableId;
-
-    #[test]
-    fn all_of_a_replica_travels() {
-        let shared = Shared::first([(1, 2); RESOURCES], b"/bin/true".into());
-        let plain = Replica {
-            shared,
-            space: SpaceId { home: KernelId(1), serial: 2 },
-            in_parents_space: false,
-            files: TableId { home: KernelId(3), serial: 4 },
-            ending: None,
-            survivor: None,
-            stop_state: StopState::default(),
-            pending: PendingSet::default(),
-        };
-        let full = Replica {
-            in_parents_space: true,
-            ending: Some(ExitStatus::Code(5)),
-            survivor: Some(Survivor { thread: Pid(6), at: 7 }),
-            stop_state: StopState { stopped: true, order: 8, continues: 9 },
-            pending: PendingSet { set: SignalSet(u64::MAX), version: 10 },
-            ..plain.clone()
-        };
-        for replica in [plain, full] {
-            let bytes = postcard::to_allocvec(&replica).unwrap();
-            assert_eq!(postcard::from_bytes::<Replica>(&bytes).unwrap(), replica);
-        }
-    }
 }

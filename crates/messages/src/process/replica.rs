@@ -101,3 +101,36 @@ impl<'de> Deserialize<'de> for Replica {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::RESOURCES;
+
+    #[test]
+    fn all_of_a_replica_travels() {
+        let shared = Shared::first([(1, 2); RESOURCES], b"/bin/true".into());
+        let plain = Replica {
+            shared,
+            space: SpaceId { home: KernelId(1), serial: 2 },
+            in_parents_space: false,
+            files: TableId { home: KernelId(3), serial: 4 },
+            ending: None,
+            survivor: None,
+            stop_state: StopState::default(),
+            pending: PendingSet::default(),
+        };
+        let full = Replica {
+            in_parents_space: true,
+            ending: Some(ExitStatus::Code(5)),
+            survivor: Some(Survivor { thread: Pid(6), at: 7 }),
+            stop_state: StopState { stopped: true, order: 8, continues: 9 },
+            pending: PendingSet { set: SignalSet(u64::MAX), version: 10 },
+            ..plain.clone()
+        };
+        for replica in [plain, full] {
+            let bytes = postcard::to_allocvec(&replica).unwrap();
+            assert_eq!(postcard::from_bytes::<Replica>(&bytes).unwrap(), replica);
+        }
+    }
+}

@@ -1,49 +1,22 @@
 //! Address spaces: faults, slices, revocation, fork. The protocol is explained in crate `vm`.
 
+mod change;
+mod fault;
+mod owners;
 mod report;
 mod run;
 
+pub use change::*;
+pub use fault::*;
+pub use owners::*;
 pub use report::*;
 pub use run::*;
 
 use crate::fs::MappingUse;
 use abi::ObjectId;
 use alloc::vec::Vec;
-
 use machine::{errno, Access, Frame, KernelId, KernelSet, Page, PageRange, SpaceId, UserAddr};
 use serde::{Deserialize, Serialize};
-
-/// Consecutive slices of one owner; numbers are addresses divided by the slice size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SliceRun {
-    /// First slice.
-    pub start: u32,
-    /// The slice after the last.
-    pub end: u32,
-    /// The kernel that owns them for the life of the space.
-    pub owner: KernelId,
-}
-
-/// Pages that the owner of their slice has handed over to another kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// The pages.
-    pub range: PageRange,
-    /// The kernel that they were handed over to.
-    pub owner: KernelId,
-}
-
-/// What a kernel that was asked for pages it does not own knows of their owners: the slice table, and the parts of
-/// slices that were handed over in a range around these pages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owners {
-    /// The pages for which `parts` is complete, as far as the kernel knows.
-    pub about: PageRange,
-    /// All slices of which the kernel knows an owner.
-    pub slices: Vec<SliceRun>,
-    /// Parts of them that were handed over, within `about`.
-    pub parts: Vec<Part>,
-}
 
 /// Limits of a process that its mappings obey, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,157 +35,6 @@ impl Default for Limits {
     fn default() -> Self {
         Limits { stack: 8 << 20, data: u64::MAX, address_space: u64::MAX, locked: u64::MAX }
     }
-}
-
-/// Why a fault can't be resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fault {
-    /// Nothing is mapped there: SIGSEGV, SEGV_MAPERR.
-    NotMapped,
-    /// Mapped, but not for this access: SIGSEGV, SEGV_ACCERR.
-    Denied,
-    /// Past the end of the mapped file, or it can't be read: SIGBUS, BUS_ADRERR.
-    PastEnd,
-    /// No frame is left.
-    NoMemory,
-}
-
-/// What an owner answers to a fault.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FaultAnswer {
-    /// Mappings to install, the requested page among them.
-    Mapped(Runs),
-    /// The thread gets a signal, or the memory is used up.
-    Failed(Fault),
-    /// Nobody has touched these pages yet: they are handed over to the asking kernel, which confirms with `TakenOver`.
-    Yours(Stretch),
-    /// The asked kernel does not own the page; this is who does.
-    Moved(Owners),
-}
-
-/// Pages that nobody has touched, handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stretch {
-    /// The pages.
-    pub range: PageRange,
-    /// Protection and flags of the region they are of.
-    pub kind: RegionKind,
-}
-
-/// What a mapping that is not anonymous memory shows, in names that other kernels understand.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteBacking {
-    /// The file or shared memory; its owner is part of the name.
-    pub object: ObjectId,
-    /// Page of the object at the start of the mapping.
-    pub first: u64,
-    /// Path for /proc/PID/maps.
-    pub label: Vec<u8>,
-}
-
-/// The reply to a [`FaultRequest`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultReply {
-    /// What became of the fault.
-    pub answer: FaultAnswer,
-    /// How many of the offered frames, from the front of the list, the owner has kept.
-    pub adopted: u16,
-}
-
-/// Everything about a region but where it is and what backs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegionKind {
-    /// As given to mmap or mprotect.
-    pub prot: Access,
-    /// What mprotect may give it at most (a shared mapping of a file opened read-only can't become
-    /// writable).
-    pub limit: Access,
-    /// Bits of `vm::RegionFlags`.
-    pub flags: u32,
-}
-
-/// A change of the address space that the owner of the range makes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Operation {
-    /// mmap at a given place; what was there goes, unless `replace` is false: then EEXIST.
-    Map {
-        /// Pages that are mapped.
-        range: PageRange,
-        /// MAP_FIXED, not MAP_FIXED_NOREPLACE.
-        replace: bool,
-        /// Protection and flags.
-        kind: RegionKind,
-        /// What it shows; None: anonymous memory.
-        backing: Option<RemoteBacking>,
-    },
-    /// mmap at a place that the asked kernel chooses. It owns the object that is mapped shared: the owner of a mapping of shared
-    /// pages must have the frames itself.
-    Place {
-        /// Its length.
-        pages: u64,
-        /// Protection and flags.
-        kind: RegionKind,
-        /// The shared object.
-        backing: RemoteBacking,
-    },
-    /// munmap(2).
-    Unmap {
-        /// Pages of which nothing is mapped afterwards.
-        range: PageRange,
-    },
-    /// mprotect(2).
-    Protect {
-        /// Pages that get another protection. ENOMEM if something in it is not mapped.
-        range: PageRange,
-        /// The new protection; EACCES if a region's limit forbids it.
-        prot: Access,
-    },
-    /// madvise(2).
-    Advise {
-        /// Pages that the advice is about.
-        range: PageRange,
-        /// MADV_*.
-        advice: u32,
-    },
-    /// msync(2).
-    Sync {
-        /// Pages that are written to their file.
-        range: PageRange,
-        /// MS_*.
-        flags: u32,
-    },
-    /// mlock(2), munlock(2).
-    Lock {
-        /// Pages that are kept in memory, or no longer.
-        range: PageRange,
-        /// mlock, not munlock.
-        on: bool,
-    },
-    /// brk(2). Only home takes it, which keeps the break.
-    Break {
-        /// The new break. Answers the break that holds then, as brk(2) does.
-        to: UserAddr,
-    },
-    /// mremap(2).
-    Remap {
-        /// What is there now.
-        from: PageRange,
-        /// The new length.
-        pages: u64,
-        /// MREMAP_*.
-        flags: u32,
-        /// The new place, if MREMAP_FIXED gives one.
-        to: Option<Page>,
-    },
-}
-
-/// What a kernel answers to a [`Change`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChangeReply {
-    /// An address (mmap, mremap, brk) or 0; or the errno of the call.
-    Done(errno::Result<u64>),
-    /// The asked kernel does not own the range; these do. Nothing has been changed.
-    Moved(Owners),
 }
 
 /// Which queue a futex word belongs to.
@@ -596,27 +418,4 @@ messages! {
         /// Whether to read or write, and what.
         transfer: Transfer,
     } -> Transferred, Low;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_travel_as_they_are() {
-        let parts = [
-            (Page(0), 1, None, Access::READ),
-            (Page((1 << 35) - 1), 512, Some(Frame(0)), Access::all()),
-            (Page(7), u16::MAX, Some(Frame((1 << 40) - 1)), Access::empty()),
-        ];
-        let runs = Runs(parts.map(|(page, pages, frame, access)| Run::new(page, pages, frame, access)).to_vec());
-        for (run, parts) in runs.0.iter().zip(parts) {
-            assert_eq!((run.page(), run.pages(), run.frame(), run.access()), parts);
-        }
-        let bytes = postcard::to_allocvec(&runs).unwrap();
-        assert_eq!(bytes.len(), 1 + 3 * 16);
-        assert_eq!(postcard::from_bytes(&bytes), Ok(runs));
-        assert!(postcard::from_bytes::<Runs>(&bytes[..bytes.len() - 1]).is_err());
-        assert!(postcard::from_bytes::<Runs>(&[1, 0]).is_err());
-    }
 }

@@ -89,3 +89,26 @@ impl<'de> Deserialize<'de> for Touch {
         Ok(Touch { page: Page(page >> 8), access, around })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_travel_as_they_are() {
+        let parts = [
+            (Page(0), 1, None, Access::READ),
+            (Page((1 << 35) - 1), 512, Some(Frame(0)), Access::all()),
+            (Page(7), u16::MAX, Some(Frame((1 << 40) - 1)), Access::empty()),
+        ];
+        let runs = Runs(parts.map(|(page, pages, frame, access)| Run::new(page, pages, frame, access)).to_vec());
+        for (run, parts) in runs.0.iter().zip(parts) {
+            assert_eq!((run.page(), run.pages(), run.frame(), run.access()), parts);
+        }
+        let bytes = postcard::to_allocvec(&runs).unwrap();
+        assert_eq!(bytes.len(), 1 + 3 * 16);
+        assert_eq!(postcard::from_bytes(&bytes), Ok(runs));
+        assert!(postcard::from_bytes::<Runs>(&bytes[..bytes.len() - 1]).is_err());
+        assert!(postcard::from_bytes::<Runs>(&[1, 0]).is_err());
+    }
+}

@@ -1,5 +1,4 @@
-//! Controls of a file of another kernel ([`RemoteFile`]'s other half). The bytes of a socket's message travel in
-//! lent frames if they are many.
+//! What only some kinds of files can do ([`Control`]), of a file of another kernel. Many bytes of a socket's message travel in lent frames.
 
 use super::{interrupted, Loan, RemoteFile};
 use crate::socket::MSG_OOB;
@@ -14,7 +13,7 @@ use alloc::sync::Arc;
 use machine::{errno::Result, Errno};
 use messages::fs::{FileControl, SocketType, INLINE_BYTES};
 
-/// Of one try.
+/// What one try sends.
 struct Packed {
     control: Control,
     loan: Loan,
@@ -27,7 +26,7 @@ impl RemoteFile {
         self.socket().is_some_and(SocketType::is_stream)
     }
 
-    /// Many bytes go into frames; for an answer there is room in them.
+    /// Puts many bytes of a message into frames, and makes frames for many bytes of an answer.
     fn pack(&self, mut control: Control) -> Result<Packed> {
         let mut sent = 0;
         let loan = match &mut control {
@@ -74,7 +73,7 @@ impl RemoteFile {
         }
     }
 
-    /// An end of this kernel for a connection that may be accepted, or come here.
+    /// If connections are accepted from such a socket: a new one of this kernel for what is accepted, or moves here, its flags, and its number.
     fn end_for(&self, caller: &Caller, flags: OpenFlags) -> Result<Option<(Arc<Socket>, OpenFlags, u64)>> {
         let names = self.remote.sockets.lock().upgrade();
         match (names, self.socket()) {
@@ -102,7 +101,7 @@ impl RemoteFile {
             _ => {}
         }
         let cancels = matches!(control, Control::MeetPartner);
-        // From here on: the references in a control are counted before it is sent.
+        // The thread stays from here on, since references in the control are counted before it is sent.
         let _held = caller.shield.hold();
         let (control, files) = self.remote.send_control(self.name.owner, control).await?;
         let message = FileControl {
@@ -113,7 +112,7 @@ impl RemoteFile {
             frames: loan.frames().to_vec(),
             sent,
         };
-        // Files in the answer are taken in as it arrives, so that their counts are never lost.
+        // Files in the answer are accepted as it arrives, so that their counts are never lost.
         let remote = self.remote.clone();
         let accept = move |reply: Result<_>| -> Result<ControlAnswer> {
             drop(files);
@@ -139,8 +138,8 @@ impl RemoteFile {
         control: Control,
         patience: Patience,
     ) -> Result<ControlAnswer> {
-        // Only these wait for somebody else, but for [`Control::MeetPartner`], which waits at the owner; the others may have
-        // to ask a third kernel meanwhile.
+        // Only these may block, and [`Control::MeetPartner`], which waits at the owner. The owner may have to ask a third kernel for
+        // any other, and waits for that.
         let waits = matches!(
             control,
             Control::Socket(

@@ -1,4 +1,5 @@
-//! A signalfd of another kernel: the signals are the reader's, so they are taken here. The owner is asked for the mask.
+//! Signalfds of another kernel. A read takes signals of the reading process, so it is done on the reader's kernel; the owner is asked
+//! for the mask.
 
 use super::{Remote, RemoteFile};
 use crate::{
@@ -11,6 +12,7 @@ use alloc::{boxed::Box, sync::Arc};
 use machine::{errno::Result, BoxFuture, Errno, Pid};
 use messages::fs::{FileSignals, SignalsSeen, WaitPlace};
 
+/// The mask, at the signalfd's owner.
 struct OwnersMask {
     remote: Arc<Remote>,
     name: FileRef,
@@ -31,7 +33,7 @@ impl RemoteFile {
         Ok((wanted, flags))
     }
 
-    /// The signals of who reads, if this is a signalfd.
+    /// The signals of the reading process. None: this is no signalfd.
     pub(super) fn signals_of(&self, reader: &Caller) -> Option<Arc<dyn SignalSource>> {
         match self.waiting {
             WaitPlace::Signals => self.remote.sources()?.of(reader.process),

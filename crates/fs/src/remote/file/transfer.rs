@@ -1,4 +1,4 @@
-//! Reading and writing a file of another kernel: message by message, whose bytes travel in lent frames if they are many.
+//! Reading and writing a file of another kernel. Each message moves some bytes; many travel in lent frames.
 
 use super::{Loan, RemoteFile};
 use crate::{
@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use machine::{collections::try_filled, errno::Result, Errno, PAGE_SIZE};
 use messages::fs::{Data, FileRead, FileWrite, ReadReply, WaitPlace};
 
-/// Bytes for the owner, which stay in their frames however often they are offered.
+/// Bytes of a write. They are copied into the frames once, however often the owner is asked to take them.
 struct Payload {
     bytes: usize,
     data: Data,
@@ -17,8 +17,8 @@ struct Payload {
 }
 
 impl RemoteFile {
-    /// Frames for what one message asks for or brings, of `wanted` bytes. A terminal's kernel keeps them while it waits, whoever it does so for;
-    /// a terminal's input is a page at most, and its output goes on with the next. A datagram goes whole. ENOBUFS.
+    /// How many of `wanted` bytes one message moves, and frames for them. A terminal gets one page at most: the frames are lent while
+    /// its kernel waits, and a terminal's input is no longer. A datagram goes whole. ENOBUFS: there are not enough frames for it.
     fn loan(&self, wanted: usize) -> Result<(usize, Loan)> {
         let memory = &self.remote.memory;
         let loan = match self.waiting {
@@ -36,7 +36,7 @@ impl RemoteFile {
         Ok((wanted.min(room), loan))
     }
 
-    /// The first bytes of `from`. Errors: NEEDS_BUFFER, ENOBUFS.
+    /// Takes the first bytes of `from`, as many as one message moves. Errors: NEEDS_BUFFER, ENOBUFS.
     fn payload(&self, from: &mut Source<'_>) -> Result<Payload> {
         let (bytes, loan) = self.loan(from.len())?;
         let data = match loan.frames().is_empty() {
@@ -53,7 +53,7 @@ impl RemoteFile {
         Ok(Payload { bytes, data, loan: Arc::new(loan) })
     }
 
-    /// One message's worth of reading; `waits`: the owner waits until there is something.
+    /// Reads with one message. With `waits` the owner waits until there is data.
     async fn read_once(&self, buf: &mut [u8], access: Access<'_>, waits: bool) -> Result<usize> {
         let (bytes, loan) = self.loan(buf.len())?;
         let message = FileRead {
@@ -88,11 +88,12 @@ impl RemoteFile {
         Ok((count as usize).min(payload.bytes))
     }
 
-    /// Does the owner only try, and the caller wait here?
+    /// Whether the owner only tries, and this kernel waits.
     pub(super) fn tries(&self) -> bool {
         matches!(self.waiting, WaitPlace::Here | WaitPlace::Epoll | WaitPlace::Socket(_) | WaitPlace::Signals)
     }
 
+    /// Reads until `buf` is full or the file ends. What only comes in time (a stream) is read with one message.
     pub(super) async fn read_all(&self, buf: &mut [u8], access: Access<'_>) -> Result<usize> {
         if self.waiting != WaitPlace::Never {
             return self.read_stream(buf, access).await;
@@ -122,7 +123,7 @@ impl RemoteFile {
         };
         if waits_there {
             match self.read_once(buf, access, true).await {
-                // What this socket reads is on a third kernel.
+                // The bytes for this socket are on a third kernel: the owner can't wait for them.
                 Err(MUST_WAIT) => {}
                 read => return read,
             }
@@ -137,7 +138,7 @@ impl RemoteFile {
         .await
     }
 
-    /// Writes as much as one message takes of what goes into a stream, else all, or as much as the owner takes.
+    /// Writes all, or as much as the owner takes. Into a stream it writes as much as one message moves.
     pub(super) async fn write_all(&self, mut from: Source<'_>, access: Access<'_>) -> Result<usize> {
         if self.waiting != WaitPlace::Never {
             let payload = self.payload(&mut from)?;
