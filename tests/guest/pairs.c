@@ -1,15 +1,21 @@
 // Two processes that talk much come together on the kernel that has what they talk through, and then stay: for ten seconds their moves are counted, by
 // themselves and by the kernels, and the messages. They stay where they are if an affinity keeps them apart, if they compute more than they
-// talk, or if the one that would come had to leave a file behind.
+// talk, or if the one that would come had to leave a file behind. Connections, and the epolls that wait for them, come along.
 // cob: link=static kernels=4 compare=self timeout=180 shake=no
 #include "test.h"
+#include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 enum { FIRST = 0, MIDDLE = 1, LAST = 3 };
 
+// Sockets are made before the two begin; a connection when they have.
+enum through { PIPES, PAIR, UNIX, TCP };
+
 struct example {
     const char *name;
-    int socket;    // else two pipes
+    enum through through;
     int made_on;   // the CPU on which the pipes or sockets are made
     int begins[2]; // the CPUs on which the two begin
     int pinned;    // to those
@@ -20,8 +26,10 @@ struct example {
 
 static const struct example examples[] = {
     {"pipes", .made_on = FIRST, .begins = {FIRST, LAST}, .together = 1},
-    {"socket", .socket = 1, .made_on = FIRST, .begins = {FIRST, LAST}, .together = 1},
+    {"socket", .through = PAIR, .made_on = FIRST, .begins = {FIRST, LAST}, .together = 1},
     {"pipes of a third kernel", .made_on = MIDDLE, .begins = {FIRST, LAST}, .together = 1},
+    {"connection", .through = UNIX, .made_on = FIRST, .begins = {FIRST, LAST}, .together = 1},
+    {"connection by TCP", .through = TCP, .made_on = MIDDLE, .begins = {FIRST, LAST}, .together = 1},
     {"both elsewhere", .made_on = MIDDLE, .begins = {LAST, LAST}, .together = 1},
     {"pinned", .made_on = FIRST, .begins = {FIRST, LAST}, .pinned = 1},
     {"keeps a pipe", .made_on = FIRST, .begins = {FIRST, LAST}, .keeps = 1},
@@ -74,17 +82,60 @@ static void note_cpu(int me) {
     }
 }
 
+static struct sockaddr_storage address;
+static socklen_t address_size;
+
+static int listener(enum through through) {
+    memset(&address, 0, sizeof address);
+    if (through == UNIX) {
+        struct sockaddr_un *name = (void *)&address;
+        name->sun_family = AF_UNIX;
+        memcpy(name->sun_path + 1, "pairs", 5);
+        address_size = offsetof(struct sockaddr_un, sun_path) + 6;
+    } else {
+        struct sockaddr_in *name = (void *)&address;
+        *name = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        address_size = sizeof *name;
+    }
+    int fd = socket(address.ss_family, SOCK_STREAM, 0);
+    MUST(fd >= 0 && bind(fd, (void *)&address, address_size) == 0 && listen(fd, 1) == 0);
+    MUST(getsockname(fd, (void *)&address, &address_size) == 0);
+    return fd;
+}
+
+// The first one accepts, the second connects; each waits for the other by an epoll.
+static int connection(int me, int listens, int *epoll) {
+    int fd = me ? socket(address.ss_family, SOCK_STREAM, 0) : accept(listens, NULL, NULL);
+    MUST(fd >= 0);
+    close(listens);
+    if (me)
+        MUST(connect(fd, (void *)&address, address_size) == 0);
+    *epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7};
+    MUST(*epoll >= 0 && epoll_ctl(*epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+    return fd;
+}
+
+static ssize_t receive(int epoll, int input, char *byte) {
+    struct epoll_event event;
+    if (epoll >= 0)
+        MUST(epoll_wait(epoll, &event, 1, -1) == 1 && event.data.u32 == 7);
+    return read(input, byte, 1);
+}
+
 // One of a pair: passes the byte on, and works while the other one has it.
 static void talker(const struct example *example, int me, int input, int output) {
     char byte = 0;
-    int freed = 0, own[2];
+    int freed = 0, own[2], epoll = -1;
     move_to(example->begins[me]);
+    if (example->through >= UNIX)
+        input = output = connection(me, input, &epoll);
     shared->cpu[me] = sched_getcpu();
     if (me == 1 && example->keeps)
         MUST(pipe(own) == 0 && write(own[1], &byte, 1) == 1);
     if (me == 0)
         MUST(write(output, &byte, 1) == 1);
-    while (read(input, &byte, 1) == 1) {
+    while (receive(epoll, input, &byte) == 1) {
         if (shared->free && !freed) {
             cpu_set_t all;
             memset(&all, 0xff, sizeof all);
@@ -123,7 +174,9 @@ static void run(const struct example *example) {
     int ends[4], status, wrong = 0;
     memset((void *)shared, 0, sizeof *shared);
     move_to(example->made_on);
-    if (example->socket) {
+    if (example->through >= UNIX) {
+        ends[0] = ends[1] = ends[2] = ends[3] = listener(example->through);
+    } else if (example->through == PAIR) {
         int both[2];
         MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0);
         ends[0] = ends[3] = both[0], ends[1] = ends[2] = both[1];
@@ -131,7 +184,7 @@ static void run(const struct example *example) {
         MUST(pipe(ends) == 0 && pipe(ends + 2) == 0);
     }
     pid_t pids[2] = {start(example, 0, ends), start(example, 1, ends)};
-    for (int at = 0; at < (example->socket ? 2 : 4); at++)
+    for (int at = 0; at < (example->through == PIPES ? 4 : example->through == PAIR ? 2 : 1); at++)
         close(ends[at]);
     while (!shared->rounds)
         usleep(10000);
@@ -139,7 +192,7 @@ static void run(const struct example *example) {
         shared->free = 1;
         double begin = now();
         // A minute is long: the machine may be slow, and what is counted here is no time.
-        while ((apart() || shared->cpu[0] != example->made_on) && now() < begin + 60)
+        while ((apart() || example->through == PIPES && shared->cpu[0] != example->made_on) && now() < begin + 60)
             usleep(10000);
         fprintf(stderr, "%s: together after %.2f s, %d moves\n", example->name, now() - begin, shared->moves[0] + shared->moves[1]);
         // Until each has been seen where it is.

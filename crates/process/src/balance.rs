@@ -44,6 +44,8 @@ const HELD_UP_NS: u64 = 10_000_000;
 pub(crate) enum Destination {
     /// To this kernel, where it is counted as under way.
     Placed(KernelId),
+    /// The same, to who it talks with (pairs.rs), unless it would leave there what it waits for.
+    Gathered(KernelId),
     /// To the kernel that the policy names by then, to have a CPU.
     Relief,
     /// To the kernel that the policy names by then, to leave this one empty (packing.rs).
@@ -253,12 +255,19 @@ impl Thread {
 
     /// The thread goes to `kernel` at its next user boundary.
     pub(crate) fn send_to(&self, kernel: KernelId) {
-        let system = &self.process.system;
-        if kernel == system.kernel {
-            return;
+        if kernel != self.process.system.kernel {
+            self.send(kernel, Destination::Placed(kernel));
         }
-        system.note_under_way(kernel, true);
-        let before = self.destination.lock().replace(Destination::Placed(kernel));
+    }
+
+    /// The same for who is to come together with another.
+    pub(crate) fn send_gathered(&self, kernel: KernelId) {
+        self.send(kernel, Destination::Gathered(kernel));
+    }
+
+    fn send(&self, kernel: KernelId, destination: Destination) {
+        self.process.system.note_under_way(kernel, true);
+        let before = self.destination.lock().replace(destination);
         self.drop_destination(before);
         self.misplaced.store(true, SeqCst);
     }
@@ -269,7 +278,12 @@ impl Thread {
         match destination {
             // An affinity that was set since wins.
             Destination::Placed(kernel) if system.reaches(kernel, affinity) => Some(kernel),
-            Destination::Placed(kernel) => {
+            Destination::Gathered(kernel)
+                if system.reaches(kernel, affinity) && !self.process.files().stay_behind(0) =>
+            {
+                Some(kernel)
+            }
+            Destination::Placed(kernel) | Destination::Gathered(kernel) => {
                 system.note_under_way(kernel, false);
                 None
             }
@@ -296,7 +310,7 @@ impl Thread {
     }
 
     fn drop_destination(&self, destination: Option<Destination>) {
-        if let Some(Destination::Placed(kernel)) = destination {
+        if let Some(Destination::Placed(kernel) | Destination::Gathered(kernel)) = destination {
             self.process.system.note_under_way(kernel, false);
         }
     }

@@ -3,17 +3,18 @@
 //! Problem: two programs that talk through a pipe or a socket start on two kernels, for each was placed when it was alone. From then on all they say
 //! is messages, doorbells and CPUs that wake from a halt, though one kernel has the time for both.
 //!
-//! Idea: a file stays on the kernel that made it. So that kernel sees the two talk, wherever they are: its scheduler counts how often one wakes the
-//! other (`sched/src/talk.rs`). While there are counts it looks at them ten times a second, and has come who of the two is elsewhere: one, or both.
+//! Idea: a pipe stays on the kernel that made it, and an end of a connection where its program is. So a kernel that has one sees the two talk,
+//! wherever they are: its scheduler counts how often one wakes the other (`sched/src/talk.rs`). While there are counts it looks at them ten times a
+//! second, and has come who of the two is elsewhere: one, or both.
 //!
 //! That pays only if what the wakes cost ([`WAKE_NS`] each) is more than what the CPUs here would lack for one more ([`saves`]). The difference
 //! adds up from look to look, and when it has reached the cost of the move the thread comes (as in renting skis: at most twice as bad
 //! as knowing how long they will talk). So where two kernels have something that the two talk through, the one with fewer touched pages moves,
 //! for its move is earned first; and where the CPUs are saturated they stay apart.
 //!
-//! A thread does not come that would leave behind what it waits for (`Files::stay_behind`): a program with an epoll or a connection of its own
-//! would send more messages than before. Nor does one come of a process whose other threads work, too: they were spread to use more CPUs, and share
-//! its memory.
+//! A thread does not come that would leave behind what it waits for (`Files::stay_behind`): a program with a pipe of its own would send more messages
+//! than before. Connections and epolls that it alone has follow it (`files/follow.rs`). Nor does one come of a process whose other threads work, too:
+//! they were spread to use more CPUs, and share its memory.
 //!
 //! Dangerous: two deciders. [`System::balance`] relieves this kernel, and the wakes bring the thread here again, for ever. So both of a pair that came
 //! together are marked ([`Gathered`]), and the marks travel with them: neither is relieved for [`AGAIN_NS`], twice as long each time the
@@ -192,7 +193,7 @@ impl System {
             let mut state = thread.state.lock();
             state.gathered = Gathered { at: now, times: state.gathered.times + 1 };
         }
-        thread.send_to(to);
+        thread.send_gathered(to);
         true
     }
 
@@ -220,7 +221,7 @@ impl Thread {
             may_gather(state.gathered, self.here_since.load(Relaxed), system.now())
                 && system.reaches(to, &state.affinity)
         };
-        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind()
+        may && self.is_at_rest() && self.works_alone(used) && !self.process.files().stay_behind(1)
     }
 
     /// Whether the other threads of its process here do little.
