@@ -176,6 +176,14 @@ impl Entry {
         ready.intersects(self.wanted())
     }
 
+    /// Whether the owner, if that is another kernel, must be asked before who waits is told anything: it has said that there is something to report,
+    /// or this kernel has done something there since, which may have made it so.
+    pub fn must_ask(&self) -> bool {
+        let Some(file) = self.observed() else { return true };
+        let may_report = self.interest.lock().events & EDGE == 0 || self.listed.load(Ordering::Acquire);
+        file.is_nested() || !file.was_asked_at(file.deeds()) || may_report && file.poll().intersects(self.wanted())
+    }
+
     /// A signalfd, as the process sees it that added it.
     pub fn seen(&self) -> Option<&Arc<dyn SignalView>> {
         self.seen.as_ref()

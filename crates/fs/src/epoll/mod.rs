@@ -3,8 +3,8 @@
 //! Every entry keeps a waker in the queue of its file for as long as it lives. A change of the file puts
 //! the entry on the ready list, at most once, and wakes those who wait in epoll_wait; they take entries
 //! from the list and ask the file what is really there. So a wait costs what is ready, not what is
-//! watched (but for other kernels' files and signalfds: all of those are asked about), and an edge that falls between two
-//! waits is kept.
+//! watched (but for signalfds, all of which are asked about), and an edge that falls between two waits is kept. The owners of other
+//! kernels' files tell of changes; when they are asked as well says [`Entry::must_ask`].
 //!
 //! The dangerous interleaving is a change while its entry is being taken:
 //!
@@ -241,9 +241,12 @@ impl Epoll {
         core::ptr::from_ref(self).cast::<()>() as usize
     }
 
-    /// What is known of other kernels' files becomes what is so.
-    async fn refresh(&self) -> Result<()> {
-        let entries: Vec<_> = self.shared.entries.lock().asked.values().cloned().collect();
+    /// What is known of other kernels' files becomes what is so: of all, or of those that [must be asked](Entry::must_ask) about.
+    async fn refresh(&self, all: bool) -> Result<()> {
+        let entries: Vec<_> = {
+            let entries = self.shared.entries.lock();
+            entries.asked.values().filter(|entry| all || entry.must_ask()).cloned().collect()
+        };
         refresh_all(&entries).await
     }
 
@@ -381,24 +384,32 @@ fn check_exclusive(interest: &EpollInterest, nested: bool, adding: bool) -> Resu
     Ok(())
 }
 
-/// epoll_wait(2) on an epoll of any kernel: at least one event, or none after `timeout` (None: forever).
-pub async fn wait(
-    epoll: &Arc<dyn File>,
-    caller: &Caller,
-    max: u32,
-    timeout: Option<BoxFuture<'_, ()>>,
-) -> Result<Vec<EpollInterest>> {
+/// How long epoll_wait(2) waits for an event.
+pub enum Wait<'a> {
+    /// Not at all.
+    No,
+    /// Until this is over.
+    Until(BoxFuture<'a, ()>),
+    ForEver,
+}
+
+/// epoll_wait(2) on an epoll of any kernel: at least one event, or none when the wait is over.
+pub async fn wait(epoll: &Arc<dyn File>, caller: &Caller, max: u32, wait: Wait<'_>) -> Result<Vec<EpollInterest>> {
     if max == 0 || max > i32::MAX as u32 / 12 {
         return Err(Errno::EINVAL);
     }
-    let mut timeout = timeout;
+    let (mut sure, mut timeout) = match wait {
+        Wait::No => (true, None),
+        Wait::Until(over) => (false, Some(over)),
+        Wait::ForEver => (false, None),
+    };
     loop {
         let signals = epoll.signals_from_now_on(caller);
-        let take = Control::EpollTake { most: max, signals: signals.as_ref().map(|(now, _)| *now) };
+        let take = Control::EpollTake { most: max, signals: signals.as_ref().map(|(now, _)| *now), sure };
         let ControlAnswer::Events { ready, awaited } = epoll.control(caller, take).await? else {
             return Err(Errno::EINVAL);
         };
-        if !ready.is_empty() {
+        if !ready.is_empty() || sure {
             return Ok(ready);
         }
         let mut files = vec![(epoll.clone(), Events::IN)];
@@ -406,9 +417,8 @@ pub async fn wait(
             files.push((more.only(awaited), Events::IN));
         }
         let limit = timeout.as_mut().map(|timeout| -> BoxFuture<'_, ()> { alloc::boxed::Box::pin(timeout.as_mut()) });
-        if poll::wait(caller, &files, limit).await?.iter().all(|events| events.is_empty()) {
-            return Ok(Vec::new());
-        }
+        // What was not told of in time may be there.
+        sure = poll::wait(caller, &files, limit).await?.iter().all(|events| events.is_empty());
     }
 }
 
@@ -439,8 +449,9 @@ impl File for Epoll {
             Control::Epoll(control) => {
                 alloc::boxed::Box::pin(async move { self.change(caller, control).await.map(|()| ControlAnswer::Done) })
             }
-            Control::EpollTake { most, signals } => alloc::boxed::Box::pin(async move {
-                self.refresh().await?;
+            Control::EpollTake { most, signals, sure } => alloc::boxed::Box::pin(async move {
+                // What a caller on another kernel has done is not known here.
+                self.refresh(sure || signals.is_some()).await?;
                 let awaited =
                     self.of_signals().iter().fold(SignalSet::default(), |all, entry| all.union(entry.signals()));
                 Ok(ControlAnswer::Events { ready: self.take(caller, signals.as_ref(), most as usize), awaited })
@@ -476,7 +487,7 @@ impl File for Epoll {
     }
 
     fn watch(&self) -> BoxFuture<'_, Result<()>> {
-        alloc::boxed::Box::pin(self.refresh())
+        alloc::boxed::Box::pin(self.refresh(false))
     }
 
     fn waiting(&self) -> WaitPlace {

@@ -193,7 +193,7 @@ fn of_exclusive_entries_one_with_a_waiter_is_told() {
     }
     let files: Vec<Arc<dyn File>> = epolls.iter().map(|epoll| epoll.clone() as Arc<dyn File>).collect();
     // The first has no waiter: it is told too, for its next wait.
-    let mut waiting: Vec<_> = files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, None))).collect();
+    let mut waiting: Vec<_> = files[1..].iter().map(|file| alloc::boxed::Box::pin(wait(file, &who, 8, Wait::ForEver))).collect();
     assert!(waiting.iter_mut().all(|waiting| once(waiting.as_mut()).is_none()));
     let write_and_look = || {
         block_on(write.write(b"a")).unwrap();
@@ -212,14 +212,14 @@ fn a_waiter_wakes_up_for_an_event_and_gives_up_after_the_timeout() {
     add(&epoll, 3, &read, IN | OUT).unwrap();
     let file: Arc<dyn File> = epoll.clone();
     let who = caller(1);
-    let none = block_on(wait(&file, &who, 8, Some(ready(()))));
+    let none = block_on(wait(&file, &who, 8, Wait::No));
     assert_eq!(none.unwrap(), []);
-    let mut waiting = alloc::boxed::Box::pin(wait(&file, &who, 8, None));
+    let mut waiting = alloc::boxed::Box::pin(wait(&file, &who, 8, Wait::ForEver));
     assert!(once(waiting.as_mut()).is_none());
     block_on(write.write(b"a")).unwrap();
     let events = once(waiting.as_mut()).unwrap().unwrap();
     assert_eq!(events, [EpollInterest { events: IN, data: 3 }]);
-    assert_eq!(block_on(wait(&file, &who, 0, None)), Err(Errno::EINVAL));
+    assert_eq!(block_on(wait(&file, &who, 0, Wait::ForEver)), Err(Errno::EINVAL));
 }
 
 #[test]

@@ -52,9 +52,11 @@ pub(super) async fn refresh(observed: &[Arc<dyn Observed>]) {
     }
     for files in owners.values() {
         let ids = files.iter().map(|file| file.name().id).collect();
+        let deeds = files[0].deeds();
         let answer = files[0].ask(ids).await;
         for (index, file) in files.iter().enumerate() {
             file.hear(answer.get(index).cloned().flatten());
+            file.answered(deeds);
         }
     }
 }

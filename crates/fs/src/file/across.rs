@@ -36,6 +36,12 @@ pub trait Observed: File {
     fn hear(&self, ready: Option<Readiness>);
     /// Asks the owner what is ready of its files `ids`; nothing if it is dead, for then it has no open files any more.
     fn ask(&self, ids: Vec<u64>) -> BoxFuture<'_, Vec<Option<Readiness>>>;
+    /// Counts what this kernel has done at the owner, of what was begun and again when it was done. What the owner says must be asked for after that.
+    fn deeds(&self) -> u64;
+    /// Whether [`Observed::deeds`] was this when the owner was asked last.
+    fn was_asked_at(&self, deeds: u64) -> bool;
+    /// The owner was asked when it was this, and has answered.
+    fn answered(&self, deeds: u64);
     /// Has the owner look whether too many epolls are above each other, if `above` are above this: see [`crate::epoll`]. `root` is
     /// the one that something is added to, if other kernels know it.
     fn check_nesting(&self, root: Option<FileRef>, above: u32) -> BoxFuture<'_, Result<()>>;

@@ -133,7 +133,10 @@ impl Remote {
     {
         let asking = Asking(Arc::new(Lock::new(Slot::Waiting(Box::new(stray)))));
         let slot = asking.0.clone();
+        let remote = self.shared();
+        self.note_deed(to);
         let call = self.endpoint.call_then(to, message, move |reply| {
+            remote.note_deed(to);
             let result = accept(reply);
             let mut left = None;
             replace(&slot, |now| match now {

@@ -55,7 +55,7 @@ impl<F: Clone, G> Files<F, G> for fs::Control<F> {
             TimerSet { absolute, value, interval } => TimerSet { absolute, value, interval },
             TimerGet => TimerGet,
             Unwatch(watch) => Unwatch(watch),
-            EpollTake { most, signals } => EpollTake { most, signals },
+            EpollTake { most, signals, sure } => EpollTake { most, signals, sure },
             Epoll(E::Add { fd, interest, .. }) => Epoll(E::Add { fd, file: names.next()?, interest }),
             Epoll(E::Modify { fd, interest, .. }) => Epoll(E::Modify { fd, file: names.next()?, interest }),
             Epoll(E::Delete { fd, .. }) => Epoll(E::Delete { fd, file: names.next()? }),

@@ -152,7 +152,10 @@ impl RemoteFile {
     }
 
     async fn ask<M: Request>(&self, message: M) -> Result<M::Reply> {
-        Ok(self.remote.endpoint.call(self.name.owner, message).await?)
+        self.remote.note_deed(self.name.owner);
+        let answer = self.remote.endpoint.call(self.name.owner, message).await;
+        self.remote.note_deed(self.name.owner);
+        Ok(answer?)
     }
 
     /// A call that must not be repeated: a thread that gets a signal still waits for the answer. With `cancels` the owner, which may be
@@ -219,6 +222,7 @@ impl Drop for RemoteFile {
         let count = self.count.load(Ordering::Acquire);
         if count > 0 {
             // Fails if the owner is dead.
+            self.remote.note_deed(self.name.owner);
             let _ = self.remote.endpoint.send(self.name.owner, FileRelease { id: self.name.id, count });
         }
     }

@@ -86,7 +86,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use exports::Exports;
 use fabric::Endpoint;
 use machine::{errno::Result, sync::Lock, BoxFuture, Errno, KernelId, KernelSet, Memory, Spawner};
@@ -109,6 +109,8 @@ pub struct Remote {
     /// Data in pipes of this kernel that splice and tee on other kernels hold.
     holds: Holds,
     stand_ins: Lock<BTreeMap<FileRef, Weak<RemoteFile>>>,
+    /// By kernel: what this one has done there, counted when it was begun and when it was done.
+    deeds: Vec<AtomicU64>,
     observed: Lock<BTreeMap<FileRef, Weak<ObservedFile>>>,
     /// How many observations of files of this kernel have begun (observe.rs).
     observations: AtomicU64,
@@ -143,7 +145,9 @@ impl Remote {
         spawner: Arc<dyn Spawner>,
         paths: Option<Arc<dyn Paths>>,
     ) -> Arc<Self> {
+        let deeds = (0..endpoint.kernels()).map(|_| AtomicU64::new(1)).collect();
         let remote = Arc::new_cyclic(|this: &Weak<Remote>| Remote {
+            deeds,
             endpoint,
             exports: Exports::new(&*memory),
             holds: Holds::new(&*memory),
@@ -172,6 +176,17 @@ impl Remote {
         observe::register(&remote);
         moves::register(&remote);
         remote
+    }
+
+    fn deeds(&self, owner: KernelId) -> u64 {
+        self.deeds.get(usize::from(owner.0)).map_or(0, |deeds| deeds.load(SeqCst))
+    }
+
+    /// Something may change for files of `owner`: it is about to be sent something, or has answered that.
+    fn note_deed(&self, owner: KernelId) {
+        if let Some(deeds) = self.deeds.get(usize::from(owner.0)) {
+            deeds.fetch_add(1, SeqCst);
+        }
     }
 
     pub fn me(&self) -> KernelId {

@@ -66,6 +66,8 @@ struct Known {
     change: u64,
     events: Events,
     gone: bool,
+    /// [`Observed::deeds`] when the owner was asked last.
+    deeds: u64,
 }
 
 impl Observed for ObservedFile {
@@ -101,6 +103,18 @@ impl Observed for ObservedFile {
     fn ask(&self, ids: Vec<u64>) -> BoxFuture<'_, Vec<Option<Readiness>>> {
         let message = FilesReady { ids };
         Box::pin(async move { self.remote.endpoint.call(self.name.owner, message).await.unwrap_or_default() })
+    }
+
+    fn deeds(&self) -> u64 {
+        self.remote.deeds(self.name.owner)
+    }
+
+    fn was_asked_at(&self, deeds: u64) -> bool {
+        self.state.lock().deeds == deeds
+    }
+
+    fn answered(&self, deeds: u64) {
+        self.state.lock().deeds = deeds;
     }
 
     fn check_nesting(&self, root: Option<FileRef>, above: u32) -> BoxFuture<'_, Result<()>> {
@@ -171,9 +185,11 @@ impl Remote {
                 }
             }
         };
+        let deeds = self.deeds(name.owner);
         let (now, nested) = self.endpoint.call(name.owner, FileObserve { id: name.id }).await??;
         observed.nested.store(nested, Ordering::Relaxed);
         observed.hear(Some(now));
+        observed.answered(deeds);
         Ok(observed)
     }
 

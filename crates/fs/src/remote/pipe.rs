@@ -100,7 +100,9 @@ impl HeldBytes for HeldThere {
         Some(Box::pin(async move {
             self.over = true;
             // Fails if the owner is dead.
+            self.remote.note_deed(self.owner);
             let _ = self.remote.endpoint.call(self.owner, PipeLetGo { number: self.number, taken: count as u32 }).await;
+            self.remote.note_deed(self.owner);
         }))
     }
 }

@@ -301,6 +301,7 @@ impl OtherKernels for Remote {
             false => (Vec::new(), None),
         };
         let message = SocketSend { to: to.serial, from, credit, message, frames, sent };
+        self.note_deed(to.kernel);
         self.endpoint.send_for_thread(to.kernel, message).map_err(|_| Errno::ECONNRESET)?;
         Ok(lent)
     }
@@ -317,11 +318,13 @@ impl OtherKernels for Remote {
 
     fn credit(&self, to: FarSocket, credit: SocketCredit) {
         // If it has died, so has who would send.
+        self.note_deed(to.kernel);
         let _ = self.endpoint.send_for_thread(to.kernel, SocketCredited { to: to.serial, credit });
     }
 
     fn tell(&self, to: FarSocket, change: SocketChange) {
         // If it has died, nobody is left to be told.
+        self.note_deed(to.kernel);
         let _ = self.endpoint.send(to.kernel, SocketChanged { to: to.serial, change });
     }
 

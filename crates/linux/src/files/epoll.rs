@@ -87,7 +87,7 @@ async fn run(call: &Call<'_>, deadline: Deadline) -> Result<u64> {
         return Err(Errno::EFAULT);
     }
     let caller = call.caller();
-    let wait = fs::epoll::wait(&epoll, &caller, max, deadline.future(call));
+    let wait = fs::epoll::wait(&epoll, &caller, max, deadline.wait(call));
     // man 7 signal: a stop ends it, though no handler runs.
     let found = or_interrupted(call, wait, Errno::RESTART_UNTOUCHED).await?;
     let events: Vec<Event> = found.iter().map(|found| Event { events: found.events, data: found.data }).collect();

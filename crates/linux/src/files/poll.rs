@@ -8,7 +8,7 @@ use crate::{
 use abi::signal::SignalSet;
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::future::Future;
-use fs::{Events, File};
+use fs::{epoll::Wait, Events, File};
 use machine::{collections::try_filled, errno::Result, BoxFuture, Errno, UserAddr, USER_END};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -50,6 +50,15 @@ impl Deadline {
         }
         let time: Timespec = call.get(at).await?;
         Ok(Self::after(call, time.to_ns()?))
+    }
+
+    /// For epoll_wait.
+    pub fn wait(self, call: &Call<'_>) -> Wait<'static> {
+        match (self.left(call), self.future(call)) {
+            (None, _) => Wait::ForEver,
+            (Some(0), _) | (_, None) => Wait::No,
+            (_, Some(over)) => Wait::Until(over),
+        }
     }
 
     pub fn left(self, call: &Call<'_>) -> Option<u64> {

@@ -43,6 +43,8 @@ pub enum Control<F> {
         most: u32,
         /// The signals of a caller on another kernel than the epoll's.
         signals: Option<SignalsSeen>,
+        /// The owners of all watched files are asked, for the caller does not wait to be told.
+        sure: bool,
     },
     /// An operation of sockets.
     Socket(SocketControl<F>),

@@ -312,13 +312,13 @@ fn poll_and_epoll_hear_of_changes_elsewhere() {
     let interest = crate::control::EpollInterest { events: Events::IN.bits(), data: 5 };
     let add = crate::control::EpollControl::Add { fd: 3, file: far.clone(), interest };
     machine.run(epoll_far.control(&caller(1), Control::Epoll(add))).unwrap();
-    let events = machine.run(epoll::wait(&epoll_far, &who, 8, None)).unwrap();
+    let events = machine.run(epoll::wait(&epoll_far, &who, 8, epoll::Wait::ForEver)).unwrap();
     assert_eq!(events, [interest]);
     machine.run(far.read(&mut [0; 9])).unwrap();
-    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, None));
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, epoll::Wait::ForEver));
     machine.poll(&mut waiting);
     drop(waiting);
-    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, None));
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll_far, &who, 8, epoll::Wait::ForEver));
     machine.run(write.write(b"y")).unwrap();
     assert_eq!(machine.poll(&mut waiting).unwrap().unwrap(), [interest]);
 }
@@ -330,7 +330,7 @@ fn add(machine: &Machine, epoll: &Arc<dyn File>, fd: i32, file: &Arc<dyn File>, 
 }
 
 fn take(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
-    match machine.run(epoll.control(&caller(1), Control::EpollTake { most: 8, signals: None })).unwrap() {
+    match machine.run(epoll.control(&caller(1), Control::EpollTake { most: 8, signals: None, sure: true })).unwrap() {
         ControlAnswer::Events { ready, .. } => ready.iter().map(|event| (event.data, event.events)).collect(),
         _ => panic!("no events"),
     }
@@ -338,6 +338,46 @@ fn take(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
 
 fn an_epoll() -> Arc<dyn File> {
     epoll::Epoll::new(free(), OpenFlags::empty()).unwrap()
+}
+
+/// Who waits is told of other kernels' files. They are asked only about what they say is ready, once something was done there from here, and
+/// before a wait ends with nothing.
+#[test]
+fn an_epoll_asks_only_about_what_it_was_not_told() {
+    let machine = Machine::new(3);
+    let (read, write) = ends();
+    let far = machine.pass(0, 1, &read);
+    let here: Arc<dyn File> = EventFd::new(0, 0).unwrap();
+    let epoll = an_epoll();
+    add(&machine, &epoll, 3, &far, 1).unwrap();
+    add(&machine, &epoll, 4, &here, 1).unwrap();
+    let who = caller(1);
+    let data = |events: Vec<crate::control::EpollInterest>| events.iter().map(|event| event.data).collect::<Vec<_>>();
+    let wait = |wait| data(machine.run(epoll::wait(&epoll, &who, 8, wait)).unwrap());
+    assert_eq!(wait(epoll::Wait::No), []);
+    let before = sockets::messages(&machine);
+    for _ in 0..100 {
+        machine.run(here.write(&1u64.to_ne_bytes())).unwrap();
+        assert_eq!(wait(epoll::Wait::ForEver), [4]);
+        machine.run(here.read(&mut [0; 8])).unwrap();
+    }
+    assert_eq!(sockets::messages(&machine), before);
+    // Its owner's programs, and a third kernel's.
+    machine.run(write.write(b"x")).unwrap();
+    assert_eq!(wait(epoll::Wait::ForEver), [3]);
+    machine.run(far.read(&mut [0; 9])).unwrap();
+    let written = machine.pass(0, 2, &write);
+    machine.run(written.write(b"y")).unwrap();
+    assert_eq!(wait(epoll::Wait::Until(crate::file::ready(()))), [3]);
+    machine.run(read.read(&mut [0; 9])).unwrap();
+    assert_eq!(wait(epoll::Wait::No), []);
+    // This kernel's, with something else that is ready.
+    let own = machine.pass(0, 1, &write);
+    machine.run(own.write(b"z")).unwrap();
+    machine.run(here.write(&1u64.to_ne_bytes())).unwrap();
+    let mut both = wait(epoll::Wait::ForEver);
+    both.sort();
+    assert_eq!(both, [3, 4]);
 }
 
 #[test]

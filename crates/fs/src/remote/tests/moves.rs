@@ -233,7 +233,7 @@ fn add(machine: &Machine, epoll: &Arc<dyn File>, fd: i32, file: &Arc<dyn File>, 
 }
 
 fn taken(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<u64> {
-    let take = Control::EpollTake { most: 8, signals: None };
+    let take = Control::EpollTake { most: 8, signals: None, sure: true };
     match machine.run(epoll.control(&caller(1), take)).unwrap() {
         ControlAnswer::Events { ready, .. } => ready.into_iter().map(|event| event.data).collect(),
         _ => panic!("no events"),

@@ -29,7 +29,7 @@ fn watched(events: u32) -> (Machine, Arc<dyn File>, Arc<dyn File>, Arc<Signals>)
 }
 
 fn now(machine: &Machine, epoll: &Arc<dyn File>) -> Vec<(u64, u32)> {
-    let events = machine.run(epoll::wait(epoll, &caller(1), 8, Some(crate::file::ready(())))).unwrap();
+    let events = machine.run(epoll::wait(epoll, &caller(1), 8, epoll::Wait::No)).unwrap();
     events.iter().map(|event| (event.data, event.events)).collect()
 }
 
@@ -51,7 +51,7 @@ fn who_waits_is_woken_by_it_and_by_nothing_else() {
     for events in [IN, IN | EDGE] {
         let (machine, epoll, _file, signals) = watched(events);
         let who = caller(1);
-        let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, None));
+        let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, epoll::Wait::ForEver));
         assert!(machine.poll(&mut waiting).is_none());
         signals.send(Signal::INT);
         assert!(machine.poll(&mut waiting).is_none());
@@ -67,7 +67,7 @@ fn an_edge_is_told_once_for_each_signal() {
     assert_eq!(now(&machine, &epoll), [(3, IN)]);
     assert_eq!(now(&machine, &epoll), []);
     let who = caller(1);
-    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, None));
+    let mut waiting: BoxFuture<'_, _> = Box::pin(epoll::wait(&epoll, &who, 8, epoll::Wait::ForEver));
     assert!(machine.poll(&mut waiting).is_none());
     machine.run(file.read_into(Destination::Kernel(&mut [0; 128]), Access::by(&caller(1)))).unwrap();
     assert!(machine.poll(&mut waiting).is_none());
